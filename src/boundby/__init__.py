@@ -1,0 +1,40 @@
+"""boundby: what a deep-learning step is bound by, why, and what would fix it.
+
+The public names are loaded when they are first used: importing boundby costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from boundby.costs import formula as formula
+    from boundby.model import Cost as Cost
+    from boundby.model import Machine as Machine
+    from boundby.roofs import obtain as machine
+
+__version__ = "0.1.0"
+
+# Public name -> where it lives.
+_PUBLIC = {
+    "Cost": "boundby.model:Cost",
+    "Machine": "boundby.model:Machine",
+    "formula": "boundby.costs:formula",
+    "machine": "boundby.roofs:obtain",
+}
+
+__all__ = ["Cost", "Machine", "__version__", "formula", "machine"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'boundby' has no attribute {name!r}")
+    module, _, attribute = _PUBLIC[name].partition(":")
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])

@@ -1,0 +1,64 @@
+"""The command line: one file per verb, and the only place that prints or exits.
+
+A verb's file is imported only when that verb is called: `boundby --help` loads neither torch nor
+numpy, and answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from boundby import __version__
+from boundby.errors import INTERRUPTED, BoundbyError
+
+# Verb -> what it does. The file cli/VERB.py holds the command of the same name.
+_VERBS = {
+    "machine": "Measure and show this machine's roofs.",
+}
+
+
+class _Verbs(click.Group):
+    """A group that knows its verbs by name and loads each when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _VERBS:
+            return None
+        module = importlib.import_module(f"boundby.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_VERBS.items()))
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="boundby")
+def boundby() -> None:
+    """What your deep-learning step is bound by, why, and what would fix it."""
+
+
+def main() -> None:
+    """Run a verb; every failure a user can mend is one line and an exit code."""
+    try:
+        code = boundby.main(standalone_mode=False)
+    except BoundbyError as error:
+        code = _fail(str(error), error.exit_code)
+    except click.ClickException as error:
+        code = _fail(error.format_message(), error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        code = _fail("interrupted: nothing was changed", INTERRUPTED)
+    except BrokenPipeError:
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, exit_code: int) -> int:
+    click.echo(f"boundby: {message}", err=True)
+    return exit_code

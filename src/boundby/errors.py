@@ -1,0 +1,13 @@
+"""What a user, or a user's machine, can do wrong: one class, with an exit code."""
+
+BAD_INPUT = 2
+CANNOT_MEASURE = 3
+INTERRUPTED = 130
+
+
+class BoundbyError(Exception):
+    """A failure that is explained in one line, without a traceback."""
+
+    def __init__(self, message: str, *, exit_code: int = BAD_INPUT) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

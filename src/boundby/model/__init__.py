@@ -1,0 +1,50 @@
+"""The types that flow through boundby; everything else is a function between two of them.
+
+Small types are frozen and keyword-only, an unknown is None. Times are in ns, sizes in bytes,
+shares in 0..1, speed-ups are ratios. What is saved is exactly these types as JSON.
+"""
+
+from boundby.model.cost import DTYPE_BYTES, Argument, Cost, OpCall, Tensor
+from boundby.model.machine import (
+    CACHE_REACH,
+    Bound,
+    Machine,
+    MemoryLevel,
+    Overheads,
+    Point,
+    Roof,
+    Source,
+)
+from boundby.model.record import SCHEMA, Record
+from boundby.model.timeline import (
+    DeviceEvents,
+    DeviceKind,
+    HostEvents,
+    HostKind,
+    Phase,
+    Timeline,
+)
+
+__all__ = [
+    "CACHE_REACH",
+    "DTYPE_BYTES",
+    "SCHEMA",
+    "Argument",
+    "Bound",
+    "Cost",
+    "DeviceEvents",
+    "DeviceKind",
+    "HostEvents",
+    "HostKind",
+    "Machine",
+    "MemoryLevel",
+    "OpCall",
+    "Overheads",
+    "Phase",
+    "Point",
+    "Record",
+    "Roof",
+    "Source",
+    "Tensor",
+    "Timeline",
+]

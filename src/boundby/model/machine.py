@@ -1,0 +1,159 @@
+"""What one device can do: roofs, curves, overheads, each with its source."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from boundby.model.cost import Cost
+from boundby.model.record import SCHEMA, Record
+
+Source = Literal["measured", "datasheet"]
+
+
+class Roof(Record, frozen=True, kw_only=True):
+    """A rate that nothing on this device exceeds."""
+
+    name: str
+    value: float
+    unit: str
+    source: Source
+    datasheet: float | None = None
+    spread: float | None = None  # interquartile range over median of the samples behind it
+    note: str | None = None
+
+
+class MemoryLevel(Record, frozen=True, kw_only=True):
+    """A level of the memory hierarchy; `capacity` None is the last one, device memory."""
+
+    roof: str
+    capacity: int | None
+
+
+class Point(Record, frozen=True, kw_only=True):
+    """One measured point of a curve: at this size, this rate, this time."""
+
+    size: float
+    value: float
+    ns: float
+    label: str = ""
+
+
+class Overheads(Record, frozen=True, kw_only=True):
+    """What it costs to ask for work, in ns each; None where it does not apply."""
+
+    eager_op_ns: float | None = None
+    launch_ns: float | None = None
+    graph_kernel_ns: float | None = None
+    compiled_call_ns: float | None = None
+    compiled_kernel_ns: float | None = None
+    sync_ns: float | None = None
+    shortest_kernel_ns: float | None = None
+    kernel_gap_ns: float | None = None
+    memory_t0_ns: float | None = None
+    python_add_ns: float | None = None
+
+
+Bound = Literal["compute", "memory", "small", "network", "host_link", "unknown"]
+
+# Bytes a float32 pointwise chain moves per element: it reads one and writes one.
+_POINTWISE_BYTES = 8
+
+# An operator that touches more than this many times a cache's size cannot live in it: in a real
+# step, smaller ones were seen to find their inputs still cached (25 MB at 5.4 TB/s on an H200).
+CACHE_REACH = 4
+
+
+class Machine(Record, frozen=True, kw_only=True):
+    """One device's roofs, curves and overheads, each with its source."""
+
+    schema: int = SCHEMA
+    device: str
+    kind: str  # "cpu", "cuda"
+    chip: str | None = None  # the datasheet's name for it
+    vendor: str | None = None
+    driver: str | None = None
+    torch: str | None = None
+    threads: int | None = None
+    measured_at: str | None = None  # ISO 8601, UTC
+    quick: bool = False
+    memory_bytes: int | None = None
+    roofs: list[Roof] = []
+    levels: list[MemoryLevel] = []
+    curves: dict[str, list[Point]] = {}
+    overheads: Overheads = Overheads()
+    warnings: list[str] = []
+
+    def roof(self, name: str) -> Roof | None:
+        return next((roof for roof in self.roofs if roof.name == name), None)
+
+    def rate(self, name: str) -> float | None:
+        roof = self.roof(name)
+        return roof.value if roof else None
+
+    def memory_roof(self, touched: float) -> Roof | None:
+        """The roof for an operator that touches this much memory."""
+        for level in self.levels:
+            if level.capacity is None or touched <= CACHE_REACH * level.capacity:
+                roof = self.roof(level.roof)
+                if roof is not None:
+                    return roof
+        return self.roof("memory.dram")
+
+    def compute_ns(self, cost: Cost) -> float | None:
+        """Time on the arithmetic units; None when a unit it needs has no roof."""
+        total = 0.0
+        for unit, amount in cost.flops.items():
+            if not amount:
+                continue
+            rate = self.rate(unit)
+            if not rate:
+                return None
+            total = max(total, amount / rate * 1e9)
+        return total
+
+    def memory_ns(self, cost: Cost) -> float | None:
+        """Time to move its compulsory bytes; None when the memory has no roof."""
+        if not cost.bytes:
+            return 0.0
+        roof = self.memory_roof(cost.bytes)
+        return cost.bytes / roof.value * 1e9 if roof else None
+
+    def floor(self, cost: Cost) -> float | None:
+        """The roofline time of a cost, in ns: nothing on this device does it faster."""
+        compute, memory = self.compute_ns(cost), self.memory_ns(cost)
+        return None if compute is None or memory is None else max(compute, memory)
+
+    def ridge(self, unit: str) -> float | None:
+        """FLOP per byte of device memory past which work on this unit is compute-bound."""
+        rate, memory = self.rate(unit), self.rate("memory.dram")
+        return rate / memory if rate and memory else None
+
+    @property
+    def pointwise_ops(self) -> float | None:
+        """Operations per element before a float32 pointwise chain stops being memory-bound."""
+        ridge = self.ridge("vector.float32")
+        return ridge * _POINTWISE_BYTES if ridge else None
+
+    @property
+    def critical_batch(self) -> float | None:
+        """Rows at which a bfloat16 product with large weights becomes compute-bound.
+
+        2BDF operations over the 2DF bytes of the weights: an intensity of B.
+        """
+        return self.ridge("matmul.bfloat16")
+
+    @property
+    def flops_per_python_add(self) -> float | None:
+        """What the device's fastest floating-point unit does while Python adds two numbers."""
+        fastest = max((r.value for r in self.roofs if r.unit == "FLOP/s"), default=None)
+        add_ns = self.overheads.python_add_ns
+        return fastest * add_ns / 1e9 if fastest and add_ns else None
+
+    def bound(self, cost: Cost) -> Bound:
+        """Which roof it hits; `small` when its floor is under the shortest kernel there is."""
+        compute, memory = self.compute_ns(cost), self.memory_ns(cost)
+        if compute is None or memory is None:
+            return "unknown"
+        if max(compute, memory) < (self.overheads.shortest_kernel_ns or 0):
+            return "small"
+        return "compute" if compute > memory else "memory"

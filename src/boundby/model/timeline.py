@@ -1,0 +1,108 @@
+"""One step as it happened, in numpy columns: what the host did and what the device did."""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model.cost import OpCall
+from boundby.model.record import Record
+
+Ints = npt.NDArray[np.int64]
+
+
+class HostKind(enum.IntEnum):
+    OP = 0  # a framework operator
+    LAUNCH = 1  # a runtime call that enqueues device work
+    SYNC = 2  # a runtime call in which the host waits for the device
+    RUNTIME = 3  # any other runtime call
+    PYTHON = 4  # a Python function
+    ANNOTATION = 5  # a range the user, the optimizer or the framework marked
+    DATA = 6  # waiting for the next batch
+
+
+class DeviceKind(enum.IntEnum):
+    KERNEL = 0
+    COLLECTIVE = 1
+    COPY_H2D = 2
+    COPY_D2H = 3
+    COPY_D2D = 4
+    MEMSET = 5
+
+
+class Phase(enum.IntEnum):
+    OTHER = 0
+    FORWARD = 1
+    BACKWARD = 2
+    OPTIMIZER = 3
+
+
+class HostEvents(Record, frozen=True, kw_only=True):
+    """Columns, one row an event, sorted by thread, then start, then longest first.
+
+    `name`, `source` and `module` index the timeline's tables; `call` its list of operator calls;
+    `parent` another row (the innermost event around this one on its thread); -1 is none.
+    `phase` holds `Phase`, `kind` holds `HostKind`.
+    """
+
+    start_ns: Ints
+    duration_ns: Ints
+    kind: npt.NDArray[np.int8]
+    name: npt.NDArray[np.int32]
+    thread: npt.NDArray[np.int64]
+    parent: npt.NDArray[np.int32]
+    call: npt.NDArray[np.int32]
+    source: npt.NDArray[np.int32]
+    module: npt.NDArray[np.int32]
+    phase: npt.NDArray[np.int8]
+    sequence: Ints
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+class DeviceEvents(Record, frozen=True, kw_only=True):
+    """Columns, one row a kernel, copy or memset, sorted by start.
+
+    `launch` is the host row that enqueued it, `op` the host row of the innermost operator around
+    that call; -1 is none. `graph` marks kernels replayed from a captured graph. `bytes` is the
+    size a copy reports, else -1.
+    """
+
+    start_ns: Ints
+    duration_ns: Ints
+    kind: npt.NDArray[np.int8]
+    name: npt.NDArray[np.int32]
+    stream: npt.NDArray[np.int64]
+    launch: npt.NDArray[np.int32]
+    op: npt.NDArray[np.int32]
+    graph: npt.NDArray[np.bool_]
+    bytes: Ints
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+class Timeline(Record, frozen=True, kw_only=True):
+    """One step: what the host did, what the device did, and what belongs to what."""
+
+    start_ns: int
+    end_ns: int
+    host: HostEvents
+    device: DeviceEvents
+    names: list[str]
+    sources: list[str] = []  # "train.py:42"
+    modules: list[str] = []  # "BertLayer.attention"
+    calls: list[OpCall] = []
+    device_name: str | None = None
+    device_kind: str = "cpu"  # "cpu", "cuda", "hip"
+    rank: int | None = None
+    world: int | None = None
+    label: str | None = None  # the marker it was cut at: "ProfilerStep#3"
+    warnings: list[str] = []
+
+    @property
+    def wall_ns(self) -> int:
+        return self.end_ns - self.start_ns

@@ -1,0 +1,60 @@
+"""What the machine can do: measured roofs, datasheet figures, and where they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from boundby.errors import BoundbyError
+from boundby.model import Machine
+from boundby.roofs import cache, worker
+from boundby.roofs.device import Device
+
+__all__ = ["obtain"]
+
+Progress = Callable[[str, float], None]
+Notice = Callable[[str], None]
+
+
+def _silent(*_: object) -> None:
+    return
+
+
+def obtain(
+    device: str | None = None,
+    *,
+    remeasure: bool = False,
+    quick: bool = False,
+    threads: int | None = None,
+    progress: Progress = _silent,
+    notice: Notice = _silent,
+) -> Machine:
+    """The roofs of a device: the saved ones, or measured now in a process of their own and saved.
+
+    `notice` is told, in one line, when saved roofs exist and cannot be used.
+    """
+    request = worker.Request(device=device, quick=quick, threads=threads)
+    identity = None
+    for message in worker.messages(request):
+        match message:
+            case worker.Identified(found):
+                identity = found
+                saved = None if remeasure else _load(found, notice)
+                if saved is not None and (quick or not saved.quick):
+                    return saved
+            case worker.Advanced(what, part):
+                progress(what, part)
+            case worker.Measured(machine):
+                assert identity is not None
+                cache.save(machine, identity)
+                return machine
+            case worker.Failed(reason, exit_code):
+                raise BoundbyError(reason, exit_code=exit_code)
+    raise BoundbyError("the measuring process ended without a result")
+
+
+def _load(device: Device, notice: Notice) -> Machine | None:
+    try:
+        return cache.load(device)
+    except BoundbyError as error:
+        notice(f"{error}: measuring anew")
+        return None

@@ -1,0 +1,172 @@
+"""Matrix FLOP/s per dtype: the best over a sweep of shapes is the roof, the sweep is its curve.
+
+Square products alone miss the roof: in a BERT step `addmm` ran at 807 TF/s on an H200 where
+squares had topped out at 779. A GPU that runs at full power for a second slows down, so the short
+bursts of the sweep (the roof: nothing is faster) and a second of continuous work are told apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from boundby.model import Point, Record, Roof
+from boundby.roofs.device import Device
+from boundby.roofs.stopwatch import Stopwatch, Timing, Work
+
+Shape = tuple[int, int, int]  # rows, inner, columns
+
+_CUDA_SQUARES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+_CPU_SQUARES = (64, 128, 256, 512, 1024, 2048, 4096)
+# Rows of tokens times the weights of common transformer layers.
+_CUDA_RECTANGLES = tuple(
+    (rows, inner, columns)
+    for rows in (4096, 8192, 16384)
+    for inner, columns in ((1024, 4096), (4096, 1024), (4096, 4096), (2048, 8192))
+)
+_CPU_RECTANGLES = tuple(
+    (rows, inner, columns)
+    for rows in (1024, 4096)
+    for inner, columns in ((512, 2048), (2048, 512), (768, 3072))
+)
+# A product longer than this is not tried larger: it has reached its roof long before.
+_LONGEST_NS = {"cuda": 60e6, "cpu": 250e6}
+
+
+class Sweep(Record, frozen=True, kw_only=True):
+    """What one dtype reached."""
+
+    roofs: list[Roof]
+    curve: list[Point]
+
+
+def dtypes(device: Device) -> tuple[str, ...]:
+    """The dtypes worth trying on a device; those it cannot multiply are found out by trying."""
+    if device.kind == "cpu":
+        return ("float32", "bfloat16", "float16", "int8")
+    return ("bfloat16", "float16", "float8", "int8", "tf32", "float32")
+
+
+def shapes(device: Device, *, quick: bool) -> tuple[Shape, ...]:
+    """Squares from tiny to large, then rectangles."""
+    cpu = device.kind == "cpu"
+    sides = _CPU_SQUARES if cpu else _CUDA_SQUARES
+    rectangles = _CPU_RECTANGLES if cpu else _CUDA_RECTANGLES
+    squares = tuple((side, side, side) for side in sides)
+    return squares[3::2] + rectangles[1:6:2] if quick else squares + rectangles
+
+
+def sweep(
+    device: Device,
+    dtype: str,
+    stopwatch: Stopwatch,
+    *,
+    quick: bool,
+    tick: Callable[[], None],
+) -> Sweep | None:
+    """Burst roof and curve of one dtype; None where the device cannot multiply it."""
+    seconds = 0.03 if quick else 0.1
+    curve: list[Point] = []
+    best: tuple[float, Timing] | None = None
+    longest = 0.0
+    for shape, work in _products(device, dtype, shapes(device, quick=quick)):
+        tick()
+        if work is None:
+            return None
+        rows, inner, columns = shape
+        flops = 2.0 * rows * inner * columns
+        if best is not None and flops / best[0] * 1e9 > _LONGEST_NS[device.kind]:
+            continue
+        timing = stopwatch.time(work, seconds=seconds)
+        rate = flops / timing.ns * 1e9
+        longest = max(longest, timing.ns)
+        label = f"{rows}x{inner}x{columns}"
+        curve.append(Point(size=flops, value=rate, ns=timing.ns, label=label))
+        if best is None or rate > best[0]:
+            best = (rate, timing)
+    if best is None:
+        return None
+    unit = "OP/s" if dtype == "int8" else "FLOP/s"
+    roof = Roof(
+        name=f"matmul.{dtype}",
+        value=best[0],
+        unit=unit,
+        source="measured",
+        spread=best[1].spread,
+        note=max(curve, key=lambda point: point.value).label,
+    )
+    return Sweep(roofs=[roof], curve=sorted(curve, key=lambda point: point.size))
+
+
+def sustained(
+    device: Device, dtype: str, stopwatch: Stopwatch, burst: Roof, *, seconds: float
+) -> Roof | None:
+    """The rate after a while of continuous work: lower than the burst where power is the limit."""
+    side = 2048 if device.kind == "cpu" else 8192
+    _, work = next(_products(device, dtype, ((side, side, side),)))
+    if work is None:
+        return None
+    flops = 2.0 * side**3
+    began = time.perf_counter()
+    rates: list[float] = []
+    while time.perf_counter() - began < seconds:
+        batch = max(1, round(0.05 * burst.value / flops))
+        start = time.perf_counter()
+        for _ in range(batch):
+            work()
+        stopwatch.sync()
+        rates.append(flops * batch / (time.perf_counter() - start))
+    settled = Timing.of(rates[len(rates) // 2 :])
+    return Roof(
+        name=f"{burst.name}.sustained",
+        value=settled.ns,
+        unit=burst.unit,
+        source="measured",
+        spread=settled.spread,
+        note=f"after {seconds / 2:.1f} s of continuous work",
+    )
+
+
+def _products(
+    device: Device, dtype: str, wanted: tuple[Shape, ...]
+) -> Iterator[tuple[Shape, Work | None]]:
+    """Ready-made products, the tf32 switch set for as long as they are in use."""
+    import torch
+
+    switch = torch.backends.cuda.matmul
+    before = switch.allow_tf32
+    switch.allow_tf32 = dtype == "tf32"
+    try:
+        for shape in wanted:
+            try:
+                work = _product(torch, device, dtype, shape)
+                work()
+            except torch.OutOfMemoryError:
+                raise
+            except (RuntimeError, NotImplementedError, AttributeError):
+                work = None
+            yield shape, work
+    finally:
+        switch.allow_tf32 = before
+
+
+def _product(torch: Any, device: Device, dtype: str, shape: Shape) -> Work:
+    rows, inner, columns = shape
+    target = device.target
+    if dtype == "int8":
+        a = torch.randint(-127, 128, (rows, inner), dtype=torch.int8, device=target)
+        b = torch.randint(-127, 128, (columns, inner), dtype=torch.int8, device=target).t()
+        return lambda: torch._int_mm(a, b)
+    if dtype == "float8":
+        a = torch.randn(rows, inner, device=target).to(torch.float8_e4m3fn)
+        b = torch.randn(columns, inner, device=target).to(torch.float8_e4m3fn).t()
+        one = torch.ones((), device=target)
+        return lambda: torch._scaled_mm(
+            a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
+        )
+    real = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
+    a = torch.randn(rows, inner, dtype=real, device=target)
+    b = torch.randn(columns, inner, dtype=real, device=target).t()
+    out = torch.empty(rows, columns, dtype=real, device=target)
+    return lambda: torch.mm(a, b, out=out)

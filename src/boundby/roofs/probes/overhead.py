@@ -1,0 +1,157 @@
+"""What it costs to ask for work: an eager operator, a launch, a graph node, a sync, Python itself.
+
+Host costs are taken from an idle device and well under the launch queue's length (about a thousand
+kernels), so that the host is never found waiting for the device.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+from boundby.roofs.device import Device
+from boundby.roofs.stopwatch import Stopwatch, Timing, time_host
+
+_CALLS = 300
+_PYTHON_ADDITIONS = 300_000
+_GRAPH_KERNELS = 500
+_COMPILED_STAGES = 9
+
+
+def measure(
+    device: Device, stopwatch: Stopwatch, *, quick: bool, tick: Callable[[], None]
+) -> dict[str, Timing]:
+    """Timings by the name of their field in `Overheads`, without those that need a compiler."""
+    import torch
+
+    rounds = 7 if quick else 25
+    found = {"python_add_ns": time_python_addition(rounds=5 if quick else 9)}
+    tick()
+    a, b = (torch.rand(64, device=device.target) for _ in range(2))
+    found["eager_op_ns"] = time_host(
+        lambda: a + b, calls=_CALLS, rounds=rounds, settle=stopwatch.sync
+    )
+    tick()
+    if device.kind == "cuda":
+        found["launch_ns"] = time_host(
+            lambda: torch.cuda._sleep(1), calls=_CALLS, rounds=rounds, settle=stopwatch.sync
+        )
+        tick()
+        one = torch.rand((), device=device.target)
+        found["sync_ns"] = time_host(one.item, calls=50, rounds=rounds, settle=stopwatch.sync)
+        tick()
+        found["graph_kernel_ns"] = _time_graph_kernel(torch, a, stopwatch, rounds)
+        tick()
+    return found
+
+
+def time_python_addition(*, rounds: int) -> Timing:
+    """One addition of two floats in a plain loop."""
+    samples = []
+    for _ in range(rounds):
+        total = 0.0
+        began = time.perf_counter_ns()
+        for _ in range(_PYTHON_ADDITIONS):
+            total += 1.5
+        samples.append((time.perf_counter_ns() - began) / _PYTHON_ADDITIONS)
+    return Timing.of(samples)
+
+
+def _time_graph_kernel(torch: Any, a: Any, stopwatch: Stopwatch, rounds: int) -> Timing:
+    """Wall time per kernel of a replayed graph of dependent, tiny kernels."""
+    a.add_(1.0)
+    stopwatch.sync()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(_GRAPH_KERNELS):
+            a.add_(1.0)
+
+    def replay() -> None:
+        graph.replay()
+        stopwatch.sync()
+
+    whole = time_host(replay, calls=1, rounds=rounds, settle=stopwatch.sync)
+    return Timing(ns=whole.ns / _GRAPH_KERNELS, spread=whole.spread, samples=whole.samples)
+
+
+def measure_compiled(device: Device, stopwatch: Stopwatch, *, rounds: int) -> dict[str, Timing]:
+    """Host cost of calling compiled code: of the call (guards), and of each kernel it launches.
+
+    A function of one kernel and one of many are timed; the difference is the kernels'. On a CPU,
+    where building each takes ten seconds and there is nothing to launch, the call alone is timed.
+    """
+    import torch
+    from torch._inductor import config, metrics
+
+    config.compile_threads = 1
+    config.fx_graph_cache = False
+
+    def stages(x: Any, count: int) -> Any:
+        # Sums over alternate axes: each needs all of the one before, so none fuse.
+        for stage in range(count):
+            x = x / x.sum(stage % 2, keepdim=True)
+        return x
+
+    x = torch.rand(64, 64, device=device.target)
+    counts, timings = [], []
+    for count in (1,) if device.kind == "cpu" else (1, _COMPILED_STAGES):
+        run = functools.partial(torch.compile(stages, dynamic=False), x, count)
+        before = metrics.generated_kernel_count
+        with torch.no_grad():
+            run()
+            counts.append(metrics.generated_kernel_count - before)
+            calls = _CALLS // (_COMPILED_STAGES + 1)
+            timings.append(time_host(run, calls=calls, rounds=rounds, settle=stopwatch.sync))
+    few, many = timings[0], timings[-1]
+    kernels = counts[-1] - counts[0]
+    if kernels <= 0 or many.ns <= few.ns:
+        return {"compiled_call_ns": few}
+    each = (many.ns - few.ns) / kernels
+    call = max(0.0, few.ns - each * counts[0])
+    return {
+        "compiled_call_ns": Timing(ns=call, spread=few.spread, samples=few.samples),
+        "compiled_kernel_ns": Timing(ns=each, spread=many.spread, samples=many.samples),
+    }
+
+
+def measure_profiled(device: Device) -> dict[str, Timing]:
+    """The shortest kernel and the gap between backlogged kernels, as a profiler sees them.
+
+    The profiler slows its process down for good: this comes last, in a process of its own.
+    """
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    a = torch.rand(64, device=device.target)
+
+    def backlog() -> None:
+        torch.cuda._sleep(20_000_000)
+        for _ in range(_CALLS):
+            a.fill_(0.5)
+        torch.cuda.synchronize(device.index)
+
+    backlog()
+    with profile(activities=[ProfilerActivity.CUDA]):
+        backlog()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        backlog()
+    kernels = sorted(
+        (event.start_ns(), event.duration_ns())
+        for event in profiler.profiler.kineto_results.events()
+        if event.device_type() == torch.autograd.DeviceType.CUDA
+        and "sleep" not in event.name()
+        and "spin" not in event.name()
+        and event.duration_ns() > 0
+    )
+    if len(kernels) < _CALLS // 2:
+        return {}
+    gaps = [
+        float(later[0] - earlier[0] - earlier[1]) for earlier, later in itertools.pairwise(kernels)
+    ]
+    return {
+        "shortest_kernel_ns": Timing.of([float(duration) for _, duration in kernels]),
+        "kernel_gap_ns": Timing.of(gaps),
+    }

@@ -1,0 +1,137 @@
+"""Timing one piece of work: warmed up, repeated, a median with its spread.
+
+On CUDA, device events do the timing. Work shorter than a launch is captured into a graph of many
+copies, so that the figure is the device's and not the host's.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from boundby.model import Record
+
+Work = Callable[[], object]
+
+FEWEST_SAMPLES = 5
+# Below this, launching from Python (about 10 us an operator) would be what is measured.
+_SHORT_NS = 200_000
+_GRAPH_NS = 1_000_000
+_CPU_BATCH_NS = 500_000
+_MOST_COPIES = 500
+# The device is kept busy this long while the host enqueues what is to be timed: without it, the
+# first launch (some 10 us) would lie between the two events.
+_HEAD_START_CYCLES = 100_000
+
+
+class Timing(Record, frozen=True, kw_only=True):
+    """Time of one call in ns: the median, and how far the middle half of the samples spreads."""
+
+    ns: float
+    spread: float
+    samples: int
+
+    @classmethod
+    def of(cls, samples: list[float]) -> Timing:
+        middle = statistics.median(samples)
+        if len(samples) < 2:
+            return cls(ns=middle, spread=0.0, samples=len(samples))
+        low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
+        return cls(ns=middle, spread=(high - low) / middle if middle else 0.0, samples=len(samples))
+
+
+class Stopwatch(Protocol):
+    def time(self, work: Work, *, seconds: float) -> Timing:
+        """The device time of one call of `work`, spending about `seconds` on it."""
+        ...
+
+    def sync(self) -> None:
+        """Wait until the device has nothing left to do."""
+        ...
+
+
+def time_host(work: Work, *, calls: int, rounds: int, settle: Work | None = None) -> Timing:
+    """Host time of one call: `calls` of them between two clock readings, `rounds` times over."""
+    work()
+    samples = []
+    for _ in range(rounds):
+        if settle:
+            settle()
+        began = time.perf_counter_ns()
+        for _ in range(calls):
+            work()
+        samples.append((time.perf_counter_ns() - began) / calls)
+    return Timing.of(samples)
+
+
+class CpuStopwatch:
+    def time(self, work: Work, *, seconds: float) -> Timing:
+        work()
+        began = time.perf_counter_ns()
+        work()
+        once = max(1, time.perf_counter_ns() - began)
+        calls = max(1, min(10_000, round(_CPU_BATCH_NS / once)))
+        samples: list[float] = []
+        deadline = began + seconds * 1e9
+        while len(samples) < FEWEST_SAMPLES or time.perf_counter_ns() < deadline:
+            start = time.perf_counter_ns()
+            for _ in range(calls):
+                work()
+            samples.append((time.perf_counter_ns() - start) / calls)
+        return Timing.of(samples)
+
+    def sync(self) -> None:
+        return
+
+
+class CudaStopwatch:
+    def __init__(self, index: int) -> None:
+        import torch
+
+        self._torch = torch
+        self._index = index
+
+    def sync(self) -> None:
+        self._torch.cuda.synchronize(self._index)
+
+    def time(self, work: Work, *, seconds: float) -> Timing:
+        for _ in range(3):
+            work()
+        self.sync()
+        once = self._between_events(work, 1)
+        run, copies = work, 1
+        if once < _SHORT_NS:
+            copies = max(1, min(_MOST_COPIES, round(_GRAPH_NS / max(once, 1_000))))
+            run = self._graph(work, copies)
+            run()
+            self.sync()
+        samples: list[float] = []
+        deadline = time.perf_counter() + seconds
+        while len(samples) < FEWEST_SAMPLES or time.perf_counter() < deadline:
+            samples.append(self._between_events(run, 1) / copies)
+        return Timing.of(samples)
+
+    def _between_events(self, work: Work, calls: int) -> float:
+        start = self._torch.cuda.Event(enable_timing=True)
+        end = self._torch.cuda.Event(enable_timing=True)
+        self._torch.cuda._sleep(_HEAD_START_CYCLES)
+        start.record()
+        for _ in range(calls):
+            work()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) * 1e6 / calls
+
+    def _graph(self, work: Work, copies: int) -> Work:
+        graph = self._torch.cuda.CUDAGraph()
+        with self._torch.cuda.graph(graph):
+            for _ in range(copies):
+                work()
+        replay: Work = graph.replay
+        return replay
+
+
+def stopwatch_for(kind: str, index: int) -> Stopwatch:
+    return CpuStopwatch() if kind == "cpu" else CudaStopwatch(index)

@@ -1,0 +1,80 @@
+"""Times, sizes and rates as people read them: three significant digits and a unit."""
+
+from __future__ import annotations
+
+_NO_FIGURE = "-"
+_DECIMAL_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+_MINUTE_NS = 60_000_000_000
+_SECONDS_IN = {"minute": 60, "hour": 3600, "day": 86400}
+
+
+def _three_digits(value: float) -> str:
+    magnitude = abs(value)
+    if magnitude >= 99.95:
+        return f"{value:,.0f}"
+    if magnitude >= 9.995:
+        return f"{value:.1f}"
+    return f"{value:.2f}"
+
+
+def _scaled(value: float, unit: str) -> str:
+    magnitude = abs(value)
+    step = 0
+    while magnitude >= 999.5 and step < len(_DECIMAL_PREFIXES) - 1:
+        magnitude /= 1000
+        value /= 1000
+        step += 1
+    return f"{_three_digits(value)} {_DECIMAL_PREFIXES[step]}{unit}"
+
+
+def time(ns: float | None) -> str:
+    """12.3 us, 45.6 ms, 1.20 s, 3 min 20 s; a dash for an unknown."""
+    if ns is None:
+        return _NO_FIGURE
+    magnitude = abs(ns)
+    if magnitude < 999.5:
+        return f"{_three_digits(ns)} ns"
+    if magnitude < 999_500:
+        return f"{_three_digits(ns / 1e3)} us"
+    if magnitude < 999_500_000:
+        return f"{_three_digits(ns / 1e6)} ms"
+    if magnitude < _MINUTE_NS:
+        return f"{_three_digits(ns / 1e9)} s"
+    minutes, rest = divmod(round(ns / 1e9), 60)
+    return f"{minutes} min {rest} s"
+
+
+def size(count: float | None) -> str:
+    """A number of bytes, decimal: 16.8 MB."""
+    return _NO_FIGURE if count is None else _scaled(count, "B")
+
+
+def rate(value: float | None, unit: str) -> str:
+    """A rate in its own unit: 779 TFLOP/s, 4.27 TB/s."""
+    return _NO_FIGURE if value is None else _scaled(value, unit)
+
+
+def count(value: float | None) -> str:
+    """A plain number: 12, 3.40 k, 9.75 M."""
+    if value is None:
+        return _NO_FIGURE
+    if abs(value) < 999.5 and float(value).is_integer():
+        return str(int(value))
+    return _scaled(value, "").strip()
+
+
+def share(value: float | None) -> str:
+    """A share of one as a percentage: 61%, 2.5%."""
+    if value is None:
+        return _NO_FIGURE
+    percent = value * 100
+    return f"{percent:.0f}%" if abs(percent) >= 9.95 or percent == 0 else f"{percent:.1f}%"
+
+
+def age(seconds: float) -> str:
+    """How long ago something was: just now, 5 minutes, 3 days."""
+    for name in ("day", "hour", "minute"):
+        whole = int(seconds // _SECONDS_IN[name])
+        if whole:
+            return f"{whole} {name}{'s' if whole > 1 else ''} ago"
+    return "just now"
