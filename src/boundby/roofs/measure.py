@@ -25,7 +25,7 @@ Progress = Callable[[str, float], None]
 _WIDE_SPREAD = 0.10
 # Rates past a datasheet by more than this are not explained by rounding.
 _PAST_DATASHEET = 1.02
-_SUSTAINED_S = 2.0
+_SUSTAINED_S = {"cuda": 2.0, "cpu": 1.0}
 
 
 class _Gauge:
@@ -125,7 +125,7 @@ def _measure_slow(device: Device, bursts: list[Roof], found: _Findings, gauge: _
     for burst in bursts:
         gauge.tick()
         dtype = burst.name.removeprefix("matmul.")
-        held = matmul.sustained(device, dtype, stopwatch, burst, seconds=_SUSTAINED_S)
+        held = matmul.sustained(device, dtype, stopwatch, burst, seconds=_SUSTAINED_S[device.kind])
         if held is None:
             continue
         found.roofs.append(held)

@@ -15,7 +15,7 @@ def measure(device: Device, *, quick: bool, tick: Callable[[], None]) -> list[Ro
     """Rates as a script sees them: from the call to the copy's end."""
     import torch
 
-    size = _BYTES // 4 if quick else _BYTES
+    size = _BYTES // 8 if quick else _BYTES
     there = torch.randint(0, 256, (size,), dtype=torch.uint8, device=device.target)
     pageable = torch.randint(0, 256, (size,), dtype=torch.uint8)
     pinned = pageable.pin_memory()
@@ -33,7 +33,7 @@ def measure(device: Device, *, quick: bool, tick: Callable[[], None]) -> list[Ro
             copy()
             torch.cuda.synchronize(device.index)
 
-        timing: Timing = time_host(finish, calls=1, rounds=5 if quick else 9)
+        timing: Timing = time_host(finish, calls=1, rounds=3 if quick else 9)
         roofs.append(
             Roof(
                 name=name,

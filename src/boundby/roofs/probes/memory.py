@@ -25,6 +25,9 @@ _QUICK_LARGEST = {"cuda": 1024 * _MIB, "cpu": 256 * _MIB}
 # A set this many times the cache finds nothing of itself there when it comes round again.
 _PAST_CACHE = 2.0
 _WITHIN_CACHE = 0.5
+# Smaller sets than this part of a level take hardly longer than t0: they say nothing of its slope.
+_OF_CACHE = 1 / 16
+_FINE_UP_TO = 256 * _MIB
 _FEWEST_POINTS = 3
 
 
@@ -44,14 +47,17 @@ class Line(Record, frozen=True, kw_only=True):
 
 
 def operand_sizes(device: Device, free_bytes: int, *, quick: bool) -> list[int]:
-    """Powers of two (of four when quick), as far as a third of what is free allows."""
+    """Powers of two (and halfway between, unless quick), as far as free memory allows."""
     largest = (_QUICK_LARGEST if quick else _LARGEST)[device.kind]
     largest = min(largest, free_bytes // 4)
     sizes = []
     size = _SMALLEST
     while size <= largest:
         sizes.append(size)
-        size *= 4 if quick else 2
+        halfway = size * 3 // 2
+        if not quick and halfway <= min(largest, _FINE_UP_TO):
+            sizes.append(halfway)
+        size *= 2
     return sizes
 
 
@@ -129,7 +135,8 @@ def _ranges(device: Device) -> Iterator[tuple[str, int | None, float, float]]:
     """Each level's name, capacity, and the working sets that live in it and in none before."""
     low = 0.0
     for cache in device.caches:
-        yield cache.name, cache.capacity, low, _WITHIN_CACHE * cache.capacity
+        smallest = max(low, _OF_CACHE * cache.capacity)
+        yield cache.name, cache.capacity, smallest, _WITHIN_CACHE * cache.capacity
         low = _PAST_CACHE * cache.capacity
     yield "memory.dram", None, low, float("inf")
 

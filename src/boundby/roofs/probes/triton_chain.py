@@ -7,7 +7,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-_BLOCK = 2048
+_BLOCK = 1024
 _WARPS = 4
 
 
@@ -21,10 +21,9 @@ def _chain(  # type: ignore[no-untyped-def]
 ):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(source + offsets)
-    scale = x * 0.5
     for _ in range(rounds):
         for _ in tl.static_range(UNROLLED):
-            x = x * scale + 0.5
+            x = x * 0.4999 + 0.5
     tl.store(out + offsets, x)
 
 

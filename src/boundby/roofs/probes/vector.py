@@ -17,8 +17,8 @@ from boundby.model import Roof
 from boundby.roofs.device import Device
 from boundby.roofs.stopwatch import Stopwatch, Timing
 
-_ROUNDS = 64
-_UNROLLED = 32
+_ROUNDS = 16
+_UNROLLED = 128
 _CPU_ROUNDS = 20_000
 # Independent vectors in flight per thread: a multiply-add has a latency of about four cycles and
 # two start in each, so that eight would do; more hide what the compiler reorders.
@@ -66,7 +66,7 @@ def _measure_cuda(device: Device, stopwatch: Stopwatch, seconds: float) -> Roof 
         from boundby.roofs.probes.triton_chain import launch
     except ImportError:
         return "vector FLOP/s was not measured: triton is not installed"
-    numbers = torch.rand(device.processors * 16 * 2048, device=device.target)
+    numbers = torch.rand(device.processors * 64 * 2048, device=device.target)
     out = torch.empty_like(numbers)
     timing = stopwatch.time(
         lambda: launch(numbers, out, rounds=_ROUNDS, unrolled=_UNROLLED), seconds=seconds

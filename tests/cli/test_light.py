@@ -1,0 +1,35 @@
+"""The command line answers at once: nothing heavy is loaded before a verb needs it."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "numpy", "jax", "rich", "msgspec", "psutil")
+
+
+def loaded_after(statement: str) -> set[str]:
+    code = f"import sys\n{statement}\nprint(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import boundby",
+        "from click.testing import CliRunner; from boundby.cli import boundby as b; "
+        "assert CliRunner().invoke(b, ['--help']).exit_code == 0",
+    ],
+)
+def test_nothing_heavy_is_imported(statement: str) -> None:
+    assert not loaded_after(statement) & set(HEAVY)
+
+
+def test_every_public_name_exists() -> None:
+    import boundby
+
+    for name in boundby.__all__:
+        assert getattr(boundby, name) is not None
+    with pytest.raises(AttributeError):
+        _ = boundby.nonsense

@@ -1,0 +1,66 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from boundby.cli import boundby as group
+from boundby.model import Machine
+from tests.machines import round_machine
+
+
+def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "boundby", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=env,
+    )
+
+
+def test_no_torch_is_one_line_and_its_own_exit_code(tmp_path: Path) -> None:
+    """A package of that name that cannot be imported stands in for none at all."""
+    (tmp_path / "torch.py").write_text("raise ImportError('No module named torch')")
+    done = run("machine", env={"PYTHONPATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)})
+    assert done.returncode == 3
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("boundby: measuring this machine needs PyTorch")
+    assert "pip install torch" in line
+
+
+def test_a_wrong_option_and_a_wrong_verb_are_one_line() -> None:
+    for arguments in (("machine", "--fast"), ("machines",)):
+        done = run(*arguments)
+        assert done.returncode == 2
+        assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_json_to_stdout_is_json_alone(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr("boundby.roofs.obtain", lambda *_, **__: round_machine())
+    group.main(["machine", "--json", "-"], standalone_mode=False)
+    captured = capsysbinary.readouterr()
+    assert msgspec.json.decode(captured.out, type=Machine) == round_machine()
+    assert b"Round 1" in captured.err
+
+
+def test_json_to_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("boundby.roofs.obtain", lambda *_, **__: round_machine())
+    target = tmp_path / "deep" / "machine.json"
+    group.main(["machine", "--json", str(target)], standalone_mode=False)
+    assert msgspec.json.decode(target.read_bytes(), type=Machine) == round_machine()
+    assert "Round 1" in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("")
+    from boundby.errors import BoundbyError
+    from boundby.roofs import cache
+
+    with pytest.raises(BoundbyError, match="cannot write"):
+        cache.write(round_machine(), Path("/proc/nowhere/machine.json"))

@@ -1,0 +1,19 @@
+from boundby.model import OpCall, Tensor
+
+
+def test_a_repeated_axis_counts_once() -> None:
+    # A bias of 10 expanded to 4 x 10: 10 floats of memory.
+    bias = Tensor(shape=(4, 10), strides=(0, 1), dtype="float32")
+    assert bias.elements == 40
+    assert bias.bytes == 40
+    assert Tensor(shape=(4, 10), dtype="bfloat16").bytes == 80
+
+
+def test_an_empty_tensor_is_empty() -> None:
+    assert Tensor(shape=(0, 10), strides=(0, 1), dtype="float32").bytes == 0
+
+
+def test_tensors_of_a_call_include_those_in_lists() -> None:
+    a, b = Tensor(shape=(2,), dtype="float32"), Tensor(shape=(3,), dtype="float32")
+    assert OpCall(name="aten::cat", args=((a, b), 0)).tensors == (a, b)
+    assert OpCall(name="aten::add", args=(a, 1.0, None)).tensors == (a,)

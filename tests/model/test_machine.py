@@ -1,0 +1,75 @@
+import msgspec
+import pytest
+
+from boundby.model import Cost, Machine
+from tests.machines import round_machine
+
+
+def test_floor_is_the_larger_of_arithmetic_and_traffic() -> None:
+    machine = round_machine()
+    # 2 * 4096^3 = 137.4 GFLOP at 1 PFLOP/s = 137 us; 100 MB of traffic at 5 TB/s = 20 us.
+    product = Cost(flops={"matmul.bfloat16": 2 * 4096**3}, bytes_read=67e6, bytes_written=33e6)
+    assert machine.floor(product) == pytest.approx(137_439, rel=1e-4)
+    assert machine.bound(product) == "compute"
+    # 1 GB read and written at 5 TB/s = 400 us; 0.25 G operations at 50 TFLOP/s = 5 us.
+    gelu = Cost(flops={"vector.float32": 2.5e8}, bytes_read=1e9, bytes_written=1e9)
+    assert machine.floor(gelu) == pytest.approx(400_000)
+    assert machine.bound(gelu) == "memory"
+
+
+def test_what_touches_over_four_times_the_cache_meets_the_memory_roof() -> None:
+    machine = round_machine()
+    within, past = Cost(bytes_read=40e6), Cost(bytes_read=41e6)
+    assert machine.floor(within) == pytest.approx(40e6 / 1e13 * 1e9)
+    assert machine.floor(past) == pytest.approx(41e6 / 5e12 * 1e9)
+
+
+def test_a_floor_under_the_shortest_kernel_is_small() -> None:
+    assert round_machine().bound(Cost(bytes_read=1e6)) == "small"  # 0.1 us of 1 us
+
+
+def test_a_unit_without_a_roof_is_unknown_not_free() -> None:
+    cost = Cost(flops={"matmul.float8": 1e12}, bytes_read=1e9)
+    assert round_machine().floor(cost) is None
+    assert round_machine().bound(cost) == "unknown"
+
+
+def test_derived_figures_by_hand() -> None:
+    machine = round_machine()
+    assert machine.ridge("matmul.bfloat16") == pytest.approx(200)  # 1e15 / 5e12
+    assert machine.critical_batch == pytest.approx(200)
+    assert machine.pointwise_ops == pytest.approx(80)  # 5e13 / 5e12 * 8 bytes
+    assert machine.flops_per_python_add == pytest.approx(25e6)  # 1e15 * 25 ns
+
+
+def test_the_seeds_a100() -> None:
+    """19.5 TFLOP/s over 1.5 TB/s: about 100 operations; 312 TFLOP/s over 32 M additions/s."""
+    machine = round_machine()
+    fields = {"vector.float32": 19.5e12, "memory.dram": 1.5e12, "matmul.bfloat16": 312e12}
+    roofs = [
+        msgspec.structs.replace(roof, value=fields.get(roof.name, roof.value))
+        for roof in machine.roofs
+    ]
+    overheads = msgspec.structs.replace(machine.overheads, python_add_ns=1e9 / 32e6)
+    a100 = msgspec.structs.replace(machine, roofs=roofs, overheads=overheads)
+    assert a100.pointwise_ops == pytest.approx(104)
+    assert a100.flops_per_python_add == pytest.approx(9.75e6)
+
+
+def test_costs_add_per_unit() -> None:
+    total = Cost(flops={"matmul.bfloat16": 1}, bytes_read=2) + Cost(
+        flops={"matmul.bfloat16": 3, "vector.float32": 5}, bytes_written=7, upper_bound=True
+    )
+    assert total == Cost(
+        flops={"matmul.bfloat16": 4, "vector.float32": 5},
+        bytes_read=2,
+        bytes_written=7,
+        upper_bound=True,
+    )
+
+
+def test_a_machine_survives_json_and_ignores_keys_it_does_not_know() -> None:
+    machine = round_machine()
+    raw = msgspec.json.decode(msgspec.json.encode(machine))
+    raw["from_the_future"] = {"x": 1}
+    assert msgspec.convert(raw, Machine) == machine

@@ -1,0 +1,42 @@
+import io
+
+import msgspec
+from rich.console import Console
+
+from boundby.model import Machine
+from boundby.report.machine import MachineReport
+from tests.machines import round_machine
+
+
+def rendered(machine: Machine) -> str:
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    console.print(MachineReport(machine))
+    output = console.file
+    assert isinstance(output, io.StringIO)
+    return output.getvalue()
+
+
+def test_measured_stands_beside_the_datasheet() -> None:
+    machine = round_machine()
+    roofs = [
+        msgspec.structs.replace(roof, datasheet=2e15) if roof.name == "matmul.bfloat16" else roof
+        for roof in machine.roofs
+    ]
+    text = rendered(msgspec.structs.replace(machine, roofs=roofs))
+    (line,) = [line for line in text.splitlines() if line.strip().startswith("bfloat16")]
+    assert line.split()[1:7] == ["1.00", "PFLOP/s", "2.00", "PFLOP/s", "50%", "-"]
+
+
+def test_what_the_roofs_mean() -> None:
+    text = rendered(round_machine())
+    assert "memory-bound up to 80 operations per element" in text
+    assert "compute-bound from 200 rows" in text
+    assert "25.0 M FLOPs of this device" in text
+    assert "8.00 us" in text
+
+
+def test_quick_and_warnings_are_said() -> None:
+    machine = msgspec.structs.replace(round_machine(), quick=True, warnings=["odd clock"])
+    text = rendered(machine)
+    assert "quick look, wider error" in text
+    assert "! odd clock" in text

@@ -1,0 +1,88 @@
+"""The probes' arithmetic, on made-up times; what they measure is in benchmarks/."""
+
+import random
+
+import pytest
+
+from boundby.model import Point
+from boundby.roofs.device import Cache, Device, _count_cpus
+from boundby.roofs.probes import matmul, memory
+from boundby.roofs.stopwatch import Timing
+
+MIB = 1024**2
+
+
+def device(kind: str = "cuda") -> Device:
+    return Device(
+        name="Round 1",
+        kind=kind,
+        driver="1",
+        torch="2",
+        threads=2,
+        memory_bytes=10**11,
+        caches=(Cache(name="memory.cache", capacity=60 * MIB),),
+    )
+
+
+def points(bandwidth: float, t0_ns: float, sizes: list[int], noise: float = 0.0) -> list[Point]:
+    made = []
+    rng = random.Random(0)
+    for size in sizes:
+        ns = (t0_ns + size / bandwidth * 1e9) * (1 + rng.uniform(-noise, noise))
+        made.append(Point(size=size, value=size / ns * 1e9, ns=ns))
+    return made
+
+
+def test_the_slope_is_found_under_the_fixed_cost() -> None:
+    """1 us of fixed cost makes a 4 MB copy look like 2.2 TB/s on a 5 TB/s memory."""
+    line = memory.fit(points(5e12, 1000, [4 * MIB, 8 * MIB, 16 * MIB, 30 * MIB]))
+    assert line.bytes_per_s == pytest.approx(5e12)
+    assert line.t0_ns == pytest.approx(1000)
+
+
+def test_noise_moves_the_slope_little() -> None:
+    sizes = [MIB << step for step in range(8)]
+    line = memory.fit(points(5e12, 1000, sizes, noise=0.01))
+    assert line.bytes_per_s == pytest.approx(5e12, rel=0.03)
+
+
+def test_a_fixed_cost_is_never_negative() -> None:
+    falling = [Point(size=1e6, value=1e12, ns=1000), Point(size=4e6, value=8e11, ns=5000)]
+    line = memory.fit(falling)
+    assert line.t0_ns == 0
+    assert line.bytes_per_s == pytest.approx(1e12)
+
+
+def test_levels_take_the_sizes_that_live_in_them() -> None:
+    ((cache, capacity, low, high), (dram, none, past, end)) = memory._ranges(device())
+    assert (cache, capacity, dram, none) == ("memory.cache", 60 * MIB, "memory.dram", None)
+    assert 0 < low < high <= 60 * MIB
+    assert past >= 2 * 60 * MIB
+    assert end == float("inf")
+
+
+def test_operands_fit_in_what_is_free() -> None:
+    sizes = memory.operand_sizes(device(), free_bytes=10**9, quick=False)
+    assert max(sizes) * 3 <= 10**9
+    assert sizes == sorted(set(sizes))
+    assert memory.operand_sizes(device(), free_bytes=1000, quick=False) == []
+    assert len(memory.operand_sizes(device(), free_bytes=10**12, quick=True)) < len(sizes)
+
+
+def test_the_sweep_has_squares_and_rectangles() -> None:
+    for kind in ("cpu", "cuda"):
+        shapes = matmul.shapes(device(kind), quick=False)
+        assert any(a == b == c for a, b, c in shapes)
+        assert any(not a == b == c for a, b, c in shapes)
+
+
+def test_a_timing_is_a_median_with_the_spread_of_its_middle_half() -> None:
+    timing = Timing.of([10.0, 11.0, 12.0, 13.0, 100.0])
+    assert timing.ns == 12.0
+    assert timing.spread == pytest.approx((13 - 11) / 12)
+    assert Timing.of([5.0]).spread == 0
+
+
+def test_cpu_lists() -> None:
+    assert _count_cpus("0-1") == 2
+    assert _count_cpus("0,4-6,9") == 5
