@@ -25,7 +25,7 @@ Progress = Callable[[str, float], None]
 _WIDE_SPREAD = 0.10
 # Rates past a datasheet by more than this are not explained by rounding.
 _PAST_DATASHEET = 1.02
-_SUSTAINED_S = {"cuda": 2.0, "cpu": 1.0}
+_SUSTAINED_S = {"cuda": 1.5, "cpu": 1.0}
 
 
 class _Gauge:

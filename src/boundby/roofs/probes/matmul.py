@@ -134,7 +134,7 @@ def sustained(
         unit=burst.unit,
         source="measured",
         spread=settled.spread,
-        note=f"after {seconds / 2:.1f} s of continuous work",
+        note=f"continuous work, the last {seconds / 2:.1f} s",
     )
 
 
