@@ -21,6 +21,7 @@ from boundby.model.timeline import (
     DeviceKind,
     HostEvents,
     HostKind,
+    Ints,
     Phase,
     Timeline,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "DeviceKind",
     "HostEvents",
     "HostKind",
+    "Ints",
     "Machine",
     "MemoryLevel",
     "OpCall",

@@ -144,8 +144,9 @@ class Machine(Record, frozen=True, kw_only=True):
 
     @property
     def flops_per_python_add(self) -> float | None:
-        """What the device's fastest floating-point unit does while Python adds two numbers."""
-        fastest = max((r.value for r in self.roofs if r.unit == "FLOP/s"), default=None)
+        """What the device's fastest unit of 16 bits or more does while Python adds two numbers."""
+        rates = (r.value for r in self.roofs if r.unit == "FLOP/s" and "float8" not in r.name)
+        fastest = max(rates, default=None)
         add_ns = self.overheads.python_add_ns
         return fastest * add_ns / 1e9 if fastest and add_ns else None
 

@@ -68,7 +68,8 @@ class DeviceEvents(Record, frozen=True, kw_only=True):
 
     `launch` is the host row that enqueued it, `op` the host row of the innermost operator around
     that call; -1 is none. `graph` marks kernels replayed from a captured graph. `bytes` is the
-    size a copy reports, else -1.
+    size a copy, a memset or a collective reports, else -1. A row belongs to the step that launched
+    it: on a side stream it may reach over the step's ends.
     """
 
     start_ns: Ints

@@ -1,0 +1,179 @@
+"""Timeline + Machine -> where every microsecond of the step went."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from boundby.account import tables
+from boundby.account.busy import union
+from boundby.account.cpu import cpu_work, data_ns
+from boundby.account.device import device_work, recomputed_flops
+from boundby.account.idle import LABELS, label_idle
+from boundby.account.work import Work
+from boundby.model import Machine, Timeline
+from boundby.model.diagnosis import (
+    Account,
+    ClassRow,
+    Group,
+    LineRow,
+    OpRow,
+    Utilisation,
+)
+
+# A profiled step this much longer than a clean one says little about where the idle time goes.
+_DILATED = 1.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accounted:
+    """An account and the tables that go with it."""
+
+    account: Account
+    utilisation: Utilisation
+    classes: list[ClassRow]
+    ops: list[OpRow]
+    lines: list[LineRow]
+    modules: list[LineRow]
+    device_busy_ns: float | None
+    kernels: int
+    inferred_share: float
+    warnings: list[str]
+
+
+def account_for(
+    timeline: Timeline, machine: Machine, *, wall_ns: float, tf32: bool = False
+) -> Accounted:
+    """Divide a step's clean wall time among compute, bandwidth, overhead and the unknown.
+
+    Kernel time is taken as measured. What is left of the wall is idle time, divided in the
+    proportions in which the profiled step idled.
+    """
+    warnings: list[str] = []
+    on_device = len(timeline.device) > 0
+    if on_device:
+        works = device_work(timeline, machine, tf32=tf32)
+        idle = label_idle(timeline, *union(timeline.device.start_ns, timeline.device.duration_ns))
+    else:
+        works = cpu_work(timeline, machine, wall_ns=wall_ns)
+        idle = dict.fromkeys(LABELS, 0.0) | {"data": data_ns(timeline)}
+    busy = sum(work.exposed_ns for work in works)
+    if busy > wall_ns:
+        warnings.append(
+            f"the profiled step's work takes {busy / wall_ns - 1:.1%} longer than a whole clean "
+            "step: all of it is scaled down to fit"
+        )
+        _scale(works, wall_ns / busy)
+        busy = wall_ns
+    left = wall_ns - busy
+    idle = _divide(left, idle) if on_device else _divide_cpu(left, idle)
+    account = _account(works, idle, wall_ns)
+    return Accounted(
+        account=account,
+        utilisation=_utilisation(works, timeline, machine, wall_ns, busy if on_device else None),
+        classes=tables.class_rows(works),
+        ops=tables.op_rows(works, timeline, machine),
+        lines=tables.line_rows(works, timeline, wall_ns),
+        modules=tables.module_rows(works, timeline, wall_ns),
+        device_busy_ns=busy if on_device else None,
+        kernels=len(timeline.device),
+        inferred_share=left / wall_ns if timeline.wall_ns > _DILATED * wall_ns else 0.0,
+        warnings=warnings,
+    )
+
+
+def _scale(works: list[Work], factor: float) -> None:
+    for work in works:
+        work.exposed_ns *= factor
+
+
+def _divide(left: float, idle: dict[str, float]) -> dict[str, float]:
+    """What is left of the wall, in the proportions of the profiled step's idle time."""
+    total = sum(idle.values())
+    if not total:
+        return {"python": left}
+    return {label: left * amount / total for label, amount in idle.items()}
+
+
+def _divide_cpu(left: float, idle: dict[str, float]) -> dict[str, float]:
+    """On a CPU waiting for data is seen directly; everything else that is no kernel is Python."""
+    data = min(left, idle["data"])
+    return {"python": left - data, "data": data}
+
+
+def _account(works: list[Work], idle: dict[str, float], wall_ns: float) -> Account:
+    ns: dict[str, float] = defaultdict(float)
+    excess: dict[str, float] = defaultdict(float)
+    parts: dict[str, dict[str, float]] = {
+        "bandwidth": {"device_memory": 0.0, "host_link": 0.0, "network": 0.0},
+        "overhead": {label: idle.get(label, 0.0) for label in LABELS} | {"small_kernels": 0.0},
+    }
+    for work in works:
+        group, part = tables.group_of(work)
+        ns[group] += work.exposed_ns
+        if part is not None:
+            parts[group][part] += work.exposed_ns
+        if work.floor_ns is not None and work.ns:
+            excess[group] += work.exposed_ns * max(0.0, 1 - work.floor_ns / work.ns)
+    ns["overhead"] += sum(idle.values())
+
+    def group(name: str, *, with_excess: bool) -> Group:
+        return Group(
+            ns=ns[name],
+            share=ns[name] / wall_ns if wall_ns else 0.0,
+            excess_ns=excess[name] if with_excess else None,
+            parts=parts.get(name, {}),
+        )
+
+    return Account(
+        compute=group("compute", with_excess=True),
+        bandwidth=group("bandwidth", with_excess=True),
+        overhead=group("overhead", with_excess=False),
+        unknown=group("unknown", with_excess=False),
+    )
+
+
+def _utilisation(
+    works: list[Work],
+    timeline: Timeline,
+    machine: Machine,
+    wall_ns: float,
+    busy_ns: float | None,
+) -> Utilisation:
+    units = tables.total_matrix_flops(works)
+    total = sum(units.values())
+    again = recomputed_flops(works, timeline)
+    useful = (total - again) / total if total else None
+    hfu = _ideal_ns(units, {roof.name: roof.value for roof in machine.roofs}, wall_ns)
+    sheet = {roof.name: roof.datasheet for roof in machine.roofs if roof.datasheet}
+    hfu_sheet = _ideal_ns(units, sheet, wall_ns)
+    moved = sum(work.cost.bytes for work in works if work.cost and work.bound != "host_link")
+    memory = machine.rate("memory.dram")
+    return Utilisation(
+        mfu=hfu * useful if hfu is not None and useful is not None else None,
+        hfu=hfu,
+        mfu_datasheet=hfu_sheet * useful if hfu_sheet is not None and useful is not None else None,
+        hfu_datasheet=hfu_sheet,
+        bandwidth=moved / memory * 1e9 / wall_ns if memory and wall_ns else None,
+        device=busy_ns / wall_ns if busy_ns is not None and wall_ns else None,
+        host_lead_ns=_host_lead(timeline),
+    )
+
+
+def _ideal_ns(units: dict[str, float], rates: dict[str, float], wall_ns: float) -> float | None:
+    """The share of the wall that the matrix arithmetic would take at full rate."""
+    if not units or not wall_ns or any(unit not in rates for unit in units):
+        return None
+    return sum(amount / rates[unit] * 1e9 for unit, amount in units.items()) / wall_ns
+
+
+def _host_lead(timeline: Timeline) -> float | None:
+    """How long work waits in the queue, in the median: near launch latency, the host is behind."""
+    device, host = timeline.device, timeline.host
+    known = device.launch >= 0
+    if not known.any():
+        return None
+    issued = (host.start_ns + host.duration_ns)[device.launch[known]]
+    return float(np.median(device.start_ns[known] - issued))

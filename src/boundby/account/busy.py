@@ -1,0 +1,56 @@
+"""When the device was busy, and with what, counting every instant once."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model import DeviceKind, Ints, Timeline
+
+Floats = npt.NDArray[np.float64]
+Priorities = npt.NDArray[np.int8]
+
+# What an instant counts as when several things run in it.
+CONTRACTION, KERNEL, COLLECTIVE, COPY = range(4)
+
+
+def priorities(timeline: Timeline, is_contraction: npt.NDArray[np.bool_]) -> Priorities:
+    kind = timeline.device.kind
+    result = np.full(len(timeline.device), COPY, np.int8)
+    result[kind == DeviceKind.COLLECTIVE] = COLLECTIVE
+    result[kind == DeviceKind.KERNEL] = KERNEL
+    result[is_contraction & (kind == DeviceKind.KERNEL)] = CONTRACTION
+    return result
+
+
+def exposed(starts: Ints, durations: Ints, priority: Priorities) -> Floats:
+    """Of each event, the time in which nothing of a higher priority, or earlier, was running.
+
+    The sum is the length of the union. Most steps run one kernel at a time: those cost one pass.
+    """
+    ends = starts + durations
+    order = np.argsort(starts, kind="stable")
+    latest = np.maximum.accumulate(ends[order])
+    if len(starts) < 2 or np.all(starts[order][1:] >= latest[:-1]):
+        return durations.astype(np.float64)
+    edges = np.unique(np.concatenate([starts, ends]))
+    lengths = np.diff(edges).astype(np.float64)
+    owner = np.full(len(lengths), -1, np.int64)
+    first = np.searchsorted(edges, starts)
+    last = np.searchsorted(edges, ends)
+    # Painted from the least to the most important, and the later before the earlier.
+    for event in np.lexsort((-starts, -priority)):
+        owner[first[event] : last[event]] = event
+    painted = owner >= 0
+    return np.bincount(owner[painted], weights=lengths[painted], minlength=len(starts))
+
+
+def union(starts: Ints, durations: Ints) -> tuple[Ints, Ints]:
+    """The busy intervals: where each begins and ends, in order, none touching the next."""
+    if not len(starts):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    order = np.argsort(starts, kind="stable")
+    begins, ends = starts[order], (starts + durations)[order]
+    latest = np.maximum.accumulate(ends)
+    new = np.concatenate([[True], begins[1:] > latest[:-1]])
+    return begins[new], np.concatenate([latest[:-1][new[1:]], latest[-1:]])

@@ -1,0 +1,149 @@
+"""The work of a step on an accelerator: kernels to operators, operators to floors."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby import costs
+from boundby.account.busy import exposed, priorities
+from boundby.account.work import Costs, Work, bound_of
+from boundby.model import Bound, Cost, DeviceKind, Ints, Machine, Phase, Timeline
+from boundby.model.diagnosis import ClassName
+
+_LINKS = {DeviceKind.COPY_H2D: "host_link.h2d", DeviceKind.COPY_D2H: "host_link.d2h"}
+
+
+def owners(timeline: Timeline, costed: Costs) -> Ints:
+    """For each device event the innermost operator around it that has a cost; -1 for none."""
+    host = timeline.host
+    call = host.call.astype(np.int64)
+    has_cost = np.array([*costed.is_costed, False])[call]
+    row = timeline.device.op.astype(np.int64).copy()
+    while True:
+        looking = (row >= 0) & ~has_cost[row]
+        if not looking.any():
+            return row
+        row[looking] = host.parent[row[looking]]
+
+
+def device_work(timeline: Timeline, machine: Machine, *, tf32: bool) -> list[Work]:
+    """Every piece of device work, kernels of one operator call together."""
+    device = timeline.device
+    costed = Costs(timeline, machine)
+    owner = owners(timeline, costed)
+    exposed_ns = exposed(
+        device.start_ns, device.duration_ns, priorities(timeline, _contractions(timeline, owner))
+    )
+    # Kernels of one operator call share its cost; what has no owner stands alone.
+    alone = np.isin(device.kind, [DeviceKind.COPY_H2D, DeviceKind.COPY_D2H, DeviceKind.COLLECTIVE])
+    group = np.where((owner >= 0) & ~alone, owner, -1 - np.arange(len(device)))
+    groups, member = np.unique(group, return_inverse=True)
+    ns = np.bincount(member, weights=device.duration_ns)
+    shown = np.bincount(member, weights=exposed_ns)
+    kernels = np.bincount(member)
+    first = np.full(len(groups), len(device), np.int64)
+    np.minimum.at(first, member, np.arange(len(device)))
+    names = [timeline.names[index] for index in device.name[first]]
+    works = []
+    for index, row in enumerate(groups):
+        event = int(first[index])
+        work = Work(
+            name=names[index],
+            op_class="unknown",
+            bound="unknown",
+            ns=float(ns[index]),
+            exposed_ns=float(shown[index]),
+            kernels=int(kernels[index]),
+        )
+        op = int(row) if row >= 0 else int(device.op[event])
+        _place(work, timeline, op)
+        if row >= 0:
+            _cost_operator(
+                work, timeline, machine, costed, int(row), tf32 or "tf32" in names[index]
+            )
+        else:
+            _cost_event(work, timeline, machine, event)
+        works.append(work)
+    return works
+
+
+def _contractions(timeline: Timeline, owner: Ints) -> npt.NDArray[np.bool_]:
+    by_name = np.array([*(costs.op_class(name) == "contraction" for name in timeline.names), False])
+    name = np.where(owner >= 0, timeline.host.name[owner], -1)
+    result: npt.NDArray[np.bool_] = by_name[name]
+    return result
+
+
+def _place(work: Work, timeline: Timeline, row: int) -> None:
+    """Where in the program it was asked for."""
+    if row < 0:
+        return
+    host = timeline.host
+    work.row = row
+    work.source = int(host.source[row])
+    work.module = int(host.module[row])
+    work.phase = int(host.phase[row])
+    work.call = int(host.call[row])
+
+
+def _cost_operator(
+    work: Work, timeline: Timeline, machine: Machine, costed: Costs, row: int, tf32: bool
+) -> None:
+    work.name = timeline.names[timeline.host.name[row]]
+    cost = costed.of_call[timeline.host.call[row]]
+    assert cost is not None
+    work.cost = costed.on(cost, tf32=tf32)
+    work.floor_ns = machine.floor(work.cost)
+    work.op_class = costs.op_class(work.name) or "unknown"
+    work.bound = bound_of(machine, work.cost, work.kernels)
+    if work.op_class == "communication":
+        work.bound = "network"
+
+
+def _cost_event(work: Work, timeline: Timeline, machine: Machine, event: int) -> None:
+    """A copy, a memset or a collective tells its own size; a kernel without an operator nothing."""
+    device = timeline.device
+    kind = DeviceKind(int(device.kind[event]))
+    size = float(device.bytes[event])
+    if kind is DeviceKind.COLLECTIVE:
+        work.op_class, work.bound = "communication", "network"
+        return
+    if kind is DeviceKind.KERNEL or size < 0:
+        return
+    work.op_class = "movement"
+    if kind in _LINKS:
+        work.bound = "host_link"
+        work.cost = Cost(bytes_read=size)
+        rate = machine.rate(_LINKS[kind])
+        work.floor_ns = size / rate * 1e9 if rate else None
+        return
+    reads = size if kind is DeviceKind.COPY_D2D else 0.0
+    work.cost = Cost(bytes_read=reads, bytes_written=size)
+    work.floor_ns = machine.floor(work.cost)
+    work.bound = bound_of(machine, work.cost, work.kernels)
+
+
+def recomputed_flops(works: list[Work], timeline: Timeline) -> float:
+    """Arithmetic done a second time in backward, by activation checkpointing."""
+    total = 0.0
+    host = timeline.host
+    again = np.array([*("checkpoint.py" in name for name in timeline.names)], np.bool_)
+    for work in works:
+        if work.cost is None or work.phase != Phase.BACKWARD or not work.cost.total_flops:
+            continue
+        row = work.row
+        while row >= 0:
+            if again[host.name[row]]:
+                work.recomputed = True
+                total += matrix_flops(work.cost)
+                break
+            row = int(host.parent[row])
+    return total
+
+
+def matrix_flops(cost: Cost) -> float:
+    return sum(amount for unit, amount in cost.flops.items() if unit.startswith("matmul."))
+
+
+__all__ = ["Bound", "ClassName", "device_work", "matrix_flops", "owners", "recomputed_flops"]

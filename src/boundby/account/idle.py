@@ -1,0 +1,141 @@
+"""Why the device stood idle, seen from the thread that issues its next piece of work."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.account.busy import union
+from boundby.model import HostKind, Ints, Timeline
+
+LABELS = ("python", "launch", "sync", "data")
+
+Floats = npt.NDArray[np.float64]
+
+
+def label_idle(timeline: Timeline, begins: Ints, ends: Ints) -> dict[str, float]:
+    """The idle time of the step by cause, before the first device event and after the last too.
+
+    `data` inside a loader's next; `sync` from a sync's return until the kernel it delayed starts;
+    `launch` in the runtime's launch calls, and whenever work was queued and had not started;
+    `python` is the rest: interpreter, framework, dispatch.
+    """
+    gaps_from = np.concatenate([[timeline.start_ns], ends])
+    gaps_to = np.concatenate([begins, [max(timeline.end_ns, int(ends[-1]) if len(ends) else 0)]])
+    keep = gaps_to > gaps_from
+    gaps_from, gaps_to = gaps_from[keep], gaps_to[keep]
+    launches = _next_launches(timeline, gaps_to)
+    totals = dict.fromkeys(LABELS, 0.0)
+    threads = _issuing_threads(timeline, launches)
+    for thread in np.unique(threads):
+        mine = threads == thread
+        parts = _split(timeline, int(thread), gaps_from[mine], gaps_to[mine], launches[mine])
+        for label, amount in parts.items():
+            totals[label] += amount
+    return totals
+
+
+def _next_launches(timeline: Timeline, gaps_to: Ints) -> Ints:
+    """The host row that launched the device event with which each gap ends; -1 for none."""
+    device = timeline.device
+    if not len(device):
+        return np.full(len(gaps_to), -1, np.int64)
+    order = np.argsort(device.start_ns, kind="stable")
+    at = np.searchsorted(device.start_ns[order], gaps_to)
+    launch = device.launch.astype(np.int64)[order]
+    found = np.full(len(gaps_to), -1, np.int64)
+    inside = at < len(device)
+    found[inside] = launch[at[inside]]
+    return found
+
+
+def _issuing_threads(timeline: Timeline, launches: Ints) -> Ints:
+    """The thread of each launch; where it is unknown, the thread that launches most."""
+    host = timeline.host
+    launching = host.thread[(host.kind == HostKind.LAUNCH)]
+    candidates = launching if len(launching) else host.thread
+    values, counts = np.unique(candidates, return_counts=True)
+    usual = int(values[np.argmax(counts)]) if len(values) else 0
+    known = launches >= 0
+    threads = np.full(len(launches), usual, np.int64)
+    threads[known] = host.thread[launches[known]]
+    return threads
+
+
+def _split(
+    timeline: Timeline, thread: int, gaps_from: Ints, gaps_to: Ints, launches: Ints
+) -> dict[str, float]:
+    host = timeline.host
+    rows = host.thread == thread
+    data = _Coverage(timeline, rows & (host.kind == HostKind.DATA))
+    launch = _Coverage(timeline, rows & (host.kind == HostKind.LAUNCH))
+    # Work that was queued before the gap began waits for the device alone, not for the host.
+    known = launches >= 0
+    issued = np.full(len(gaps_from), np.iinfo(np.int64).max)
+    issued[known] = (host.start_ns + host.duration_ns)[launches[known]]
+    queued = issued <= gaps_from
+    waiting = ~queued
+    # After the launch call has returned, the rest of the gap is launch latency.
+    host_to = np.where(known, np.clip(issued, gaps_from, gaps_to), gaps_to)
+    synced_from = _last_sync(timeline, rows, gaps_from, gaps_to)
+    in_data = data.between(gaps_from, host_to)
+    after_sync = np.clip(gaps_to - np.maximum(synced_from, gaps_from), 0, None).astype(np.float64)
+    after_sync -= data.between(np.maximum(synced_from, gaps_from), gaps_to)
+    before = np.where(synced_from < gaps_to, np.maximum(synced_from, gaps_from), host_to)
+    before = np.minimum(before, host_to)
+    in_launch = launch.between(gaps_from, before) + np.where(
+        synced_from < gaps_to, 0, gaps_to - host_to
+    )
+    whole = (gaps_to - gaps_from).astype(np.float64)
+    rest = np.clip(whole - in_data - np.maximum(after_sync, 0) - in_launch, 0, None)
+    return {
+        "data": float(in_data[waiting].sum()),
+        "sync": float(np.maximum(after_sync, 0)[waiting].sum()),
+        "launch": float(in_launch[waiting].sum() + whole[queued].sum()),
+        "python": float(rest[waiting].sum()),
+    }
+
+
+def _last_sync(
+    timeline: Timeline, rows: npt.NDArray[np.bool_], gaps_from: Ints, gaps_to: Ints
+) -> Ints:
+    """When the last sync that ended in a gap returned; past the gap's end where none did."""
+    host = timeline.host
+    is_sync = rows & (host.kind == HostKind.SYNC)
+    returns = np.sort((host.start_ns + host.duration_ns)[is_sync])
+    starts = np.sort(host.start_ns[is_sync])
+    none = np.full(len(gaps_to), np.iinfo(np.int64).max)
+    if not len(returns):
+        return none
+    at = np.searchsorted(returns, gaps_to, side="left") - 1
+    found = np.where(at >= 0, returns[np.maximum(at, 0)], np.iinfo(np.int64).min)
+    # The host stood in the sync when the device ran dry: what idles from there on is its doing.
+    began = np.where(at >= 0, starts[np.maximum(at, 0)], np.iinfo(np.int64).max)
+    delayed = (found >= gaps_from) & (began <= gaps_to)
+    return np.where(delayed, np.maximum(np.minimum(began, found), gaps_from), none)
+
+
+class _Coverage:
+    """How much of any interval is covered by a set of host events."""
+
+    def __init__(self, timeline: Timeline, rows: npt.NDArray[np.bool_]) -> None:
+        host = timeline.host
+        begins, ends = union(host.start_ns[rows], host.duration_ns[rows])
+        self._times = np.empty(2 * len(begins), np.int64)
+        self._times[0::2], self._times[1::2] = begins, ends
+        self._covered = np.zeros(2 * len(begins))
+        total = np.cumsum(ends - begins)
+        self._covered[1::2] = total
+        self._covered[2::2] = total[:-1] if len(total) else total
+
+    def between(self, low: Ints, high: Ints) -> Floats:
+        if not len(self._times):
+            return np.zeros(len(low))
+        # Times are offsets from the first: float64 holds those to the nanosecond.
+        origin = self._times[0]
+        times = (self._times - origin).astype(np.float64)
+
+        def until(at: Ints) -> Floats:
+            return np.interp((at - origin).astype(np.float64), times, self._covered)
+
+        return until(np.maximum(low, high)) - until(low)

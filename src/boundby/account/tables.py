@@ -1,0 +1,213 @@
+"""The same work seen by operator, by source line, by module and by class."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from boundby.account.device import matrix_flops
+from boundby.account.work import Work, dtype_of, shapes_of
+from boundby.model import Machine, Phase, Timeline
+from boundby.model.diagnosis import ClassName, ClassRow, LineRow, OpRow
+
+# Past these an operator is faster than light: a formula or a roof is wrong, and it is said.
+_PAST_DRAM = 1.02
+_PAST_CACHE = 1.05
+_MOST_ROWS = 2000
+_CLASSES: tuple[ClassName, ...] = (
+    "contraction",
+    "normalization",
+    "elementwise",
+    "movement",
+    "communication",
+    "unknown",
+)
+
+
+def group_of(work: Work) -> tuple[str, str | None]:
+    """The account's group and part that a piece of work belongs to."""
+    match work.bound:
+        case "compute":
+            return "compute", None
+        case "memory":
+            return "bandwidth", "device_memory"
+        case "network":
+            return "bandwidth", "network"
+        case "host_link":
+            return "bandwidth", "host_link"
+        case "small":
+            return "overhead", "small_kernels"
+        case _:
+            return "unknown", None
+
+
+def op_rows(works: list[Work], timeline: Timeline, machine: Machine) -> list[OpRow]:
+    """One row per operator, place and shapes; the longest first."""
+    gathered: dict[tuple[object, ...], list[Work]] = defaultdict(list)
+    shapes: dict[int, str] = {}
+    for work in works:
+        if work.call >= 0 and work.call not in shapes:
+            shapes[work.call] = shapes_of(timeline.calls[work.call])
+        key = (work.name, work.bound, work.source, work.module, shapes.get(work.call, ""))
+        gathered[key].append(work)
+    rows = [_op_row(same, timeline, machine, shapes) for same in gathered.values()]
+    rows.sort(key=lambda row: -row.ns)
+    return rows[:_MOST_ROWS]
+
+
+def _op_row(
+    same: list[Work], timeline: Timeline, machine: Machine, shapes: dict[int, str]
+) -> OpRow:
+    one = same[0]
+    ns = sum(work.ns for work in same)
+    costs = [work.cost for work in same if work.cost is not None]
+    floors = [work.floor_ns for work in same if work.floor_ns is not None]
+    floor = sum(floors) if len(floors) == len(same) else None
+    fraction = floor / ns if floor is not None and ns else None
+    suspect = (
+        fraction is not None
+        and one.cost is not None
+        and not one.cost.upper_bound
+        and one.bound in ("compute", "memory")
+        and fraction > _light_limit(machine, one)
+    )
+    return OpRow(
+        name=one.name,
+        op_class=one.op_class,
+        where=_entry(timeline.sources, one.source),
+        module=_entry(timeline.modules, one.module),
+        phase=Phase(one.phase).name.lower(),
+        shapes=shapes.get(one.call, ""),
+        dtype=dtype_of(timeline.calls[one.call]) if one.call >= 0 else None,
+        count=len(same),
+        ns=ns,
+        floor_ns=floor,
+        excess_ns=ns - floor if floor is not None else None,
+        flops=sum(cost.total_flops for cost in costs) if costs else None,
+        bytes=sum(cost.bytes for cost in costs) if costs else None,
+        bound=one.bound,
+        roof_fraction=fraction,
+        roof_suspect=suspect,
+        upper_bound=any(cost.upper_bound for cost in costs),
+    )
+
+
+def _light_limit(machine: Machine, work: Work) -> float:
+    assert work.cost is not None
+    roof = machine.memory_roof(work.cost.bytes)
+    return _PAST_DRAM if roof is None or roof.name == "memory.dram" else _PAST_CACHE
+
+
+def line_rows(works: list[Work], timeline: Timeline, wall_ns: float) -> list[LineRow]:
+    """Work by the source line that asked for it; backward work at its forward's line."""
+    rows = _rows_by(works, timeline.sources, lambda work: work.source, wall_ns)
+    text = _SourceText()
+    return [_with_text(row, text) for row in rows]
+
+
+def module_rows(works: list[Work], timeline: Timeline, wall_ns: float) -> list[LineRow]:
+    return _rows_by(works, timeline.modules, lambda work: work.module, wall_ns)
+
+
+def _rows_by(
+    works: list[Work], names: list[str], key: Callable[[Work], int], wall_ns: float
+) -> list[LineRow]:
+    total: dict[int, float] = defaultdict(float)
+    floors: dict[int, float] = defaultdict(float)
+    groups: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for work in works:
+        place = key(work)
+        total[place] += work.exposed_ns
+        floors[place] += work.floor_ns or 0.0
+        groups[place][group_of(work)[0]] += work.exposed_ns
+    rows = [
+        LineRow(
+            where=_entry(names, place) or "unknown",
+            ns=ns,
+            share=ns / wall_ns if wall_ns else 0.0,
+            floor_ns=floors[place],
+            groups=dict(groups[place]),
+        )
+        for place, ns in total.items()
+    ]
+    rows.sort(key=lambda row: -row.ns)
+    return rows[:_MOST_ROWS]
+
+
+def class_rows(works: list[Work]) -> list[ClassRow]:
+    """The seeds' table: how little arithmetic most of the time does."""
+    ns: dict[str, float] = defaultdict(float)
+    flops: dict[str, float] = defaultdict(float)
+    for work in works:
+        ns[work.op_class] += work.ns
+        flops[work.op_class] += work.cost.total_flops if work.cost else 0.0
+    total_ns, total_flops = sum(ns.values()), sum(flops.values())
+    contraction = flops["contraction"] / ns["contraction"] if ns["contraction"] else None
+    rows = []
+    for name in _CLASSES:
+        if not ns[name]:
+            continue
+        rate = flops[name] / ns[name] * 1e9 if flops[name] else None
+        rows.append(
+            ClassRow(
+                name=name,
+                flops_share=flops[name] / total_flops if total_flops else 0.0,
+                time_share=ns[name] / total_ns,
+                ns=ns[name],
+                flops_per_s=rate,
+                slower_than_contractions=contraction * 1e9 / rate
+                if contraction and rate and name != "contraction"
+                else None,
+            )
+        )
+    return rows
+
+
+def _entry(table: list[str], index: int) -> str | None:
+    return table[index] if 0 <= index < len(table) else None
+
+
+class _SourceText:
+    """The text of source lines, where the files are at hand."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, list[str]] = {}
+
+    def at(self, where: str) -> str | None:
+        path, _, line = where.rpartition(":")
+        if not line.isdecimal():
+            return None
+        if path not in self._files:
+            try:
+                self._files[path] = Path(path).read_text(errors="replace").splitlines()
+            except (OSError, ValueError):
+                self._files[path] = []
+        lines = self._files[path]
+        index = int(line) - 1
+        return lines[index].strip() or None if 0 <= index < len(lines) else None
+
+
+def _with_text(row: LineRow, text: _SourceText) -> LineRow:
+    found = text.at(row.where)
+    if found is None:
+        return row
+    return LineRow(
+        where=row.where,
+        text=found,
+        ns=row.ns,
+        share=row.share,
+        floor_ns=row.floor_ns,
+        groups=row.groups,
+    )
+
+
+def total_matrix_flops(works: list[Work]) -> dict[str, float]:
+    """Matrix arithmetic by unit."""
+    units: dict[str, float] = defaultdict(float)
+    for work in works:
+        if work.cost is not None and matrix_flops(work.cost):
+            for unit, amount in work.cost.flops.items():
+                if unit.startswith("matmul."):
+                    units[unit] += amount
+    return dict(units)

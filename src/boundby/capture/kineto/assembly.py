@@ -1,0 +1,169 @@
+"""One step's rows, sorted, linked and named: the Timeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.capture.kineto import arguments
+from boundby.capture.kineto.events import NONE, PAGEABLE_TO_HOST
+from boundby.capture.kineto.metadata import Metadata
+from boundby.capture.kineto.names import clean
+from boundby.capture.kineto.nesting import Rows, matching, nearest, order, parents
+from boundby.capture.kineto.origins import Origins, trace_origins
+from boundby.capture.kineto.rows import Columns, DeviceRows, HostRows
+from boundby.capture.kineto.steps import Step, find_launches
+from boundby.model import DeviceEvents, HostEvents, HostKind, Timeline
+from boundby.units import count
+
+_GRAPH_LAUNCH = "GraphLaunch"
+
+
+@dataclass(slots=True, frozen=True)
+class _Links:
+    launch: Rows
+    op: Rows
+    graph: npt.NDArray[np.bool_]
+
+
+def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
+    """The timeline of one step."""
+    host = _host_rows(columns, step)
+    device = _device_rows(columns, step)
+    parent = parents(host)
+    launch = matching(host.correlation, device.correlation)
+    host = _with_launches(host, device, launch, columns.names)
+    links = _link(host, device, parent, launch, columns.names)
+    used, names = _compact([host.name, device.name], columns.names)
+    origins = trace_origins(
+        replace(host, name=used[0]), parent, [columns.names[n] for n in names], columns.stacks
+    )
+    calls, keys = _compact([host.call], range(len(columns.calls)))
+    return Timeline(
+        start_ns=step.start_ns,
+        end_ns=step.end_ns,
+        host=_host_events(host, parent, used[0], calls[0], origins, columns.threads),
+        device=DeviceEvents(
+            start_ns=device.start,
+            duration_ns=device.duration,
+            kind=device.kind,
+            name=used[1],
+            stream=device.stream,
+            launch=links.launch,
+            op=links.op,
+            graph=links.graph,
+            bytes=device.bytes,
+        ),
+        names=[clean(columns.names[number]) for number in names],
+        sources=origins.sources,
+        modules=origins.modules,
+        calls=[arguments.parse(columns.calls[number]) for number in keys],
+        device_name=metadata.device_name,
+        device_kind=metadata.kind if len(device.start) else "cpu",
+        rank=metadata.rank,
+        world=metadata.world,
+        label=step.label,
+        warnings=_doubts(host, device, links),
+    )
+
+
+def _host_rows(columns: Columns, step: Step) -> HostRows:
+    """What the host did in its window; what reaches over its ends is cut there."""
+    rows = columns.host
+    inside = (rows.start < step.host_end_ns) & (rows.end > step.host_start_ns)
+    inside |= (rows.duration == 0) & (rows.start == step.host_start_ns)
+    host = rows.take(np.flatnonzero(inside))
+    start = np.maximum(host.start, step.host_start_ns)
+    end = np.minimum(host.end, step.host_end_ns)
+    host = replace(host, start=start, duration=end - start)
+    return host.take(order(host))
+
+
+def _device_rows(columns: Columns, step: Step) -> DeviceRows:
+    """What was launched in the host's window, whenever it ran."""
+    called = find_launches(columns).called
+    rows = np.flatnonzero((called >= step.host_start_ns) & (called < step.host_end_ns))
+    device = columns.device.take(rows)
+    return device.take(np.argsort(device.start, kind="stable"))
+
+
+def _with_launches(host: HostRows, device: DeviceRows, launch: Rows, names: list[str]) -> HostRows:
+    """A runtime call that device work refers to is a launch, whatever its name.
+
+    A copy into pageable host memory returns only when it is done: a sync.
+    """
+    kind = host.kind.copy()
+    launching = launch[launch != NONE]
+    kind[launching[kind[launching] == HostKind.RUNTIME]] = HostKind.LAUNCH
+    waits = np.array([bool(PAGEABLE_TO_HOST.search(name)) for name in names] or [False])
+    kind[launch[(launch != NONE) & waits[device.name]]] = HostKind.SYNC
+    return replace(host, kind=kind)
+
+
+def _link(
+    host: HostRows, device: DeviceRows, parent: Rows, launch: Rows, names: list[str]
+) -> _Links:
+    operator = host.kind == HostKind.OP
+    around = np.append(nearest(parent, operator), NONE)
+    op = around[launch]
+    # A launch outside every operator, or not in the file: the profiler's own note of the operator.
+    noted = matching(np.where(operator, host.external, NONE), device.external)
+    op = np.where(op == NONE, noted, op).astype(np.int32)
+    is_graph = np.array([_GRAPH_LAUNCH in name for name in names] or [False])
+    replayed = np.append(is_graph[host.name], False)[launch]
+    return _Links(launch, op, device.graph | replayed)
+
+
+def _compact(
+    indices: list[npt.NDArray[np.int32]], table: list[str] | range
+) -> tuple[list[npt.NDArray[np.int32]], list[int]]:
+    """Renumbers columns so that they point into a table of only what they use."""
+    used = np.zeros(len(table) + 1, np.bool_)
+    for index in indices:
+        used[index] = True
+    used[-1] = False
+    number = np.append(np.cumsum(used[:-1]) - 1, NONE).astype(np.int32)
+    return [number[index] for index in indices], np.flatnonzero(used).tolist()
+
+
+def _host_events(
+    host: HostRows,
+    parent: Rows,
+    name: Rows,
+    call: Rows,
+    origins: Origins,
+    threads: list[int],
+) -> HostEvents:
+    return HostEvents(
+        start_ns=host.start,
+        duration_ns=host.duration,
+        kind=host.kind,
+        name=name,
+        thread=np.array(threads or [NONE], np.int64)[host.thread],
+        parent=parent,
+        call=call,
+        source=origins.source,
+        module=origins.module,
+        phase=origins.phase,
+        sequence=host.sequence,
+    )
+
+
+def _doubts(host: HostRows, device: DeviceRows, links: _Links) -> list[str]:
+    """What in this step makes its account less certain."""
+    doubts: list[str] = []
+    unknown = int(np.count_nonzero(links.launch == NONE))
+    if unknown:
+        doubts.append(
+            f"{count(unknown)} of {count(len(device.start))} device events have no launch"
+        )
+    known = links.launch != NONE
+    early = device.start[known] < host.start[links.launch[known]]
+    if early.any():
+        doubts.append(
+            f"{count(int(np.count_nonzero(early)))} device events start before their launch:"
+            " the host's and the device's clocks disagree"
+        )
+    return doubts

@@ -1,0 +1,234 @@
+"""Events into numpy columns, a block at a time, with every text and argument list kept once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.capture.kineto.arguments import CallKey
+from boundby.capture.kineto.events import (
+    ABSENT,
+    DEVICE_CATEGORIES,
+    HOST_CATEGORIES,
+    NONE,
+    OPERATOR_CATEGORIES,
+    PYTHON_CATEGORY,
+    RUNTIME_CATEGORIES,
+    Event,
+    Number,
+    device_kind,
+    host_kind,
+)
+from boundby.capture.kineto.fields import (
+    absent,
+    externals,
+    in_graph,
+    integer,
+    integers,
+    nanoseconds,
+    size,
+    stream,
+)
+from boundby.capture.kineto.rows import Column, Columns, DeviceRows, HostRows, Window
+from boundby.model import DeviceKind, HostKind
+from boundby.model.timeline import Ints
+
+Key = TypeVar("Key")
+
+_LATEST_US = 9e15  # in ns still an int64
+_DEVICE_STRIDE = 1 << 32  # streams of two devices never share a number
+
+
+class _Numbered(dict[Key, int], Generic[Key]):
+    """Gives each new key the next number: a lookup that stays in C once a key is known."""
+
+    def __missing__(self, key: Key) -> int:
+        number = len(self)
+        self[key] = number
+        return number
+
+
+_HOST_TYPES = (np.int64, np.int64, np.int8, np.int32, np.int32, *(np.int64,) * 4, *(np.int32,) * 2)
+_DEVICE_TYPES = (np.int64, np.int64, np.int8, np.int32, *(np.int64,) * 3, np.bool_, np.int64)
+
+
+class ColumnBuilder:
+    """Collects the rows of one file; `window` keeps only what overlaps it."""
+
+    def __init__(self, window: Window | None = None) -> None:
+        self._window = window
+        self._names: _Numbered[str] = _Numbered()
+        self._threads: _Numbered[tuple[Number, Number]] = _Numbered()
+        self._calls: _Numbered[CallKey] = _Numbered()
+        self._stacks: _Numbered[str] = _Numbered()
+        self._host: list[Sequence[Column]] = []
+        self._device: list[Sequence[Column]] = []
+        self.events = 0
+        self.rows = 0
+        self._bad = 0
+
+    def add(self, events: list[Event]) -> None:
+        self.events += len(events)
+        complete = [event for event in events if event.ph == "X"]
+        if python := [event for event in complete if event.cat == PYTHON_CATEGORY]:
+            self._add_python(python)
+        if calls := [event for event in complete if event.cat in RUNTIME_CATEGORIES]:
+            self._add_runtime(calls)
+        if operators := [event for event in complete if event.cat in OPERATOR_CATEGORIES]:
+            self._add_operators(operators)
+        if device := [event for event in complete if event.cat in DEVICE_CATEGORIES]:
+            self._add_device(device)
+
+    def build(self) -> Columns:
+        names = list(self._names)
+        host = HostRows(*_joined(self._host, _HOST_TYPES))
+        device = DeviceRows(*_joined(self._device, _DEVICE_TYPES))
+        _refine(host.kind, host.name, names, lambda kind, name: host_kind(HostKind(kind), name))
+        _refine(
+            device.kind, device.name, names, lambda kind, name: device_kind(DeviceKind(kind), name)
+        )
+        host, threads = self._unified_threads(host)
+        return Columns(
+            host=host,
+            device=device,
+            names=names,
+            threads=threads,
+            calls=list(self._calls),
+            stacks=list(self._stacks),
+            events=self.events,
+            bad=self._bad,
+        )
+
+    def _unified_threads(self, host: HostRows) -> tuple[HostRows, list[int]]:
+        """Threads by number: an old file writes one thread's id now as text, now as a number."""
+        unified: _Numbered[tuple[str, str]] = _Numbered()
+        dense = [unified[str(pid), str(tid)] for pid, tid in self._threads]
+        numbers = [integer(tid) for _, tid in unified]
+        if len(set(numbers)) < len(numbers):
+            numbers = list(range(len(numbers)))
+        thread = np.array(dense, np.int32)[host.thread] if dense else host.thread
+        return replace(host, thread=thread), numbers
+
+    def _times(self, events: list[Event]) -> tuple[list[Event], Ints, Ints]:
+        """Start and duration in ns of the events that have both, inside the window."""
+        ts = np.array([event.ts for event in events])
+        dur = np.array([event.dur for event in events])
+        sound = (np.abs(ts) < _LATEST_US) & (dur >= 0) & (dur < _LATEST_US)
+        self._bad += len(events) - int(np.count_nonzero(sound))
+        if self._window is not None:
+            sound &= (ts * 1000 <= self._window.end_ns) & (
+                (ts + dur) * 1000 >= self._window.start_ns
+            )
+        if not sound.all():
+            kept = np.flatnonzero(sound)
+            events = [events[row] for row in kept.tolist()]
+            ts, dur = ts[kept], dur[kept]
+        self.rows += len(events)
+        return events, nanoseconds(ts), nanoseconds(dur)
+
+    def _add_python(self, events: list[Event]) -> None:
+        """Python frames carry nothing but name and time, and are most of many a trace."""
+        events, start, duration = self._times(events)
+        kind, unknown = np.full(len(events), HostKind.PYTHON, np.int8), absent(len(events))
+        self._host.append((start, duration, kind, *self._named(events), *(unknown,) * 6))
+
+    def _add_runtime(self, events: list[Event]) -> None:
+        events, start, duration = self._times(events)
+        kind, unknown = np.full(len(events), HostKind.RUNTIME, np.int8), absent(len(events))
+        correlation = integers([event.args.correlation for event in events])
+        external = externals([event.args for event in events])
+        self._host.append(
+            (start, duration, kind, *self._named(events), correlation, external, *(unknown,) * 4)
+        )
+
+    def _add_operators(self, events: list[Event]) -> None:
+        events, start, duration = self._times(events)
+        calls, stacks = self._calls, self._stacks
+        arguments = [event.args for event in events]
+        keys = [
+            NONE
+            if (given := event.args).shapes is ABSENT
+            else calls[
+                event.name,
+                bytes(given.shapes),
+                bytes(given.types),
+                bytes(given.strides),
+                bytes(given.values),
+            ]
+            for event in events
+        ]
+        self._host.append(
+            (
+                start,
+                duration,
+                np.array([HOST_CATEGORIES[event.cat] for event in events], np.int8),
+                *self._named(events),
+                absent(len(events)),
+                externals(arguments),
+                integers([given.sequence for given in arguments]),
+                integers([given.forward_thread for given in arguments]),
+                np.array(keys, np.int32),
+                np.array(
+                    [stacks[given.stack] if given.stack else NONE for given in arguments], np.int32
+                ),
+            )
+        )
+
+    def _named(self, events: list[Event]) -> tuple[Column, Column]:
+        names, threads = self._names, self._threads
+        return (
+            np.array([names[event.name] for event in events], np.int32),
+            np.array([threads[event.pid, event.tid] for event in events], np.int32),
+        )
+
+    def _add_device(self, events: list[Event]) -> None:
+        events, start, duration = self._times(events)
+        names = self._names
+        arguments = [event.args for event in events]
+        device = integers([given.device for given in arguments])
+        self._device.append(
+            (
+                start,
+                duration,
+                np.array([DEVICE_CATEGORIES[event.cat] for event in events], np.int8),
+                np.array([names[event.name] for event in events], np.int32),
+                np.where(device > 0, device, 0) % 1024 * _DEVICE_STRIDE
+                + integers([stream(event) for event in events]) % _DEVICE_STRIDE,
+                integers([given.correlation for given in arguments]),
+                externals(arguments),
+                np.array([in_graph(given) for given in arguments], np.bool_),
+                integers([size(event) for event in events]),
+            )
+        )
+
+
+def _joined(blocks: list[Sequence[Column]], types: Sequence[Any]) -> list[Column]:
+    """One array a column; the blocks' parts of it are let go as soon as they are joined."""
+    if not blocks:
+        return [np.empty(0, kind) for kind in types]
+    parts = [list(column) for column in zip(*blocks, strict=True)]
+    blocks.clear()
+    joined = []
+    for column, kind in zip(parts, types, strict=True):
+        joined.append(np.concatenate(column, dtype=kind, casting="same_kind"))
+        column.clear()
+    return joined
+
+
+def _refine(
+    kinds: npt.NDArray[np.int8],
+    rows_names: npt.NDArray[np.int32],
+    names: list[str],
+    refine: Callable[[int, str], int],
+) -> None:
+    """Looks at each distinct pair of kind and name once, then writes the kinds in place."""
+    if not len(kinds):
+        return
+    pair = rows_names.astype(np.int64) * 64 + kinds
+    distinct, inverse = np.unique(pair, return_inverse=True)
+    refined = [refine(number % 64, names[number // 64]) for number in distinct.tolist()]
+    kinds[:] = np.array(refined, np.int8)[inverse]

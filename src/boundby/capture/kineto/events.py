@@ -1,0 +1,124 @@
+"""What an event of a torch profiler trace looks like, and which kind of row it becomes."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from msgspec import Raw, field
+
+from boundby.model import DeviceKind, HostKind
+
+ABSENT = Raw(b"")
+
+# A number, or the text of one: writers differ, and an old file mixes both.
+Number = int | float | str | None
+NONE = -1
+
+
+class Arguments(msgspec.Struct, frozen=True, gc=False):
+    """The arguments of an event that boundby uses; the large ones are kept as raw JSON."""
+
+    correlation: Number = NONE
+    external: Number = field(default=NONE, name="External id")
+    legacy_external: Number = field(default=NONE, name="external id")
+    stream: Number = NONE
+    device: Number = NONE
+    bytes: Number = NONE
+    graph: Number = field(default=NONE, name="graph id")
+    graph_node: Number = field(default=NONE, name="graph node id")
+    sequence: Number = field(default=NONE, name="Sequence number")
+    forward_thread: Number = field(default=NONE, name="Fwd thread id")
+    shapes: Raw = field(default=ABSENT, name="Input Dims")
+    types: Raw = field(default=ABSENT, name="Input type")
+    strides: Raw = field(default=ABSENT, name="Input Strides")
+    values: Raw = field(default=ABSENT, name="Concrete Inputs")
+    stack: str | None = field(default=None, name="Call stack")
+    message_elements: Number = field(default=NONE, name="In msg nelems")
+    message_type: str | None = field(default=None, name="dtype")
+
+
+NO_ARGUMENTS = Arguments()
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One entry of `traceEvents`."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: Number = None
+    tid: Number = None
+    ts: float = float("nan")
+    dur: float = -1.0
+    args: Arguments = NO_ARGUMENTS
+
+
+PYTHON_CATEGORY = "python_function"
+# Current category names and those of traces before 2022; HIP uses the CUDA ones.
+HOST_CATEGORIES: dict[str, HostKind] = {
+    "cpu_op": HostKind.OP,
+    "Operator": HostKind.OP,
+    "user_annotation": HostKind.ANNOTATION,
+    PYTHON_CATEGORY: HostKind.PYTHON,
+    "cuda_runtime": HostKind.RUNTIME,
+    "cuda_driver": HostKind.RUNTIME,
+    "hip_runtime": HostKind.RUNTIME,
+    "hip_driver": HostKind.RUNTIME,
+    "Runtime": HostKind.RUNTIME,
+}
+RUNTIME_CATEGORIES = frozenset(
+    category for category, kind in HOST_CATEGORIES.items() if kind is HostKind.RUNTIME
+)
+OPERATOR_CATEGORIES = frozenset(HOST_CATEGORIES) - RUNTIME_CATEGORIES - {PYTHON_CATEGORY}
+DEVICE_CATEGORIES: dict[str, DeviceKind] = {
+    "kernel": DeviceKind.KERNEL,
+    "Kernel": DeviceKind.KERNEL,
+    "gpu_memcpy": DeviceKind.COPY_D2D,
+    "Memcpy": DeviceKind.COPY_D2D,
+    "gpu_memset": DeviceKind.MEMSET,
+    "Memset": DeviceKind.MEMSET,
+}
+
+STEP_MARKER = "ProfilerStep"
+OPTIMIZER_STEP = "Optimizer.step#"
+_OPTIMIZER = "Optimizer."
+_DATA_LOADER = "enumerate(DataLoader)"
+_DATA_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): __next__$")
+_COLLECTIVE = re.compile(r"nccl|rccl|msccl", re.IGNORECASE)
+_LAUNCH = re.compile(r"Launch|MemcpyAsync|Memcpy\w*Async|Memset\w*|MemsetD\w+")
+# In these the host waits. `hipMemcpyWithStream` is how ROCm's `.item()` copies.
+_SYNC = re.compile(
+    r"^(?:cuda|hip|cu)(?:Device|Stream|Event|Ctx)Synchronize(?:_\w+)?$"
+    r"|^(?:cuda|hip)Memcpy(?:2D|3D|ToSymbol|FromSymbol|WithStream|Peer)?(?:_\w+)?$"
+    r"|^(?:cu|hip)Memcpy(?:HtoD|DtoH|DtoD)(?:_v2)?(?:_\w+)?$"
+)
+_TO_DEVICE = re.compile(r"HtoD|Host -> Device|HostToDevice")
+_TO_HOST = re.compile(r"DtoH|Device -> Host|DeviceToHost")
+PAGEABLE_TO_HOST = re.compile(r"DtoH.*Pageable")
+
+
+def host_kind(kind: HostKind, name: str) -> HostKind:
+    """The kind of a host row, once its name is looked at."""
+    if kind is HostKind.RUNTIME:
+        if _SYNC.search(name):
+            return HostKind.SYNC
+        return HostKind.LAUNCH if _LAUNCH.search(name) else kind
+    if kind is HostKind.PYTHON:
+        return HostKind.DATA if _DATA_FRAME.search(name) else kind
+    if name.startswith(_DATA_LOADER):
+        return HostKind.DATA
+    if name.startswith((STEP_MARKER, _OPTIMIZER)):  # old files call these operators
+        return HostKind.ANNOTATION
+    return kind
+
+
+def device_kind(kind: DeviceKind, name: str) -> DeviceKind:
+    """The kind of a device row, once its name is looked at."""
+    if kind is DeviceKind.KERNEL:
+        return DeviceKind.COLLECTIVE if _COLLECTIVE.search(name) else kind
+    if kind is DeviceKind.COPY_D2D:
+        if _TO_DEVICE.search(name):
+            return DeviceKind.COPY_H2D
+        return DeviceKind.COPY_D2H if _TO_HOST.search(name) else kind
+    return kind

@@ -1,0 +1,140 @@
+"""Names in a trace are somebody else's text: what may be shown of them, and what they say."""
+
+from __future__ import annotations
+
+import enum
+import re
+import sys
+from typing import NamedTuple
+
+_LONGEST = 4096
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_FRAME = re.compile(r"^(?P<path>.+?)\((?P<line>\d{1,9})\): (?P<function>.*)$", re.DOTALL)
+_PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
+_STDLIB = re.compile(r"^.*/lib/python3[^/]*/")
+_NOTEBOOK = re.compile(r"ipykernel|ipython-input|^<stdin>$")
+_MODULE = "nn.Module: "
+
+# Frameworks whose paths the profiler shortens to the package name: a user's own line is further
+# out. Anything not listed is taken for the user's, which errs towards a line they can find.
+_FRAMEWORKS = frozenset(
+    {
+        "accelerate",
+        "apex",
+        "bitsandbytes",
+        "click",
+        "datasets",
+        "deepspeed",
+        "diffusers",
+        "einops",
+        "fairscale",
+        "fastai",
+        "fbgemm_gpu",
+        "flash_attn",
+        "functorch",
+        "huggingface_hub",
+        "ignite",
+        "IPython",
+        "ipykernel",
+        "jax",
+        "joblib",
+        "lightning",
+        "lightning_fabric",
+        "litgpt",
+        "megatron",
+        "multiprocess",
+        "numpy",
+        "pandas",
+        "peft",
+        "PIL",
+        "pluggy",
+        "_pytest",
+        "pytest",
+        "pytorch_lightning",
+        "ray",
+        "safetensors",
+        "scipy",
+        "sentence_transformers",
+        "sglang",
+        "sklearn",
+        "tensorboard",
+        "timm",
+        "tokenizers",
+        "torchao",
+        "torchaudio",
+        "torchmetrics",
+        "torchrec",
+        "torchtext",
+        "torchvision",
+        "tqdm",
+        "traitlets",
+        "transformer_engine",
+        "transformers",
+        "triton",
+        "trl",
+        "unsloth",
+        "vllm",
+        "wandb",
+        "xformers",
+    }
+)
+
+
+class Origin(enum.IntEnum):
+    """Whose code a Python frame is."""
+
+    NOT_A_FRAME = 0
+    TORCH = 1  # torch, generated code, the standard library, the interpreter
+    LIBRARY = 2
+    USER = 3
+
+
+class Frame(NamedTuple):
+    origin: Origin
+    source: str  # "train.py:42"
+
+
+_NO_FRAME = Frame(Origin.NOT_A_FRAME, "")
+
+
+def clean(text: str) -> str:
+    """Text that may be printed: no control characters, no addresses, no endless names."""
+    text = _ADDRESS.sub("", text[:_LONGEST])
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def module_of(name: str) -> str | None:
+    """`BertLayer_3` of the Python event `nn.Module: BertLayer_3`."""
+    return clean(name.removeprefix(_MODULE)) if name.startswith(_MODULE) else None
+
+
+def frame_of(name: str) -> Frame:
+    """Whose code the Python event `path(line): function` is, and where it stands."""
+    match = _FRAME.match(name)
+    if match is None:
+        return _NO_FRAME
+    path = match["path"].replace("\\", "/")
+    origin = _origin(path)
+    return Frame(origin, clean(f"{_shortened(path)}:{match['line']}"))
+
+
+def _origin(path: str) -> Origin:
+    if _NOTEBOOK.search(path):
+        return Origin.USER
+    inside = _PACKAGES.sub("", path)
+    top = inside.split("/", 1)[0]
+    if path.startswith("<") or "torchinductor" in path or top == "torch" or "/torch/_" in inside:
+        return Origin.TORCH
+    if inside != path or top in _FRAMEWORKS:
+        return Origin.LIBRARY
+    if _STDLIB.search(path) or top.removesuffix(".py") in sys.stdlib_module_names:
+        return Origin.TORCH
+    return Origin.USER
+
+
+def _shortened(path: str) -> str:
+    """Inside a package from the package on; of another absolute path the last two parts."""
+    inside = _STDLIB.sub("", _PACKAGES.sub("", path))
+    return "/".join(inside.split("/")[-2:]) if inside.startswith("/") else inside

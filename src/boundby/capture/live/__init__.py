@@ -1,0 +1,1 @@
+"""Running scripts and callables under watch."""

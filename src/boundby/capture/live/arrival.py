@@ -1,0 +1,60 @@
+"""Acting on torch at the moment a script imports it, not before.
+
+Scripts set OMP_NUM_THREADS, CUDA_VISIBLE_DEVICES and the like before they import torch. Importing
+it for them would take those settings away.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+
+
+def when_imported(name: str, act: Callable[[ModuleType], None]) -> None:
+    """Call `act` with the module: now if it is loaded already, else right after it is."""
+    if name in sys.modules:
+        act(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _Finder(name, act))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, name: str, act: Callable[[ModuleType], None]) -> None:
+        self._name = name
+        self._act = act
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self._act)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    """The module's own loader, with something to do once it is done."""
+
+    def __init__(self, own: importlib.abc.Loader, act: Callable[[ModuleType], None]) -> None:
+        self._own = own
+        self._act = act
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._own.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._own
+        module.__loader__ = self._own
+        self._own.exec_module(module)
+        self._act(module)

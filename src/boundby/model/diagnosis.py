@@ -1,0 +1,191 @@
+"""The one thing that is saved, loaded, compared and rendered: all that is known about a step."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from boundby.model.machine import Bound, Machine
+from boundby.model.record import SCHEMA, Record
+
+GroupName = Literal["compute", "bandwidth", "overhead", "unknown"]
+ClassName = Literal[
+    "contraction", "normalization", "elementwise", "movement", "communication", "unknown"
+]
+
+
+class PhaseTime(Record, frozen=True, kw_only=True):
+    """How long the host takes to issue one phase of a step, from an idle device."""
+
+    name: str
+    host_issue_ns: float
+
+
+class KindOfStep(Record, frozen=True, kw_only=True):
+    """Another kind of step that the script takes; only the main kind is diagnosed."""
+
+    kind: str
+    steps: int
+    wall_ns: float
+
+
+class StepTimes(Record, frozen=True, kw_only=True):
+    """One step's time, and how it is known."""
+
+    kind: str
+    wall_ns: float
+    wall_source: Literal["clean", "profiled"]
+    wall_interval_ns: tuple[float, float]
+    samples_ns: list[float] = []
+    phases: list[PhaseTime] = []
+    device_busy_ns: float | None = None
+    kernels: int = 0
+    dilation: float | None = None  # profiled wall over clean wall
+    replay_error: float | None = None
+    inferred_share: float = 0.0  # of the wall that was divided by the profile's proportions
+    others: list[KindOfStep] = []
+
+
+class Group(Record, frozen=True, kw_only=True):
+    """Where a part of the step went. `excess_ns` is what its kernels took above their floors."""
+
+    ns: float = 0.0
+    share: float = 0.0
+    excess_ns: float | None = None
+    parts: dict[str, float] = {}
+
+
+class Account(Record, frozen=True, kw_only=True):
+    """The whole step, every microsecond in one of four groups."""
+
+    compute: Group
+    bandwidth: Group
+    overhead: Group
+    unknown: Group
+
+    def groups(self) -> dict[GroupName, Group]:
+        return {
+            "compute": self.compute,
+            "bandwidth": self.bandwidth,
+            "overhead": self.overhead,
+            "unknown": self.unknown,
+        }
+
+
+class Verdict(Record, frozen=True, kw_only=True):
+    """What the step is bound by. Without `if_free`, it is the largest group alone."""
+
+    bound_by: GroupName
+    uncertain: bool = False
+    if_free: dict[str, float] = {}
+    why: str = ""
+
+
+class Utilisation(Record, frozen=True, kw_only=True):
+    """How much of the device was used; against measured roofs, and against the datasheet."""
+
+    mfu: float | None = None
+    hfu: float | None = None
+    mfu_datasheet: float | None = None
+    hfu_datasheet: float | None = None
+    bandwidth: float | None = None
+    device: float | None = None
+    host_lead_ns: float | None = None
+
+
+class ClassRow(Record, frozen=True, kw_only=True):
+    """A class of operators: its share of the arithmetic beside its share of the time."""
+
+    name: ClassName = msgspec.field(name="class")
+    flops_share: float
+    time_share: float
+    ns: float
+    flops_per_s: float | None = None
+    slower_than_contractions: float | None = None
+
+
+class OpRow(Record, frozen=True, kw_only=True):
+    """All calls of one operator, at one place, on one set of shapes."""
+
+    name: str
+    op_class: ClassName = msgspec.field(name="class")
+    where: str | None = None
+    module: str | None = None
+    phase: str | None = None
+    shapes: str = ""
+    dtype: str | None = None
+    count: int
+    ns: float
+    floor_ns: float | None = None
+    excess_ns: float | None = None
+    flops: float | None = None
+    bytes: float | None = None
+    bound: Bound
+    roof_fraction: float | None = None
+    roof_suspect: bool = False
+    upper_bound: bool = False
+
+
+class LineRow(Record, frozen=True, kw_only=True):
+    """A source line (or a module): device time of all it led to, forward and backward."""
+
+    where: str
+    text: str | None = None
+    ns: float
+    share: float
+    floor_ns: float | None = None
+    groups: dict[str, float] = {}
+
+
+class Slice(Record, frozen=True, kw_only=True):
+    """A piece of the timeline, for the page and for Perfetto."""
+
+    lane: str
+    name: str
+    start_ns: float
+    ns: float
+    op: int | None = None
+    cause: str | None = None
+
+
+class Range(Record, frozen=True, kw_only=True):
+    low: float
+    expected: float
+    high: float
+
+
+class Finding(Record, frozen=True, kw_only=True):
+    """A fault, where it is, and what mending it would save."""
+
+    fault: str
+    group: GroupName
+    where: list[str] = []
+    saving_ns: Range
+    change: str
+    assumes: str = ""
+    excludes: list[str] = []
+    provable: bool = False
+
+
+class Diagnosis(Record, frozen=True, kw_only=True):
+    """Everything known about one step."""
+
+    schema: int = SCHEMA
+    target: str | None = None
+    machine: Machine
+    step: StepTimes
+    account: Account
+    verdict: Verdict
+    utilisation: Utilisation = Utilisation()
+    classes: list[ClassRow] = []
+    ops: list[OpRow] = []
+    lines: list[LineRow] = []
+    modules: list[LineRow] = []
+    ranks: list[dict[str, float]] = []
+    timeline: list[Slice] = []
+    findings: list[Finding] = []
+    warnings: list[str] = []
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"text/plain": str(self)}

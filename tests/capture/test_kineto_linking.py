@@ -1,0 +1,297 @@
+"""What belongs to what: parents, launches, operators, lines, modules, phases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from boundby.capture import kineto
+from boundby.capture.kineto.names import Origin, clean, frame_of
+from boundby.model import DeviceKind, HostKind, OpCall, Phase, Tensor, Timeline
+from tests.capture.kineto_events import (
+    DATA,
+    Event,
+    event,
+    frame,
+    kernel,
+    launch,
+    mark,
+    op,
+    step_events,
+    text,
+    write,
+)
+
+
+def timeline_of(folder: Path, events: list[Event]) -> Timeline:
+    return kineto.read(write(folder, text(events))).timeline()
+
+
+def row_of(timeline: Timeline, name: str) -> int:
+    names = [timeline.names[number] for number in timeline.host.name]
+    return names.index(name)
+
+
+def source_of(timeline: Timeline, name: str) -> str | None:
+    number = timeline.host.source[row_of(timeline, name)]
+    return timeline.sources[number] if number >= 0 else None
+
+
+def phase_of(timeline: Timeline, name: str) -> Phase:
+    return Phase(timeline.host.phase[row_of(timeline, name)])
+
+
+def test_parents_are_the_innermost_events_around(tmp_path: Path) -> None:
+    timeline = timeline_of(tmp_path, step_events())
+    chain = []
+    row = row_of(timeline, "cudaLaunchKernel")
+    while row >= 0:
+        chain.append(timeline.names[timeline.host.name[row]])
+        row = int(timeline.host.parent[row])
+    assert chain == [
+        "cudaLaunchKernel",
+        "aten::addmm",
+        "aten::linear",
+        "torch/nn/modules/linear.py(120): forward",
+        "nn.Module: Net_0",
+        "train.py(10): main",
+        "ProfilerStep#0",
+    ]
+
+
+def test_rows_are_sorted_and_parents_come_first(tmp_path: Path) -> None:
+    timeline = kineto.read(DATA / "bert_base_b1_overhead.json.gz").timeline()
+    host = timeline.host
+    keys = list(zip(host.thread, host.start_ns, -host.duration_ns, strict=True))
+    assert keys == sorted(keys)
+    assert all(parent < row for row, parent in enumerate(host.parent.tolist()))
+
+
+def test_kernels_know_their_launch_and_operator(tmp_path: Path) -> None:
+    timeline = timeline_of(tmp_path, step_events())
+    names = [timeline.names[timeline.host.name[row]] for row in timeline.device.op]
+    assert names == ["aten::addmm", "aten::relu"]
+    assert timeline.host.kind[timeline.device.launch].tolist() == [HostKind.LAUNCH] * 2
+
+
+def test_without_a_launch_the_noted_operator_stands(tmp_path: Path) -> None:
+    events = [entry for entry in step_events() if entry["cat"] != "cuda_runtime"]
+    events[-1]["args"]["External id"] = 4
+    timeline = timeline_of(tmp_path, events)
+    assert timeline.device.launch.tolist() == [-1, -1]
+    assert timeline.names[timeline.host.name[timeline.device.op[1]]] == "aten::relu"
+    assert "2 of 2 device events have no launch" in timeline.warnings
+
+
+def test_arguments_become_tensors_and_values(tmp_path: Path) -> None:
+    timeline = timeline_of(tmp_path, step_events())
+    assert timeline.calls == [
+        OpCall(
+            name="aten::addmm",
+            args=(
+                Tensor(shape=(8,), dtype="float32", strides=(1,)),
+                Tensor(shape=(4, 16), dtype="bfloat16", strides=(16, 1)),
+                Tensor(shape=(16, 8), dtype="bfloat16", strides=(1, 16)),
+                1,
+                1,
+            ),
+        )
+    ]
+    assert timeline.host.call[row_of(timeline, "aten::addmm")] == 0
+    assert timeline.host.call[row_of(timeline, "aten::relu")] == -1
+
+
+def test_lists_of_tensors_and_plain_values(tmp_path: Path) -> None:
+    inputs: Event = {
+        "Input Dims": [[[2, 3], [4, 3]], [], [], [], []],
+        "Input type": ["TensorList", "Scalar", "ScalarList", "Scalar", ""],
+        "Concrete Inputs": ["", "0.5", "[1, -1]", "True", "mean"],
+    }
+    timeline = timeline_of(tmp_path, [op("aten::cat", 0, 10, **inputs)])
+    tensors = (Tensor(shape=(2, 3), dtype=""), Tensor(shape=(4, 3), dtype=""))
+    assert timeline.calls[0].args == (tensors, 0.5, (1, -1), True, "mean")
+
+
+def test_the_line_is_the_users_innermost_frame(tmp_path: Path) -> None:
+    timeline = timeline_of(tmp_path, step_events())
+    assert source_of(timeline, "aten::addmm") == "train.py:10"
+    assert source_of(timeline, "aten::relu") == "train.py:10"
+
+
+def test_modules_are_dotted_paths(tmp_path: Path) -> None:
+    events = [
+        frame("nn.Module: Bert_0", 0, 100),
+        frame("nn.Module: Layer_3", 10, 50),
+        op("aten::mm", 20, 5),
+        op("aten::add", 70, 5),
+    ]
+    timeline = timeline_of(tmp_path, events)
+    modules = [
+        timeline.modules[timeline.host.module[row_of(timeline, name)]]
+        for name in ("aten::mm", "aten::add")
+    ]
+    assert modules == ["Bert_0.Layer_3", "Bert_0"]
+
+
+def backward_events() -> list[Event]:
+    """A forward on thread 1, its backward on thread 2 while thread 1 waits."""
+    return [
+        mark(0, 0, 300),
+        frame("train.py(1): main", 0, 300),
+        frame("model.py(20): forward", 5, 50),
+        frame("nn.Module: Net_0", 6, 48),
+        op("aten::linear", 10, 30, **{"Sequence number": 3, "Fwd thread id": 0}),
+        op("aten::addmm", 12, 20, **{"Sequence number": 3, "Fwd thread id": 0}),
+        frame("torch/_tensor.py(570): backward", 100, 80),
+        op(
+            "autograd::engine::evaluate_function: AddmmBackward0",
+            110,
+            40,
+            2,
+            **{"Sequence number": 3, "Fwd thread id": 1},
+        ),
+        op("AddmmBackward0", 112, 30, 2, **{"Sequence number": 3, "Fwd thread id": 1}),
+        op("aten::mm", 115, 20, 2),
+        launch(7, 120, tid=2),
+        kernel(7, 130, 20),
+        op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 155, 9, 2),
+        op("aten::add_", 157, 5, 2),
+        event("user_annotation", "Optimizer.step#SGD.step", 200, 60),
+        op("aten::_foreach_add_", 210, 10),
+    ]
+
+
+def test_a_backward_kernel_goes_to_its_forwards_line_and_module(tmp_path: Path) -> None:
+    timeline = timeline_of(tmp_path, backward_events())
+    row = int(timeline.device.op[0])
+    assert timeline.names[timeline.host.name[row]] == "aten::mm"
+    assert timeline.sources[timeline.host.source[row]] == "model.py:20"
+    assert timeline.modules[timeline.host.module[row]] == "Net_0"
+
+
+def test_backward_work_without_a_forward_goes_to_the_line_that_waits(tmp_path: Path) -> None:
+    assert source_of(timeline_of(tmp_path, backward_events()), "aten::add_") == "train.py:1"
+
+
+def test_phases(tmp_path: Path) -> None:
+    timeline = timeline_of(tmp_path, backward_events())
+    assert phase_of(timeline, "aten::addmm") is Phase.FORWARD
+    assert phase_of(timeline, "aten::mm") is Phase.BACKWARD
+    assert phase_of(timeline, "cudaLaunchKernel") is Phase.BACKWARD
+    assert phase_of(timeline, "aten::_foreach_add_") is Phase.OPTIMIZER
+    assert phase_of(timeline, "train.py(1): main") is Phase.OTHER
+
+
+def test_a_module_run_again_in_the_backward_is_backward(tmp_path: Path) -> None:
+    events = [
+        *backward_events(),
+        frame("nn.Module: Net_0", 121, 5, 2),
+        op("aten::sin", 122, 2, 2),
+    ]
+    assert phase_of(timeline_of(tmp_path, events), "aten::sin") is Phase.BACKWARD
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("cudaLaunchKernelExC", HostKind.LAUNCH),
+        ("cuLaunchKernelEx", HostKind.LAUNCH),
+        ("hipExtModuleLaunchKernel", HostKind.LAUNCH),
+        ("hipGraphLaunch", HostKind.LAUNCH),
+        ("cudaMemcpyAsync", HostKind.LAUNCH),
+        ("cudaMemsetAsync", HostKind.LAUNCH),
+        ("cudaStreamSynchronize", HostKind.SYNC),
+        ("cudaDeviceSynchronize", HostKind.SYNC),
+        ("hipEventSynchronize", HostKind.SYNC),
+        ("cuStreamSynchronize", HostKind.SYNC),
+        ("cudaMemcpy", HostKind.SYNC),
+        ("hipMemcpyWithStream", HostKind.SYNC),
+        ("cudaEventRecord", HostKind.RUNTIME),
+        ("cudaStreamIsCapturing", HostKind.RUNTIME),
+        ("cudaEventQuery", HostKind.RUNTIME),
+    ],
+)
+def test_runtime_calls_are_told_apart(tmp_path: Path, name: str, kind: HostKind) -> None:
+    timeline = timeline_of(tmp_path, [launch(1, 10, name)])
+    assert timeline.host.kind.tolist() == [kind]
+
+
+def test_a_copy_to_pageable_memory_is_a_sync(tmp_path: Path) -> None:
+    copy = "Memcpy DtoH (Device -> Pageable)"
+    events = [
+        launch(1, 10, "cudaMemcpyAsync"),
+        event("gpu_memcpy", copy, 20, 5, correlation=1, stream=7, bytes=4096),
+    ]
+    timeline = timeline_of(tmp_path, events)
+    assert timeline.host.kind.tolist() == [HostKind.SYNC]
+    assert timeline.device.kind.tolist() == [DeviceKind.COPY_D2H]
+    assert timeline.device.bytes.tolist() == [4096]
+
+
+@pytest.mark.parametrize(
+    ("cat", "name", "kind"),
+    [
+        ("kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", DeviceKind.COLLECTIVE),
+        ("kernel", "void gemm<float>", DeviceKind.KERNEL),
+        ("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", DeviceKind.COPY_H2D),
+        ("gpu_memcpy", "Memcpy DtoD (Device -> Device)", DeviceKind.COPY_D2D),
+        ("gpu_memset", "Memset (Device)", DeviceKind.MEMSET),
+    ],
+)
+def test_device_kinds(tmp_path: Path, cat: str, name: str, kind: DeviceKind) -> None:
+    timeline = timeline_of(tmp_path, [event(cat, name, 10, 5, correlation=1, stream=7)])
+    assert timeline.device.kind.tolist() == [kind]
+
+
+def test_a_collective_reports_its_size(tmp_path: Path) -> None:
+    size = {"In msg nelems": 1000, "dtype": "BFloat16"}
+    timeline = timeline_of(tmp_path, [kernel(1, 0, 5, "ncclDevKernel_AllGather", **size)])
+    assert timeline.device.bytes.tolist() == [2000]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+        "torch/utils/data/dataloader.py(700): __next__",
+    ],
+)
+def test_waiting_for_data_is_named(tmp_path: Path, name: str) -> None:
+    cat = "python_function" if "(700)" in name else "user_annotation"
+    timeline = timeline_of(tmp_path, [event(cat, name, 0, 10), op("aten::add", 20, 5)])
+    assert timeline.host.kind.tolist() == [HostKind.DATA, HostKind.OP]
+
+
+@pytest.mark.parametrize(
+    ("name", "origin", "source"),
+    [
+        ("train.py(42): main", Origin.USER, "train.py:42"),
+        ("/home/me/project/train.py(42): main", Origin.USER, "project/train.py:42"),
+        ("<stdin>(1): <module>", Origin.USER, "<stdin>:1"),
+        ("torch/nn/functional.py(9): relu", Origin.TORCH, "torch/nn/functional.py:9"),
+        ("/x/lib/python3.11/site-packages/torch/a.py(9): b", Origin.TORCH, "torch/a.py:9"),
+        ("/x/lib/python3.11/site-packages/timm/a.py(9): b", Origin.LIBRARY, "timm/a.py:9"),
+        ("transformers/models/bert.py(9): b", Origin.LIBRARY, "transformers/models/bert.py:9"),
+        ("/usr/lib/python3.11/threading.py(1): run", Origin.TORCH, "threading.py:1"),
+        ("threading.py(1030): _bootstrap", Origin.TORCH, "threading.py:1030"),
+        ("/tmp/torchinductor_me/ab/c.py(5): call", Origin.TORCH, "ab/c.py:5"),
+        ("<built-in method mm of type object>", Origin.NOT_A_FRAME, ""),
+        ("nn.Module: Linear_0", Origin.NOT_A_FRAME, ""),
+    ],
+)
+def test_whose_frame_it_is(name: str, origin: Origin, source: str) -> None:
+    assert frame_of(name) == (origin, source)
+
+
+def test_recorded_stacks_of_old_files(tmp_path: Path) -> None:
+    stack = "/x/site-packages/torch/nn/a.py(3): forward;main.py(54): <module>"
+    given: Event = {"Call stack": stack}
+    events = [event("Operator", "aten::add", 0, 10, **given)]
+    assert source_of(timeline_of(tmp_path, events), "aten::add") == "main.py:54"
+
+
+def test_names_are_cleaned() -> None:
+    assert clean("a\x1b[2Jb") == "a [2Jb"
+    assert clean("<add of Tensor object at 0x7fc4e328ea30>") == "<add of Tensor object>"
+    assert len(clean("x" * 10**6)) == 4096

@@ -1,0 +1,184 @@
+"""Where steps are cut, and what time each is charged."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from boundby.capture import kineto
+from boundby.capture.kineto.period import find_period
+from tests.capture.kineto_events import (
+    Event,
+    event,
+    frame,
+    kernel,
+    launch,
+    mark,
+    op,
+    text,
+    write,
+)
+
+
+def read(folder: Path, events: list[Event]) -> kineto.Trace:
+    return kineto.read(write(folder, text(events)))
+
+
+def loop(steps: int, *, markers: bool = True, first_number: int = 100) -> list[Event]:
+    """The host issues a step in 100 us; the device needs 150 for it and lags ever further."""
+    events: list[Event] = []
+    for step in range(steps):
+        start = 100.0 * step
+        if markers:
+            events.append(mark(step, start, 100))
+        for index, name in enumerate(["embed", "gemm", "relu", "gemm", "loss"]):
+            number = first_number + 5 * step + index
+            events.append(op(f"aten::{name}", start + 2 + 18 * index, 12))
+            events.append(launch(number, start + 4 + 18 * index))
+            events.append(kernel(number, 150.0 * step + 30 * index + 10, 30, name))
+    return events
+
+
+def test_markers_are_steps(tmp_path: Path) -> None:
+    trace = read(tmp_path, loop(4))
+    assert trace.steps_from == "markers"
+    assert [step.label for step in trace.steps] == [f"ProfilerStep#{n}" for n in range(4)]
+    assert trace.warnings == []
+
+
+def test_device_work_belongs_to_the_step_that_launched_it(tmp_path: Path) -> None:
+    trace = read(tmp_path, loop(4))
+    for index in range(4):
+        assert len(trace.timeline(index).device) == 5
+
+
+def test_steps_follow_each_other_without_overlap_or_gap(tmp_path: Path) -> None:
+    steps = read(tmp_path, loop(4)).steps
+    assert steps[0].start_ns == 0
+    for before, after in pairwise(steps):
+        assert before.end_ns == after.start_ns
+    assert [step.wall_ns for step in steps[1:]] == [150_000] * 3
+
+
+def test_work_on_a_side_stream_does_not_lengthen_its_step(tmp_path: Path) -> None:
+    copy = event("gpu_memcpy", "Memcpy DtoH (Device -> Pinned)", 60, 900, 9, correlation=90)
+    copy["args"]["stream"] = 9
+    checkpoint = [launch(90, 50, "cudaMemcpyAsync"), copy]
+    plain, copied = (read(tmp_path, loop(4) + extra).steps for extra in ([], checkpoint))
+    assert plain == copied
+
+
+def test_a_marker_on_the_device_is_no_step(tmp_path: Path) -> None:
+    events = [*loop(2), event("gpu_user_annotation", "ProfilerStep#0", 10, 150, 7)]
+    assert len(read(tmp_path, events).steps) == 2
+
+
+def test_work_from_before_the_trace_belongs_to_no_step(tmp_path: Path) -> None:
+    events = loop(3)
+    for entry in events:
+        if entry["cat"] == "kernel":
+            entry["ts"] += 60
+    events += [kernel(3, -20, 50, "earlier"), kernel(4, 30, 40, "earlier")]
+    trace = read(tmp_path, events)
+    assert trace.steps[0].start_ns == 70_000
+    assert len(trace.timeline(0).device) == 5
+    assert "earlier" not in trace.timeline(0).names
+    assert "2 device events were launched before the trace: they are in no step" in trace.warnings
+
+
+def test_a_first_launch_that_waits_waits_for_unseen_work(tmp_path: Path) -> None:
+    events = loop(1)
+    for entry in events:
+        if entry["cat"] == "kernel":
+            entry["ts"] += 5000
+    step = read(tmp_path, events).steps[0]
+    assert step.start_ns == 5_010_000
+    assert step.wall_ns == 150_000
+
+
+def test_given_windows_cut_the_steps(tmp_path: Path) -> None:
+    path = write(tmp_path, text(loop(4)))
+    trace = kineto.read(path, windows=[(100_000, 200_000), (200_000, 400_000)])
+    assert trace.steps_from == "given"
+    assert [len(trace.timeline(index).device) for index in range(2)] == [5, 10]
+
+
+def test_optimizer_steps_stand_in_for_markers(tmp_path: Path) -> None:
+    events = loop(5, markers=False)
+    events += [
+        event("user_annotation", "Optimizer.step#Adam.step", 100 * n + 92, 6) for n in range(5)
+    ]
+    trace = read(tmp_path, events)
+    assert trace.steps_from == "optimizer"
+    assert [len(trace.timeline(index).device) for index in range(5)] == [5] * 5
+    assert trace.warnings == ["no step markers: 5 steps were cut at the ends of optimizer steps"]
+
+
+def test_two_optimizers_make_one_cycle(tmp_path: Path) -> None:
+    events: list[Event] = []
+    for turn in range(12):
+        for index in range(40 if turn % 2 else 10):
+            number = 100 + 50 * turn + index
+            events.append(launch(number, 1000.0 * turn + 6 * index))
+            events.append(kernel(number, 1000.0 * turn + 6 * index + 8, 4, f"k{index}"))
+        events.append(event("user_annotation", "Optimizer.step#Adam.step", 1000 * turn + 500, 50))
+    trace = read(tmp_path, events)
+    assert len(trace.steps) == 6
+    assert {len(trace.timeline(index).device) for index in range(6)} == {50}
+
+
+def test_unmarked_steps_are_recovered_from_what_repeats(tmp_path: Path) -> None:
+    trace = read(tmp_path, loop(8, markers=False))
+    assert trace.steps_from == "launch pattern"
+    assert len(trace.steps) == 8
+    assert [len(trace.timeline(index).device) for index in range(8)] == [5] * 8
+    assert any("recovered from the repeating launches" in text for text in trace.warnings)
+
+
+def test_layers_that_repeat_inside_one_call_are_no_steps(tmp_path: Path) -> None:
+    events = [*loop(8, markers=False), frame("nn.Module: Decoder_0", 0, 900)]
+    trace = read(tmp_path, events)
+    assert trace.steps_from == "whole window"
+    assert len(trace.steps) == 1
+
+
+def test_nothing_that_repeats_is_one_window(tmp_path: Path) -> None:
+    events = [op(f"aten::op{index}", 10.0 * index, 5) for index in range(30)]
+    trace = read(tmp_path, events)
+    assert trace.steps_from == "whole window"
+    assert (trace.steps[0].start_ns, trace.steps[0].end_ns) == (0, 295_001)
+
+
+def test_a_cpu_trace_repeats_its_operators(tmp_path: Path) -> None:
+    events = [entry for entry in loop(6, markers=False) if entry["cat"] == "cpu_op"]
+    trace = read(tmp_path, events)
+    assert (trace.steps_from, len(trace.steps)) == ("launch pattern", 6)
+    assert trace.timeline().device_kind == "cpu"
+
+
+def test_the_median_step(tmp_path: Path) -> None:
+    walls = [500, 100, 120, 110, 900]
+    starts = np.cumsum([0, *walls])
+    events = [mark(n, float(starts[n]), wall) for n, wall in enumerate(walls)]
+    assert read(tmp_path, events).median == 2
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_a_period_is_found_under_noise(noise: float) -> None:
+    generator = np.random.default_rng(1)
+    layer = generator.integers(0, 20, 12)
+    step = np.concatenate([generator.integers(20, 60, 30), np.tile(layer, 24), [60, 61, 62]])
+    tokens = np.tile(step, 7)
+    changed = generator.random(len(tokens)) < noise
+    tokens[changed] = 63
+    found = find_period(tokens)
+    assert found is not None
+    assert found[1:] == (len(step), 7) or (noise and found[1] == len(step))
+
+
+def test_no_period_in_noise() -> None:
+    assert find_period(np.random.default_rng(2).integers(0, 50, 5000)) is None
+    assert find_period(np.zeros(3, np.int32)) is None
