@@ -9,9 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from boundby.capture.live.script import mark_step as step
     from boundby.costs import formula as formula
     from boundby.model import Cost as Cost
     from boundby.model import Machine as Machine
+    from boundby.observation import diagnose as diagnose
+    from boundby.observation import watch as watch
     from boundby.roofs import obtain as machine
 
 __version__ = "0.1.0"
@@ -20,17 +23,33 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Cost": "boundby.model:Cost",
     "Machine": "boundby.model:Machine",
+    "diagnose": "boundby.observation:diagnose",
     "formula": "boundby.costs:formula",
     "machine": "boundby.roofs:obtain",
+    "step": "boundby.capture.live.script:mark_step",
+    "watch": "boundby.observation:watch",
 }
+# These give out a Diagnosis, which shows itself once the report is loaded.
+_SHOWN = {"diagnose", "watch"}
 
-__all__ = ["Cost", "Machine", "__version__", "formula", "machine"]
+__all__ = [
+    "Cost",
+    "Machine",
+    "__version__",
+    "diagnose",
+    "formula",
+    "machine",
+    "step",
+    "watch",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'boundby' has no attribute {name!r}")
     module, _, attribute = _PUBLIC[name].partition(":")
+    if name in _SHOWN:
+        importlib.import_module("boundby.report.display")
     value = getattr(importlib.import_module(module), attribute)
     globals()[name] = value
     return value

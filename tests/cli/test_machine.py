@@ -5,7 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from boundby import store
 from boundby.cli import boundby as group
+from boundby.errors import BoundbyError
 from boundby.model import Machine
 from tests.machines import round_machine
 
@@ -58,9 +60,7 @@ def test_json_to_a_file(
 
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("")
-    from boundby.errors import BoundbyError
-    from boundby.roofs import cache
-
+    blocked = tmp_path / "file"
+    blocked.write_text("")
     with pytest.raises(BoundbyError, match="cannot write"):
-        cache.write(round_machine(), Path("/proc/nowhere/machine.json"))
+        store.write(round_machine(), blocked / "machine.json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,29 +45,37 @@ class Accounted:
 
 
 def account_for(
-    timeline: Timeline, machine: Machine, *, wall_ns: float, tf32: bool = False
+    timeline: Timeline,
+    machine: Machine,
+    *,
+    wall_ns: float,
+    tf32: bool = False,
+    folders: Sequence[str] = (),
 ) -> Accounted:
     """Divide a step's clean wall time among compute, bandwidth, overhead and the unknown.
 
     Kernel time is taken as measured. What is left of the wall is idle time, divided in the
-    proportions in which the profiled step idled.
+    proportions in which the profiled step idled. `folders` are where source files are looked for.
     """
     warnings: list[str] = []
+    dispatch = 0.0
     on_device = len(timeline.device) > 0
     if on_device:
         works = device_work(timeline, machine, tf32=tf32)
         idle = label_idle(timeline, *union(timeline.device.start_ns, timeline.device.duration_ns))
     else:
-        works = cpu_work(timeline, machine, wall_ns=wall_ns)
+        works, dispatch = cpu_work(timeline, machine, wall_ns=wall_ns)
         idle = dict.fromkeys(LABELS, 0.0) | {"data": data_ns(timeline)}
     busy = sum(work.exposed_ns for work in works)
-    if busy > wall_ns:
+    if busy + dispatch > wall_ns:
+        factor = wall_ns / (busy + dispatch)
         warnings.append(
-            f"the profiled step's work takes {busy / wall_ns - 1:.1%} longer than a whole clean "
+            f"the profiled step's work takes {1 / factor - 1:.1%} longer than a whole clean "
             "step: all of it is scaled down to fit"
         )
-        _scale(works, wall_ns / busy)
-        busy = wall_ns
+        for work in works:
+            work.exposed_ns *= factor
+        busy *= factor
     left = wall_ns - busy
     idle = _divide(left, idle) if on_device else _divide_cpu(left, idle)
     account = _account(works, idle, wall_ns)
@@ -75,18 +84,13 @@ def account_for(
         utilisation=_utilisation(works, timeline, machine, wall_ns, busy if on_device else None),
         classes=tables.class_rows(works),
         ops=tables.op_rows(works, timeline, machine),
-        lines=tables.line_rows(works, timeline, wall_ns),
+        lines=tables.line_rows(works, timeline, wall_ns, folders),
         modules=tables.module_rows(works, timeline, wall_ns),
         device_busy_ns=busy if on_device else None,
         kernels=len(timeline.device),
         inferred_share=left / wall_ns if timeline.wall_ns > _DILATED * wall_ns else 0.0,
         warnings=warnings,
     )
-
-
-def _scale(works: list[Work], factor: float) -> None:
-    for work in works:
-        work.exposed_ns *= factor
 
 
 def _divide(left: float, idle: dict[str, float]) -> dict[str, float]:
@@ -111,12 +115,12 @@ def _account(works: list[Work], idle: dict[str, float], wall_ns: float) -> Accou
         "overhead": {label: idle.get(label, 0.0) for label in LABELS} | {"small_kernels": 0.0},
     }
     for work in works:
-        group, part = tables.group_of(work)
-        ns[group] += work.exposed_ns
+        name, part = tables.group_of(work)
+        ns[name] += work.exposed_ns
         if part is not None:
-            parts[group][part] += work.exposed_ns
+            parts[name][part] += work.exposed_ns
         if work.floor_ns is not None and work.ns:
-            excess[group] += work.exposed_ns * max(0.0, 1 - work.floor_ns / work.ns)
+            excess[name] += work.exposed_ns * max(0.0, 1 - work.floor_ns / work.ns)
     ns["overhead"] += sum(idle.values())
 
     def group(name: str, *, with_excess: bool) -> Group:

@@ -42,7 +42,9 @@ def exposed(starts: Ints, durations: Ints, priority: Priorities) -> Floats:
     for event in np.lexsort((-starts, -priority)):
         owner[first[event] : last[event]] = event
     painted = owner >= 0
-    return np.bincount(owner[painted], weights=lengths[painted], minlength=len(starts))
+    shown: Floats = np.zeros(len(starts))
+    np.add.at(shown, owner[painted], lengths[painted])
+    return shown
 
 
 def union(starts: Ints, durations: Ints) -> tuple[Ints, Ints]:

@@ -1,53 +1,59 @@
 """The work of a step on a CPU, where there are no kernel events: operators are timed themselves.
 
 An operator's overhead is at most what an eager operator costs; profiler cost is taken off per
-event. It is known exactly: on a CPU nothing overlaps, so the profiled step is longer than the
-clean one by the profiler's cost and nothing else.
+event. It is known well: on a CPU nothing overlaps, so a profiled step is longer than a clean one
+by the profiler's cost and nothing else.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from boundby import costs
 from boundby.account.busy import union
+from boundby.account.nesting import Mask, nearest
 from boundby.account.work import Costs, Work, bound_of
-from boundby.model import HostKind, Ints, Machine, Timeline
+from boundby.model import Cost, HostKind, Ints, Machine, Timeline
 
 
-def cpu_work(timeline: Timeline, machine: Machine, *, wall_ns: float) -> list[Work]:
-    """One `Work` per innermost costed operator call, net of overhead and of the profiler."""
+def cpu_work(timeline: Timeline, machine: Machine, *, wall_ns: float) -> tuple[list[Work], float]:
+    """One `Work` per operator call that does something itself, and the overhead of them all."""
     host = timeline.host
     costed = Costs(timeline, machine)
-    has_cost = np.array([*costed.is_costed, False])[host.call] & (host.kind == HostKind.OP)
-    leaf = has_cost & ~_around_another(host.parent, has_cost)
+    works_itself = _working(timeline, costed)
+    is_unknown = _without_cost(timeline, costed, works_itself)
+    counted = works_itself | is_unknown
+    within = nearest(host.parent, counted)
     per_event = max(0.0, timeline.wall_ns - wall_ns) / max(1, len(host))
-    inside = _events_inside(host.parent, leaf)
-    overhead = machine.overheads.eager_op_ns or 0.0
+    net = _own_times(timeline, counted, within) - per_event * _events(within, len(host))
+    net = np.clip(net, 0.0, None)
+    kernel = np.clip(net - (machine.overheads.eager_op_ns or 0.0), 0.0, None)
+    dispatch = float((net - kernel)[works_itself].sum())
     works = []
-    for row in np.flatnonzero(leaf):
-        name = timeline.names[host.name[row]]
-        cost = costed.of_call[host.call[row]]
-        assert cost is not None
-        net = float(host.duration_ns[row]) - per_event * float(inside[row])
-        kernel = max(0.0, net - min(net, overhead))
-        works.append(
-            Work(
-                name=name,
-                op_class=costs.op_class(name) or "unknown",
-                bound=bound_of(machine, cost, 1),
-                ns=kernel,
-                exposed_ns=kernel,
-                cost=cost,
-                floor_ns=machine.floor(cost),
-                row=int(row),
-                source=int(host.source[row]),
-                module=int(host.module[row]),
-                phase=int(host.phase[row]),
-                call=int(host.call[row]),
-            )
+    for row in np.flatnonzero(counted):
+        if is_unknown[row] and not kernel[row]:
+            continue
+        work = Work(
+            name=timeline.names[host.name[row]],
+            op_class="unknown",
+            bound="unknown",
+            ns=float(kernel[row]),
+            exposed_ns=float(kernel[row]),
+            row=int(row),
+            source=int(host.source[row]),
+            module=int(host.module[row]),
+            phase=int(host.phase[row]),
+            call=int(host.call[row]),
         )
-    return works + _unknown_work(timeline, has_cost, per_event, overhead)
+        cost = costed.of_call[work.call] if works_itself[row] else None
+        if cost is not None:
+            work.cost = cost
+            work.floor_ns = machine.floor(cost)
+            work.op_class = costs.op_class(work.name) or "unknown"
+            work.bound = bound_of(machine, cost, 1)
+        works.append(work)
+    return works, dispatch
 
 
 def data_ns(timeline: Timeline) -> float:
@@ -58,72 +64,53 @@ def data_ns(timeline: Timeline) -> float:
     return float((ends - begins).sum())
 
 
-def _around_another(parent: Ints, has_cost: Ints) -> Ints:
-    """Rows that have a costed operator somewhere inside them."""
-    around = np.zeros(len(parent), np.bool_)
-    row = parent[has_cost]
-    while True:
-        row = np.unique(row[row >= 0])
-        row = row[~around[row]]
-        if not len(row):
-            return around
-        around[row] = True
-        row = parent[row]
-
-
-def _events_inside(parent: Ints, leaf: Ints) -> Ints:
-    """How many events lie within each leaf, itself included: each cost the profiler its time."""
-    owner = np.arange(len(parent))
-    while True:
-        looking = (owner >= 0) & ~leaf[owner]
-        if not looking.any():
-            break
-        owner[looking] = parent[owner[looking]]
-    return np.bincount(owner[owner >= 0], minlength=len(parent))
-
-
-def _unknown_work(
-    timeline: Timeline, has_cost: Ints, per_event: float, overhead: float
-) -> list[Work]:
-    """Operators without a formula that take longer than any operator's overhead."""
+def _working(timeline: Timeline, costed: Costs) -> Mask:
+    """Rows that do work themselves, and have not handed it on to operators inside them."""
     host = timeline.host
-    is_op = host.kind == HostKind.OP
-    covered = has_cost | _around_another(host.parent, has_cost) | _within(host.parent, has_cost)
-    without = is_op & ~covered
-    without &= ~_around_another(host.parent, without)
-    works = []
-    for row in np.flatnonzero(without):
-        name = timeline.names[host.name[row]]
+    parent = host.parent
+    flops, moved = np.zeros(len(host)), np.zeros(len(host))
+    working = np.zeros(len(host), np.bool_)
+    # Inner rows come after the rows around them: from the end, each finds its inside complete.
+    for row in range(len(host) - 1, -1, -1):
         call = int(host.call[row])
-        if costs.op_class(name) is not None and call >= 0:
-            continue
-        net = float(host.duration_ns[row]) - per_event - overhead
-        if net > overhead:
-            works.append(
-                Work(
-                    name=name,
-                    op_class="unknown",
-                    bound="unknown",
-                    ns=net,
-                    exposed_ns=net,
-                    row=int(row),
-                    source=int(host.source[row]),
-                    module=int(host.module[row]),
-                    phase=int(host.phase[row]),
-                    call=call,
-                )
-            )
-    return works
+        cost = costed.of_call[call] if call >= 0 and costed.is_costed[call] else None
+        if cost is not None:
+            inside = Cost(flops={"all": flops[row]}, bytes_read=moved[row])
+            own = costs.own(cost, inside)
+            if own.bytes or own.total_flops:
+                working[row] = True
+                flops[row] += own.total_flops
+                moved[row] += own.bytes
+        if parent[row] >= 0:
+            flops[parent[row]] += flops[row]
+            moved[parent[row]] += moved[row]
+    return working
 
 
-def _within(parent: Ints, has_cost: Ints) -> Ints:
-    """Rows inside a costed operator."""
-    row = parent.astype(np.int64).copy()
-    inside = np.zeros(len(parent), np.bool_)
-    for _ in range(200):
-        known = row >= 0
-        if not known.any():
-            break
-        inside[known] |= has_cost[row[known]]
-        row[known] = parent[row[known]]
-    return inside
+def _without_cost(timeline: Timeline, costed: Costs, working: Mask) -> Mask:
+    """Innermost operators that nothing costs, outside everything that is costed."""
+    host = timeline.host
+    operator = host.kind == HostKind.OP
+    known = np.array([*(cost is not None for cost in costed.of_call), False])[host.call]
+    candidate = operator & ~known
+    around = np.zeros(len(host), np.bool_)
+    inner = host.parent[operator & (host.parent >= 0)]
+    around[np.unique(inner)] = True
+    alone: Mask = candidate & ~around & (nearest(host.parent, working) < 0)
+    return alone
+
+
+def _own_times(timeline: Timeline, counted: Mask, within: Ints) -> npt.NDArray[np.float64]:
+    """Durations less those of counted rows inside."""
+    host = timeline.host
+    rows = np.flatnonzero(counted)
+    outer = np.where(host.parent[rows] >= 0, within[host.parent[rows]], -1)
+    inside = np.zeros(len(host))
+    np.add.at(inside, outer[outer >= 0], host.duration_ns[rows[outer >= 0]])
+    own: npt.NDArray[np.float64] = host.duration_ns - inside
+    return own
+
+
+def _events(within: Ints, rows: int) -> Ints:
+    """How many events each counted row holds, itself included: each cost the profiler time."""
+    return np.bincount(within[within >= 0], minlength=rows)

@@ -7,9 +7,9 @@ import numpy.typing as npt
 
 from boundby import costs
 from boundby.account.busy import exposed, priorities
+from boundby.account.nesting import nearest
 from boundby.account.work import Costs, Work, bound_of
-from boundby.model import Bound, Cost, DeviceKind, Ints, Machine, Phase, Timeline
-from boundby.model.diagnosis import ClassName
+from boundby.model import Cost, DeviceKind, Ints, Machine, Phase, Timeline
 
 _LINKS = {DeviceKind.COPY_H2D: "host_link.h2d", DeviceKind.COPY_D2H: "host_link.d2h"}
 
@@ -17,14 +17,9 @@ _LINKS = {DeviceKind.COPY_H2D: "host_link.h2d", DeviceKind.COPY_D2H: "host_link.
 def owners(timeline: Timeline, costed: Costs) -> Ints:
     """For each device event the innermost operator around it that has a cost; -1 for none."""
     host = timeline.host
-    call = host.call.astype(np.int64)
-    has_cost = np.array([*costed.is_costed, False])[call]
-    row = timeline.device.op.astype(np.int64).copy()
-    while True:
-        looking = (row >= 0) & ~has_cost[row]
-        if not looking.any():
-            return row
-        row[looking] = host.parent[row[looking]]
+    has_cost = np.array([*costed.is_costed, False])[host.call]
+    around = np.append(nearest(host.parent, has_cost), -1)
+    return around[timeline.device.op]
 
 
 def device_work(timeline: Timeline, machine: Machine, *, tf32: bool) -> list[Work]:
@@ -144,6 +139,3 @@ def recomputed_flops(works: list[Work], timeline: Timeline) -> float:
 
 def matrix_flops(cost: Cost) -> float:
     return sum(amount for unit, amount in cost.flops.items() if unit.startswith("matmul."))
-
-
-__all__ = ["Bound", "ClassName", "device_work", "matrix_flops", "owners", "recomputed_flops"]

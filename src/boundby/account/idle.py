@@ -136,6 +136,8 @@ class _Coverage:
         times = (self._times - origin).astype(np.float64)
 
         def until(at: Ints) -> Floats:
-            return np.interp((at - origin).astype(np.float64), times, self._covered)
+            found: Floats = np.interp((at - origin).astype(np.float64), times, self._covered)
+            return found
 
-        return until(np.maximum(low, high)) - until(low)
+        covered: Floats = until(np.maximum(low, high)) - until(low)
+        return covered

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import msgspec
 
 from boundby.account.device import matrix_flops
 from boundby.account.work import Work, dtype_of, shapes_of
@@ -99,10 +101,12 @@ def _light_limit(machine: Machine, work: Work) -> float:
     return _PAST_DRAM if roof is None or roof.name == "memory.dram" else _PAST_CACHE
 
 
-def line_rows(works: list[Work], timeline: Timeline, wall_ns: float) -> list[LineRow]:
+def line_rows(
+    works: list[Work], timeline: Timeline, wall_ns: float, folders: Sequence[str]
+) -> list[LineRow]:
     """Work by the source line that asked for it; backward work at its forward's line."""
     rows = _rows_by(works, timeline.sources, lambda work: work.source, wall_ns)
-    text = _SourceText()
+    text = _SourceText(folders)
     return [_with_text(row, text) for row in rows]
 
 
@@ -171,7 +175,8 @@ def _entry(table: list[str], index: int) -> str | None:
 class _SourceText:
     """The text of source lines, where the files are at hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, folders: Sequence[str]) -> None:
+        self._folders = folders
         self._files: dict[str, list[str]] = {}
 
     def at(self, where: str) -> str | None:
@@ -179,27 +184,25 @@ class _SourceText:
         if not line.isdecimal():
             return None
         if path not in self._files:
-            try:
-                self._files[path] = Path(path).read_text(errors="replace").splitlines()
-            except (OSError, ValueError):
-                self._files[path] = []
+            self._files[path] = self._read(path)
         lines = self._files[path]
         index = int(line) - 1
         return lines[index].strip() or None if 0 <= index < len(lines) else None
+
+    def _read(self, path: str) -> list[str]:
+        for folder in self._folders:
+            try:
+                return (Path(folder) / path).read_text(errors="replace").splitlines()
+            except (OSError, ValueError):
+                continue
+        return []
 
 
 def _with_text(row: LineRow, text: _SourceText) -> LineRow:
     found = text.at(row.where)
     if found is None:
         return row
-    return LineRow(
-        where=row.where,
-        text=found,
-        ns=row.ns,
-        share=row.share,
-        floor_ns=row.floor_ns,
-        groups=row.groups,
-    )
+    return msgspec.structs.replace(row, text=found)
 
 
 def total_matrix_flops(works: list[Work]) -> dict[str, float]:

@@ -21,7 +21,7 @@ def command(
     What the device can do at most: matrix and vector FLOP/s, memory bandwidth, the cost of asking
     for work. The result is saved, and read by every other command.
     """
-    from boundby import roofs
+    from boundby import roofs, store
     from boundby.cli.console import error_console, output_console, progress_bar
     from boundby.report.machine import MachineReport
 
@@ -35,14 +35,8 @@ def command(
             notice=lambda line: errors.print(f"boundby: {line}", highlight=False, markup=False),
         )
     if json_file == "-":
-        click.echo(_as_json(machine))
+        click.echo(store.as_json(machine))
     elif json_file:
-        roofs.cache.write(machine, Path(json_file))
+        store.write(machine, Path(json_file))
     if not quiet:
         (errors if json_file == "-" else output_console()).print(MachineReport(machine))
-
-
-def _as_json(machine: object) -> bytes:
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(machine), indent=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -187,5 +188,14 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     findings: list[Finding] = []
     warnings: list[str] = []
 
+    def __str__(self) -> str:
+        """As `boundby run` prints it, where the report is loaded."""
+        render = renderers.get("text/plain")
+        return render(self) if render else repr(self)
+
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return {"text/plain": str(self)}
+        return {mime: render(self) for mime, render in renderers.items()}
+
+
+# How a diagnosis shows itself, by MIME type; filled by the report, which this must not import.
+renderers: dict[str, Callable[[Diagnosis], str]] = {}

@@ -43,8 +43,9 @@ class HostEvents(Record, frozen=True, kw_only=True):
     """Columns, one row an event, sorted by thread, then start, then longest first.
 
     `name`, `source` and `module` index the timeline's tables; `call` its list of operator calls;
-    `parent` another row (the innermost event around this one on its thread); -1 is none.
-    `phase` holds `Phase`, `kind` holds `HostKind`.
+    `parent` another row (the innermost event around this one on its thread), `forward` the row of
+    the forward operator that a backward row belongs to; -1 is none. `phase` holds `Phase`, `kind`
+    holds `HostKind`. `external` is the profiler's own identifier of an operator call.
     """
 
     start_ns: Ints
@@ -58,6 +59,8 @@ class HostEvents(Record, frozen=True, kw_only=True):
     module: npt.NDArray[np.int32]
     phase: npt.NDArray[np.int8]
     sequence: Ints
+    forward: npt.NDArray[np.int32]
+    external: Ints
 
     def __len__(self) -> int:
         return len(self.start_ns)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from boundby.errors import BoundbyError
 from boundby.model import Machine
 from boundby.roofs import cache, worker
-from boundby.roofs.device import Device
+from boundby.roofs.device import Device, identify
 
-__all__ = ["obtain"]
+__all__ = ["identify", "obtain"]
 
 Progress = Callable[[str, float], None]
 Notice = Callable[[str], None]
@@ -25,22 +25,27 @@ def obtain(
     remeasure: bool = False,
     quick: bool = False,
     threads: int | None = None,
+    identity: Device | None = None,
     progress: Progress = _silent,
     notice: Notice = _silent,
 ) -> Machine:
     """The roofs of a device: the saved ones, or measured now in a process of their own and saved.
 
-    `notice` is told, in one line, when saved roofs exist and cannot be used.
+    `notice` is told, in one line, when saved roofs exist and cannot be used. A caller that has
+    identified the device already spares the process that would.
     """
+    if identity is not None and not remeasure:
+        saved = _load(identity, notice)
+        if saved is not None and (quick or not saved.quick):
+            return saved
     request = worker.Request(device=device, quick=quick, threads=threads)
-    identity = None
     for message in worker.messages(request):
         match message:
             case worker.Identified(found):
-                identity = found
-                saved = None if remeasure else _load(found, notice)
+                saved = None if remeasure or identity else _load(found, notice)
                 if saved is not None and (quick or not saved.quick):
                     return saved
+                identity = found
             case worker.Advanced(what, part):
                 progress(what, part)
             case worker.Measured(machine):

@@ -148,6 +148,8 @@ def _host_events(
         module=origins.module,
         phase=origins.phase,
         sequence=host.sequence,
+        forward=origins.forward,
+        external=host.external,
     )
 
 

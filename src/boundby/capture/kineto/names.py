@@ -69,6 +69,7 @@ _FRAMEWORKS = frozenset(
         "tqdm",
         "traitlets",
         "transformer_engine",
+        "boundby",
         "transformers",
         "triton",
         "trl",

@@ -35,6 +35,7 @@ _DECISIVE = [Phase.BACKWARD, Phase.OPTIMIZER, Phase.FORWARD]
 @dataclass(slots=True, frozen=True)
 class Origins:
     phase: npt.NDArray[np.int8]
+    forward: Rows
     source: Rows
     module: Rows
     sources: list[str]
@@ -49,7 +50,9 @@ def trace_origins(host: HostRows, parent: Rows, names: list[str], stacks: list[s
     anchor = _anchors(host, parent, forward, frames)
     source, sources = _sources(host, anchor, frames, stacks)
     module, modules = _modules(host, parent, forward, names)
-    return Origins(phase, source, module, sources, modules)
+    node = nearest(parent, forward != NONE)
+    belongs = np.append(forward, NONE).astype(np.int32)[node]
+    return Origins(phase, belongs, source, module, sources, modules)
 
 
 def named(host: HostRows, names: list[str], test: Callable[[str], object]) -> Mask:

@@ -1,4 +1,4 @@
-"""What only the running process knows of its profiled steps: exact lines, tensors in lists, storages.
+"""What only the process itself knows of its profiled steps: lines, listed tensors, storages.
 
 A trace file names the function an operator was called in, not the line; it leaves the tensors of a
 list out, and never says which inputs are the same memory. The profiler's own event tree has all
@@ -7,16 +7,23 @@ three, under the identifiers that the trace uses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from boundby.capture.kineto.origins import is_library, short_path
+from boundby.capture.kineto.names import Origin, frame_of
 from boundby.model import OpCall, Tensor, Timeline
 
-_DTYPES = {"float8_e4m3fn": "float8", "float8_e5m2": "float8", "float8_e4m3fnuz": "float8"}
+_DTYPES = {
+    "float8_e4m3fn": "float8",
+    "float8_e5m2": "float8",
+    "float8_e4m3fnuz": "float8",
+    "float8_e5m2fnuz": "float8",
+}
+_OPERATOR = "_ExtraFields_TorchOp"
+_PYTHON = "_ExtraFields_PyCall"
+_BUILTIN = "_ExtraFields_PyCCall"
 
 
 class Detail:
@@ -29,13 +36,46 @@ class Detail:
         self.source = source
 
 
+class _Frame:
+    """A Python function that is running: where it has got to, and the user's line around it."""
+
+    __slots__ = ("file", "function", "line", "outer")
+
+    def __init__(self, file: str, function: str, line: int, outer: str | None) -> None:
+        self.file = file
+        self.function = function
+        self.line = line
+        self.outer = outer
+
+    def source(self) -> str | None:
+        """The user's line in force: this function's where it is the user's, else its caller's."""
+        frame = frame_of(f"{self.file}({self.line}): {self.function}")
+        return frame.source if frame.origin is Origin.USER else self.outer
+
+
 def details(results: Any) -> dict[int, Detail]:
     """Operator calls of the profiled steps, by the identifier that the trace carries too."""
     found: dict[int, Detail] = {}
-    for root in results.experimental_event_tree():
-        for event, source in _operators(root):
-            args = tuple(_argument(value) for value in event.extra_fields.inputs)
-            found[event.correlation_id] = Detail(args, source)
+    # Children come in order of time, so that a function's line only ever moves on.
+    waiting: list[tuple[Any, _Frame | None]] = [
+        (root, None) for root in reversed(results.experimental_event_tree())
+    ]
+    while waiting:
+        event, frame = waiting.pop()
+        fields = event.extra_fields
+        kind = type(fields).__name__
+        if kind == _OPERATOR:
+            args = tuple(_argument(value) for value in fields.inputs)
+            found[event.correlation_id] = Detail(args, frame.source() if frame else None)
+        elif kind in (_PYTHON, _BUILTIN):
+            caller = fields.caller
+            if frame is not None and frame.file == caller.file_name:
+                frame.line = caller.line_number
+            if kind == _PYTHON:
+                outer = frame.source() if frame else None
+                here = fields.callsite
+                frame = _Frame(here.file_name, here.function_name, here.line_number, outer)
+        waiting += [(child, frame) for child in reversed(event.children)]
     return found
 
 
@@ -59,10 +99,37 @@ def refine(timeline: Timeline, known: dict[int, Detail]) -> Timeline:
                 calls.append(call)
             call_of[row] = made[call]
         if detail.source is not None:
-            if detail.source not in index:
-                index[detail.source] = len(sources)
-                sources.append(detail.source)
-            source_of[row] = index[detail.source]
-    _lines_of_backward(timeline, source_of)
+            source_of[row] = index.setdefault(detail.source, len(index))
+    sources = list(index)
+    backward = host.forward >= 0
+    source_of[backward] = source_of[host.forward[backward]]
     refined = msgspec.structs.replace(host, call=call_of, source=source_of)
     return msgspec.structs.replace(timeline, host=refined, calls=calls, sources=sources)
+
+
+def _argument(value: Any) -> Any:
+    if hasattr(value, "sizes"):
+        dtype = str(value.dtype).removeprefix("torch.")
+        return Tensor(
+            shape=tuple(value.sizes),
+            dtype=_DTYPES.get(dtype, dtype),
+            strides=tuple(value.strides),
+            storage=value.storage_data_ptr,
+        )
+    if isinstance(value, list):
+        return tuple(_argument(item) for item in value)
+    return value if isinstance(value, (bool, int, float, str)) else None
+
+
+def _merge(recorded: tuple[Any, ...], known: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Tensors as the process knows them, plain values as the trace has them."""
+    if len(recorded) != len(known):
+        return recorded or known
+    return tuple(
+        new if isinstance(new, Tensor) or _holds_tensors(new) else old
+        for old, new in zip(recorded, known, strict=True)
+    )
+
+
+def _holds_tensors(value: Any) -> bool:
+    return isinstance(value, tuple) and any(isinstance(item, Tensor) for item in value)

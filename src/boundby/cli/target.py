@@ -1,0 +1,40 @@
+"""Commands that run somebody's script: boundby's options come first, the rest is the script's."""
+
+from __future__ import annotations
+
+import click
+
+
+class TargetCommand(click.Command):
+    """Stops parsing at the script, or behind `-m MODULE`; everything after it is left alone."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own, target = split(args, self._valued())
+        if any(option in own for option in ctx.help_option_names):
+            return super().parse_args(ctx, own)
+        if not target:
+            raise click.UsageError(f"give a script to run: boundby {self.name} train.py", ctx)
+        if target[0] == "-m" and len(target) < 2:
+            raise click.UsageError("-m needs the name of a module", ctx)
+        return super().parse_args(ctx, [*own, "--", *target])
+
+    def _valued(self) -> set[str]:
+        return {
+            name
+            for option in self.params
+            if isinstance(option, click.Option) and not option.is_flag
+            for name in option.opts
+        }
+
+
+def split(args: list[str], valued: set[str]) -> tuple[list[str], list[str]]:
+    """boundby's own arguments, and the target with all of its own."""
+    index = 0
+    while index < len(args):
+        argument = args[index]
+        if argument == "--":
+            return args[:index], args[index + 1 :]
+        if argument == "-m" or not argument.startswith("-") or argument == "-":
+            break
+        index += 2 if argument in valued else 1
+    return args[:index], args[index:]

@@ -1,0 +1,131 @@
+"""Diagnosing from Python: a callable, or the steps of one's own loop."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from boundby import roofs
+from boundby.capture.live.hooks import Hooks
+from boundby.capture.live.recorder import Capture, Recorder
+from boundby.capture.live.windows import Plan, Window
+from boundby.diagnosis import diagnose_capture
+from boundby.errors import CANNOT_MEASURE, BoundbyError
+from boundby.model import Machine
+from boundby.model.diagnosis import Diagnosis
+
+
+class Watch:
+    """A loop under watch: call `step()` at the end of each step; `diagnosis` when it is over."""
+
+    def __init__(self, recorder: Recorder, machine: Machine | None) -> None:
+        self._recorder = recorder
+        self._machine = machine
+        self._diagnosis: Diagnosis | None = None
+
+    def step(self) -> None:
+        """A step of the loop ends here."""
+        self._recorder.mark()
+
+    @property
+    def done(self) -> bool:
+        """Whether enough steps were seen: more of them would not be looked at."""
+        return self._recorder.windows.window is Window.DONE
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        if self._diagnosis is None:
+            raise BoundbyError("the diagnosis is made when the `with` block ends")
+        return self._diagnosis
+
+    def conclude(self) -> Diagnosis:
+        capture = self._recorder.capture()
+        machine = self._machine or machine_of(capture)
+        self._diagnosis = diagnose_capture(capture, machine, target=None)
+        return self._diagnosis
+
+    def __str__(self) -> str:
+        return str(self._diagnosis) if self._diagnosis else "a loop under watch"
+
+
+@contextlib.contextmanager
+def watch(
+    *,
+    warmup: int | None = None,
+    steps: int = 10,
+    profiled: int = 3,
+    machine: Machine | None = None,
+) -> Iterator[Watch]:
+    """Watch one's own loop.
+
+    with boundby.watch() as w:
+        for batch in loader:
+            train(batch)
+            w.step()
+    print(w.diagnosis)
+    """
+    torch = _torch()
+    hooks = Hooks()
+    plan = Plan(warmup=warmup, clean=steps, profiled=profiled)
+    with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
+        recorder = Recorder(
+            torch, plan=plan, step_by="mark", folder=Path(folder), on_done=lambda: None
+        )
+        hooks.install(torch)
+        hooks.watcher = recorder
+        watching = Watch(recorder, machine)
+        try:
+            yield watching
+        finally:
+            hooks.remove()
+        watching.conclude()
+
+
+def diagnose(
+    function: Callable[..., Any],
+    *args: Any,
+    warmup: int | None = None,
+    steps: int = 10,
+    profiled: int = 3,
+    machine: Machine | None = None,
+    **kwargs: Any,
+) -> Diagnosis:
+    """Call a function, one step of anything, as often as needed, and diagnose that step."""
+    with watch(warmup=warmup, steps=steps, profiled=profiled, machine=machine) as watching:
+        while not watching.done:
+            function(*args, **kwargs)
+            watching.step()
+    return watching.diagnosis
+
+
+def machine_of(
+    capture: Capture,
+    *,
+    progress: Callable[[str, float], None] = lambda *_: None,
+    notice: Callable[[str], None] = lambda *_: None,
+) -> Machine:
+    """The roofs of the device that a capture ran on: the saved ones, or a quick look taken now."""
+    device = "cpu" if capture.cuda_index is None else f"cuda:{capture.cuda_index}"
+    identity = roofs.identify(device) if "torch" in sys.modules else None
+    return roofs.obtain(
+        device,
+        quick=True,
+        threads=capture.settings.get("threads"),
+        identity=identity,
+        progress=progress,
+        notice=notice,
+    )
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise BoundbyError(
+            "watching a step needs PyTorch: pip install torch", exit_code=CANNOT_MEASURE
+        ) from None
+    return torch

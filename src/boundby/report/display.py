@@ -1,0 +1,23 @@
+"""Registers how a diagnosis shows itself when it is printed."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from boundby.model.diagnosis import Diagnosis, renderers
+from boundby.report.terminal import DiagnosisReport
+
+_WIDTH = 100
+
+
+def as_text(diagnosis: Diagnosis) -> str:
+    console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, highlight=False)
+    console.print(DiagnosisReport(diagnosis))
+    written = console.file
+    assert isinstance(written, io.StringIO)
+    return written.getvalue()
+
+
+renderers["text/plain"] = as_text

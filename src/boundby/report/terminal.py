@@ -1,0 +1,204 @@
+"""A diagnosis for a terminal: the verdict first, then the account, then the evidence."""
+
+from __future__ import annotations
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from boundby import units
+from boundby.model.diagnosis import Diagnosis, GroupName
+from boundby.report.machine import age
+
+_COLOURS: dict[GroupName, str] = {
+    "compute": "green",
+    "bandwidth": "blue",
+    "overhead": "red",
+    "unknown": "bright_black",
+}
+_BAR_CELLS = 40
+_MOST_LINES = 8
+_MOST_OPS = 10
+_SHORTEST_LINE_SHARE = 0.005
+_PART_WORDS = {
+    "device_memory": "device memory",
+    "host_link": "host link",
+    "network": "network",
+    "python": "Python and framework",
+    "launch": "launching",
+    "sync": "syncs",
+    "data": "waiting for data",
+    "small_kernels": "small kernels",
+}
+
+
+class DiagnosisReport:
+    """Renders a `Diagnosis`; computes nothing."""
+
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        self._diagnosis = diagnosis
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        diagnosis = self._diagnosis
+        yield verdict_line(diagnosis)
+        yield Text(_step_line(diagnosis), style="dim")
+        yield _spaced(_account(diagnosis))
+        if diagnosis.lines:
+            yield _spaced(_lines(diagnosis))
+        if diagnosis.ops:
+            yield _spaced(_ops(diagnosis))
+        if diagnosis.classes:
+            yield _spaced(_classes(diagnosis))
+        yield _spaced(Group(*_evidence(diagnosis)))
+        for warning in diagnosis.warnings:
+            yield Text.assemble(("! ", "yellow"), warning)
+
+
+def verdict_line(diagnosis: Diagnosis) -> Text:
+    """The answer in one line."""
+    verdict = diagnosis.verdict
+    colour = _COLOURS[verdict.bound_by]
+    if verdict.bound_by == "unknown":
+        return Text.assemble(("bound by: unknown", f"bold {colour}"), f" ({verdict.why})")
+    sure = "near a tie: " if verdict.uncertain else ""
+    return Text.assemble((f"{verdict.bound_by}-bound", f"bold {colour}"), f": {sure}{verdict.why}")
+
+
+def _step_line(diagnosis: Diagnosis) -> str:
+    step = diagnosis.step
+    low, high = step.wall_interval_ns
+    parts = [
+        f"{step.kind} step",
+        f"{units.time(step.wall_ns)} ({units.time(low)} to {units.time(high)},"
+        f" {len(step.samples_ns)} {step.wall_source} steps)",
+        diagnosis.machine.device,
+        f"roofs {age(diagnosis.machine)}{', quick look' if diagnosis.machine.quick else ''}",
+    ]
+    return " · ".join(parts)
+
+
+def _spaced(what: RenderableType) -> Padding:
+    return Padding(what, (1, 0, 0, 0))
+
+
+def _account(diagnosis: Diagnosis) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    for _ in range(2):
+        table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="dim", overflow="fold")
+    for name, group in diagnosis.account.groups().items():
+        details = [
+            f"{_PART_WORDS.get(part, part)} {units.time(ns)}"
+            for part, ns in sorted(group.parts.items(), key=lambda item: -item[1])
+            if ns >= 0.001 * diagnosis.step.wall_ns
+        ]
+        if group.excess_ns and group.ns:
+            details.append(f"{units.time(group.excess_ns)} of it above the roofs' floor")
+        table.add_row(
+            Text(name, style=_COLOURS[name]),
+            Text("█" * round(group.share * _BAR_CELLS), style=_COLOURS[name]),
+            units.share(group.share),
+            units.time(group.ns),
+            ", ".join(details),
+        )
+    return table
+
+
+def _lines(diagnosis: Diagnosis) -> Table:
+    table = _table("source lines", ("time", "share"), ("line", "code"))
+    for row in diagnosis.lines[:_MOST_LINES]:
+        if row.share < _SHORTEST_LINE_SHARE:
+            break
+        main = max(row.groups, key=lambda group: row.groups[group], default="unknown")
+        table.add_row(
+            Text(main, style=_COLOURS.get(main, "")),  # type: ignore[call-overload]
+            units.time(row.ns),
+            units.share(row.share),
+            row.where,
+            Text(row.text or "", style="dim", no_wrap=True, overflow="ellipsis"),
+        )
+    return table
+
+
+def _ops(diagnosis: Diagnosis) -> Table:
+    table = _table("operators", ("time", "calls", "of roof"), ("operator", "shapes", "line"))
+    for row in diagnosis.ops[:_MOST_OPS]:
+        fraction = units.share(row.roof_fraction)
+        table.add_row(
+            row.bound + (" ?" if row.roof_suspect else ""),
+            units.time(row.ns),
+            str(row.count),
+            f"under {fraction}" if row.upper_bound and row.roof_fraction else fraction,
+            Text(row.name.removeprefix("aten::"), no_wrap=True, overflow="ellipsis"),
+            Text(row.shapes, style="dim", no_wrap=True, overflow="ellipsis"),
+            row.where or "",
+        )
+    return table
+
+
+def _classes(diagnosis: Diagnosis) -> Table:
+    table = _table("operator classes", ("FLOP share", "time share", "FLOP/s", "slower"), ())
+    for row in diagnosis.classes:
+        slower = row.slower_than_contractions
+        table.add_row(
+            row.name,
+            f"{row.flops_share:.2%}",
+            f"{row.time_share:.1%}",
+            units.rate(row.flops_per_s, "FLOP/s"),
+            f"{units.count(round(slower))}x" if slower else "-",
+        )
+    return table
+
+
+def _table(first: str, numbers: tuple[str, ...], words: tuple[str, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(first, no_wrap=True)
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in words:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
+def _evidence(diagnosis: Diagnosis) -> list[Text]:
+    step, used = diagnosis.step, diagnosis.utilisation
+    lines = []
+    shares = [
+        ("MFU", used.mfu, used.mfu_datasheet),
+        ("HFU", used.hfu, used.hfu_datasheet),
+    ]
+    words = [
+        f"{name} {units.share(share)}" + (f" ({units.share(sheet)} of datasheet)" if sheet else "")
+        for name, share, sheet in shares
+        if share is not None
+    ]
+    if used.bandwidth is not None:
+        words.append(f"memory bandwidth {units.share(used.bandwidth)}")
+    if used.device is not None:
+        words.append(f"device busy {units.share(used.device)}")
+    if words:
+        lines.append(_fact("utilisation", " · ".join(words)))
+    if step.phases:
+        issue = ", ".join(f"{p.name} {units.time(p.host_issue_ns)}" for p in step.phases)
+        lines.append(_fact("host alone takes", issue))
+    if used.host_lead_ns is not None:
+        lines.append(_fact("host ahead of device", f"{units.time(used.host_lead_ns)} (profiled)"))
+    if step.dilation is not None:
+        observed = f"the profiled step took {step.dilation:.2f}x a clean one"
+        if step.inferred_share:
+            observed += (
+                f"; {units.share(step.inferred_share)} of the step is idle time, "
+                "divided as in the profile"
+            )
+        lines.append(_fact("observer", observed))
+    return lines + [
+        _fact("also seen", f"{other.steps} {other.kind} steps of {units.time(other.wall_ns)}")
+        for other in step.others
+    ]
+
+
+def _fact(subject: str, words: str) -> Text:
+    return Text.assemble((f"{subject}: ", "dim"), words)

@@ -1,0 +1,58 @@
+"""Saved types as files: written whole or not at all, read with one clear line when it fails."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from boundby.errors import BoundbyError
+from boundby.model import SCHEMA, Record
+
+Saved = TypeVar("Saved", bound=Record)
+
+
+class _Header(msgspec.Struct):
+    schema: int
+
+
+def as_json(saved: Record) -> bytes:
+    """Indented, so that a diff of two says something."""
+    return msgspec.json.format(msgspec.json.encode(saved), indent=1)
+
+
+def write(saved: Record, path: Path) -> None:
+    """Write all of it or nothing: a reader never sees half a file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".boundby-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(as_json(saved))
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise BoundbyError(f"cannot write {path}: {error.strerror}") from None
+
+
+def read(path: Path, kind: type[Saved], what: str) -> Saved:
+    """A saved type back from its file; a `BoundbyError` when it is no saved `what`."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BoundbyError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        header = msgspec.json.decode(content, type=_Header)
+        if header.schema != SCHEMA:
+            raise BoundbyError(
+                f"{path} was written by another version of boundby "
+                f"(schema {header.schema}, this one reads {SCHEMA})"
+            )
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BoundbyError(f"{path} is not a saved {what} ({error})") from None
