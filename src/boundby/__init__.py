@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from boundby.capture.live.script import mark_step as step
     from boundby.costs import formula as formula
+    from boundby.job import load as load
     from boundby.model import Cost as Cost
     from boundby.model import Machine as Machine
     from boundby.observation import diagnose as diagnose
@@ -25,12 +26,13 @@ _PUBLIC = {
     "Machine": "boundby.model:Machine",
     "diagnose": "boundby.observation:diagnose",
     "formula": "boundby.costs:formula",
+    "load": "boundby.job:load",
     "machine": "boundby.roofs:obtain",
     "step": "boundby.capture.live.script:mark_step",
     "watch": "boundby.observation:watch",
 }
 # These give out a Diagnosis, which shows itself once the report is loaded.
-_SHOWN = {"diagnose", "watch"}
+_SHOWN = {"diagnose", "load", "watch"}
 
 __all__ = [
     "Cost",
@@ -38,6 +40,7 @@ __all__ = [
     "__version__",
     "diagnose",
     "formula",
+    "load",
     "machine",
     "step",
     "watch",

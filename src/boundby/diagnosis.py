@@ -6,6 +6,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from boundby.account import Accounted, account_for
@@ -25,6 +26,7 @@ from boundby.model.diagnosis import (
     Utilisation,
     Verdict,
 )
+from boundby.roofs.paper import from_datasheet
 
 # Two groups nearer than this share of the step to each other are not told apart.
 _NEAR = 0.05
@@ -60,32 +62,136 @@ def diagnose_capture(capture: Capture, machine: Machine, *, target: str | None) 
         accounted = account_for(
             timeline, machine, wall_ns=wall_ns, tf32=tf32, folders=[*sys.path, ""]
         )
-        warnings += timeline.warnings
+        warnings += [line for line in timeline.warnings if "a CPU trace" not in line]
+    step = StepTimes(
+        kind=kind,
+        wall_ns=wall_ns,
+        wall_source="clean",
+        wall_interval_ns=interval_of_median(samples),
+        samples_ns=list(samples),
+        phases=[PhaseTime(name=n, host_issue_ns=ns) for n, ns in capture.phases.items()],
+        device_busy_ns=accounted.device_busy_ns,
+        kernels=accounted.kernels,
+        dilation=dilation,
+        inferred_share=accounted.inferred_share,
+        others=_other_kinds(capture, kind),
+    )
+    return _diagnosis(
+        accounted,
+        target=target,
+        machine=machine,
+        step=step,
+        verdict=largest_group(accounted.account),
+        warnings=warnings,
+    )
+
+
+def diagnose_trace(
+    trace: kineto.Trace,
+    machine: Machine | None = None,
+    *,
+    wall_ns: float | None = None,
+    index: int | None = None,
+) -> Diagnosis:
+    """The diagnosis of a step in a trace file.
+
+    The profiler's cost is in a trace's wall time and cannot be told from it, so the wall is an
+    interval: from the device's busy time to what was profiled. `wall_ns`, a clean step's time
+    that the user knows, pins it.
+    """
+    timeline = trace.timeline(index)
+    warnings = list(dict.fromkeys([*trace.warnings, *timeline.warnings]))
+    if machine is None:
+        machine = _machine_of(trace, warnings)
+    profiled = float(timeline.wall_ns)
+    accounted = account_for(timeline, machine, wall_ns=wall_ns or profiled)
+    busy = accounted.device_busy_ns
+    interval = (wall_ns, wall_ns) if wall_ns else (busy if busy else profiled, profiled)
+    walls = [float(step.wall_ns) for step in trace.steps]
+    step = StepTimes(
+        kind=timeline.label or "traced",
+        wall_ns=wall_ns or profiled,
+        wall_source="clean" if wall_ns else "profiled",
+        wall_interval_ns=interval,
+        samples_ns=walls,
+        device_busy_ns=busy,
+        kernels=accounted.kernels,
+        dilation=profiled / wall_ns if wall_ns else None,
+        inferred_share=accounted.inferred_share,
+    )
+    verdict = largest_group(accounted.account)
+    if wall_ns is None and busy:
+        verdict = _over_the_interval(verdict, accounted.account, busy)
+    return _diagnosis(
+        accounted,
+        target=str(trace.path),
+        machine=machine,
+        step=step,
+        verdict=verdict,
+        warnings=warnings,
+    )
+
+
+def _diagnosis(
+    accounted: Accounted,
+    *,
+    target: str | None,
+    machine: Machine,
+    step: StepTimes,
+    verdict: Verdict,
+    warnings: list[str],
+) -> Diagnosis:
     return Diagnosis(
         target=target,
         machine=machine,
-        step=StepTimes(
-            kind=kind,
-            wall_ns=wall_ns,
-            wall_source="clean",
-            wall_interval_ns=interval_of_median(samples),
-            samples_ns=list(samples),
-            phases=[PhaseTime(name=n, host_issue_ns=ns) for n, ns in capture.phases.items()],
-            device_busy_ns=accounted.device_busy_ns,
-            kernels=accounted.kernels,
-            dilation=dilation,
-            inferred_share=accounted.inferred_share,
-            others=_other_kinds(capture, kind),
-        ),
+        step=step,
         account=accounted.account,
-        verdict=largest_group(accounted.account),
+        verdict=verdict,
         utilisation=accounted.utilisation,
         classes=accounted.classes,
         ops=accounted.ops,
         lines=accounted.lines,
         modules=accounted.modules,
+        collectives=accounted.collectives,
         warnings=warnings + accounted.warnings,
     )
+
+
+def _machine_of(trace: kineto.Trace, warnings: list[str]) -> Machine:
+    """The machine a trace names, from the datasheet table; one without roofs where it is not."""
+    listed = next((device for device in trace.metadata.devices if device.name), None)
+    if listed is None or listed.name is None:
+        warnings.append("the trace does not name its device: no roofs; --machine FILE brings them")
+        return Machine(device="unknown device", kind="cpu")
+    machine = from_datasheet(listed.name, listed.memory_bytes)
+    if machine is None:
+        warnings.append(
+            f"{listed.name} is not in the datasheet table: no roofs; --machine FILE brings them"
+        )
+        return Machine(device=listed.name, kind="cuda", memory_bytes=listed.memory_bytes)
+    return machine
+
+
+def _over_the_interval(verdict: Verdict, account: Account, busy_ns: float) -> Verdict:
+    """The verdict, and whether it also holds for the shortest step the trace allows.
+
+    At that end the host costs nothing: only the device's own work is left.
+    """
+    groups = account.groups()
+    device = {
+        name: group.ns if name != "overhead" else group.parts.get("small_kernels", 0.0)
+        for name, group in groups.items()
+    }
+    shortest: GroupName = max(groups, key=lambda name: device[name])
+    if shortest == verdict.bound_by:
+        words = f"{verdict.why}; it holds however much the profiler slowed the step"
+        return msgspec.structs.replace(verdict, why=words)
+    words = (
+        f"{verdict.why} as profiled; were all of the idle time the profiler's doing, it would be "
+        f"{shortest} ({device[shortest] / busy_ns:.0%} of device time): --wall with a clean "
+        "step's time decides"
+    )
+    return msgspec.structs.replace(verdict, uncertain=True, why=words)
 
 
 def largest_group(account: Account) -> Verdict:
@@ -156,6 +262,7 @@ def _nothing_known(wall_ns: float) -> Accounted:
         ops=[],
         lines=[],
         modules=[],
+        collectives=[],
         device_busy_ns=None,
         kernels=0,
         inferred_share=0.0,

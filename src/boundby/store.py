@@ -32,12 +32,20 @@ def write(saved: Record, path: Path) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(as_json(saved))
+            Path(name).chmod(0o666 & ~_umask())
             Path(name).replace(path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
         raise BoundbyError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _umask() -> int:
+    """The mode bits that new files are to lack; it can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def read(path: Path, kind: type[Saved], what: str) -> Saved:

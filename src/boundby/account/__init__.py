@@ -18,6 +18,7 @@ from boundby.model import Machine, Timeline
 from boundby.model.diagnosis import (
     Account,
     ClassRow,
+    CollectiveRow,
     Group,
     LineRow,
     OpRow,
@@ -38,6 +39,7 @@ class Accounted:
     ops: list[OpRow]
     lines: list[LineRow]
     modules: list[LineRow]
+    collectives: list[CollectiveRow]
     device_busy_ns: float | None
     kernels: int
     inferred_share: float
@@ -69,8 +71,10 @@ def account_for(
     busy = sum(work.exposed_ns for work in works)
     if busy + dispatch > wall_ns:
         factor = wall_ns / (busy + dispatch)
+        several = not on_device and len(np.unique(timeline.host.thread)) > 1
+        reason = "on several threads " if several else ""
         warnings.append(
-            f"the profiled step's work takes {1 / factor - 1:.1%} longer than a whole clean "
+            f"the profiled step's work {reason}adds up to {1 / factor - 1:.1%} more than the whole "
             "step: all of it is scaled down to fit"
         )
         for work in works:
@@ -86,6 +90,7 @@ def account_for(
         ops=tables.op_rows(works, timeline, machine),
         lines=tables.line_rows(works, timeline, wall_ns, folders),
         modules=tables.module_rows(works, timeline, wall_ns),
+        collectives=tables.collective_rows(works),
         device_busy_ns=busy if on_device else None,
         kernels=len(timeline.device),
         inferred_share=left / wall_ns if timeline.wall_ns > _DILATED * wall_ns else 0.0,

@@ -53,6 +53,8 @@ def device_work(timeline: Timeline, machine: Machine, *, tf32: bool) -> list[Wor
         )
         op = int(row) if row >= 0 else int(device.op[event])
         _place(work, timeline, op)
+        if op >= 0 and device.kind[event] == DeviceKind.KERNEL:
+            work.name = timeline.names[timeline.host.name[op]]
         if row >= 0:
             _cost_operator(
                 work, timeline, machine, costed, int(row), tf32 or "tf32" in names[index]
@@ -103,6 +105,7 @@ def _cost_event(work: Work, timeline: Timeline, machine: Machine, event: int) ->
     size = float(device.bytes[event])
     if kind is DeviceKind.COLLECTIVE:
         work.op_class, work.bound = "communication", "network"
+        work.cost = Cost(bytes_read=size) if size > 0 else None
         return
     if kind is DeviceKind.KERNEL or size < 0:
         return

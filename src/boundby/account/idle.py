@@ -12,13 +12,18 @@ LABELS = ("python", "launch", "sync", "data")
 
 Floats = npt.NDArray[np.float64]
 
+# Queued work starts within a few microseconds once its stream is free (1 to 2 us between kernels on
+# an H200): what takes longer than this waits for an event, another stream or another rank.
+_LATENCY_NS = 20_000
+
 
 def label_idle(timeline: Timeline, begins: Ints, ends: Ints) -> dict[str, float]:
     """The idle time of the step by cause, before the first device event and after the last too.
 
     `data` inside a loader's next; `sync` from a sync's return until the kernel it delayed starts;
-    `launch` in the runtime's launch calls, and whenever work was queued and had not started;
-    `python` is the rest: interpreter, framework, dispatch.
+    and while work that was queued long ago waits, on its stream, for an event; `launch` in the
+    runtime's launch calls, and until work that was just queued starts; `python` is the rest:
+    interpreter, framework, dispatch.
     """
     gaps_from = np.concatenate([[timeline.start_ns], ends])
     gaps_to = np.concatenate([begins, [max(timeline.end_ns, int(ends[-1]) if len(ends) else 0)]])
@@ -87,11 +92,12 @@ def _split(
         synced_from < gaps_to, 0, gaps_to - host_to
     )
     whole = (gaps_to - gaps_from).astype(np.float64)
+    held_back = queued & (whole > _LATENCY_NS)
     rest = np.clip(whole - in_data - np.maximum(after_sync, 0) - in_launch, 0, None)
     return {
         "data": float(in_data[waiting].sum()),
-        "sync": float(np.maximum(after_sync, 0)[waiting].sum()),
-        "launch": float(in_launch[waiting].sum() + whole[queued].sum()),
+        "sync": float(np.maximum(after_sync, 0)[waiting].sum() + whole[held_back].sum()),
+        "launch": float(in_launch[waiting].sum() + whole[queued & ~held_back].sum()),
         "python": float(rest[waiting].sum()),
     }
 

@@ -10,12 +10,14 @@ import msgspec
 
 from boundby.account.device import matrix_flops
 from boundby.account.work import Work, dtype_of, shapes_of
-from boundby.model import Machine, Phase, Timeline
-from boundby.model.diagnosis import ClassName, ClassRow, LineRow, OpRow
+from boundby.model import Cost, Machine, Phase, Timeline
+from boundby.model.diagnosis import ClassName, ClassRow, CollectiveRow, LineRow, OpRow
 
 # Past these an operator is faster than light: a formula or a roof is wrong, and it is said.
 _PAST_DRAM = 1.02
 _PAST_CACHE = 1.05
+# Datasheets give no bandwidth for caches: what is smaller than this may have come from one.
+_MAY_BE_CACHED = 256e6
 _MOST_ROWS = 2000
 _CLASSES: tuple[ClassName, ...] = (
     "contraction",
@@ -70,9 +72,9 @@ def _op_row(
     suspect = (
         fraction is not None
         and one.cost is not None
-        and not one.cost.upper_bound
+        and not (one.cost.upper_bound and one.bound == "memory")
         and one.bound in ("compute", "memory")
-        and fraction > _light_limit(machine, one)
+        and fraction > _light_limit(machine, one.cost)
     )
     return OpRow(
         name=one.name,
@@ -95,9 +97,11 @@ def _op_row(
     )
 
 
-def _light_limit(machine: Machine, work: Work) -> float:
-    assert work.cost is not None
-    roof = machine.memory_roof(work.cost.bytes)
+def _light_limit(machine: Machine, cost: Cost) -> float:
+    """How far past its roof a piece of work may seem before it is suspect."""
+    if machine.rate("memory.cache") is None and cost.bytes < _MAY_BE_CACHED:
+        return float("inf")
+    roof = machine.memory_roof(cost.bytes)
     return _PAST_DRAM if roof is None or roof.name == "memory.dram" else _PAST_CACHE
 
 
@@ -166,6 +170,28 @@ def class_rows(works: list[Work]) -> list[ClassRow]:
             )
         )
     return rows
+
+
+def collective_rows(works: list[Work]) -> list[CollectiveRow]:
+    """Collectives by name and message size; the longest first."""
+    gathered: dict[tuple[str, float | None], list[Work]] = defaultdict(list)
+    for work in works:
+        if work.bound == "network":
+            gathered[work.name, work.cost.bytes if work.cost else None].append(work)
+    rows = []
+    for (name, size), same in gathered.items():
+        ns = sum(work.ns for work in same)
+        rows.append(
+            CollectiveRow(
+                name=name,
+                bytes=size,
+                count=len(same),
+                ns=ns,
+                exposed_ns=sum(work.exposed_ns for work in same),
+                bytes_per_s=size * len(same) / ns * 1e9 if size and ns else None,
+            )
+        )
+    return sorted(rows, key=lambda row: -row.ns)
 
 
 def _entry(table: list[str], index: int) -> str | None:

@@ -17,6 +17,7 @@ from boundby.errors import INTERRUPTED, BoundbyError
 # Verb -> what it does. The file cli/VERB.py holds the command of the same name.
 _VERBS = {
     "run": "Diagnose an unmodified script: run train.py --its --own --options.",
+    "trace": "Diagnose existing profiler traces, one rank or many.",
     "machine": "Measure and show this machine's roofs.",
 }
 

@@ -18,7 +18,7 @@ from boundby.costs.traffic import moved, partial, product
 from boundby.model import Cost, OpCall, Tensor
 
 _NORMALIZING = re.compile(r"norm|softmax|var_mean|logsumexp")
-_GATHERING = re.compile(r"embedding|index|gather|scatter")
+_GATHERING = re.compile(r"embedding|index|gather|scatter|nll_loss")
 
 
 def op_class(name: str) -> OpClass:

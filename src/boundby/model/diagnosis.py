@@ -139,6 +139,31 @@ class LineRow(Record, frozen=True, kw_only=True):
     groups: dict[str, float] = {}
 
 
+class CollectiveRow(Record, frozen=True, kw_only=True):
+    """All collectives of one name and message size."""
+
+    name: str
+    bytes: float | None = None
+    count: int
+    ns: float
+    exposed_ns: float  # not hidden behind kernels
+    bytes_per_s: float | None = None
+
+
+class RankRow(Record, frozen=True, kw_only=True):
+    """One rank of a job. `waiting_ns`: inside collectives, for ranks that came later."""
+
+    rank: int
+    name: str
+    wall_ns: float
+    device_busy_ns: float | None = None
+    groups: dict[str, float] = {}
+    communication_ns: float = 0.0
+    exposed_ns: float = 0.0
+    waiting_ns: float | None = None
+    problem: str | None = None
+
+
 class Slice(Record, frozen=True, kw_only=True):
     """A piece of the timeline, for the page and for Perfetto."""
 
@@ -183,7 +208,8 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     ops: list[OpRow] = []
     lines: list[LineRow] = []
     modules: list[LineRow] = []
-    ranks: list[dict[str, float]] = []
+    collectives: list[CollectiveRow] = []
+    ranks: list[RankRow] = []
     timeline: list[Slice] = []
     findings: list[Finding] = []
     warnings: list[str] = []

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from boundby import units
-from boundby.model.diagnosis import Diagnosis, GroupName
+from boundby.model import Machine
+from boundby.model.diagnosis import Diagnosis, GroupName, RankRow
 from boundby.report.machine import age
 
 _COLOURS: dict[GroupName, str] = {
@@ -21,6 +24,8 @@ _BAR_CELLS = 40
 _MOST_LINES = 8
 _MOST_OPS = 10
 _SHORTEST_LINE_SHARE = 0.005
+_TEMPLATE = re.compile(r"[<(].*$", re.DOTALL)
+_NAMESPACE = re.compile(r"^(?:void )?(?:\w+::)+")
 _PART_WORDS = {
     "device_memory": "device memory",
     "host_link": "host link",
@@ -50,6 +55,10 @@ class DiagnosisReport:
             yield _spaced(_ops(diagnosis))
         if diagnosis.classes:
             yield _spaced(_classes(diagnosis))
+        if diagnosis.collectives:
+            yield _spaced(_collectives(diagnosis))
+        if diagnosis.ranks:
+            yield _spaced(_ranks(diagnosis.ranks))
         yield _spaced(Group(*_evidence(diagnosis)))
         for warning in diagnosis.warnings:
             yield Text.assemble(("! ", "yellow"), warning)
@@ -61,7 +70,7 @@ def verdict_line(diagnosis: Diagnosis) -> Text:
     colour = _COLOURS[verdict.bound_by]
     if verdict.bound_by == "unknown":
         return Text.assemble(("bound by: unknown", f"bold {colour}"), f" ({verdict.why})")
-    sure = "near a tie: " if verdict.uncertain else ""
+    sure = "uncertain: " if verdict.uncertain else ""
     return Text.assemble((f"{verdict.bound_by}-bound", f"bold {colour}"), f": {sure}{verdict.why}")
 
 
@@ -73,9 +82,15 @@ def _step_line(diagnosis: Diagnosis) -> str:
         f"{units.time(step.wall_ns)} ({units.time(low)} to {units.time(high)},"
         f" {len(step.samples_ns)} {step.wall_source} steps)",
         diagnosis.machine.device,
-        f"roofs {age(diagnosis.machine)}{', quick look' if diagnosis.machine.quick else ''}",
+        _roofs_words(diagnosis.machine),
     ]
     return " · ".join(parts)
+
+
+def _roofs_words(machine: Machine) -> str:
+    if machine.measured_at is not None:
+        return f"roofs {age(machine)}{', quick look' if machine.quick else ''}"
+    return f"roofs from the datasheet of {machine.chip}" if machine.chip else "no roofs known"
 
 
 def _spaced(what: RenderableType) -> Padding:
@@ -132,7 +147,7 @@ def _ops(diagnosis: Diagnosis) -> Table:
             units.time(row.ns),
             str(row.count),
             f"under {fraction}" if row.upper_bound and row.roof_fraction else fraction,
-            Text(row.name.removeprefix("aten::"), no_wrap=True, overflow="ellipsis"),
+            Text(short_name(row.name), no_wrap=True, overflow="ellipsis"),
             Text(row.shapes, style="dim", no_wrap=True, overflow="ellipsis"),
             row.where or "",
         )
@@ -153,6 +168,51 @@ def _classes(diagnosis: Diagnosis) -> Table:
     return table
 
 
+def _collectives(diagnosis: Diagnosis) -> Table:
+    table = _table("collectives", ("time", "exposed", "calls", "message", "bandwidth"), ())
+    for row in diagnosis.collectives[:_MOST_LINES]:
+        table.add_row(
+            Text(short_name(row.name), no_wrap=True, overflow="ellipsis"),
+            units.time(row.ns),
+            units.time(row.exposed_ns),
+            str(row.count),
+            units.size(row.bytes),
+            units.rate(row.bytes_per_s, "B/s"),
+        )
+    return table
+
+
+def _ranks(ranks: list[RankRow]) -> Table:
+    columns = ("step", "busy", "communication", "exposed", "waiting for others")
+    table = _table("ranks", columns, ("file",))
+    for row in sorted(ranks, key=lambda row: row.rank):
+        if row.problem:
+            table.add_row(str(row.rank), "-", "-", "-", "-", "-", row.problem)
+            continue
+        table.add_row(
+            str(row.rank),
+            units.time(row.wall_ns),
+            units.time(row.device_busy_ns),
+            units.time(row.communication_ns),
+            units.time(row.exposed_ns),
+            units.time(row.waiting_ns),
+            row.name,
+        )
+    return table
+
+
+def short_name(name: str) -> str:
+    """An operator's or a kernel's name without namespaces and template arguments."""
+    if name.startswith("aten::"):
+        return name.removeprefix("aten::")
+    return (
+        _NAMESPACE.sub(
+            "", _TEMPLATE.sub("", name.replace("(anonymous namespace)::", ""))
+        ).removeprefix("void ")
+        or name
+    )
+
+
 def _table(first: str, numbers: tuple[str, ...], words: tuple[str, ...]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column(first, no_wrap=True)
@@ -171,7 +231,8 @@ def _evidence(diagnosis: Diagnosis) -> list[Text]:
         ("HFU", used.hfu, used.hfu_datasheet),
     ]
     words = [
-        f"{name} {units.share(share)}" + (f" ({units.share(sheet)} of datasheet)" if sheet else "")
+        f"{name} {units.share(share)}"
+        + (f" ({units.share(sheet)} of datasheet)" if sheet and sheet != share else "")
         for name, share, sheet in shares
         if share is not None
     ]

@@ -1,0 +1,154 @@
+"""Accounts of real models on this machine, gathered into a ledger, printed as docs/accounts.md.
+
+    python benchmarks/accounts.py run            # every model, each in a fresh process
+    python benchmarks/accounts.py run gpt2 vit   # some of them
+    python benchmarks/accounts.py table          # the document, from the ledger
+
+One line of the ledger is one run, keyed by commit and device; the newest of each counts.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+LEDGER = ROOT / "benchmarks" / "ledgers" / "accounts.jsonl"
+DOCUMENT = ROOT / "docs" / "accounts.md"
+WORKLOADS = [
+    "bert",
+    "bert-large",
+    "bert-base-b1",
+    "gpt2",
+    "llama",
+    "resnet50",
+    "vit",
+    "unet",
+    "lstm",
+    "moe",
+    "llama-decode",
+]
+EXAMPLES = ["char_gpt", "image_classifier", "decode", "slow_mlp"]
+
+
+def command(name: str) -> list[str]:
+    if name.removeprefix("examples/") in EXAMPLES:
+        return [f"examples/{name.removeprefix('examples/')}.py"]
+    model, _, options = name.partition(" ")
+    return ["benchmarks/workloads.py", model, *options.split()]
+
+
+def run(names: list[str]) -> None:
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            target = Path(folder) / "diagnosis.json"
+            done = subprocess.run(
+                [sys.executable, "-m", "boundby", "run", "--json", str(target), *command(name)],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if not target.exists():
+                print(f"{name}: failed\n{done.stderr[-3000:]}")
+                continue
+            row = summary(name, json.loads(target.read_text()))
+        LEDGER.parent.mkdir(parents=True, exist_ok=True)
+        with LEDGER.open("a") as ledger:
+            ledger.write(json.dumps(row) + "\n")
+        print(line(row), flush=True)
+
+
+def summary(name: str, diagnosis: dict[str, Any]) -> dict[str, Any]:
+    """What the table needs of a diagnosis, and what makes one doubt it."""
+    step, ops = diagnosis["step"], diagnosis["ops"]
+    device_ns = sum(op["ns"] for op in ops) or 1
+    groups = diagnosis["account"]
+    return {
+        "name": name,
+        "commit": commit(),
+        "device": diagnosis["machine"]["device"],
+        "kind": step["kind"],
+        "wall_ms": step["wall_ns"] / 1e6,
+        "interval_ms": [ns / 1e6 for ns in step["wall_interval_ns"]],
+        "shares": {group: value["share"] for group, value in groups.items()},
+        "sum_over_wall": sum(value["ns"] for value in groups.values()) / step["wall_ns"],
+        "busy_ms": (step["device_busy_ns"] or 0) / 1e6,
+        "kernels": step["kernels"],
+        "dilation": step["dilation"],
+        "mfu": diagnosis["utilisation"]["mfu"],
+        "unknown_of_work": sum(op["ns"] for op in ops if op["bound"] == "unknown") / device_ns,
+        "suspect_of_work": sum(op["ns"] for op in ops if op["roof_suspect"]) / device_ns,
+        "suspects": [
+            [op["name"], op["shapes"], op["roof_fraction"], op["ns"]]
+            for op in ops
+            if op["roof_suspect"]
+        ][:5],
+        "unknowns": sorted({op["name"][:80] for op in ops if op["bound"] == "unknown"})[:8],
+        "classes": [
+            [c["class"], c["flops_share"], c["time_share"], c["slower_than_contractions"]]
+            for c in diagnosis["classes"]
+        ],
+        "phases_ms": {p["name"]: p["host_issue_ns"] / 1e6 for p in step["phases"]},
+        "warnings": diagnosis["warnings"],
+    }
+
+
+def commit() -> str:
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return found.stdout.strip() or "unknown"
+
+
+def line(row: dict[str, Any]) -> str:
+    shares = " | ".join(f"{row['shares'][g]:.0%}" for g in ("compute", "bandwidth", "overhead"))
+    mfu = f"{row['mfu']:.1%}" if row["mfu"] is not None else "-"
+    dilation = f"{row['dilation']:.2f}" if row["dilation"] else "-"
+    return (
+        f"| {row['name']} | {row['kind']} | {row['wall_ms']:.1f} | {row['busy_ms']:.1f} |"
+        f" {shares} |"
+        f" {row['shares']['unknown']:.1%} | {row['unknown_of_work']:.1%} |"
+        f" {row['suspect_of_work']:.2%} | {dilation} | {mfu} |"
+    )
+
+
+def table() -> None:
+    rows = [json.loads(text) for text in LEDGER.read_text().splitlines()]
+    newest = {(row["device"], row["name"]): row for row in rows}
+    parts = [
+        "# Accounts of real models\n",
+        "Made by `python benchmarks/accounts.py run` and `python benchmarks/accounts.py table`.",
+        "Random weights and data, one process each; times are medians of clean steps.",
+        "`unknown` is the share of the step, `uncosted` of the work's own time; `suspect` is the",
+        "share of work time above its roof.\n",
+    ]
+    for device in sorted({device for device, _ in newest}):
+        parts += [
+            f"## {device}\n",
+            "| model | step | wall ms | busy ms | compute | bandwidth | overhead | unknown |"
+            " uncosted | suspect | dilation | MFU |",
+            "|---|---|---|---|---|---|---|---|---|---|---|---|",
+            *(line(row) for (where, _), row in newest.items() if where == device),
+            "",
+        ]
+    DOCUMENT.parent.mkdir(exist_ok=True)
+    DOCUMENT.write_text("\n".join(parts) + "\n")
+    print(f"wrote {DOCUMENT.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["table"]:
+        table()
+    elif sys.argv[1:2] == ["run"]:
+        run(sys.argv[2:] or [*WORKLOADS, *(f"examples/{name}" for name in EXAMPLES)])
+    else:
+        sys.exit(__doc__)

@@ -1,0 +1,257 @@
+"""Real models with random weights and data, as plain training or inference scripts.
+
+    boundby run benchmarks/workloads.py bert-large
+    boundby run benchmarks/workloads.py gpt2 --batch 16 --compile
+
+Each is what a user would write: default AdamW, autocast to bfloat16, eager attention. Needs
+transformers and timm for the models that come from them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+Step = Callable[[], Any]
+Loss = Callable[[nn.Module], torch.Tensor]
+
+
+def tokens(vocabulary: int, batch: int, length: int, device: str) -> torch.Tensor:
+    return torch.randint(0, vocabulary, (batch, length), device=device)
+
+
+def language_model(model: nn.Module, vocabulary: int, batch: int, length: int, device: str) -> Loss:
+    ids = tokens(vocabulary, batch, length, device)
+    return lambda model: model(input_ids=ids, labels=ids).loss
+
+
+def classifier(classes: int, batch: int, side: int, device: str) -> Loss:
+    images = torch.randn(batch, 3, side, side, device=device)
+    labels = torch.randint(0, classes, (batch,), device=device)
+    return lambda model: F.cross_entropy(model(images), labels)
+
+
+def bert(args: argparse.Namespace, layers: int, width: int, batch: int, length: int) -> Any:
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 64,
+        intermediate_size=4 * width,
+        attn_implementation=args.attention,
+    )
+    model = BertForMaskedLM(config)
+    return model, language_model(model, config.vocab_size, args.batch or batch, length, args.device)
+
+
+def gpt2(args: argparse.Namespace) -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(attn_implementation=args.attention)
+    model = GPT2LMHeadModel(config)
+    return model, language_model(model, config.vocab_size, args.batch or 8, 1024, args.device)
+
+
+def llama_config(args: argparse.Namespace) -> Any:
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
+        hidden_size=2048,
+        intermediate_size=5632,
+        num_hidden_layers=16,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        vocab_size=32000,
+        attn_implementation=args.attention,
+    )
+
+
+def llama(args: argparse.Namespace) -> Any:
+    from transformers import LlamaForCausalLM
+
+    config = llama_config(args)
+    model = LlamaForCausalLM(config)
+    return model, language_model(model, config.vocab_size, args.batch or 4, 1024, args.device)
+
+
+def vision(args: argparse.Namespace, name: str, batch: int) -> Any:
+    import timm
+
+    model = timm.create_model(name, num_classes=1000)
+    return model, classifier(1000, args.batch or batch, 224, args.device)
+
+
+class UNet(nn.Module):
+    """Two levels down, two up, skips between: convolutions, group norms, interpolation."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.enter = self._block(3, width)
+        self.down = nn.ModuleList(
+            [self._block(width, 2 * width), self._block(2 * width, 4 * width)]
+        )
+        self.up = nn.ModuleList([self._block(6 * width, 2 * width), self._block(3 * width, width)])
+        self.leave = nn.Conv2d(width, 3, 1)
+
+    @staticmethod
+    def _block(inputs: int, outputs: int) -> nn.Sequential:
+        return nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, padding=1),
+            nn.GroupNorm(8, outputs),
+            nn.SiLU(),
+            nn.Conv2d(outputs, outputs, 3, padding=1),
+            nn.GroupNorm(8, outputs),
+            nn.SiLU(),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.enter(x)
+        skips = []
+        for block in self.down:
+            skips.append(x)
+            x = block(F.max_pool2d(x, 2))
+        for block in self.up:
+            x = F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
+            x = block(torch.cat([x, skips.pop()], dim=1))
+        return self.leave(x)
+
+
+def unet(args: argparse.Namespace) -> Any:
+    images = torch.randn(args.batch or 16, 3, 128, 128, device=args.device)
+    return UNet(), lambda model: F.mse_loss(model(images), images)
+
+
+class Tagger(nn.Module):
+    """Embedding, a two-layer LSTM, a projection to the vocabulary."""
+
+    def __init__(self, vocabulary: int = 10_000, width: int = 512) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.lstm = nn.LSTM(width, width, num_layers=2, batch_first=True)
+        self.head = nn.Linear(width, vocabulary)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.lstm(self.embedding(ids))[0])
+
+
+def lstm(args: argparse.Namespace) -> Any:
+    ids = tokens(10_000, args.batch or 32, 128, args.device)
+    return Tagger(), lambda model: F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
+
+
+class MixtureOfExperts(nn.Module):
+    """Top-2 routing over experts as people write it: a loop, a mask, an index_add."""
+
+    def __init__(self, width: int = 1024, experts: int = 8, layers: int = 4) -> None:
+        super().__init__()
+        self.routers = nn.ModuleList([nn.Linear(width, experts) for _ in range(layers)])
+        self.experts = nn.ModuleList(
+            nn.ModuleList(
+                nn.Sequential(nn.Linear(width, 4 * width), nn.SiLU(), nn.Linear(4 * width, width))
+                for _ in range(experts)
+            )
+            for _ in range(layers)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for router, experts in zip(self.routers, self.experts, strict=True):
+            weights, chosen = router(x).softmax(-1).topk(2, dim=-1)
+            out = torch.zeros_like(x)
+            for index, expert in enumerate(experts):
+                rows, slots = torch.where(chosen == index)
+                share = weights[rows, slots, None].to(x.dtype)
+                out.index_add_(0, rows, (expert(x[rows]) * share).to(out.dtype))
+            x = x + out
+        return x
+
+
+def mixture(args: argparse.Namespace) -> Any:
+    x = torch.randn(512 * (args.batch or 8), 1024, device=args.device)
+    return MixtureOfExperts(), lambda model: model(x).pow(2).mean()
+
+
+TRAINING: dict[str, Callable[[argparse.Namespace], Any]] = {
+    "bert": lambda args: bert(args, layers=12, width=1024, batch=8, length=512),
+    "bert-large": lambda args: bert(args, layers=24, width=1024, batch=8, length=512),
+    "bert-base-b1": lambda args: bert(args, layers=12, width=768, batch=1, length=128),
+    "gpt2": gpt2,
+    "llama": llama,
+    "resnet50": lambda args: vision(args, "resnet50", 64),
+    "vit": lambda args: vision(args, "vit_base_patch16_224", 64),
+    "unet": unet,
+    "lstm": lstm,
+    "moe": mixture,
+}
+INFERENCE = ("llama-decode",)
+
+
+def training_step(args: argparse.Namespace) -> Step:
+    model, loss_of = TRAINING[args.model](args)
+    model = model.to(args.device).train()
+    if args.compile:
+        model = torch.compile(model)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=1e-4, **({"fused": True} if args.fused else {})
+    )
+    autocast = torch.autocast(args.device, torch.bfloat16, enabled=args.precision == "bf16")
+
+    def step() -> torch.Tensor:
+        with autocast:
+            loss = loss_of(model)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+
+def decoding(args: argparse.Namespace, count: int) -> Iterator[None]:
+    """Greedy decoding with a cache, one token a step."""
+    from transformers import DynamicCache, LlamaForCausalLM
+
+    config = llama_config(args)
+    model = LlamaForCausalLM(config).to(args.device, torch.bfloat16).eval()
+    cache = DynamicCache()
+    ids = tokens(config.vocab_size, args.batch or 1, 128, args.device)
+    with torch.inference_mode():
+        for _ in range(count):
+            out = model(input_ids=ids, past_key_values=cache, use_cache=True)
+            ids = out.logits[:, -1:].argmax(-1)
+            yield
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", choices=[*TRAINING, *INFERENCE])
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--fused", action="store_true")
+    parser.add_argument("--attention", default="eager", choices=["eager", "sdpa"])
+    parser.add_argument("--precision", default="bf16", choices=["bf16", "float32", "tf32"])
+    default = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", default=default)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    if args.precision == "tf32":
+        torch.set_float32_matmul_precision("high")
+    if args.model in INFERENCE:
+        with contextlib.closing(decoding(args, args.steps)) as steps:
+            for _ in steps:
+                pass
+        return
+    step = training_step(args)
+    for _ in range(args.steps):
+        step()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""boundby trace: diagnose existing profiler traces, one rank or many."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+_UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+
+
+def parse_time(text: str) -> float:
+    """84.2ms, 1.3s, 900us as ns."""
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(ns|us|ms|s)", text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise click.BadParameter(f"{text!r} is no time: write 84.2ms, 1.3s or 900us")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+@click.command(name="trace")
+@click.option(
+    "--machine",
+    "machine_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Use roofs saved with `boundby machine --json`; default: the datasheet.",
+)
+@click.option("--wall", metavar="TIME", help="A clean step's time, as you measured it: 84.2ms.")
+@click.option("--index", type=int, metavar="N", help="Which step; default: the median one.")
+@click.option("--json", "json_file", metavar="FILE", help="Write the diagnosis (- for stdout).")
+@click.option("--quiet", is_flag=True, help="Print no report.")
+@click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
+def command(
+    machine_file: Path | None,
+    wall: str | None,
+    index: int | None,
+    json_file: str | None,
+    quiet: bool,
+    traces: tuple[Path, ...],
+) -> None:
+    """Diagnose torch profiler traces: one file, several, or a folder with all ranks of a job."""
+    from boundby import job, store
+    from boundby.cli.console import error_console, output_console, progress_bar
+    from boundby.errors import BoundbyError
+    from boundby.report.terminal import DiagnosisReport
+    from boundby.roofs import cache
+
+    wall_ns = parse_time(wall) if wall else None
+    machine = cache.read(machine_file) if machine_file else None
+    paths = job.find_traces(traces)
+    if len(paths) == 1:
+        member = job.read_member(paths[0], machine, wall_ns, index)
+        if member.diagnosis is None:
+            raise BoundbyError(member.problem or "nothing was read")
+        diagnosis = member.diagnosis
+    else:
+        with progress_bar("reading", shown=not quiet) as progress:
+            members = job.read_members(
+                paths, machine, wall_ns=wall_ns, index=index, progress=progress
+            )
+        diagnosis = job.combine(members)
+    if json_file == "-":
+        click.echo(store.as_json(diagnosis))
+    elif json_file:
+        store.write(diagnosis, Path(json_file))
+    if not quiet:
+        (error_console() if json_file == "-" else output_console()).print(
+            DiagnosisReport(diagnosis)
+        )

@@ -1,0 +1,158 @@
+"""Whole accounts of steps small enough to check by hand, on a machine with round figures."""
+
+import msgspec
+import pytest
+
+from boundby.account import account_for
+from boundby.model import DeviceKind, HostKind, OpCall
+from tests.machines import roof, round_machine
+from tests.timelines import US, Scene, tensor
+
+MACHINE = round_machine()
+
+
+def product(rows: int, inner: int, columns: int, dtype: str = "bfloat16") -> OpCall:
+    return OpCall(
+        name="aten::mm",
+        args=(tensor(rows, inner, dtype=dtype), tensor(inner, columns, dtype=dtype)),
+    )
+
+
+def launched(scene: Scene, at: float, call: OpCall) -> int:
+    """An operator that launches one kernel."""
+    scene.on_host(at, at + 4, call=call)
+    return scene.on_host(at + 1, at + 3, HostKind.LAUNCH, "cudaLaunchKernel")
+
+
+def test_every_microsecond_is_in_one_group() -> None:
+    scene = Scene(end=400)
+    # 2 * 4096^3 = 137 GFLOP at 1 PFLOP/s: a floor of 137 us, in 150 us.
+    scene.on_device(10, 160, launch=launched(scene, 0, product(4096, 4096, 4096)))
+    # gelu over 64 M floats: 512 MB at 5 TB/s: a floor of 102 us, in 200 us.
+    gelu = OpCall(name="aten::gelu", args=(tensor(64, 1_000_000), None))
+    scene.on_device(170, 370, launch=launched(scene, 5, gelu))
+    accounted = account_for(scene.timeline(), MACHINE, wall_ns=400 * US)
+    account = accounted.account
+    assert account.compute.ns == pytest.approx(150 * US)
+    assert account.compute.excess_ns == pytest.approx((150 - 137.4) * US, rel=0.01)
+    assert account.bandwidth.ns == pytest.approx(200 * US)
+    assert account.bandwidth.excess_ns == pytest.approx((200 - 102.4) * US, rel=0.01)
+    assert account.overhead.ns == pytest.approx(50 * US)
+    assert account.unknown.ns == 0
+    assert sum(group.ns for group in account.groups().values()) == pytest.approx(400 * US)
+    assert sum(group.share for group in account.groups().values()) == pytest.approx(1)
+
+
+def test_the_clean_wall_decides_how_much_was_idle() -> None:
+    scene = Scene(end=1000)  # the profiler made the step five times as long
+    scene.on_device(500, 600, launch=launched(scene, 450, product(4096, 4096, 2048)))
+    accounted = account_for(scene.timeline(), MACHINE, wall_ns=200 * US)
+    assert accounted.account.compute.ns == pytest.approx(100 * US)
+    assert accounted.account.overhead.ns == pytest.approx(100 * US)
+    assert accounted.inferred_share == pytest.approx(0.5)
+
+
+def test_a_tiny_kernel_is_overhead() -> None:
+    scene = Scene(end=20)
+    add = OpCall(name="aten::add", args=(tensor(64), tensor(64), 1))
+    scene.on_device(10, 12, launch=launched(scene, 0, add))
+    account = account_for(scene.timeline(), MACHINE, wall_ns=20 * US).account
+    assert account.overhead.parts["small_kernels"] == pytest.approx(2 * US)
+
+
+def test_what_nothing_costs_is_unknown_and_shown() -> None:
+    scene = Scene(end=20)
+    mystery = OpCall(name="mylib::mystery", args=(tensor(64),))
+    scene.on_device(10, 15, launch=launched(scene, 0, mystery))
+    accounted = account_for(scene.timeline(), MACHINE, wall_ns=20 * US)
+    assert accounted.account.unknown.ns == pytest.approx(5 * US)
+    assert accounted.ops[0].name == "mylib::mystery"
+
+
+def test_a_copy_to_the_device_is_the_host_link() -> None:
+    machine = msgspec.structs.replace(
+        MACHINE, roofs=[*MACHINE.roofs, roof("host_link.h2d", 5e10, "B/s")]
+    )
+    scene = Scene(end=100)
+    launch = scene.on_host(0, 5, HostKind.LAUNCH, "cudaMemcpyAsync")
+    scene.on_device(10, 60, DeviceKind.COPY_H2D, "Memcpy HtoD", launch=launch, size=1_000_000)
+    accounted = account_for(scene.timeline(), machine, wall_ns=100 * US)
+    assert accounted.account.bandwidth.parts["host_link"] == pytest.approx(50 * US)
+    assert accounted.account.bandwidth.excess_ns == pytest.approx(30 * US)  # 1 MB at 50 GB/s: 20 us
+
+
+def test_a_cost_is_spread_over_all_kernels_of_its_operator() -> None:
+    scene = Scene(end=400)
+    scene.on_host(0, 9, call=product(4096, 4096, 4096))
+    first = scene.on_host(1, 3, HostKind.LAUNCH, "cudaLaunchKernel")
+    second = scene.on_host(4, 6, HostKind.LAUNCH, "cudaLaunchKernel")
+    scene.on_device(10, 160, launch=first)
+    scene.on_device(160, 210, launch=second)
+    (row,) = account_for(scene.timeline(), MACHINE, wall_ns=400 * US).ops
+    assert row.count == 1
+    assert row.ns == pytest.approx(200 * US)
+    assert row.roof_fraction == pytest.approx(137.4 / 200, rel=0.01)
+
+
+def test_faster_than_light_is_flagged_never_clamped() -> None:
+    scene = Scene(end=400)
+    scene.on_device(10, 110, launch=launched(scene, 0, product(4096, 4096, 4096)))
+    (row,) = account_for(scene.timeline(), MACHINE, wall_ns=400 * US).ops
+    assert row.roof_suspect
+    assert row.roof_fraction == pytest.approx(1.374, rel=0.01)
+
+
+def test_the_innermost_costed_operator_owns_a_kernel() -> None:
+    scene = Scene(end=400)
+    a, b = tensor(4096, 4096, dtype="bfloat16"), tensor(4096, 4096, dtype="bfloat16")
+    scene.on_host(0, 10, call=OpCall(name="aten::matmul", args=(a, b)))
+    scene.on_host(1, 9, call=product(4096, 4096, 4096))
+    launch = scene.on_host(2, 4, HostKind.LAUNCH, "cudaLaunchKernel")
+    scene.on_device(10, 160, launch=launch)
+    (row,) = account_for(scene.timeline(), MACHINE, wall_ns=400 * US).ops
+    assert row.name == "aten::mm"
+
+
+def test_tf32_products_meet_the_tf32_roof() -> None:
+    machine = msgspec.structs.replace(MACHINE, roofs=[*MACHINE.roofs, roof("matmul.tf32", 5e14)])
+    scene = Scene(end=400)
+    scene.on_device(10, 310, launch=launched(scene, 0, product(4096, 4096, 4096, "float32")))
+    (row,) = account_for(scene.timeline(), machine, wall_ns=400 * US, tf32=True).ops
+    assert row.floor_ns == pytest.approx(275 * US, rel=0.01)  # 137 GFLOP at 500 TFLOP/s
+
+
+def test_the_classes_show_how_little_arithmetic_most_time_does() -> None:
+    scene = Scene(end=400)
+    scene.on_device(10, 160, launch=launched(scene, 0, product(4096, 4096, 4096)))
+    gelu = OpCall(name="aten::gelu", args=(tensor(64, 1_000_000), None))
+    scene.on_device(170, 320, launch=launched(scene, 5, gelu))
+    classes = {row.name: row for row in account_for(scene.timeline(), MACHINE, wall_ns=4e5).classes}
+    assert classes["contraction"].time_share == pytest.approx(0.5)
+    assert classes["contraction"].flops_share > 0.98
+    assert (classes["elementwise"].slower_than_contractions or 0) > 50
+
+
+def test_on_a_cpu_an_operators_overhead_is_taken_off() -> None:
+    machine = msgspec.structs.replace(
+        MACHINE, overheads=msgspec.structs.replace(MACHINE.overheads, eager_op_ns=2000)
+    )
+    scene = Scene(end=100)
+    gelu = OpCall(name="aten::gelu", args=(tensor(4_000_000), None))
+    scene.on_host(10, 60, call=gelu)
+    account = account_for(scene.timeline(), machine, wall_ns=100 * US).account
+    assert account.bandwidth.ns == pytest.approx(48 * US)
+    assert account.overhead.parts["python"] == pytest.approx(52 * US)
+
+
+def test_on_a_cpu_work_is_counted_once_where_it_is_done() -> None:
+    """A product that first copies its bias does the product itself; a wrapper does nothing."""
+    scene = Scene(end=100)
+    bias, a, b = tensor(512), tensor(512, 512), tensor(512, 512)
+    scene.on_host(0, 90, call=OpCall(name="aten::linear", args=(a, b, bias)))
+    scene.on_host(5, 85, call=OpCall(name="aten::addmm", args=(bias, a, b, 1, 1)))
+    scene.on_host(10, 20, call=OpCall(name="aten::copy_", args=(tensor(512), bias, False)))
+    accounted = account_for(scene.timeline(), MACHINE, wall_ns=100 * US)
+    rows = {row.name: row for row in accounted.ops}
+    assert "aten::linear" not in rows
+    assert rows["aten::addmm"].ns == pytest.approx((80 - 10 - 8) * US)  # 8 us: an eager operator
+    assert accounted.utilisation.hfu == pytest.approx(2 * 512**3 / 5e13 * 1e9 / (100 * US))
