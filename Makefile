@@ -10,8 +10,8 @@ STAMP := $(VENV)/.installed
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(STAMP) ## set everything up and measure this machine's roofs
-	$(BIN)/boundby machine
+demo: $(STAMP) ## set everything up and diagnose the training of a small GPT
+	$(BIN)/boundby run examples/char_gpt.py
 
 test: $(STAMP) ## set everything up and run all tests (those for a GPU skip without one)
 	$(BIN)/python -m pytest

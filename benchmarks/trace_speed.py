@@ -1,4 +1,4 @@
-"""How fast, and in how much memory, a large trace is read.
+"""How fast, and in how much memory, a large trace is read and diagnosed.
 
     python benchmarks/trace_speed.py             # 1.3 million events
     python benchmarks/trace_speed.py --scale 10  # 13 million, 4 GB plain
@@ -27,15 +27,19 @@ _SHIFTED = re.compile(
 )
 _READ = """
 import resource, sys, time
-import boundby.capture.kineto as kineto
 start = time.perf_counter()
+import boundby.capture.kineto as kineto
+from boundby.diagnosis import diagnose_trace
+from boundby.report.display import as_text
 trace = kineto.read(sys.argv[1])
 read = time.perf_counter()
 timeline = trace.timeline()
+as_text(diagnose_trace(trace))
 end = time.perf_counter()
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
 print(f"{trace.events:,} events, {len(trace.steps)} steps ({trace.steps_from});"
-      f" read {read - start:.2f} s, median step {end - read:.2f} s; peak {peak:,.0f} MB")
+      f" imported and read {read - start:.2f} s, diagnosed and printed {end - read:.2f} s;"
+      f" peak {peak:,.0f} MB")
 print(f"step: {len(timeline.host):,} host rows, {len(timeline.device):,} device rows")
 for warning in trace.warnings:
     print("warning:", warning)

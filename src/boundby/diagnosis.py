@@ -27,14 +27,15 @@ from boundby.model.diagnosis import (
     Verdict,
 )
 from boundby.roofs.paper import from_datasheet
+from boundby.verdict import Judged, judge
 
-# Two groups nearer than this share of the step to each other are not told apart.
-_NEAR = 0.05
 _NO_STEP = (
     "no step was found: boundby looks for optimizer steps and, in a script without any, for "
     "repeated calls of an outermost module or compiled function (seen: {seen}); mark the end of "
     "a step in the script with boundby.step(), or try --step-by forward"
 )
+
+_NO_VERDICT = Verdict(bound_by="unknown", uncertain=True, why="nothing was profiled")
 
 
 def require_steps(capture: Capture) -> str:
@@ -54,6 +55,7 @@ def diagnose_capture(capture: Capture, machine: Machine, *, target: str | None) 
     if kind not in capture.clean:
         warnings.append("no clean step was measured: the time is that of warm-up steps")
     timeline, dilation = _profiled_step(capture, wall_ns)
+    judged = None
     if timeline is None:
         accounted = _nothing_known(wall_ns)
         warnings.append("no profile: only the step's time is known, not where it went")
@@ -62,6 +64,7 @@ def diagnose_capture(capture: Capture, machine: Machine, *, target: str | None) 
         accounted = account_for(
             timeline, machine, wall_ns=wall_ns, tf32=tf32, folders=[*sys.path, ""]
         )
+        judged = judge(timeline, accounted, machine, wall_ns=wall_ns, phases=capture.phases)
         warnings += [line for line in timeline.warnings if "a CPU trace" not in line]
     step = StepTimes(
         kind=kind,
@@ -73,6 +76,7 @@ def diagnose_capture(capture: Capture, machine: Machine, *, target: str | None) 
         device_busy_ns=accounted.device_busy_ns,
         kernels=accounted.kernels,
         dilation=dilation,
+        replay_error=judged.replay_error if judged else None,
         inferred_share=accounted.inferred_share,
         others=_other_kinds(capture, kind),
     )
@@ -81,7 +85,7 @@ def diagnose_capture(capture: Capture, machine: Machine, *, target: str | None) 
         target=target,
         machine=machine,
         step=step,
-        verdict=largest_group(accounted.account),
+        verdict=judged.verdict if judged else _NO_VERDICT,
         warnings=warnings,
     )
 
@@ -105,8 +109,8 @@ def diagnose_trace(
         machine = _machine_of(trace, warnings)
     profiled = float(timeline.wall_ns)
     accounted = account_for(timeline, machine, wall_ns=wall_ns or profiled)
-    busy = accounted.device_busy_ns
-    interval = (wall_ns, wall_ns) if wall_ns else (busy if busy else profiled, profiled)
+    judged = judge(timeline, accounted, machine, wall_ns=wall_ns or profiled, phases={})
+    interval = (wall_ns, wall_ns) if wall_ns else (min(judged.free_host_ns, profiled), profiled)
     walls = [float(step.wall_ns) for step in trace.steps]
     step = StepTimes(
         kind=timeline.label or "traced",
@@ -114,14 +118,15 @@ def diagnose_trace(
         wall_source="clean" if wall_ns else "profiled",
         wall_interval_ns=interval,
         samples_ns=walls,
-        device_busy_ns=busy,
+        device_busy_ns=accounted.device_busy_ns,
         kernels=accounted.kernels,
         dilation=profiled / wall_ns if wall_ns else None,
+        replay_error=judged.replay_error if wall_ns is None else None,
         inferred_share=accounted.inferred_share,
     )
-    verdict = largest_group(accounted.account)
-    if wall_ns is None and busy:
-        verdict = _over_the_interval(verdict, accounted.account, busy)
+    verdict = judged.verdict
+    if accounted.device_busy_ns:
+        verdict = _for_traces(judged, accounted, pinned=wall_ns)
     return _diagnosis(
         accounted,
         target=str(trace.path),
@@ -172,39 +177,37 @@ def _machine_of(trace: kineto.Trace, warnings: list[str]) -> Machine:
     return machine
 
 
-def _over_the_interval(verdict: Verdict, account: Account, busy_ns: float) -> Verdict:
-    """The verdict, and whether it also holds for the shortest step the trace allows.
+def _for_traces(judged: Judged, accounted: Accounted, *, pinned: float | None) -> Verdict:
+    """The verdict of a trace, whose host times hold the profiler's cost.
 
-    At that end the host costs nothing: only the device's own work is left.
+    With a clean wall given, idle time is known and the host's share follows; without one, it is
+    said whether the verdict also holds for the shortest step the trace allows, with a free host.
     """
-    groups = account.groups()
-    device = {
+    groups = accounted.account.groups()
+    if pinned is not None:
+        gain = pinned / min(pinned, judged.free_host_ns)
+        if gain > max(judged.verdict.if_free[group] for group in ("compute", "bandwidth")):
+            words = f"with a host that costs nothing the step would run {gain:.2f}x as fast"
+            free = judged.verdict.if_free | {"overhead": gain}
+            return Verdict(bound_by="overhead", if_free=free, why=words)
+    work = {
         name: group.ns if name != "overhead" else group.parts.get("small_kernels", 0.0)
         for name, group in groups.items()
     }
-    shortest: GroupName = max(groups, key=lambda name: device[name])
+    shortest: GroupName = max(groups, key=lambda name: work[name])
+    share = work[shortest] / max(sum(work.values()), 1.0)
+    if pinned is not None:
+        words = f"the device is the limit, and {share:.0%} of its time is {shortest}"
+        return msgspec.structs.replace(judged.verdict, bound_by=shortest, why=words)
+    verdict = judged.verdict
     if shortest == verdict.bound_by:
         words = f"{verdict.why}; it holds however much the profiler slowed the step"
         return msgspec.structs.replace(verdict, why=words)
     words = (
-        f"{verdict.why} as profiled; were all of the idle time the profiler's doing, it would be "
-        f"{shortest} ({device[shortest] / busy_ns:.0%} of device time): --wall with a clean "
-        "step's time decides"
+        f"{verdict.why}, as profiled; were all idle time the profiler's doing, it would be "
+        f"{shortest} ({share:.0%} of device time): --wall with a clean step's time decides"
     )
     return msgspec.structs.replace(verdict, uncertain=True, why=words)
-
-
-def largest_group(account: Account) -> Verdict:
-    """Until steps are replayed, a step is bound by what most of it went into."""
-    groups = account.groups()
-    ranked = sorted(groups, key=lambda name: -groups[name].ns)
-    first, second = ranked[0], ranked[1]
-    near = groups[first].share - groups[second].share < _NEAR
-    words = f"the largest part of the step, {groups[first].share:.0%}"
-    if near:
-        words += f", closely followed by {second} with {groups[second].share:.0%}"
-    name: GroupName = first
-    return Verdict(bound_by=name, uncertain=near, why=words)
 
 
 def interval_of_median(samples: Sequence[float]) -> tuple[float, float]:
@@ -266,5 +269,7 @@ def _nothing_known(wall_ns: float) -> Accounted:
         device_busy_ns=None,
         kernels=0,
         inferred_share=0.0,
+        works=[],
+        member=np.empty(0, np.int64),
         warnings=[],
     )

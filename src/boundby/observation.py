@@ -44,6 +44,8 @@ class Watch:
 
     def conclude(self) -> Diagnosis:
         capture = self._recorder.capture()
+        if capture.main_kind is None:
+            raise BoundbyError("no step was seen: call step() at the end of each step of the loop")
         machine = self._machine or machine_of(capture)
         self._diagnosis = diagnose_capture(capture, machine, target=None)
         return self._diagnosis
@@ -80,6 +82,9 @@ def watch(
         watching = Watch(recorder, machine)
         try:
             yield watching
+        except BaseException:
+            recorder.windows.finish()
+            raise
         finally:
             hooks.remove()
         watching.conclude()

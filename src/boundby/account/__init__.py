@@ -14,7 +14,7 @@ from boundby.account.cpu import cpu_work, data_ns
 from boundby.account.device import device_work, recomputed_flops
 from boundby.account.idle import LABELS, label_idle
 from boundby.account.work import Work
-from boundby.model import Machine, Timeline
+from boundby.model import Ints, Machine, Timeline
 from boundby.model.diagnosis import (
     Account,
     ClassRow,
@@ -43,6 +43,8 @@ class Accounted:
     device_busy_ns: float | None
     kernels: int
     inferred_share: float
+    works: list[Work]
+    member: Ints  # the work that each device event belongs to
     warnings: list[str]
 
 
@@ -61,9 +63,10 @@ def account_for(
     """
     warnings: list[str] = []
     dispatch = 0.0
+    member = np.empty(0, np.int64)
     on_device = len(timeline.device) > 0
     if on_device:
-        works = device_work(timeline, machine, tf32=tf32)
+        works, member = device_work(timeline, machine, tf32=tf32)
         idle = label_idle(timeline, *union(timeline.device.start_ns, timeline.device.duration_ns))
     else:
         works, dispatch = cpu_work(timeline, machine, wall_ns=wall_ns)
@@ -94,6 +97,8 @@ def account_for(
         device_busy_ns=busy if on_device else None,
         kernels=len(timeline.device),
         inferred_share=left / wall_ns if timeline.wall_ns > _DILATED * wall_ns else 0.0,
+        works=works,
+        member=member,
         warnings=warnings,
     )
 

@@ -22,8 +22,8 @@ def owners(timeline: Timeline, costed: Costs) -> Ints:
     return around[timeline.device.op]
 
 
-def device_work(timeline: Timeline, machine: Machine, *, tf32: bool) -> list[Work]:
-    """Every piece of device work, kernels of one operator call together."""
+def device_work(timeline: Timeline, machine: Machine, *, tf32: bool) -> tuple[list[Work], Ints]:
+    """Every piece of device work, and which one each device event belongs to."""
     device = timeline.device
     costed = Costs(timeline, machine)
     owner = owners(timeline, costed)
@@ -62,7 +62,7 @@ def device_work(timeline: Timeline, machine: Machine, *, tf32: bool) -> list[Wor
         else:
             _cost_event(work, timeline, machine, event)
         works.append(work)
-    return works
+    return works, member
 
 
 def _contractions(timeline: Timeline, owner: Ints) -> npt.NDArray[np.bool_]:

@@ -6,9 +6,9 @@ import os
 import shutil
 import sys
 import tempfile
-import traceback
+import threading
+import time
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import click
@@ -16,11 +16,14 @@ import click
 from boundby.cli.target import TargetCommand
 
 if TYPE_CHECKING:
+    from boundby.capture.live.execution import Ending
     from boundby.capture.live.recorder import Capture
     from boundby.model.diagnosis import Diagnosis
 
 # Ranks of a job must take the same number of steps, or the slower ones wait for ever.
 _WARMUP_OF_JOBS = 10
+# How long threads of a script that was ended may go on before a word is said.
+_PATIENCE_WITH_THREADS_S = 3.0
 
 
 @click.command(name="run", cls=TargetCommand, context_settings={"allow_interspersed_args": False})
@@ -69,7 +72,8 @@ def command(
     \b
     A module is run with -m: boundby run [OPTIONS] -m pkg.train --its --options
     """
-    from boundby.capture.live.script import Target, run_script
+    from boundby.capture.live.execution import Target
+    from boundby.capture.live.script import run_script
     from boundby.capture.live.windows import Plan
 
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -86,19 +90,23 @@ def command(
         world=world,
         machine_file=machine_file,
     )
-    with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
+    process = os.getpid()
+    folder = Path(tempfile.mkdtemp(prefix="boundby-"))
+    try:
         ending = run_script(
             Target(name=name, args=args, is_module=is_module),
-            plan=Plan(warmup=warmup, clean=steps, profiled=profiled),
+            plan=Plan(warmup=warmup, clean=steps, profiled=profiled, in_step=world > 1),
             step_by=step_by,  # type: ignore[arg-type]
-            folder=Path(folder),
+            folder=folder,
             keep_going=keep_going,
             on_refusal=results.refused,
         )
-        if ending.error is not None and not isinstance(ending.error, KeyboardInterrupt):
-            _show_traceback(ending.error)
-        if not ending.refused:
-            results.conclude(ending.capture, failed=ending.error is not None)
+        if not ending.forked:
+            results.ended(ending)
+    finally:
+        # A process that the script forked off comes by here too.
+        if os.getpid() == process:
+            shutil.rmtree(folder, ignore_errors=True)
     return ending.exit_code
 
 
@@ -117,6 +125,7 @@ class _Results:
         machine_file: Path | None,
     ) -> None:
         self._name = name
+        self._rank = rank
         self._json_file = json_file
         self._out = out / f"rank{rank}" if out is not None and world > 1 else out
         self._quiet = quiet or rank > 0
@@ -124,26 +133,40 @@ class _Results:
         self._stdout = _set_stdout_aside() if json_file == "-" else None
 
     def refused(self, capture: Capture) -> None:
-        click.echo(
-            "boundby: the script was asked to end and goes on; it is not watched any more", err=True
-        )
-        self.conclude(capture, failed=False)
+        """Called inside the script, between two of its steps: nothing may be raised here."""
+        _say("the script was asked to end and goes on; it is not watched any more")
+        self._conclude(capture, must_succeed=False)
 
-    def conclude(self, capture: Capture | None, *, failed: bool) -> None:
+    def ended(self, ending: Ending) -> None:
+        """The script is over: what it died of is shown as python does, then what was seen."""
+        error = ending.error
+        if error is not None and not isinstance(error, KeyboardInterrupt):
+            sys.stdout.flush()
+            sys.excepthook(type(error), error, error.__traceback__)
+            if ending.asked:
+                _say("the script raised this when it was asked to end")
+        if not ending.refused:
+            # The script's own failure is what its exit code tells.
+            self._conclude(ending.capture, must_succeed=not ending.exit_code)
+        if ending.asked:
+            _mind_threads()
+
+    def _conclude(self, capture: Capture | None, *, must_succeed: bool) -> None:
         """Diagnose what was captured; a script that failed still yields what there is."""
         from boundby.errors import BoundbyError
 
-        if capture is None:
-            message = f"{self._name} ended without importing torch: there was nothing to watch"
-            raise BoundbyError(message)
         try:
+            if capture is None:
+                raise BoundbyError(
+                    f"{self._name} ended without importing torch: there was nothing to watch"
+                )
             diagnosis = self._diagnose(capture)
+            self._save(diagnosis, capture)
         except BoundbyError as error:
-            if failed:
-                click.echo(f"boundby: {error}", err=True)
-                return
-            raise
-        self._save(diagnosis, capture)
+            if must_succeed:
+                raise
+            _say(str(error))
+            return
         if not self._quiet:
             from boundby.cli.console import error_console
             from boundby.report.terminal import DiagnosisReport
@@ -164,18 +187,17 @@ class _Results:
                 machine = observation.machine_of(
                     capture,
                     progress=progress,
-                    notice=lambda line: click.echo(f"boundby: {line}", err=True),
+                    notice=_say,
                 )
         return diagnose_capture(capture, machine, target=self._name)
 
     def _save(self, diagnosis: Diagnosis, capture: Capture) -> None:
         from boundby import store
 
-        if self._stdout is not None:
+        if self._rank == 0 and self._stdout is not None:
             with os.fdopen(self._stdout, "wb") as stdout:
                 stdout.write(store.as_json(diagnosis) + b"\n")
-            self._stdout = None
-        elif self._json_file:
+        elif self._rank == 0 and self._json_file:
             store.write(diagnosis, Path(self._json_file))
         if self._out is not None:
             store.write(diagnosis, self._out / "diagnosis.json")
@@ -191,14 +213,23 @@ def _set_stdout_aside() -> int:
     return kept
 
 
-def _show_traceback(error: BaseException) -> None:
-    """The script's own traceback, from its first frame on, as python would have shown it."""
-    trace = error.__traceback__
-    while trace is not None and _is_ours(trace):
-        trace = trace.tb_next
-    sys.stderr.write("".join(traceback.format_exception(error.with_traceback(trace))))
+def _say(line: str) -> None:
+    click.echo(f"boundby: {line}", err=True)
 
 
-def _is_ours(trace: TracebackType) -> bool:
-    path = trace.tb_frame.f_code.co_filename
-    return "runpy" in path or str(Path(__file__).parents[1]) in path
+def _mind_threads() -> None:
+    """Say what python waits for, when a script that was ended leaves threads running."""
+    left = [
+        thread
+        for thread in threading.enumerate()
+        if thread is not threading.current_thread() and not thread.daemon
+    ]
+
+    def watch() -> None:
+        time.sleep(_PATIENCE_WITH_THREADS_S)
+        names = ", ".join(thread.name for thread in left if thread.is_alive())
+        if names:
+            _say(f"done, but threads of the script are still running ({names}): Ctrl-C ends them")
+
+    if left:
+        threading.Thread(target=watch, daemon=True).start()

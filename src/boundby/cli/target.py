@@ -34,7 +34,11 @@ def split(args: list[str], valued: set[str]) -> tuple[list[str], list[str]]:
         argument = args[index]
         if argument == "--":
             return args[:index], args[index + 1 :]
-        if argument == "-m" or not argument.startswith("-") or argument == "-":
+        if argument.startswith("-m"):
+            # Written together, as python takes it too.
+            name = [argument[2:]] if len(argument) > 2 else []
+            return args[:index], ["-m", *name, *args[index + 1 :]]
+        if not argument.startswith("-") or argument == "-":
             break
         index += 2 if argument in valued else 1
     return args[:index], args[index:]

@@ -12,6 +12,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any
 
 
 def when_imported(name: str, act: Callable[[ModuleType], None]) -> None:
@@ -23,9 +24,12 @@ def when_imported(name: str, act: Callable[[ModuleType], None]) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
+    """Stands first in line until the module is loaded; asking where it is does not load it."""
+
     def __init__(self, name: str, act: Callable[[ModuleType], None]) -> None:
         self._name = name
         self._act = act
+        self._asking = False
 
     def find_spec(
         self,
@@ -33,13 +37,21 @@ class _Finder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._name:
+        if fullname != self._name or self._asking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        self._asking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._asking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._act)
+            spec.loader = _Loader(spec.loader, self._loaded)
         return spec
+
+    def _loaded(self, module: ModuleType) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            self._act(module)
 
 
 class _Loader(importlib.abc.Loader):
@@ -48,6 +60,9 @@ class _Loader(importlib.abc.Loader):
     def __init__(self, own: importlib.abc.Loader, act: Callable[[ModuleType], None]) -> None:
         self._own = own
         self._act = act
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return self._own.create_module(spec)

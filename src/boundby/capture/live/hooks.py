@@ -1,10 +1,11 @@
 """What is put around torch to see steps from outside, without changing what a script computes.
 
-Four doors are watched: calling a module, calling what torch.compile returned, backward, and an
-optimizer's step. They are wrapped once, before the script starts, and stay wrapped: hook state
-that changes after compilation would make Dynamo compile again. While Dynamo traces, each wrapper
-is as good as absent. No dispatch mode is ever entered: under one, a compiled model falls back to
-eager for good.
+Five doors are watched: calling a module, calling what torch.compile returned, replaying a CUDA
+graph, backward, and an optimizer's step. They are wrapped once, before the script starts, and stay
+wrapped: hook state that changes after compilation would make Dynamo compile again. Each wrapper
+asks first whether Dynamo is tracing, which Dynamo answers for good while it traces: no guard is
+left on anything of ours. No dispatch mode is ever entered: under one, a compiled model falls back
+to eager for good.
 
 This module is imported, never `__main__`: a script replaces that.
 """
@@ -13,19 +14,22 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
+import types
+import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
+
+from boundby.capture.live.optimizers import optimizer_in, optimizer_of
 
 
 class Watcher(Protocol):
     """What is told of a step's parts as they happen, on the thread that runs them."""
 
     def call_begins(self, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """An outermost module or compiled function is about to run."""
+        """An outermost module, compiled function or graph is about to run."""
         ...
-
-    def call_ends(self) -> None: ...
 
     def backward_begins(self) -> None: ...
 
@@ -39,35 +43,34 @@ class Watcher(Protocol):
 
 
 class Hooks:
-    """The four wrapped doors. `watcher` None lets everything through unseen."""
+    """The wrapped doors. `watcher` None lets everything through unseen."""
 
     def __init__(self) -> None:
         self.watcher: Watcher | None = None
+        # Nested calls, and parts that backward runs again, are not new steps.
         self._depth = 0
+        self._in_backward = False
+        # An optimizer that steps others inside its own step is the one that counts.
+        self._is_stepping = False
+        self._has_stepped = False
         self._thread = threading.get_ident()
-        os.register_at_fork(after_in_child=self._close)
         self._undo: list[Callable[[], None]] = []
+        _all.add(self)
 
     def install(self, torch: Any) -> None:
         """Wrap torch's doors; `torch` is passed in, since it is the script's to import."""
+        self._is_compiling: Callable[[], bool] = torch.compiler.is_compiling
+        self._optimizer_class: type = torch.optim.Optimizer
         self._wrap(torch.nn.Module, "__call__", self._around_module)
         self._wrap(torch.autograd, "backward", self._around_backward)
-        self._wrap(torch.optim.Optimizer, "__init__", self._around_optimizer_init)
+        self._wrap(torch.optim.Optimizer, "_patch_step_function", self._around_patching)
         self._wrap(torch, "compile", self._around_compile)
-        self._is_compiling: Callable[[], bool] = torch.compiler.is_compiling
-        self._optimizer_class = torch.optim.Optimizer
-
-    def _close(self) -> None:
-        self.watcher = None
-
-    def _unseen(self) -> bool:
-        """Whether a call passes unseen: inside another, traced by Dynamo, or on a worker thread."""
-        return bool(
-            self._depth
-            or self.watcher is None
-            or self._is_compiling()
-            or threading.get_ident() != self._thread
-        )
+        if hasattr(torch.cuda.CUDAGraph, "replay"):
+            self._wrap(torch.cuda.CUDAGraph, "replay", self._around_replay)
+        for optimizer in _subclasses(torch.optim.Optimizer):
+            if getattr(optimizer.step, "hooked", False):
+                self._watch_optimizer_class(optimizer)
+        self._tell_dynamo(torch.nn.Module.__call__)
 
     def remove(self) -> None:
         """Put torch back as it was; for use from Python, where nothing ends with the script."""
@@ -75,88 +78,148 @@ class Hooks:
         while self._undo:
             self._undo.pop()()
 
+    def _unseen(self) -> bool:
+        """Whether a call passes unseen: inside another, or on a thread that is not the steps'."""
+        return bool(self._depth or self.watcher is None or threading.get_ident() != self._thread)
+
     def _wrap(self, owner: Any, name: str, around: Callable[[Any], Any]) -> None:
         original = getattr(owner, name)
-        setattr(owner, name, around(original))
-        self._undo.append(lambda: setattr(owner, name, original))
+        ours = around(original)
+        setattr(owner, name, ours)
+
+        def undo() -> None:
+            # What somebody has wrapped since is left: without a watcher ours lets all through.
+            if getattr(owner, name) is ours:
+                setattr(owner, name, original)
+
+        self._undo.append(undo)
+
+    def _tell_dynamo(self, call: Any) -> None:
+        """Where Dynamo is loaded already, let it know our call of a module as the plain one.
+
+        It remembers the plain one when it is loaded, and traces into any other.
+        """
+        for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
+            module = sys.modules.get(name)
+            if hasattr(module, "unpatched_nn_module_call"):
+                self._wrap(module, "unpatched_nn_module_call", lambda _: call)
 
     def _around_module(self, original: Any) -> Any:
-        hooks = self
+        hooks, is_compiling = self, self._is_compiling
 
         # torch's profiler knows a module's call by this code object and reads its local `self`:
         # under any other name it crashes.
         def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             # Nested calls take the first exit: this line is all that clean steps pay for.
-            if hooks._depth or hooks._unseen():
+            if is_compiling() or hooks._depth or hooks._unseen():
                 return original(self, *args, **kwargs)
             return hooks._watch_call(original, self, (self, *args), kwargs)
 
         return functools.wraps(original)(__call__)
 
+    def _around_replay(self, original: Any) -> Any:
+        hooks = self
+
+        @functools.wraps(original)
+        def replay(graph: Any) -> Any:
+            if hooks._unseen():
+                return original(graph)
+            return hooks._watch_call(original, graph, (graph,), {})
+
+        return replay
+
     def _watch_call(
         self, run: Any, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         watcher = self.watcher
-        assert watcher is not None
+        if watcher is not None:
+            watcher.call_begins(called, args, kwargs)
         self._depth += 1
         try:
-            watcher.call_begins(called, args, kwargs)
-            result = run(*args, **kwargs)
+            return run(*args, **kwargs)
         finally:
             self._depth -= 1
-        watcher.call_ends()
-        return result
 
     def _around_backward(self, original: Any) -> Any:
-        hooks = self
+        hooks, is_compiling = self, self._is_compiling
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
-            watcher = hooks.watcher
-            if watcher is None or hooks._unseen():
+            if is_compiling() or hooks._unseen():
                 return original(*args, **kwargs)
-            watcher.backward_begins()
-            # Checkpointed parts call their modules again from in here: not new steps.
-            hooks._depth += 1
-            try:
-                result = original(*args, **kwargs)
-            finally:
-                hooks._depth -= 1
-            watcher.backward_ends()
-            return result
+            return hooks._watch_backward(original, args, kwargs)
 
         return backward
 
-    def _around_optimizer_init(self, original: Any) -> Any:
+    def _watch_backward(self, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        watcher = self.watcher
+        if watcher is not None:
+            watcher.backward_begins()
+        self._depth += 1
+        self._in_backward = True
+        try:
+            result = run(*args, **kwargs)
+        finally:
+            self._depth -= 1
+            self._in_backward = False
+        if watcher is not None:
+            watcher.backward_ends()
+        return result
+
+    def _around_patching(self, original: Any) -> Any:
+        """Where torch itself wraps an optimizer's step: when one is made, copied or loaded."""
         hooks = self
 
         @functools.wraps(original)
-        def __init__(optimizer: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            original(optimizer, *args, **kwargs)
-            if "step" not in vars(optimizer):
-                # On the instance: Dynamo unwraps what it finds on the class.
-                optimizer.step = hooks._around_step(optimizer, optimizer.step)
+        def _patch_step_function(optimizer: Any) -> None:
+            original(optimizer)
+            hooks._watch_optimizer_class(type(optimizer))
             if hooks.watcher is not None:
                 hooks.watcher.optimizer_made(optimizer)
 
-        return __init__
+        return _patch_step_function
 
-    def _around_step(self, optimizer: Any, original: Any) -> Any:
-        hooks = self
+    def _watch_optimizer_class(self, optimizer: Any) -> None:
+        if not hasattr(optimizer.step, "_boundby_unwatched"):
+            self._wrap(optimizer, "step", self._around_step)
+
+    def _around_step(self, original: Any) -> Any:
+        hooks, is_compiling = self, self._is_compiling
 
         @functools.wraps(original)
-        def step(*args: Any, **kwargs: Any) -> Any:
-            watcher = hooks.watcher
-            if watcher is None or hooks._is_compiling():
-                return original(*args, **kwargs)
-            watcher.optimizer_begins(optimizer)
-            result = original(*args, **kwargs)
-            watcher.optimizer_ends(optimizer)
-            return result
+        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling() or hooks._step_is_unseen():
+                return original(self, *args, **kwargs)
+            return hooks._watch_step(original, self, (self, *args), kwargs)
 
-        # torch's own wrapper looks for this before it warns that step was overridden.
         step._boundby_unwatched = original  # type: ignore[attr-defined]
         return step
+
+    def _step_is_unseen(self) -> bool:
+        if self.watcher is None or self._is_stepping:
+            return True
+        if threading.get_ident() == self._thread or self._in_backward:
+            return False
+        # A script that trains in a thread of its own: the steps are there.
+        if self._has_stepped or self._depth:
+            return True
+        self._thread = threading.get_ident()
+        return False
+
+    def _watch_step(
+        self, run: Any, optimizer: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        watcher = self.watcher
+        if watcher is None:
+            return run(*args, **kwargs)
+        watcher.optimizer_begins(optimizer)
+        self._is_stepping = self._has_stepped = True
+        try:
+            result = run(*args, **kwargs)
+        finally:
+            self._is_stepping = False
+        watcher.optimizer_ends(optimizer)
+        return result
 
     def _around_compile(self, original: Any) -> Any:
         hooks = self
@@ -165,28 +228,85 @@ class Hooks:
         def compile(model: Any = None, **kwargs: Any) -> Any:  # noqa: A001
             if model is None:
                 return lambda function: compile(function, **kwargs)
-            unwatched = getattr(model, "_boundby_unwatched", model)
-            compiled = original(unwatched, **kwargs)
-            return hooks._around_compiled(model, unwatched, compiled)
+            hooks._hide_from_dynamo()
+            plain = _unwatched(model)
+            return hooks._around_compiled(plain, original(plain, **kwargs))
 
         return compile
 
-    def _around_compiled(self, model: Any, unwatched: Any, compiled: Any) -> Any:
+    def _around_compiled(self, plain: Any, compiled: Any) -> Any:
         """What torch.compile returned, watched: an optimizer's step, or a function.
 
         A compiled module is a module: its `__call__` is watched already.
         """
-        owner = getattr(unwatched, "__self__", None)
-        if model is not unwatched and isinstance(owner, self._optimizer_class):
-            return self._around_step(owner, compiled)
-        if isinstance(compiled, type) or not callable(compiled) or hasattr(compiled, "parameters"):
+        if not isinstance(compiled, types.FunctionType):
             return compiled
-        hooks = self
+        hooks, is_compiling = self, self._is_compiling
+        stepped = optimizer_of(plain, self._optimizer_class)
+        contains = stepped or optimizer_in(plain, self._optimizer_class)
 
         @functools.wraps(compiled)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            if hooks._unseen():
+            if is_compiling() or hooks._unseen():
                 return compiled(*args, **kwargs)
-            return hooks._watch_call(compiled, compiled, args, kwargs)
+            optimizer = contains(*args) if contains is not None else None
+            if optimizer is None:
+                return hooks._watch_call(compiled, watched, args, kwargs)
+            if stepped is not None:
+                return hooks._watch_step(compiled, optimizer, args, kwargs)
+            # Tells of the call with its shapes; the optimizer's step ends when the call does.
+            call = functools.partial(hooks._watch_call, compiled, watched, args, kwargs)
+            return hooks._watch_step(call, optimizer, (), {})
 
+        watched._boundby_unwatched = compiled  # type: ignore[attr-defined]
         return watched
+
+    def _hide_from_dynamo(self) -> None:
+        """Have Dynamo pass over our own frames and go on with those inside.
+
+        A compiled module is called through ours: taken for the script's, it would be compiled
+        instead of the module's forward, and once more when the hooks fall silent.
+        """
+        from torch._dynamo.eval_frame import skip_code
+
+        for code in _codes(self):
+            skip_code(code)
+
+
+def _unwatched(model: Any) -> Any:
+    """What is to be compiled, without our own wrapper around it."""
+    function = getattr(model, "__func__", model)
+    plain = vars(function).get("_boundby_unwatched") if hasattr(function, "__dict__") else None
+    if plain is None or hasattr(function, "_wrapped_by_lr_sched"):
+        return model
+    return plain if function is model else types.MethodType(plain, model.__self__)
+
+
+def _subclasses(owner: Any) -> list[Any]:
+    found = list(owner.__subclasses__())
+    return found + [deeper for one in found for deeper in _subclasses(one)]
+
+
+def _codes(hooks: Hooks) -> list[types.CodeType]:
+    """The code of every function in here, those made inside others included."""
+    found = [
+        function.__code__
+        for function in vars(type(hooks)).values()
+        if isinstance(function, types.FunctionType)
+    ]
+    for code in found:
+        found += [inner for inner in code.co_consts if isinstance(inner, types.CodeType)]
+    return found
+
+
+_all: weakref.WeakSet[Hooks] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for hooks in _all:
+        hooks.watcher = None
+
+
+# Workers that are forked off a script run its code too: what they do is nobody's step.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_all)

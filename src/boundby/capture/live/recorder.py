@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from boundby.capture.live.steps import StepBy, StepFinder, first_shape
-from boundby.capture.live.torch_device import TorchDevice, TorchProfiler
+from boundby.capture.live.keys import Keys
+from boundby.capture.live.shapes import first_shape
+from boundby.capture.live.steps import StepBy, StepFinder
+from boundby.capture.live.torch_device import TorchDevice
+from boundby.capture.live.torch_profiler import TorchProfiler
 from boundby.capture.live.windows import Plan, Window, Windows
+
+
+# A script that trains by replaying graphs steps its optimizer before it records them.
+_PATIENCE_WITH_GRAPHS = 10
 
 
 class EnoughSteps(SystemExit):
@@ -53,37 +61,67 @@ class Recorder:
         self._device = TorchDevice(torch)
         self._profiler = TorchProfiler(torch, self._device, folder)
         self.windows = Windows(plan, self._device, self._profiler, on_done)
-        self.finder = StepFinder(step_by, self.windows.step_ended)
+        self.finder = StepFinder(step_by, self.windows.step_ended, self.windows.start_over)
+        self._keys = Keys()
+        self._in_optimizer = False
+        self._in_backward = False
+        self._stepped_in_backward: list[int] = []
 
     def call_begins(self, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self.windows.window is Window.DONE:
+        if self._is_blind():
             return
-        training = self._torch.is_grad_enabled() and bool(getattr(called, "training", True))
+        torch = self._torch
+        training = torch.is_grad_enabled() and bool(getattr(called, "training", True))
         # A module is its own first argument.
         given = args[1:] if args and args[0] is called else args
-        self.finder.called(id(called), training, first_shape(given, kwargs))
-
-    def call_ends(self) -> None:
-        return
+        key, shape = self._keys.of(called), first_shape(given, kwargs)
+        if isinstance(called, torch.cuda.CUDAGraph):
+            self.finder.called(key, True, shape, patience=_PATIENCE_WITH_GRAPHS)
+        else:
+            self.finder.called(key, training, shape)
+        self.windows.phase_changed("forward")
 
     def backward_begins(self) -> None:
-        self.windows.phase_changed("backward")
+        self._in_backward = True
+        if not self._is_blind():
+            self.windows.phase_changed("backward")
 
     def backward_ends(self) -> None:
-        self.windows.phase_changed("other")
+        self._in_backward = False
+        if self._is_blind():
+            return
+        self.windows.phase_changed("optimizer" if self._in_optimizer else "other")
+        stepped, self._stepped_in_backward = self._stepped_in_backward, []
+        for key in stepped:
+            self.finder.optimizer_stepped(key)
 
     def optimizer_made(self, optimizer: object) -> None:
-        self.finder.optimizer_made()
+        self.finder.optimizer_made(self._keys.of(optimizer))
 
     def optimizer_begins(self, optimizer: object) -> None:
-        self.windows.phase_changed("optimizer")
+        self._in_optimizer = True
+        if not self._is_blind() and not self._in_backward:
+            self.windows.phase_changed("optimizer")
 
     def optimizer_ends(self, optimizer: object) -> None:
+        self._in_optimizer = False
+        if self._is_blind():
+            return
+        key = self._keys.of(optimizer)
+        while self._keys.gone:
+            self.finder.optimizer_gone(self._keys.gone.pop())
+        if self._in_backward:
+            # Backward may run on a thread of its own: a step ends where it began.
+            self._stepped_in_backward.append(key)
+            return
         self.windows.phase_changed("other")
-        self.finder.optimizer_stepped(id(optimizer))
+        self.finder.optimizer_stepped(key)
 
     def mark(self) -> None:
         self.finder.mark()
+
+    def _is_blind(self) -> bool:
+        return self.windows.window is Window.DONE or self._device.is_capturing
 
     def capture(self) -> Capture:
         """Everything seen so far; called once the script has ended, or is made to."""
@@ -120,20 +158,17 @@ class Recorder:
 
 
 def _median_phases(issue: list[dict[str, float]]) -> dict[str, float]:
-    import statistics
-
     names = {name: None for step in issue for name in step}
     return {name: statistics.median(step.get(name, 0.0) for step in issue) for name in names}
 
 
 def _what_is_missing(window: Window, taken: Capture, problem: str | None) -> list[str]:
-    """One line when the script ended before every window was filled."""
-    if problem:
-        return [problem]
+    """A line for each thing that kept a window from being filled."""
+    missing = [problem] if problem else []
     steps = sum(map(len, taken.warmup.values())) + sum(map(len, taken.clean.values()))
-    if window is Window.DONE or not steps:
-        return []
-    return [
-        f"the script ended during its {window.value}, after {steps} steps: "
-        "fewer --warmup and --steps, or more steps in the script, would complete the picture"
-    ]
+    if steps and window is not Window.DONE:
+        missing.append(
+            f"the script ended during its {window.value}, after {steps} steps: "
+            "fewer --warmup and --steps, or more steps in the script, would complete the picture"
+        )
+    return missing

@@ -1,50 +1,28 @@
-"""Running somebody's script as if boundby were not there: its argv, path, `__main__`, exit code."""
+"""A script under watch: from torch's arrival until it ends, or has been seen enough of."""
 
 from __future__ import annotations
 
 import os
-import runpy
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from boundby.capture.live.arrival import when_imported
+from boundby.capture.live.execution import Ending, Target, execute
 from boundby.capture.live.hooks import Hooks
 from boundby.capture.live.recorder import Capture, EnoughSteps, Recorder
 from boundby.capture.live.steps import StepBy
 from boundby.capture.live.windows import Plan
-from boundby.errors import BoundbyError
 
-# One script runs at a time: boundby.step() finds its recorder here.
-_current: list[Recorder] = []
+# One script runs at a time: boundby.step() finds what watches it here.
+_current: list[_Watch] = []
 
 
 def mark_step() -> None:
     """Say that a step of the script ends here. Outside `boundby run` it does nothing."""
     if _current:
         _current[-1].mark()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """A script's path, or a module's name, with its own arguments."""
-
-    name: str
-    args: Sequence[str]
-    is_module: bool
-
-
-@dataclass(slots=True, kw_only=True)
-class Ending:
-    """How the script ended: its exit code, or the exception it died of; and what was captured."""
-
-    capture: Capture | None
-    exit_code: int
-    error: BaseException | None = None
-    refused: bool = False
 
 
 def run_script(
@@ -61,13 +39,19 @@ def run_script(
     `on_refusal` gets the capture of a script that swallowed the request to end; it runs on,
     unwatched.
     """
-    if not target.is_module and not Path(target.name).is_file():
-        raise BoundbyError(f"no such script: {target.name}")
     watch = _Watch(plan, step_by, folder, keep_going, on_refusal)
     os.environ["BOUNDBY"] = "1"
     when_imported("torch", watch.torch_arrived)
-    ending = _execute(target)
+    _current.append(watch)
+    try:
+        ending = execute(target)
+    finally:
+        _current.remove(watch)
+    if watch.is_forked:
+        ending.forked = True
+        return ending
     ending.capture = watch.capture()
+    ending.asked = watch.asked
     ending.refused = watch.refused
     return ending
 
@@ -83,7 +67,9 @@ class _Watch:
         keep_going: bool,
         on_refusal: Callable[[Capture], None],
     ) -> None:
+        self.asked = False
         self.refused = False
+        self._process = os.getpid()
         self._plan = plan
         self._step_by: StepBy = step_by
         self._folder = folder
@@ -93,7 +79,14 @@ class _Watch:
         self._recorder: Recorder | None = None
         self._capture: Capture | None = None
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a copy, in a process that the script forked off."""
+        return os.getpid() != self._process
+
     def torch_arrived(self, torch: ModuleType) -> None:
+        if self.is_forked:
+            return
         self._recorder = Recorder(
             torch,
             plan=self._plan,
@@ -101,9 +94,15 @@ class _Watch:
             folder=self._folder,
             on_done=self._enough,
         )
-        _current.append(self._recorder)
         self._hooks.install(torch)
         self._hooks.watcher = self._recorder
+
+    def mark(self) -> None:
+        watcher = self._hooks.watcher
+        if watcher is not None and watcher is self._recorder:
+            self._recorder.mark()
+        elif watcher is not None:
+            self._refuse()
 
     def capture(self) -> Capture | None:
         if self._capture is None and self._recorder is not None:
@@ -112,12 +111,12 @@ class _Watch:
         return self._capture
 
     def _enough(self) -> None:
-        capture = self.capture()
+        self.capture()
         if self._keep_going:
             return
-        assert capture is not None
         # Should the script catch this, its next step is the first sign that it did.
         self._hooks.watcher = _Refusal(self._refuse)
+        self.asked = True
         raise EnoughSteps
 
     def _refuse(self) -> None:
@@ -136,9 +135,6 @@ class _Refusal:
     def call_begins(self, *_: Any) -> None:
         self._on_step()
 
-    def call_ends(self) -> None:
-        return
-
     def backward_begins(self) -> None:
         return
 
@@ -153,34 +149,3 @@ class _Refusal:
 
     def optimizer_ends(self, _: object) -> None:
         self._on_step()
-
-
-def _execute(target: Target) -> Ending:
-    """The script itself, in this process, as `python` would run it."""
-    sys.argv = [target.name, *target.args]
-    try:
-        if target.is_module:
-            sys.path[0] = str(Path.cwd())
-            runpy.run_module(target.name, run_name="__main__", alter_sys=True)
-        else:
-            sys.path[0] = str(Path(target.name).resolve().parent)
-            runpy.run_path(target.name, run_name="__main__")
-    except EnoughSteps:
-        return Ending(capture=None, exit_code=0)
-    except SystemExit as ended:
-        return Ending(capture=None, exit_code=_exit_code(ended))
-    except KeyboardInterrupt as error:
-        return Ending(capture=None, exit_code=130, error=error)
-    except BaseException as error:  # noqa: BLE001 - it is the script's own, and is shown as such
-        return Ending(capture=None, exit_code=1, error=error)
-    return Ending(capture=None, exit_code=0)
-
-
-def _exit_code(ended: SystemExit) -> int:
-    """What python makes of sys.exit's argument."""
-    if ended.code is None:
-        return 0
-    if isinstance(ended.code, int):
-        return ended.code
-    print(ended.code, file=sys.stderr)  # noqa: T201 - python prints a message given to sys.exit
-    return 1

@@ -6,44 +6,46 @@ Pure bookkeeping, without torch or a clock, so that every habit of a training lo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
+
+from boundby.capture.live.shapes import Shape, Shapes
 
 StepBy = Literal["auto", "optimizer", "forward", "mark"]
 
 # A script that has made an optimizer is expected to step it; this many calls later it is not.
+# The same holds for one that has stepped it and then only calls its model.
 _PATIENCE = 500
-# An optimizer that stays silent while the others fire this often has left the cycle.
-_SILENT = 50
-# With more shapes than this, steps are of one kind whose shapes vary.
-_MOST_SHAPES = 8
-
-
-class Call:
-    """An outermost call inside a step: what was called, how, and on what shape."""
-
-    __slots__ = ("key", "shape", "training")
-
-    def __init__(self, key: int, training: bool, shape: tuple[int, ...] | None) -> None:
-        self.key = key
-        self.training = training
-        self.shape = shape
+# Before a cycle of several optimizers is known, one of them may fire this often alone:
+# critics are commonly trained five times per generator.
+_FIRST_CYCLE = 5
+# In a known cycle, one that stays silent for more than thrice the usual has left; at the most
+# this many firings of another are waited for.
+_LONGEST_CYCLE = 50
 
 
 class StepFinder:
-    """Tells where a step ends. `on_step(kind)` is called at each end with the kind that ended."""
+    """Tells where a step ends. `on_step(kind)` is called at each end with the kind that ended.
 
-    def __init__(self, step_by: StepBy, on_step: Callable[[str], None]) -> None:
+    `on_training` is called when a script that seemed to run forward only turns out to train.
+    Modules and optimizers are known by numbers that are never used again.
+    """
+
+    def __init__(
+        self,
+        step_by: StepBy,
+        on_step: Callable[[str], None],
+        on_training: Callable[[], None] = lambda: None,
+    ) -> None:
         self.step_by: StepBy = step_by
         self.seen = {"calls": 0, "optimizer steps": 0, "marks": 0}
         self._decided: StepBy | None = None if step_by == "auto" else step_by
         self._on_step = on_step
-        self._optimizers_made = 0
-        self._fired: dict[int, int] = {}
-        self._members: set[int] = set()
-        self._calls: list[Call] = []
-        self._anchor: int | None = None
-        self._counts: dict[int, int] = {}
-        self._shapes: set[tuple[int, ...] | None] = set()
+        self._on_training = on_training
+        self._cycle = _Cycle()
+        self._anchor = _Anchor()
+        self._shapes = Shapes()
+        self._calls_since_optimizer = 0
+        self._inside = _Inside()
 
     @property
     def found_by(self) -> StepBy | None:
@@ -55,85 +57,130 @@ class StepFinder:
         self.seen["marks"] += 1
         if self.step_by in ("auto", "mark"):
             self._decided = "mark"
-            self._end("step")
+            self._end()
 
-    def optimizer_made(self) -> None:
-        self._optimizers_made += 1
+    def optimizer_made(self, optimizer: int) -> None:
+        self._cycle.made.add(optimizer)
+
+    def optimizer_gone(self, optimizer: int) -> None:
+        """An optimizer was deleted: nobody waits for it any more."""
+        self._cycle.forget(optimizer)
 
     def optimizer_stepped(self, optimizer: int) -> None:
         """An optimizer's step has ended; a step ends when all of them have fired."""
         self.seen["optimizer steps"] += 1
-        if self._decided in ("mark",) or self.step_by == "forward":
+        self._calls_since_optimizer = 0
+        self._inside.trained = True
+        if self._decided == "mark" or self.step_by == "forward":
             return
         if self._decided != "optimizer":
+            if self._decided == "forward":
+                self._on_training()
             self._decided = "optimizer"
-            self._calls = [call for call in self._calls if call.training][-1:]
-        self._members.add(optimizer)
-        self._fired[optimizer] = self._fired.get(optimizer, 0) + 1
-        missing = self._members - self._fired.keys()
-        if missing and max(self._fired.values()) > _SILENT:
-            self._members -= missing
-            missing = set()
-        if not missing:
-            self._fired.clear()
-            self._end(self._train_kind())
+            self._inside.evaluations = 0
+        if self._cycle.completes(optimizer):
+            self._end()
 
-    def called(self, key: int, training: bool, shape: tuple[int, ...] | None) -> None:
-        """An outermost call begins. In a forward-only script that is where a step ends."""
+    def called(
+        self, key: int, training: bool, shape: Shape | None, patience: int = _PATIENCE
+    ) -> None:
+        """An outermost call begins. In a forward-only script that is where a step ends.
+
+        `patience`: after how many calls without an optimizer's step this one is no training.
+        """
         self.seen["calls"] += 1
-        if self._decided == "optimizer" or self._decided == "mark":
-            self._calls.append(Call(key, training, shape))
-            return
-        if self._decided is None and not self._no_optimizer_in_sight():
-            self._calls.append(Call(key, training, shape))
-            return
-        self._counts[key] = self._counts.get(key, 0) + 1
-        if self._anchor is None and self._counts[key] > 1:
-            self._anchor = key
-        if key == self._anchor:
-            self._decided = self._decided or "forward"
-            if self._calls:
-                self._end(self._forward_kind())
-        self._calls.append(Call(key, training, shape))
+        self._calls_since_optimizer += 1
+        if self._is_forward_only(patience) and self._anchor.begins_step(key):
+            self._decided = "forward"
+            if self._inside.calls:
+                self._end()
+        self._inside.add(training, shape)
 
-    def _no_optimizer_in_sight(self) -> bool:
-        return not self._optimizers_made or self.seen["calls"] > _PATIENCE
+    def _is_forward_only(self, patience: int) -> bool:
+        if self._decided == "forward":
+            return True
+        if self.step_by != "auto" or self._decided == "mark":
+            return False
+        return not self._cycle.made or self._calls_since_optimizer > patience
 
-    def _end(self, kind: str) -> None:
-        self._calls = []
-        self._on_step(kind)
-
-    def _train_kind(self) -> str:
-        """`train`, with what else the step ran and on which shape it did."""
-        others = sum(not call.training for call in self._calls)
-        kind = f"train{self._shape_words(next((c for c in self._calls if c.training), None))}"
-        return f"{kind} with {others} evaluation calls" if others else kind
-
-    def _forward_kind(self) -> str:
-        anchor = next((call for call in self._calls if call.key == self._anchor), None)
-        return f"forward{self._shape_words(anchor)}"
-
-    def _shape_words(self, call: Call | None) -> str:
-        if call is None or call.shape is None:
-            return ""
-        self._shapes.add(call.shape)
-        if len(self._shapes) > _MOST_SHAPES:
-            return ""
-        return " " + "x".join(map(str, call.shape))
+    def _end(self) -> None:
+        ended, self._inside = self._inside, _Inside()
+        self._on_step(ended.kind(self._shapes))
 
 
-def first_shape(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:
-    """The shape of the first tensor among the arguments: enough to tell prefill from decode."""
-    for value in (*args, *kwargs.values()):
-        shape = getattr(value, "shape", None)
-        if shape is not None and hasattr(value, "dtype"):
-            return tuple(int(extent) for extent in shape)
-        if isinstance(value, (list, tuple)):
-            nested = first_shape(tuple(value), {})
-            if nested is not None:
-                return nested
-        elif isinstance(value, dict):
-            nested = first_shape((), value)
-            if nested is not None:
-                return nested
-    return None
+class _Inside:
+    """What has happened since the last step ended."""
+
+    __slots__ = ("calls", "evaluations", "first", "first_training", "trained")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.evaluations = 0
+        self.trained = False
+        self.first: Shape | None = None
+        self.first_training: Shape | None = None
+
+    def add(self, training: bool, shape: Shape | None) -> None:
+        self.calls += 1
+        self.evaluations += not training
+        self.first = self.first or shape
+        if training:
+            self.first_training = self.first_training or shape
+
+    def kind(self, shapes: Shapes) -> str:
+        """`train`, `forward` or just `step`, with the shape it saw and what else it ran."""
+        if not self.trained:
+            return f"forward{shapes.words(self.first)}" if self.calls else "step"
+        kind = f"train{shapes.words(self.first_training)}"
+        return f"{kind} with {self.evaluations} evaluation calls" if self.evaluations else kind
+
+
+class _Cycle:
+    """The optimizers of a script: a step is one in which each of them fires."""
+
+    def __init__(self) -> None:
+        self.made: set[int] = set()
+        self._members: set[int] = set()
+        self._fired: dict[int, int] = {}
+        # How often one of them fired in the longest cycle so far.
+        self._longest = 0
+
+    def completes(self, optimizer: int) -> bool:
+        """Count a firing; True when it is the last of a cycle."""
+        self.made.add(optimizer)
+        if self._members:
+            self._members.add(optimizer)
+        self._fired[optimizer] = self._fired.get(optimizer, 0) + 1
+        busiest = max(self._fired.values())
+        if (self._members or self.made) - self._fired.keys() and busiest <= self._limit():
+            return False
+        self._members = set(self._fired)
+        self._longest = max(self._longest, busiest) if busiest <= self._limit() else 1
+        self._fired = {}
+        return True
+
+    def forget(self, optimizer: int) -> None:
+        self.made.discard(optimizer)
+        self._members.discard(optimizer)
+        self._fired.pop(optimizer, None)
+
+    def _limit(self) -> int:
+        return min(_LONGEST_CYCLE, 3 * self._longest + 3) if self._members else _FIRST_CYCLE
+
+
+class _Anchor:
+    """What is called once in every step of a forward-only script: the first called twice."""
+
+    def __init__(self) -> None:
+        self._key: int | None = None
+        self._counts: dict[int, int] = {}
+
+    def begins_step(self, key: int) -> bool:
+        count = self._counts[key] = self._counts.get(key, 0) + 1
+        # One that is not called any more gives way to what is called instead.
+        if key != self._key and count > (1 if self._key is None else _LONGEST_CYCLE):
+            self._key = key
+        if key != self._key:
+            return False
+        self._counts = {}
+        return True

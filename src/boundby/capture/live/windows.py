@@ -14,19 +14,27 @@ import enum
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from boundby.capture.live.phases import Phases
 
 # Warm-up ends when the last few steps of the main kind agree this well.
 _STABLE = 0.10
 _STABLE_STEPS = 3
 _FEWEST_WARMUP = 3
+# A window that waits for steps of the main kind gives up after this many times as many of any.
+_MOST_OTHERS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How many steps each window takes. `warmup` None: until step time is stable."""
+    """How many steps each window takes. `warmup` None: until step time is stable.
+
+    `in_step` counts steps of any kind and looks at no clock: the ranks of a job must end after the
+    same step, or those that go on wait for ever.
+    """
 
     warmup: int | None = None
     clean: int = 10
@@ -35,6 +43,7 @@ class Plan:
     most_warmup: int = 30
     most_warmup_s: float = 120.0
     most_clean_s: float = 20.0
+    in_step: bool = False
 
 
 class Device(Protocol):
@@ -50,7 +59,9 @@ class Device(Protocol):
 
 
 class Profiler(Protocol):
-    def start(self) -> None: ...
+    def start(self) -> bool:
+        """False where it cannot."""
+        ...
 
     def step(self) -> None: ...
 
@@ -96,16 +107,12 @@ class Windows:
         self._last = self._began
         self._marks: list[Any] = []
         self._kinds: list[str] = []
-        self._phase: tuple[str, int] | None = None
-        self._phases: dict[str, float] = defaultdict(float)
+        self._phases = Phases(device.sync, clock)
 
     @property
     def main_kind(self) -> str | None:
         """The kind of step in which most of the time went so far."""
-        totals: dict[str, float] = defaultdict(float)
-        for sample in self.warmup[1:] + self.clean or self.warmup:
-            totals[sample.kind] += sample.ns
-        return max(totals, key=lambda kind: totals[kind]) if totals else None
+        return main_kind(self.warmup[1:] + self.clean) or main_kind(self.warmup)
 
     def step_ended(self, kind: str) -> None:
         """Called at every step's end; all windows open and close here."""
@@ -123,21 +130,26 @@ class Windows:
 
     def phase_changed(self, phase: str) -> None:
         """A phase begins inside a step; in the issue window each starts from an idle device."""
-        if self.window is not Window.ISSUE:
-            return
-        now = self._clock()
-        if self._phase is not None:
-            self._phases[self._phase[0]] += now - self._phase[1]
-        self._device.sync()
-        self._phase = (phase, self._clock())
+        if self.window is Window.ISSUE:
+            self._phases.change(phase)
+
+    def start_over(self) -> None:
+        """Forget the steps so far: they were not what the script is about.
+
+        Once the profiler has run there are no clean steps to be had: then what was seen stays.
+        """
+        if self.window in (Window.WARMUP, Window.CLEAN, Window.ISSUE):
+            self.window = Window.WARMUP
+            self.warmup, self.clean, self.issue = [], [], []
+            self._began = self._last = self._clock()
 
     def finish(self) -> None:
         """The script is over, or failed: keep what there is."""
-        if self.window is Window.CLEAN:
+        ended_in, self.window = self.window, Window.DONE
+        if ended_in is Window.CLEAN:
             self._close_clean()
-        if self.window is Window.PROFILED:
+        elif ended_in is Window.PROFILED:
             self._profiler.stop()
-        self.window = Window.DONE
 
     def _warm(self, kind: str) -> None:
         now = self._clock()
@@ -155,10 +167,11 @@ class Windows:
             count > _FEWEST_WARMUP and now - self._began > self._plan.most_warmup_s * 1e9
         ):
             return True
-        main = [sample.ns for sample in self.warmup[1:] if sample.kind == self.main_kind]
-        if count < _FEWEST_WARMUP or len(main) < _STABLE_STEPS:
+        main = self.main_kind
+        recent = [sample.ns for sample in self.warmup[1:] if sample.kind == main]
+        recent = recent[-_STABLE_STEPS:]
+        if count < _FEWEST_WARMUP or len(recent) < _STABLE_STEPS:
             return False
-        recent = main[-_STABLE_STEPS:]
         return max(recent) - min(recent) <= _STABLE * statistics.median(recent)
 
     def _open_clean(self) -> None:
@@ -169,9 +182,11 @@ class Windows:
     def _measure_clean(self, kind: str) -> None:
         self._marks.append(self._device.mark())
         self._kinds.append(kind)
-        wanted = sum(kind == (self.main_kind or kind) for kind in self._kinds)
         late = self._clock() - self._last > self._plan.most_clean_s * 1e9
-        if wanted >= self._plan.clean or (late and wanted >= _STABLE_STEPS):
+        late = late and not self._plan.in_step
+        if self._has_enough(self._kinds, self._plan.clean) or (
+            late and self._wanted(self._kinds) >= _STABLE_STEPS
+        ):
             self._close_clean()
             self._open_issue()
 
@@ -181,39 +196,61 @@ class Windows:
             self.clean.append(Sample(kind=kind, ns=ns))
 
     def _open_issue(self) -> None:
-        self.window = Window.ISSUE
+        self._kinds = []
         if not self._plan.issue:
             self._open_profiled()
             return
-        self._phases = defaultdict(float)
-        self._phase = None
-        self.phase_changed("forward")
+        self.window = Window.ISSUE
+        self._phases.begin()
 
     def _measure_issue(self, kind: str) -> None:
-        self.phase_changed("forward")
+        times = self._phases.end()
+        self._kinds.append(kind)
         if kind == self.main_kind:
-            self.issue.append(dict(self._phases))
-        self._phases = defaultdict(float)
-        if len(self.issue) >= self._plan.issue:
+            self.issue.append(times)
+        if self._has_enough(self._kinds, self._plan.issue):
             self._open_profiled()
+        else:
+            self._phases.begin()
 
     def _open_profiled(self) -> None:
-        if not self._plan.profiled:
+        # Other ranks may be able to profile: then this one takes as many steps as they do.
+        if self._plan.profiled and (self._profiler.start() or self._plan.in_step):
+            self.window = Window.PROFILED
+        else:
             self._end()
-            return
-        self.window = Window.PROFILED
-        self._profiler.start()
 
     def _profile(self, kind: str) -> None:
         self.profiled.append(kind)
         # The first profiled step pays for the profiler's own start: one more than wanted.
-        wanted = sum(kind == self.main_kind for kind in self.profiled[1:])
-        if wanted >= self._plan.profiled or len(self.profiled) > 4 * self._plan.profiled + 4:
+        if self._has_enough(self.profiled[1:], self._plan.profiled):
             self._profiler.stop()
             self._end()
         else:
             self._profiler.step()
 
+    def _wanted(self, kinds: Sequence[str]) -> int:
+        main = None if self._plan.in_step else self.main_kind
+        return sum(main in (None, kind) for kind in kinds)
+
+    def _has_enough(self, kinds: Sequence[str], wanted: int) -> bool:
+        return self._wanted(kinds) >= wanted or len(kinds) >= _MOST_OTHERS * (wanted + 1)
+
     def _end(self) -> None:
         self.window = Window.DONE
         self._on_done()
+
+
+def main_kind(samples: Sequence[Sample]) -> str | None:
+    """The kind with most time, by its median step: one that was compiled does not weigh more.
+
+    A kind that was hardly seen is not one to measure: those seen thrice come first, then twice.
+    """
+    times: dict[str, list[float]] = defaultdict(list)
+    for sample in samples:
+        times[sample.kind].append(sample.ns)
+    if not times:
+        return None
+    often = min(3, max(map(len, times.values())))
+    seen = [kind for kind in times if len(times[kind]) >= often]
+    return max(seen, key=lambda kind: len(times[kind]) * statistics.median_low(times[kind]))

@@ -1,0 +1,50 @@
+"""The shapes that steps see: they tell prefill from decode, and a last short batch from the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Shape = tuple[int, ...]
+
+# With more shapes than this, steps are of one kind whose shapes vary; except those of a shape that
+# has at least this share of them all, as decoding has beside prompts of any length.
+_MOST_SHAPES = 8
+_OWN_SHARE = 0.2
+# A tensor further back in a long list is not looked for.
+_MOST_ITEMS = 16
+
+
+class Shapes:
+    """Which shapes make a kind of their own."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Shape, int] = {}
+        self._steps = 0
+
+    def words(self, shape: Shape | None) -> str:
+        """` 32x128` for a shape with steps of its own, nothing for one of many."""
+        if shape is None:
+            return ""
+        self._steps += 1
+        self._seen[shape] = self._seen.get(shape, 0) + 1
+        many = len(self._seen) > _MOST_SHAPES
+        if many and self._seen[shape] < _OWN_SHARE * self._steps:
+            return ""
+        return " " + ("x".join(map(str, shape)) or "scalar")
+
+
+def first_shape(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Shape | None:
+    """The shape of the first tensor among the arguments: enough to tell prefill from decode."""
+    for value in (*args[:_MOST_ITEMS], *kwargs.values()):
+        shape = getattr(value, "shape", None)
+        if shape is not None and hasattr(value, "dtype"):
+            return tuple(int(extent) for extent in shape)
+        nested = None
+        if isinstance(value, (list, tuple)):
+            nested = first_shape(tuple(value[:_MOST_ITEMS]), {})
+        elif isinstance(value, Mapping):
+            nested = first_shape((), value)
+        if nested is not None:
+            return nested
+    return None

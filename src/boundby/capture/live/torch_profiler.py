@@ -1,0 +1,109 @@
+"""The profiled steps as one trace file, and what only the running process knows of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from boundby.capture.live.torch_device import TorchDevice
+
+_LOG_LEVEL = "KINETO_LOG_LEVEL"
+_RUNNING_ALREADY = (
+    "a profiler was running already, so the steps could not be profiled: "
+    "switch the script's own profiler off"
+)
+_ENDED_OURS = "the script started a profiler of its own, which ended ours: switch it off"
+
+
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
+    """Keep the profiler's notes on its own start and stop off stderr; it asks once a process."""
+    if _LOG_LEVEL in os.environ:
+        yield
+        return
+    os.environ[_LOG_LEVEL] = "99"
+    try:
+        yield
+    finally:
+        del os.environ[_LOG_LEVEL]
+
+
+class TorchProfiler:
+    """torch's own profiler, unless the script is using it."""
+
+    def __init__(self, torch: Any, device: TorchDevice, folder: Path) -> None:
+        self.trace = folder / "trace.json"
+        self.problem: str | None = None
+        self.results: Any = None
+        self._torch = torch
+        self._device = device
+        self._profiler: Any = None
+
+    def start(self) -> bool:
+        """False, with a `problem`, where steps cannot be profiled."""
+        profiler = self._torch.profiler
+        if self._torch.autograd._profiler_enabled():
+            self.problem = _RUNNING_ALREADY
+            return False
+        activities = [profiler.ProfilerActivity.CPU]
+        if self._device.is_cuda:
+            activities.append(profiler.ProfilerActivity.CUDA)
+        self._device.sync()
+        started = profiler.profile(
+            activities=activities,
+            record_shapes=True,
+            with_stack=True,
+            # Only with a schedule are steps marked in the trace.
+            schedule=lambda _: profiler.ProfilerAction.RECORD,
+        )
+        try:
+            with _silenced():
+                started.start()
+        except RuntimeError as error:
+            self.problem = _failure(error)
+            return False
+        self._profiler = started
+        self._give_way()
+        return True
+
+    def step(self) -> None:
+        if self._profiler is not None:
+            self._profiler.step()
+
+    def stop(self) -> None:
+        """End profiling and write the trace, plain: compressing takes ten times longer."""
+        if self._profiler is None:
+            return
+        profiler, self._profiler = self._profiler, None
+        self._torch.autograd.profiler._prepare_profiler = self._prepare
+        try:
+            self._device.sync()
+            profiler.stop()
+            profiler.export_chrome_trace(str(self.trace))
+            self.results = profiler.profiler.kineto_results
+        except RuntimeError as error:
+            self.problem = _failure(error)
+
+    def _give_way(self) -> None:
+        """End ours, with the steps it has, when the script starts a profiler of its own.
+
+        torch runs one at a time: a second ends the first without a word, and whoever then asks
+        the first for its events crashes the process.
+        """
+        module = self._torch.autograd.profiler
+        self._prepare = module._prepare_profiler
+
+        def prepare(*args: Any, **kwargs: Any) -> Any:
+            if self._profiler is not None:
+                self.stop()
+                self.problem = _ENDED_OURS
+            return self._prepare(*args, **kwargs)
+
+        module._prepare_profiler = prepare
+
+
+def _failure(error: RuntimeError) -> str:
+    return f"the profiler failed: {str(error).splitlines()[0]}"

@@ -1,0 +1,297 @@
+"""A step replayed: what the host issues, in-order streams, syncs; the time that comes out.
+
+The host walks through its launches and waits; the device starts each piece of work at the latest
+of: its stream is free, it was issued, what it waits for has ended. Changing durations and
+replaying gives a counterfactual: what the step would take if something cost nothing.
+
+Nothing is fitted to the step's wall time. Host times come from the profile, brought down to what
+the host was measured to take, phase by phase, without a profiler. What is left between the
+replayed and the clean wall is the replay's error, and is shown.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model import HostKind, Ints, Phase, Timeline
+
+Floats = npt.NDArray[np.float64]
+
+# Work the launch queue holds before a launch call blocks; about a thousand on CUDA.
+QUEUE = 1024
+# The device reaches a steady state in its second turn: the third minus the second is the period.
+_TURNS = 3
+_FASTEST, _SLOWEST = 0.02, 3.0
+# Work that starts later than this after it was ready has waited for something.
+_STREAM_WAIT_NS = 5_000
+# Between kernels of a backlogged stream, where the machine's own figure is not known.
+USUAL_GAP_NS = 1_100.0
+
+
+class Wait(enum.IntEnum):
+    """What the host does after it has issued something."""
+
+    NOTHING = 0
+    STREAM = 1  # until all work issued so far has ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """A step as replay needs it: host actions in order, and device work in order of issue.
+
+    `host_ns[i]` is host time before action i is done; `first[i]:first[i + 1]` is the device work
+    it issues; `wait[i]` whether the host then waits; `phase[i]` the phase it belongs to. `after`
+    is the host time behind the last action. `depends[k]` is earlier work on another stream that
+    work k was seen to wait for, -1 for none.
+    """
+
+    host_ns: Floats
+    wait: npt.NDArray[np.int8]
+    phase: npt.NDArray[np.int8]
+    first: Ints
+    after_ns: float
+    device_ns: Floats
+    stream: Ints
+    depends: Ints
+    order: Ints  # position of each piece of work among the timeline's device events
+    latency_ns: float
+    gap_ns: float
+
+
+def script_of(timeline: Timeline, *, gap_ns: float | None = None) -> Script:
+    """The host's launches and syncs of a timeline, with the time it spent between them.
+
+    Time spent waiting inside a sync is not host time: it comes out of the replay again.
+    """
+    host, device = timeline.host, timeline.device
+    order = np.lexsort((device.start_ns, _issued(timeline)))
+    launches = device.launch[order].astype(np.int64)
+    acting = np.unique(launches[launches >= 0])
+    syncs = np.flatnonzero(host.kind == HostKind.SYNC)
+    rows = np.union1d(acting, syncs)
+    ends = (host.start_ns + host.duration_ns)[rows]
+    by_end = np.argsort(ends, kind="stable")
+    rows, ends = rows[by_end], ends[by_end].astype(np.float64)
+    is_sync = host.kind[rows] == HostKind.SYNC
+    waited = _waited(timeline, rows, is_sync)
+    start = float(min(timeline.start_ns, host.start_ns.min() if len(host) else 0))
+    # Several threads may act at once; what counts is when the next action is done.
+    between = np.diff(np.concatenate([[start], ends]))
+    position = np.full(len(host) + 1, -1, np.int64)
+    position[rows] = np.arange(len(rows))
+    action = position[launches]
+    # Work whose launch is not in the trace is issued with what came before it.
+    action = np.maximum.accumulate(np.where(action < 0, 0, action)) if len(action) else action
+    arranged = np.argsort(action, kind="stable")
+    order, action = order[arranged], action[arranged]
+    after = max(0.0, float(_host_end(timeline)) - (ends[-1] if len(ends) else start))
+    return Script(
+        host_ns=np.clip(between - waited, 0.0, None),
+        wait=np.where(is_sync, Wait.STREAM, Wait.NOTHING).astype(np.int8),
+        phase=_phases(timeline, rows),
+        first=np.searchsorted(action, np.arange(len(rows) + 1)),
+        after_ns=after,
+        device_ns=device.duration_ns[order].astype(np.float64),
+        stream=np.unique(device.stream[order], return_inverse=True)[1].astype(np.int64),
+        depends=_dependencies(timeline, order),
+        order=order,
+        latency_ns=_latency(timeline),
+        gap_ns=USUAL_GAP_NS if gap_ns is None else gap_ns,
+    )
+
+
+def replay(script: Script) -> float:
+    """The step's period in ns, in the steady state of a loop."""
+    if not len(script.host_ns):
+        return script.after_ns
+    ends = _turns(script, _TURNS)
+    return float(ends[-1] - ends[-2])
+
+
+def issue_ns(script: Script) -> float:
+    """How long the host takes to issue the step once, from an idle device, its waits included."""
+    return _walk(script, [0.0] * (int(script.stream.max(initial=-1)) + 1), 0.0)[0]
+
+
+def with_clean_phases(script: Script, clean: dict[str, float]) -> Script:
+    """Host times brought to what each phase was measured to take, from an idle device.
+
+    A phase may wait for the device in the middle, so its time is not simply proportional: the
+    factor is looked for with which the phase, replayed alone, takes as long as measured.
+    """
+    scaled = script.host_ns.copy()
+    after = script.after_ns
+    for phases, names in (
+        ((Phase.FORWARD, Phase.OTHER), ("forward", "other")),
+        ((Phase.BACKWARD,), ("backward",)),
+        ((Phase.OPTIMIZER,), ("optimizer",)),
+    ):
+        measured = sum(clean.get(name, 0.0) for name in names)
+        mine = np.isin(script.phase, phases)
+        if not measured or not mine.any():
+            continue
+        alone = _only(script, mine, keep_after=Phase.FORWARD in phases)
+        factor = _factor(alone, measured)
+        scaled[mine] *= factor
+        if Phase.FORWARD in phases:
+            after *= factor
+    return replace(script, host_ns=scaled, after_ns=after)
+
+
+def _factor(script: Script, measured: float) -> float:
+    """By bisection: a phase takes longer the longer its host times are."""
+    low, high = _FASTEST, _SLOWEST
+    for _ in range(24):
+        middle = (low + high) / 2
+        tried = replace(script, host_ns=script.host_ns * middle, after_ns=script.after_ns * middle)
+        if issue_ns(tried) < measured:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _only(script: Script, mine: npt.NDArray[np.bool_], *, keep_after: bool) -> Script:
+    """The actions of one phase, with the device work that they issue."""
+    actions = np.flatnonzero(mine)
+    counts = np.diff(script.first)[actions]
+    kept = np.concatenate(
+        [np.arange(script.first[a], script.first[a + 1]) for a in actions] or [np.empty(0, int)]
+    ).astype(np.int64)
+    return replace(
+        script,
+        host_ns=script.host_ns[actions],
+        wait=script.wait[actions],
+        phase=script.phase[actions],
+        first=np.concatenate([[0], np.cumsum(counts)]),
+        after_ns=script.after_ns if keep_after else 0.0,
+        device_ns=script.device_ns[kept],
+        stream=script.stream[kept],
+        depends=np.full(len(kept), -1, np.int64),
+        order=script.order[kept],
+    )
+
+
+def _turns(script: Script, turns: int) -> list[float]:
+    """When the host and the device have finished each of several turns of the same step."""
+    free = [0.0] * (int(script.stream.max(initial=-1)) + 1)
+    clock = 0.0
+    ends = []
+    for _ in range(turns):
+        clock, free = _walk(script, free, clock)
+        ends.append(max(clock, *free) if free else clock)
+    return ends
+
+
+def _walk(script: Script, free: list[float], clock: float) -> tuple[float, list[float]]:
+    """One turn: the host's clock and the streams' ends after it. Plain lists: they are fastest."""
+    host, wait = script.host_ns.tolist(), script.wait.tolist()
+    first, device = script.first.tolist(), script.device_ns.tolist()
+    streams, depends = script.stream.tolist(), script.depends.tolist()
+    latency, gap = script.latency_ns, script.gap_ns
+    free = list(free)
+    ended = [0.0] * len(device)
+    started = [0.0] * len(device)
+    for action, spent in enumerate(host):
+        clock += spent
+        for work in range(first[action], first[action + 1]):
+            if work >= QUEUE and started[work - QUEUE] > clock:
+                clock = started[work - QUEUE]
+            stream = streams[work]
+            start = free[stream] + gap
+            if start < clock + latency:
+                start = clock + latency
+            other = depends[work]
+            if other >= 0 and ended[other] > start:
+                start = ended[other]
+            started[work] = start
+            free[stream] = ended[work] = start + device[work]
+        if wait[action]:
+            clock = max(clock, *free) if free else clock
+    return clock + script.after_ns, free
+
+
+def _issued(timeline: Timeline) -> Ints:
+    """When each device event's launch call returned; its own start where the call is unknown."""
+    host, device = timeline.host, timeline.device
+    known = device.launch >= 0
+    issued = device.start_ns.copy()
+    issued[known] = (host.start_ns + host.duration_ns)[device.launch[known]]
+    return issued
+
+
+def _latency(timeline: Timeline) -> float:
+    """From a launch call's return to the start of work that did not have to wait."""
+    known = timeline.device.launch >= 0
+    if not known.any():
+        return 0.0
+    waits = (timeline.device.start_ns - _issued(timeline))[known]
+    return max(0.0, float(np.percentile(waits, 10)))
+
+
+def _host_end(timeline: Timeline) -> int:
+    """When the host's part of the step ends, which may be long before the device's."""
+    host = timeline.host
+    return int((host.start_ns + host.duration_ns).max()) if len(host) else timeline.end_ns
+
+
+def _waited(timeline: Timeline, rows: Ints, is_sync: npt.NDArray[np.bool_]) -> Floats:
+    """How long the host stood in each sync for the device: until the last work then running."""
+    host, device = timeline.host, timeline.device
+    waited = np.zeros(len(rows))
+    if not len(device):
+        return waited
+    issued, ends = _issued(timeline), device.start_ns + device.duration_ns
+    by_issue = np.argsort(issued, kind="stable")
+    latest = np.maximum.accumulate(ends[by_issue])
+    starts = host.start_ns[rows[is_sync]]
+    stops = starts + host.duration_ns[rows[is_sync]]
+    at = np.searchsorted(issued[by_issue], stops, side="right") - 1
+    until = np.where(at >= 0, np.minimum(latest[np.maximum(at, 0)], stops), starts)
+    waited[is_sync] = np.clip(until - starts, 0, None)
+    return waited
+
+
+def _phases(timeline: Timeline, rows: Ints) -> npt.NDArray[np.int8]:
+    """Phases as the clean measurement cuts them: gradients are zeroed outside the optimizer's."""
+    host = timeline.host
+    phase = host.phase[rows].copy()
+    zeroing = np.array(["zero_grad" in name for name in timeline.names] or [False])
+    row = rows.copy()
+    while True:
+        known = row >= 0
+        if not known.any():
+            return phase
+        phase[known & zeroing[host.name[row]]] = Phase.FORWARD
+        row[known] = host.parent[row[known]]
+
+
+def _dependencies(timeline: Timeline, order: Ints) -> Ints:
+    """Work on another stream that each piece of work was seen to wait for.
+
+    Traces name no event edges, so the observed order stands in: work that was issued long before
+    it started, on a stream that was free, started when the last work elsewhere ended.
+    """
+    device = timeline.device
+    stream = device.stream[order]
+    depends = np.full(len(order), -1, np.int64)
+    if len(np.unique(stream)) < 2:
+        return depends
+    start, end = device.start_ns[order], (device.start_ns + device.duration_ns)[order]
+    issued = _issued(timeline)[order]
+    last_on: dict[int, int] = {}
+    finished = np.argsort(end, kind="stable")
+    for work in np.argsort(start, kind="stable"):
+        mine = int(stream[work])
+        before = last_on.get(mine)
+        ready = max(int(issued[work]), int(end[before]) if before is not None else 0)
+        if start[work] - ready > _STREAM_WAIT_NS:
+            at = int(np.searchsorted(end[finished], start[work], side="right")) - 1
+            if at >= 0 and stream[finished[at]] != mine and finished[at] < work:
+                depends[work] = finished[at]
+        last_on[mine] = int(work)
+    return depends

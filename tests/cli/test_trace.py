@@ -1,0 +1,63 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+
+from boundby import store
+from boundby.cli.trace import parse_time
+from boundby.model.diagnosis import Diagnosis
+from tests.machines import round_machine
+
+SYNCS = Path(__file__).parents[1] / "data" / "h200" / "bad_mlp_syncs.json.gz"
+
+
+def trace(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "boundby", "trace", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_verdict_is_the_first_line() -> None:
+    done = trace("--wall", "14.6ms", str(SYNCS))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].startswith("overhead-bound: with a host that costs nothing")
+
+
+def test_json_to_stdout_and_a_machine_from_elsewhere(tmp_path: Path) -> None:
+    saved = tmp_path / "machine.json"
+    store.write(round_machine(), saved)
+    done = trace("--json", "-", "--machine", str(saved), str(SYNCS))
+    diagnosis = msgspec.json.decode(done.stdout, type=Diagnosis)
+    assert diagnosis.machine == round_machine()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("nowhere.json",), "nowhere.json: no such file"),
+        (("--wall", "fast", str(SYNCS)), "'fast' is no time"),
+        (("--index", "9", str(SYNCS)), "no step 9: the trace has 2"),
+        (("--machine", "nowhere.json", str(SYNCS)), "cannot read nowhere.json"),
+        ((), "Missing argument"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments: tuple[str, ...], complaint: str) -> None:
+    done = trace(*arguments)
+    assert done.returncode == 2
+    (line,) = done.stderr.strip().splitlines()
+    assert complaint in line
+
+
+def test_times_people_write() -> None:
+    assert parse_time("84.2ms") == pytest.approx(84.2e6)
+    assert parse_time("1.3 s") == pytest.approx(1.3e9)
+    assert parse_time("900us") == pytest.approx(900e3)
+    for wrong in ("84", "ms", "-3ms", "0s", "1e3ms"):
+        with pytest.raises(click.BadParameter):
+            parse_time(wrong)

@@ -1,0 +1,154 @@
+"""Every example runs as it is, and its diagnosis under `boundby run` holds together."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from boundby.model.diagnosis import Diagnosis
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A script, arguments that make it small, and what its steps are called."""
+
+    script: str
+    few_steps: str
+    enough_steps: str
+    kind: str
+    other_kinds: frozenset[str] = frozenset()
+
+    @property
+    def path(self) -> str:
+        return f"examples/{self.script}"
+
+
+EXAMPLES = [
+    Example(
+        script="char_gpt.py",
+        few_steps="--layers 1 --width 32 --context 16 --batch 4 --steps 3 --write 5",
+        enough_steps="--layers 2 --width 64 --context 64 --batch 8 --steps 100",
+        kind="train 8x64",
+    ),
+    Example(
+        script="image_classifier.py",
+        few_steps="--images 32 --batch 16 --size 16 --width 8 --blocks 1 --epochs 1",
+        enough_steps="--images 1600 --batch 16 --width 8 --epochs 1",
+        kind="train 16x3x32x32",
+    ),
+    Example(
+        script="decode.py",
+        few_steps="--layers 1 --width 96 --prompt 8 --new 4 --replies 1",
+        enough_steps="--layers 4 --prompt 16 --new 32 --replies 4",
+        kind="forward 1x1",
+        other_kinds=frozenset({"forward 1x16"}),
+    ),
+    Example(
+        script="slow_mlp.py",
+        few_steps="--layers 3 --width 32 --batch 16 --steps 3",
+        enough_steps="--layers 12 --steps 100",
+        kind="train 128x128",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where roofs are kept: measured for the first example, read again for the others."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module", params=EXAMPLES, ids=[example.script for example in EXAMPLES])
+def example(request: pytest.FixtureRequest) -> Example:
+    given: Example = request.param
+    return given
+
+
+@pytest.fixture(scope="module")
+def diagnosis(example: Example, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Diagnosis:
+    """What `boundby run` says of an example: run once for all the tests that look at it."""
+    file = tmp_path_factory.mktemp("diagnosis") / "diagnosis.json"
+    options = ["run", "--quiet", "--json", str(file)]
+    ended = _python(
+        "-m", "boundby", *options, example.path, *example.enough_steps.split(), cache=cache
+    )
+    assert ended.returncode == 0, ended.stderr
+    return msgspec.json.decode(file.read_bytes(), type=Diagnosis)
+
+
+def test_plain_python_runs_it(example: Example) -> None:
+    ended = _python(example.path, *example.few_steps.split())
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout
+
+
+def test_every_script_is_tested() -> None:
+    scripts = {path.name for path in (ROOT / "examples").glob("*.py")}
+    assert scripts == {example.script for example in EXAMPLES}
+
+
+def test_no_script_knows_boundby(example: Example) -> None:
+    assert "boundby" not in (ROOT / example.path).read_text()
+
+
+def test_the_account_adds_up(diagnosis: Diagnosis) -> None:
+    accounted = sum(group.ns for group in diagnosis.account.groups().values())
+    assert accounted == pytest.approx(diagnosis.step.wall_ns, rel=1e-3)
+
+
+def test_nearly_everything_is_known(diagnosis: Diagnosis) -> None:
+    assert diagnosis.account.unknown.share < 0.03
+
+
+def test_the_step_is_found(example: Example, diagnosis: Diagnosis) -> None:
+    assert diagnosis.step.kind == example.kind
+    assert diagnosis.step.wall_source == "clean"
+    assert diagnosis.step.samples_ns
+
+
+def test_the_top_lines_are_the_scripts_own(example: Example, diagnosis: Diagnosis) -> None:
+    lines = (ROOT / example.path).read_text().splitlines()
+    assert diagnosis.lines
+    for row in diagnosis.lines[:5]:
+        file, _, number = row.where.rpartition(":")
+        assert file.endswith(example.script)
+        assert row.text == lines[int(number) - 1].strip()
+
+
+def test_operators_are_held_against_their_roofs(diagnosis: Diagnosis) -> None:
+    fractions = [op.roof_fraction for op in diagnosis.ops if op.roof_fraction is not None]
+    assert fractions
+    assert min(fractions) >= 0
+
+
+def test_what_beats_its_roof_is_suspected(diagnosis: Diagnosis) -> None:
+    unsuspected = [op.roof_fraction or 0.0 for op in diagnosis.ops if not op.roof_suspect]
+    assert max(unsuspected) <= 1.05
+
+
+def test_other_kinds_of_step_are_told_apart(example: Example, diagnosis: Diagnosis) -> None:
+    assert {other.kind for other in diagnosis.step.others} == example.other_kinds
+
+
+def _python(*args: str, cache: Path | None = None) -> subprocess.CompletedProcess[str]:
+    # On the CPU wherever the tests run: the shapes above are those of a small machine.
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    if cache is not None:
+        environment["XDG_CACHE_HOME"] = str(cache)
+    return subprocess.run(
+        [sys.executable, *args],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )

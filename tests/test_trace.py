@@ -1,0 +1,173 @@
+"""From trace files to diagnoses, on real traces."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+import boundby
+from boundby import job
+from boundby.errors import BoundbyError
+from boundby.model.diagnosis import Diagnosis
+
+H200 = Path(__file__).parent / "data" / "h200"
+SHARED = Path(__file__).parents[2] / "shared" / "traces"
+SYNCS = H200 / "bad_mlp_syncs.json.gz"
+
+
+def total_ns(diagnosis: Diagnosis) -> float:
+    return sum(group.ns for group in diagnosis.account.groups().values())
+
+
+def shared(name: str) -> Path:
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip("the shared traces are not here")
+    return path
+
+
+def test_the_account_of_a_trace_adds_up_and_names_its_machine() -> None:
+    diagnosis = boundby.load(SYNCS)
+    assert total_ns(diagnosis) == pytest.approx(diagnosis.step.wall_ns)
+    assert diagnosis.machine.chip == "H200 SXM"
+    assert diagnosis.machine.roofs[0].source == "datasheet"
+    assert diagnosis.step.wall_source == "profiled"
+    low, high = diagnosis.step.wall_interval_ns
+    assert low < 14.6e6 < high, "the clean step lies in the interval"
+    assert diagnosis.account.overhead.parts["sync"] > 0
+
+
+def test_a_known_wall_pins_the_step() -> None:
+    diagnosis = boundby.load(SYNCS, wall_ns=14.6e6)
+    assert diagnosis.step.wall_ns == 14.6e6
+    assert diagnosis.step.wall_source == "clean"
+    assert total_ns(diagnosis) == pytest.approx(14.6e6)
+    assert diagnosis.step.device_busy_ns == pytest.approx(2.83e6, rel=0.02)
+    assert diagnosis.verdict.bound_by == "overhead"
+
+
+def test_printing_a_diagnosis_is_its_report() -> None:
+    text = str(boundby.load(SYNCS))
+    assert text.splitlines()[0].startswith("overhead-bound")
+    assert "roofs from the datasheet of H200 SXM" in " ".join(text.split())
+
+
+def test_ranks_that_wait_for_a_slow_one(tmp_path: Path) -> None:
+    """Three ranks' all-reduces take 30, 30 and 10 us: the third came last, the others waited."""
+    for rank, duration in enumerate((30.0, 30.0, 10.0)):
+        _write_rank(tmp_path / f"rank{rank}.json", rank, duration)
+    diagnosis = boundby.load(tmp_path)
+    waits = {row.rank: row.waiting_ns for row in diagnosis.ranks}
+    assert waits == pytest.approx({0: 20_000, 1: 20_000, 2: 0})
+    assert [row.name for row in diagnosis.ranks] == ["rank0.json", "rank1.json", "rank2.json"]
+    assert diagnosis.target is not None
+    assert diagnosis.target.endswith("rank2.json"), "the job is diagnosed at the rank it waits for"
+    assert diagnosis.ranks[0].exposed_ns == pytest.approx(30_000)
+
+
+def test_one_broken_file_does_not_lose_the_others(tmp_path: Path) -> None:
+    _write_rank(tmp_path / "rank0.json", 0, 30.0)
+    (tmp_path / "rank1.json").write_text("not a trace")
+    diagnosis = boundby.load(tmp_path)
+    assert [row.problem is None for row in diagnosis.ranks] == [True, False]
+    assert any("rank1.json" in warning for warning in diagnosis.warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("empty.json", "", "empty.json"),
+        ("prose.json", "hello", "prose.json"),
+        ("xla.xplane.pb", "", "not supported yet"),
+    ],
+)
+def test_a_file_that_is_no_trace_is_one_line(
+    tmp_path: Path, name: str, content: str, complaint: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(BoundbyError) as caught:
+        boundby.load(path)
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_without_traces_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(BoundbyError, match="no trace files"):
+        job.find_traces([tmp_path])
+
+
+def test_a_loader_without_workers_is_seen_as_waiting_for_data() -> None:
+    alone = boundby.load(shared("public/v100_resnet50_dataloader_workers0.json.gz"))
+    four = boundby.load(shared("public/v100_resnet50_dataloader_workers4.json.gz"))
+    waiting = alone.account.overhead.parts["data"]
+    assert waiting == max(alone.account.overhead.parts.values())
+    assert four.account.overhead.parts["data"] < waiting / 10
+
+
+def test_graph_replays_are_not_called_host_bound() -> None:
+    diagnosis = boundby.load(shared("public/mi300x_vllm_piecewise_graphs.json.gz"))
+    assert diagnosis.verdict.bound_by != "overhead"
+    assert diagnosis.account.overhead.share < 0.05
+
+
+@pytest.mark.parametrize(
+    ("name", "clean_ms", "busy_ms"),
+    [
+        ("bert_large_bf16_eager", 84.2, 61.5),
+        ("bert_large_bf16_compiled", 71.6, 37.5),
+        ("bert_base_b1_overhead", 52.2, 5.8),
+        ("bad_mlp_syncs", 14.6, 2.8),
+        ("gpt2xl_decode", 187, None),
+    ],
+)
+def test_our_own_traces_agree_with_their_clean_steps(
+    name: str, clean_ms: float, busy_ms: float | None
+) -> None:
+    diagnosis = boundby.load(shared(f"h200/{name}.json.gz"))
+    low, high = diagnosis.step.wall_interval_ns
+    assert low <= clean_ms * 1e6 <= high
+    if busy_ms is not None:
+        assert diagnosis.step.device_busy_ns == pytest.approx(busy_ms * 1e6, rel=0.02)
+
+
+def test_every_shared_trace_gives_an_account_or_one_line() -> None:
+    paths = sorted(shared("public").iterdir())
+    assert paths
+    for path in paths:
+        try:
+            diagnosis = boundby.load(path)
+        except BoundbyError as error:
+            assert "\n" not in str(error)
+            continue
+        assert total_ns(diagnosis) == pytest.approx(diagnosis.step.wall_ns), path.name
+
+
+def _write_rank(path: Path, rank: int, duration_us: float) -> None:
+    """A step of one launch and one all-reduce."""
+    events = [
+        _event("ProfilerStep#1", "user_annotation", 0, 100),
+        _event("cudaLaunchKernel", "cuda_runtime", 5, 5, correlation=1),
+        _event("ncclDevKernel_AllReduce", "kernel", 20, duration_us, correlation=1, stream=7),
+    ]
+    content = {
+        "deviceProperties": [{"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150_000_000_000}],
+        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 3},
+        "traceEvents": events,
+    }
+    path.write_text(json.dumps(content))
+
+
+def _event(
+    name: str, category: str, start: float, duration: float, **args: int
+) -> dict[str, object]:
+    event: dict[str, object] = {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1}
+    return event | {"ts": start, "dur": duration, "args": args}
+
+
+def test_a_gzip_cut_short_is_read_up_to_the_break(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.json.gz"
+    cut.write_bytes(gzip.compress(gzip.decompress(SYNCS.read_bytes()))[:-40_000])
+    diagnosis = boundby.load(cut)
+    assert any("break" in warning for warning in diagnosis.warnings)
