@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from boundby.account import account_for
-from boundby.model import HostKind, OpCall
+from boundby.model import HostKind, OpCall, Timeline
+from boundby.picture import Picture
 from boundby.replay import Script, issue_ns, replay, script_of, with_clean_phases
 from boundby.verdict import judge
 from tests.machines import round_machine
@@ -110,11 +111,15 @@ PRODUCT = OpCall(
 GELU = OpCall(name="aten::gelu", args=(tensor(64, 1_000_000), None))
 
 
+def picture_of(timeline: Timeline, wall_ns: float) -> Picture:
+    accounted = account_for(timeline, MACHINE, wall_ns=wall_ns)
+    return Picture(timeline, MACHINE, accounted, wall_ns=wall_ns, phases={})
+
+
 def gains(scene: Scene) -> dict[str, float]:
     timeline = scene.timeline()
     wall = float(timeline.wall_ns)
-    accounted = account_for(timeline, MACHINE, wall_ns=wall)
-    return judge(timeline, accounted, MACHINE, wall_ns=wall, phases={}).verdict.if_free
+    return judge(picture_of(timeline, wall)).verdict.if_free
 
 
 def test_faster_matmuls_do_not_help_a_memory_bound_step() -> None:
@@ -133,8 +138,7 @@ def test_faster_kernels_do_not_help_an_overhead_bound_step() -> None:
 def test_a_compute_bound_step_is_helped_by_compute_alone() -> None:
     timeline = scene_of([(PRODUCT, 140.0)] * 8, host_us=5).timeline()
     wall = float(timeline.wall_ns)
-    accounted = account_for(timeline, MACHINE, wall_ns=wall)
-    judged = judge(timeline, accounted, MACHINE, wall_ns=wall, phases={})
+    judged = judge(picture_of(timeline, wall))
     assert judged.verdict.bound_by == "compute"
     assert not judged.verdict.uncertain
     assert abs(judged.replay_error or 0.0) < 0.03
@@ -142,8 +146,7 @@ def test_a_compute_bound_step_is_helped_by_compute_alone() -> None:
 
 def test_a_replay_far_from_the_clean_step_is_uncertain() -> None:
     timeline = scene_of([(PRODUCT, 140.0)] * 8, host_us=5).timeline()
-    accounted = account_for(timeline, MACHINE, wall_ns=2.0 * timeline.wall_ns)
-    judged = judge(timeline, accounted, MACHINE, wall_ns=2.0 * timeline.wall_ns, phases={})
+    judged = judge(picture_of(timeline, 2.0 * timeline.wall_ns))
     assert judged.verdict.uncertain
     assert "off the clean step" in judged.verdict.why
 

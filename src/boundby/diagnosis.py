@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from boundby import remedies
 from boundby.account import Accounted, account_for
 from boundby.capture import kineto
 from boundby.capture.live.recorder import Capture
@@ -18,6 +19,7 @@ from boundby.model import Machine, Timeline
 from boundby.model.diagnosis import (
     Account,
     Diagnosis,
+    Finding,
     Group,
     GroupName,
     KindOfStep,
@@ -26,6 +28,7 @@ from boundby.model.diagnosis import (
     Utilisation,
     Verdict,
 )
+from boundby.picture import Picture
 from boundby.roofs.paper import from_datasheet
 from boundby.verdict import Judged, judge
 
@@ -55,7 +58,7 @@ def diagnose_capture(capture: Capture, machine: Machine, *, target: str | None) 
     if kind not in capture.clean:
         warnings.append("no clean step was measured: the time is that of warm-up steps")
     timeline, dilation = _profiled_step(capture, wall_ns)
-    judged = None
+    judged, findings = None, list[Finding]()
     if timeline is None:
         accounted = _nothing_known(wall_ns)
         warnings.append("no profile: only the step's time is known, not where it went")
@@ -64,7 +67,9 @@ def diagnose_capture(capture: Capture, machine: Machine, *, target: str | None) 
         accounted = account_for(
             timeline, machine, wall_ns=wall_ns, tf32=tf32, folders=[*sys.path, ""]
         )
-        judged = judge(timeline, accounted, machine, wall_ns=wall_ns, phases=capture.phases)
+        picture = Picture(timeline, machine, accounted, wall_ns=wall_ns, phases=capture.phases)
+        judged = judge(picture)
+        findings = remedies.find(picture)
         warnings += [line for line in timeline.warnings if "a CPU trace" not in line]
     step = StepTimes(
         kind=kind,
@@ -86,6 +91,7 @@ def diagnose_capture(capture: Capture, machine: Machine, *, target: str | None) 
         machine=machine,
         step=step,
         verdict=judged.verdict if judged else _NO_VERDICT,
+        findings=findings,
         warnings=warnings,
     )
 
@@ -109,7 +115,8 @@ def diagnose_trace(
         machine = _machine_of(trace, warnings)
     profiled = float(timeline.wall_ns)
     accounted = account_for(timeline, machine, wall_ns=wall_ns or profiled)
-    judged = judge(timeline, accounted, machine, wall_ns=wall_ns or profiled, phases={})
+    picture = Picture(timeline, machine, accounted, wall_ns=wall_ns or profiled, phases={})
+    judged = judge(picture)
     interval = (wall_ns, wall_ns) if wall_ns else (min(judged.free_host_ns, profiled), profiled)
     walls = [float(step.wall_ns) for step in trace.steps]
     step = StepTimes(
@@ -133,6 +140,7 @@ def diagnose_trace(
         machine=machine,
         step=step,
         verdict=verdict,
+        findings=remedies.find(picture),
         warnings=warnings,
     )
 
@@ -144,6 +152,7 @@ def _diagnosis(
     machine: Machine,
     step: StepTimes,
     verdict: Verdict,
+    findings: list[Finding],
     warnings: list[str],
 ) -> Diagnosis:
     return Diagnosis(
@@ -158,6 +167,7 @@ def _diagnosis(
         lines=accounted.lines,
         modules=accounted.modules,
         collectives=accounted.collectives,
+        findings=findings,
         warnings=warnings + accounted.warnings,
     )
 

@@ -6,18 +6,15 @@ memory-bound ones their compute floor and copies nothing, the host and small ker
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from boundby.account import Accounted
 from boundby.account.work import Work
-from boundby.model import Machine, Timeline
-from boundby.model.diagnosis import GroupName, Verdict
-from boundby.replay import Script, replay, script_of, with_clean_phases
-
-Floats = npt.NDArray[np.float64]
+from boundby.model import Machine
+from boundby.model.diagnosis import Account, GroupName, Verdict
+from boundby.picture import Change, Picture
+from boundby.replay import Script
 
 GROUPS: tuple[GroupName, ...] = ("compute", "bandwidth", "overhead")
 # Gains nearer to each other than this are a tie.
@@ -39,49 +36,32 @@ class Judged:
     free_host_ns: float  # the step with a host that costs nothing: no step is shorter
 
 
-def judge(
-    timeline: Timeline,
-    accounted: Accounted,
-    machine: Machine,
-    *,
-    wall_ns: float,
-    phases: dict[str, float],
-) -> Judged:
+def judge(picture: Picture) -> Judged:
     """Replay the step as it is, then with each group free."""
-    if len(timeline.device):
-        script = script_of(timeline, gap_ns=machine.overheads.kernel_gap_ns)
-        if phases:
-            script = with_clean_phases(script, phases)
-        base = replay(script)
-        gains = {
-            group: base / max(replay(_free(script, group, accounted, machine)), 1.0)
-            for group in GROUPS
-        }
-        host_free = replay(replace(script, host_ns=0 * script.host_ns, after_ns=0.0))
-        error = base / wall_ns - 1
-    else:
-        base, error, host_free = wall_ns, None, wall_ns
-        gains = {
-            group: wall_ns / max(wall_ns - _cpu_saving(group, accounted, machine), 1.0)
-            for group in GROUPS
-        }
+    gains = {
+        group: picture.base_ns / max(picture.replay(_free(picture, group)), 1.0) for group in GROUPS
+    }
+    error, host_free = None, picture.wall_ns
+    if picture.script is not None:
+        error = picture.base_ns / picture.wall_ns - 1
+        host_free = picture.replay(_idle_host(picture.script, {}))
     return Judged(
-        verdict=_verdict(gains, error, accounted),
-        replayed_ns=base,
+        verdict=_verdict(gains, error, picture.account),
+        replayed_ns=picture.base_ns,
         replay_error=error,
         free_host_ns=host_free,
     )
 
 
-def _verdict(gains: dict[GroupName, float], error: float | None, accounted: Accounted) -> Verdict:
+def _verdict(gains: dict[GroupName, float], error: float | None, account: Account) -> Verdict:
     ranked = sorted(gains, key=lambda group: -gains[group])
     first, second = ranked[0], ranked[1]
-    if accounted.account.unknown.share > _MOSTLY_UNKNOWN:
-        share = accounted.account.unknown.share
+    if account.unknown.share > _MOSTLY_UNKNOWN:
+        share = account.unknown.share
         words = f"{share:.0%} of the step is work whose cost or roof is not known"
         return Verdict(bound_by="unknown", uncertain=True, if_free=_plain(gains), why=words)
     if error is not None and abs(error) > _UNCERTAIN:
-        groups = accounted.account.groups()
+        groups = account.groups()
         largest: GroupName = max(groups, key=lambda group: groups[group].ns)
         words = (
             f"the largest part of the step, {groups[largest].share:.0%}; what making it free would "
@@ -104,12 +84,24 @@ def _plain(gains: dict[GroupName, float]) -> dict[str, float]:
     return {str(group): float(gain) for group, gain in gains.items()}
 
 
-def _free(script: Script, group: GroupName, accounted: Accounted, machine: Machine) -> Script:
-    factors = np.array([_left_of(work, group, machine) for work in accounted.works] or [1.0])
-    device = script.device_ns * factors[accounted.member[script.order]]
-    if group == "overhead":
-        return replace(script, device_ns=device, host_ns=0 * script.host_ns, after_ns=0.0)
-    return replace(script, device_ns=device)
+def _free(picture: Picture, group: GroupName) -> Change:
+    """The step with one group costing nothing."""
+    work_ns = {
+        index: work.ns * left
+        for index, work in enumerate(picture.works)
+        if (left := _left_of(work, group, picture.machine)) < 1
+    }
+    if group != "overhead":
+        return Change(work_ns=work_ns)
+    if picture.script is not None:
+        return _idle_host(picture.script, work_ns)
+    parts = picture.account.overhead.parts
+    outside = sum(ns for part, ns in parts.items() if part != "small_kernels")
+    return Change(work_ns=work_ns, python_ns=outside)
+
+
+def _idle_host(script: Script, work_ns: dict[int, float]) -> Change:
+    return Change(work_ns=work_ns, host_ns=np.zeros_like(script.host_ns), after_ns=0.0)
 
 
 def _left_of(work: Work, group: GroupName, machine: Machine) -> float:
@@ -124,12 +116,3 @@ def _left_of(work: Work, group: GroupName, machine: Machine) -> float:
         case _:
             return 1.0
     return min(1.0, (floor or 0.0) / work.ns) if work.ns else 1.0
-
-
-def _cpu_saving(group: GroupName, accounted: Accounted, machine: Machine) -> float:
-    """On a CPU nothing overlaps: what costs nothing is saved whole."""
-    saved = sum(work.exposed_ns * (1 - _left_of(work, group, machine)) for work in accounted.works)
-    if group == "overhead":
-        parts = accounted.account.overhead.parts
-        saved += sum(ns for part, ns in parts.items() if part != "small_kernels")
-    return saved

@@ -49,6 +49,8 @@ class DiagnosisReport:
         yield verdict_line(diagnosis)
         yield Text(_step_line(diagnosis), style="dim")
         yield _spaced(_account(diagnosis))
+        if diagnosis.findings:
+            yield _spaced(_findings(diagnosis))
         if diagnosis.lines:
             yield _spaced(_lines(diagnosis))
         if diagnosis.ops:
@@ -118,6 +120,21 @@ def _account(diagnosis: Diagnosis) -> Table:
             units.share(group.share),
             units.time(group.ns),
             ", ".join(details),
+        )
+    return table
+
+
+def _findings(diagnosis: Diagnosis) -> Table:
+    table = _table("what would help", ("saves", "between", "of the step"), ("change", "where"))
+    for finding in diagnosis.findings[:_MOST_LINES]:
+        saving = finding.saving_ns
+        table.add_row(
+            Text(finding.fault, style=_COLOURS[finding.group]),
+            units.time(saving.expected),
+            f"{units.time(saving.low)} and {units.time(saving.high)}",
+            units.share(saving.expected / diagnosis.step.wall_ns),
+            finding.change,
+            ", ".join(finding.where[:2]),
         )
     return table
 

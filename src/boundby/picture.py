@@ -1,0 +1,111 @@
+"""A step with all that is known of it, which can be imagined changed and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.account import Accounted
+from boundby.account.work import Work
+from boundby.model import Ints, Machine, OpCall, Timeline
+from boundby.replay import Script, replay, script_of, with_clean_phases
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What is different in an imagined step; what is not named stays as it was.
+
+    `work_ns`: a piece of work's new time, by its index. `host_ns`: host time before each action.
+    `wait`: which actions still wait for the device. `gap_ns`: between backlogged kernels.
+    `python_ns`: on a CPU, what is taken off the step outside its kernels.
+    """
+
+    work_ns: Mapping[int, float] = field(default_factory=dict)
+    host_ns: Floats | None = None
+    wait: npt.NDArray[np.int8] | None = None
+    gap_ns: float | None = None
+    after_ns: float | None = None
+    python_ns: float = 0.0
+
+
+class Picture:
+    """A step, its machine, its account, and a replay that explains it."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        machine: Machine,
+        accounted: Accounted,
+        *,
+        wall_ns: float,
+        phases: Mapping[str, float],
+    ) -> None:
+        self.timeline = timeline
+        self.machine = machine
+        self.works = accounted.works
+        self.account = accounted.account
+        self.wall_ns = wall_ns
+        self.script: Script | None = None
+        self._member = accounted.member
+        if len(timeline.device):
+            script = script_of(timeline, gap_ns=machine.overheads.kernel_gap_ns)
+            self.script = with_clean_phases(script, dict(phases)) if phases else script
+        self.base_ns = self.replay(Change())
+
+    @property
+    def on_device(self) -> bool:
+        return self.script is not None
+
+    def replay(self, change: Change) -> float:
+        """The step's time with the change made."""
+        if self.script is None:
+            saved = sum(self.works[index].exposed_ns - ns for index, ns in change.work_ns.items())
+            return max(1.0, self.wall_ns - saved - change.python_ns)
+        return replay(self._changed(self.script, change))
+
+    def saving(self, change: Change) -> float:
+        """How much of the clean step's time the change would save, in ns.
+
+        The replay may be off the clean step; the saving is taken as a share of what was replayed.
+        """
+        return self.wall_ns * (1 - self.replay(change) / self.base_ns)
+
+    def _changed(self, script: Script, change: Change) -> Script:
+        device = script.device_ns
+        if change.work_ns:
+            factor = np.ones(len(self.works))
+            for index, ns in change.work_ns.items():
+                factor[index] = ns / self.works[index].ns if self.works[index].ns else 1.0
+            device = device * factor[self._member[script.order]]
+        return replace(
+            script,
+            device_ns=device,
+            host_ns=script.host_ns if change.host_ns is None else change.host_ns,
+            wait=script.wait if change.wait is None else change.wait,
+            gap_ns=script.gap_ns if change.gap_ns is None else change.gap_ns,
+            after_ns=script.after_ns if change.after_ns is None else change.after_ns,
+        )
+
+    def call(self, work: Work) -> OpCall | None:
+        return self.timeline.calls[work.call] if work.call >= 0 else None
+
+    def lines(self, works: Iterable[Work]) -> list[str]:
+        """The source lines of some work, the costliest first."""
+        total: dict[int, float] = {}
+        for work in works:
+            total[work.source] = total.get(work.source, 0.0) + work.ns
+        ranked = sorted(total, key=lambda source: -total[source])
+        return [self.timeline.sources[s] for s in ranked if 0 <= s < len(self.timeline.sources)]
+
+    def actions_of(self, indices: Iterable[int]) -> Ints:
+        """The host actions that issue some pieces of work."""
+        if self.script is None:
+            return np.empty(0, np.int64)
+        wanted = np.isin(self._member[self.script.order], list(indices))
+        work = np.flatnonzero(wanted)
+        return np.unique(np.searchsorted(self.script.first, work, side="right") - 1)

@@ -1,0 +1,70 @@
+"""Matrix products in float32, off the matrix units.
+
+What it sees
+    Contractions on float32 inputs that run on the vector units, because tf32 is off.
+
+Why it costs time
+    On an H200 the matrix units do eight times as many tf32 FLOP/s as the vector units do float32
+    ones, and sixteen times as many in bfloat16.
+
+The change
+    `torch.set_float32_matmul_precision("high")`, one line, for tf32; or `torch.autocast` to
+    bfloat16, which also halves the bytes of activations.
+
+When it does not help
+    When the products are small or memory-bound, or the host is the limit. tf32 keeps ten bits of
+    mantissa, bfloat16 seven: check the loss.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+from boundby.model import Cost
+from boundby.picture import Change, Picture
+from boundby.remedies.remedy import Imagined, Remedy
+
+_FROM = "matmul.float32"
+# How near the new roof a product comes that came this near the old one.
+_WORST, _EXPECTED, _BEST = 0.7, 0.9, 1.0
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    on_cuda = picture.on_device
+    target = "matmul.tf32" if on_cuda else "matmul.bfloat16"
+    old, new = picture.machine.rate(_FROM), picture.machine.rate(target)
+    if not old or not new or new < 1.2 * old:
+        return None
+    mine = {
+        index: work.cost
+        for index, work in enumerate(picture.works)
+        if work.bound == "compute" and work.cost is not None and _FROM in work.cost.flops
+    }
+    if not mine:
+        return None
+    return Imagined(
+        worst=_faster(picture, mine, old, new * _WORST),
+        expected=_faster(picture, mine, old, new * _EXPECTED),
+        best=_faster(picture, mine, old, new * _BEST),
+        where=picture.lines(picture.works[index] for index in mine)[:3],
+        change='torch.set_float32_matmul_precision("high")'
+        if on_cuda
+        else 'with torch.autocast("cpu", torch.bfloat16): ...',
+        assumes="ten bits of mantissa in products are enough"
+        if on_cuda
+        else "seven bits of mantissa in products are enough",
+    )
+
+
+def _faster(picture: Picture, mine: dict[int, Cost], old: float, new: float) -> Change:
+    """Each product as far above its new floor as it was above its old one."""
+    work_ns = {}
+    for index, cost in mine.items():
+        work = picture.works[index]
+        memory = picture.machine.memory_ns(cost) or 0.0
+        work_ns[index] = min(work.ns, max(work.ns * old / new, memory))
+    return Change(work_ns=work_ns)
+
+
+REMEDY = Remedy(fault="float32-products", group="compute", document=__doc__, imagine=imagine)

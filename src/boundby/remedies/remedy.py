@@ -1,0 +1,45 @@
+"""What a remedy is: a fault it sees, a change it imagines, the words for both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from boundby.model.diagnosis import GroupName
+from boundby.picture import Change, Picture
+
+HEADINGS = (
+    "What it sees",
+    "Why it costs time",
+    "The change",
+    "When it does not help",
+    "Proven on",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imagined:
+    """A step with the fault mended: as hoped for, as expected, as feared."""
+
+    worst: Change
+    expected: Change
+    best: Change
+    where: list[str]
+    change: str
+    assumes: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """One fault. `excludes` names faults whose mending cannot be added to this one's."""
+
+    fault: str
+    group: GroupName
+    document: str
+    imagine: Callable[[Picture], Imagined | None]
+    excludes: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """The first line of its documentation."""
+        return self.document.strip().splitlines()[0]

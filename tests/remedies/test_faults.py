@@ -1,0 +1,87 @@
+"""Each fault seen where it is, sized by hand, and not seen where it is not."""
+
+import msgspec
+import pytest
+
+from boundby import remedies
+from boundby.model import HostKind, OpCall
+from boundby.model.diagnosis import Finding
+from boundby.remedies import host_sync, waiting_for_data
+from tests.machines import roof, round_machine
+from tests.remedies.test_contract import picture_of
+from tests.test_replay import PRODUCT, scene_of
+from tests.timelines import Scene, tensor
+
+
+def found(scene: Scene, fault: str) -> Finding | None:
+    findings = remedies.find(picture_of(scene.timeline()))
+    return next((finding for finding in findings if finding.fault == fault), None)
+
+
+def test_a_sync_between_two_halves_costs_the_shorter_side_of_each() -> None:
+    """Host 100 us, device 138 us, twice, with a wait between: 476 us; without, the device's 276."""
+    scene = Scene(end=476)
+    for start in (0.0, 238.0):
+        scene.on_host(start, start + 100, call=PRODUCT)
+        launch = scene.on_host(start + 99, start + 100, HostKind.LAUNCH, "cudaLaunchKernel")
+        scene.on_device(start + 100, start + 238, launch=launch)
+        scene.on_host(start + 101, start + 238, HostKind.SYNC, "cudaStreamSynchronize")
+    finding = found(scene, "host-sync")
+    assert finding is not None
+    assert finding.saving_ns.high == pytest.approx(200e3, rel=0.05)
+    assert finding.group == "overhead"
+
+
+def test_no_sync_no_finding() -> None:
+    scene = scene_of([(PRODUCT, 138.0)] * 3, host_us=5)
+    assert host_sync.imagine(picture_of(scene.timeline())) is None
+
+
+def test_float32_products_are_sized_by_the_matrix_units() -> None:
+    machine = msgspec.structs.replace(
+        round_machine(), roofs=[*round_machine().roofs, roof("matmul.tf32", 5e14)]
+    )
+    product = OpCall(name="aten::mm", args=(tensor(4096, 4096), tensor(4096, 4096)))
+    # 137 GFLOP at 50 TFLOP/s: 2.75 ms each; ten times faster on the tf32 units.
+    timeline = scene_of([(product, 2750.0)] * 4, host_us=5).timeline()
+    picture = picture_of(timeline)
+    picture.machine = machine
+    (finding,) = [f for f in remedies.find(picture) if f.fault == "float32-products"]
+    assert finding.saving_ns.high == pytest.approx(0.9 * timeline.wall_ns, rel=0.02)
+
+
+def test_float32_products_that_nobody_waits_for_are_worth_nothing() -> None:
+    machine = msgspec.structs.replace(
+        round_machine(), roofs=[*round_machine().roofs, roof("matmul.tf32", 5e14)]
+    )
+    product = OpCall(name="aten::mm", args=(tensor(1024, 1024), tensor(1024, 1024)))
+    picture = picture_of(scene_of([(product, 45.0)] * 10, host_us=400).timeline())
+    picture.machine = machine
+    assert not [f for f in remedies.find(picture) if f.fault == "float32-products"]
+
+
+def test_a_per_parameter_adam_is_told_to_fuse() -> None:
+    big = tensor(64, 1_000_000)
+    names = ("mul_", "lerp_", "mul_", "addcmul_", "sqrt", "div", "add_", "addcdiv_")
+    rows = [(OpCall(name=f"aten::{name}", args=(big, big, big)), 150.0) for name in names]
+    scene = scene_of(rows, host_us=10)
+    timeline = scene.timeline()
+    phase = timeline.host.phase.copy()
+    phase[:] = 3
+    host = msgspec.structs.replace(timeline.host, phase=phase)
+    picture = picture_of(msgspec.structs.replace(timeline, host=host))
+    (finding,) = [f for f in remedies.find(picture) if f.fault == "unfused-optimizer"]
+    # 64 M float32 parameters: 28 bytes each at 72% of 5 TB/s = 498 us of the 1,200 us.
+    assert finding.saving_ns.expected == pytest.approx((1200 - 498) * 1e3, rel=0.1)
+
+
+def test_waiting_for_a_loader_costs_what_the_device_idles_for_it() -> None:
+    scene = Scene(end=400)
+    scene.on_host(0, 250, HostKind.DATA, "enumerate(DataLoader)")
+    launch = scene.on_host(258, 260, HostKind.LAUNCH, "cudaLaunchKernel")
+    scene.on_device(260, 398, launch=launch)
+    scene.on_host(261, 398, HostKind.SYNC, "cudaStreamSynchronize")  # a loss is printed
+    picture = picture_of(scene.timeline())
+    imagined = waiting_for_data.imagine(picture)
+    assert imagined is not None
+    assert picture.saving(imagined.best) == pytest.approx(250e3 * 0.99, rel=0.05)
