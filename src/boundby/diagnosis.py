@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from boundby import remedies
+from boundby import remedies, units
 from boundby.account import Accounted, account_for
 from boundby.capture import kineto
 from boundby.capture.live.recorder import Capture
@@ -32,6 +32,8 @@ from boundby.picture import Picture
 from boundby.roofs.paper import from_datasheet
 from boundby.verdict import Judged, judge
 
+# Clean steps that differ by more than this are not one kind of step on a quiet machine.
+_UNEVEN = 1.5
 _NO_STEP = (
     "no step was found: boundby looks for optimizer steps and, in a script without any, for "
     "repeated calls of an outermost module or compiled function (seen: {seen}); mark the end of "
@@ -54,7 +56,7 @@ def diagnose_capture(capture: Capture, machine: Machine, *, target: str | None) 
     kind = require_steps(capture)
     samples = capture.clean.get(kind) or capture.warmup[kind][1:] or capture.warmup[kind]
     wall_ns = statistics.median(samples)
-    warnings = list(capture.warnings)
+    warnings = list(capture.warnings) + _uneven(samples)
     if kind not in capture.clean:
         warnings.append("no clean step was measured: the time is that of warm-up steps")
     timeline, dilation = _profiled_step(capture, wall_ns)
@@ -218,6 +220,17 @@ def _for_traces(judged: Judged, accounted: Accounted, *, pinned: float | None) -
         f"{shortest} ({share:.0%} of device time): --wall with a clean step's time decides"
     )
     return msgspec.structs.replace(verdict, uncertain=True, why=words)
+
+
+def _uneven(samples: Sequence[float]) -> list[str]:
+    """One line when clean steps differ so much that something else must be going on."""
+    low, high = (float(x) for x in np.percentile(samples, [10, 90]))
+    if high < _UNEVEN * low:
+        return []
+    return [
+        f"clean steps took from {units.time(low)} to {units.time(high)}: does the work vary, or is "
+        "something else running on this machine?"
+    ]
 
 
 def interval_of_median(samples: Sequence[float]) -> tuple[float, float]:

@@ -24,6 +24,7 @@ _UNCERTAIN = 0.10
 # A replay that knows less than this of the work cannot tell what it is bound by.
 _MOSTLY_UNKNOWN = 0.5
 _MOST_SAID = 100
+_MOSTLY_SLOW = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,16 @@ def _verdict(gains: dict[GroupName, float], error: float | None, account: Accoun
     words += f", closely followed by {second} with {_times(gains[second])}" if near else ""
     others = [group for group in ranked[1:] if not (near and group == second)]
     words += "".join(f"; {group} free {_times(gains[group])}" for group in others)
+    words += _slow_kernels(account, first)
     return Verdict(bound_by=first, uncertain=False, if_free=_plain(gains), why=words)
+
+
+def _slow_kernels(account: Account, group: GroupName) -> str:
+    """Being bound by memory, and taking three times what the memory asks for, are two things."""
+    found = account.groups()[group]
+    if not found.excess_ns or found.excess_ns < _MOSTLY_SLOW * found.ns:
+        return ""
+    return f". {found.excess_ns / found.ns:.0%} of that is above its roof: slow kernels"
 
 
 def _times(gain: float) -> str:

@@ -70,7 +70,7 @@ def account_for(
         idle = label_idle(timeline, *union(timeline.device.start_ns, timeline.device.duration_ns))
     else:
         works, dispatch = cpu_work(timeline, machine, wall_ns=wall_ns)
-        idle = dict.fromkeys(LABELS, 0.0) | {"data": data_ns(timeline)}
+        idle = dict.fromkeys(LABELS, 0.0) | {"data": data_ns(timeline, works)}
     busy = sum(work.exposed_ns for work in works)
     if busy + dispatch > wall_ns:
         factor = wall_ns / (busy + dispatch)

@@ -51,17 +51,21 @@ def cpu_work(timeline: Timeline, machine: Machine, *, wall_ns: float) -> tuple[l
             work.cost = cost
             work.floor_ns = machine.floor(cost)
             work.op_class = costs.op_class(work.name) or "unknown"
-            work.bound = bound_of(machine, cost, 1)
+            # What takes less time than asking for it is overhead, and too short to compare.
+            is_small = kernel[row] < (machine.overheads.eager_op_ns or 0.0)
+            work.bound = "small" if is_small else bound_of(machine, cost, 1)
         works.append(work)
     return works, dispatch
 
 
-def data_ns(timeline: Timeline) -> float:
-    """Time in which the step waited for its next batch."""
+def data_ns(timeline: Timeline, works: list[Work]) -> float:
+    """Time in which the step waited for its next batch, less the operators that made it."""
     host = timeline.host
     waiting = host.kind == HostKind.DATA
     begins, ends = union(host.start_ns[waiting], host.duration_ns[waiting])
-    return float((ends - begins).sum())
+    inside = nearest(host.parent, waiting) >= 0
+    operators = sum(work.exposed_ns for work in works if inside[work.row])
+    return max(0.0, float((ends - begins).sum()) - operators)
 
 
 def _working(timeline: Timeline, costed: Costs) -> Mask:

@@ -47,13 +47,13 @@ def group_of(work: Work) -> tuple[str, str | None]:
 
 
 def op_rows(works: list[Work], timeline: Timeline, machine: Machine) -> list[OpRow]:
-    """One row per operator, place and shapes; the longest first."""
+    """One row per operator, line and shapes; the longest first."""
     gathered: dict[tuple[object, ...], list[Work]] = defaultdict(list)
     shapes: dict[int, str] = {}
     for work in works:
         if work.call >= 0 and work.call not in shapes:
             shapes[work.call] = shapes_of(timeline.calls[work.call])
-        key = (work.name, work.bound, work.source, work.module, shapes.get(work.call, ""))
+        key = (work.name, work.bound, work.source, shapes.get(work.call, ""))
         gathered[key].append(work)
     rows = [_op_row(same, timeline, machine, shapes) for same in gathered.values()]
     rows.sort(key=lambda row: -row.ns)
@@ -80,7 +80,7 @@ def _op_row(
         name=one.name,
         op_class=one.op_class,
         where=_entry(timeline.sources, one.source),
-        module=_entry(timeline.modules, one.module),
+        module=_common_module({_entry(timeline.modules, work.module) for work in same}),
         phase=Phase(one.phase).name.lower(),
         shapes=shapes.get(one.call, ""),
         dtype=dtype_of(timeline.calls[one.call]) if one.call >= 0 else None,
@@ -95,6 +95,19 @@ def _op_row(
         roof_suspect=suspect,
         upper_bound=any(cost.upper_bound for cost in costs),
     )
+
+
+def _common_module(modules: set[str | None]) -> str | None:
+    """The module that all of some work lies in."""
+    paths = [module.split(".") for module in modules if module]
+    if len(paths) < len(modules):
+        return None
+    shared = []
+    for level in zip(*paths, strict=False):
+        if len(set(level)) > 1:
+            break
+        shared.append(level[0])
+    return ".".join(shared) or None
 
 
 def _light_limit(machine: Machine, cost: Cost) -> float:

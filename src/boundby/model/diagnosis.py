@@ -107,7 +107,7 @@ class ClassRow(Record, frozen=True, kw_only=True):
 
 
 class OpRow(Record, frozen=True, kw_only=True):
-    """All calls of one operator, at one place, on one set of shapes."""
+    """All calls of one operator, at one line, on one set of shapes; `module` is around them all."""
 
     name: str
     op_class: ClassName = msgspec.field(name="class")

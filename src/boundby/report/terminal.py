@@ -166,7 +166,7 @@ def _ops(diagnosis: Diagnosis) -> Table:
             f"under {fraction}" if row.upper_bound and row.roof_fraction else fraction,
             Text(short_name(row.name), no_wrap=True, overflow="ellipsis"),
             Text(row.shapes, style="dim", no_wrap=True, overflow="ellipsis"),
-            row.where or "",
+            Text(_last_part(row.where), no_wrap=True, overflow="ellipsis"),
         )
     return table
 
@@ -216,6 +216,11 @@ def _ranks(ranks: list[RankRow]) -> Table:
             row.name,
         )
     return table
+
+
+def _last_part(where: str | None) -> str:
+    """The file and line without its folders."""
+    return where.rsplit("/", 1)[-1] if where else ""
 
 
 def short_name(name: str) -> str:
