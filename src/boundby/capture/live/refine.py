@@ -68,15 +68,22 @@ def details(results: Any) -> dict[int, Detail]:
             args = tuple(_argument(value) for value in fields.inputs)
             found[event.correlation_id] = Detail(args, frame.source() if frame else None)
         elif kind in (_PYTHON, _BUILTIN):
-            caller = fields.caller
-            if frame is not None and frame.file == caller.file_name:
-                frame.line = caller.line_number
+            file, _, line = _place(fields.caller)
+            if frame is not None and frame.file == file:
+                frame.line = line
             if kind == _PYTHON:
                 outer = frame.source() if frame else None
-                here = fields.callsite
-                frame = _Frame(here.file_name, here.function_name, here.line_number, outer)
+                frame = _Frame(*_place(fields.callsite), outer)
         waiting += [(child, frame) for child in reversed(event.children)]
     return found
+
+
+def _place(state: Any) -> tuple[str, str, int]:
+    """File, function and line; nothing where the function's code was freed since (an import)."""
+    try:
+        return state.file_name, state.function_name, state.line_number
+    except UnicodeDecodeError:
+        return "", "", 0
 
 
 def refine(timeline: Timeline, known: dict[int, Detail]) -> Timeline:
