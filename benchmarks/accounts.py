@@ -10,6 +10,7 @@ One line of the ledger is one run, keyed by commit and device; the newest of eac
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -106,7 +107,7 @@ def commit() -> str:
         text=True,
         check=False,
     )
-    return found.stdout.strip() or "unknown"
+    return found.stdout.strip() or os.environ.get("BOUNDBY_COMMIT", "unknown")
 
 
 def line(row: dict[str, Any]) -> str:

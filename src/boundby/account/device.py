@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,6 +13,10 @@ from boundby.account.nesting import nearest
 from boundby.account.work import Costs, Work, bound_of
 from boundby.model import Cost, DeviceKind, Ints, Machine, Phase, Timeline
 
+# "tf32" in cuDNN's and newer cuBLAS kernels, "s1688" (float in, 16x8x8 tiles) in CUTLASS's.
+_TF32_KERNEL = re.compile(r"tf32|s1688")
+# Convolutions of float32 use the tf32 units unless torch.backends.cudnn.allow_tf32 is switched off.
+_CONVOLUTION = re.compile(r"conv")
 _LINKS = {DeviceKind.COPY_H2D: "host_link.h2d", DeviceKind.COPY_D2H: "host_link.d2h"}
 
 
@@ -40,6 +46,7 @@ def device_work(timeline: Timeline, machine: Machine, *, tf32: bool) -> tuple[li
     first = np.full(len(groups), len(device), np.int64)
     np.minimum.at(first, member, np.arange(len(device)))
     names = [timeline.names[index] for index in device.name[first]]
+    on_tf32 = _on_tf32(timeline, member, len(groups))
     works = []
     for index, row in enumerate(groups):
         event = int(first[index])
@@ -56,13 +63,19 @@ def device_work(timeline: Timeline, machine: Machine, *, tf32: bool) -> tuple[li
         if op >= 0 and device.kind[event] == DeviceKind.KERNEL:
             work.name = timeline.names[timeline.host.name[op]]
         if row >= 0:
-            _cost_operator(
-                work, timeline, machine, costed, int(row), tf32 or "tf32" in names[index]
-            )
+            _cost_operator(work, timeline, machine, costed, int(row), tf32 or bool(on_tf32[index]))
         else:
             _cost_event(work, timeline, machine, event)
         works.append(work)
     return works, member
+
+
+def _on_tf32(timeline: Timeline, member: Ints, groups: int) -> npt.NDArray[np.bool_]:
+    """Which work runs a kernel whose name says that it uses the tf32 units."""
+    says_so = np.array([bool(_TF32_KERNEL.search(name)) for name in timeline.names])
+    found = np.zeros(groups, np.bool_)
+    found[member[says_so[timeline.device.name]]] = True
+    return found
 
 
 def _contractions(timeline: Timeline, owner: Ints) -> npt.NDArray[np.bool_]:
@@ -90,7 +103,8 @@ def _cost_operator(
     work.name = timeline.names[timeline.host.name[row]]
     cost = costed.of_call[timeline.host.call[row]]
     assert cost is not None
-    work.cost = costed.on(cost, tf32=tf32)
+    convolves = timeline.device_kind == "cuda" and bool(_CONVOLUTION.search(work.name))
+    work.cost = costed.on(cost, tf32=tf32 or convolves)
     work.floor_ns = machine.floor(work.cost)
     work.op_class = costs.op_class(work.name) or "unknown"
     work.bound = bound_of(machine, work.cost, work.kernels)

@@ -47,7 +47,7 @@ def imagine(picture: Picture) -> Imagined | None:
         best=_left(picture, np.ones(len(captured), np.bool_), _BEST_LEFT),
         where=[],
         change='model = torch.compile(model, mode="reduce-overhead")',
-        assumes="shapes stay the same and the step can be captured: no syncs inside",
+        assumes="shapes stay the same, and nothing inside the step syncs",
     )
 
 

@@ -49,7 +49,7 @@ def imagine(picture: Picture) -> Imagined | None:
         best=Change(wait=none, host_ns=host),
         where=_lines(picture),
         change="losses.append(loss.detach())  # and .item() once every hundred steps",
-        assumes="no later decision of the step needs the value",
+        assumes="nothing in the step depends on the value",
     )
 
 

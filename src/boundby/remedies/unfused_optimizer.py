@@ -61,7 +61,7 @@ def imagine(picture: Picture) -> Imagined | None:
         best=_fused(picture, mine, ns / _BEST),
         where=picture.lines(work for _, work in mine)[:1],
         change="torch.optim.AdamW(model.parameters(), lr=lr, fused=True)",
-        assumes="Adam or AdamW, states in the parameters' dtype",
+        assumes="the optimizer is Adam or AdamW, its states in the parameters' dtype",
     )
 
 

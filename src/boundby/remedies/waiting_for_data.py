@@ -44,7 +44,7 @@ def imagine(picture: Picture) -> Imagined | None:
         best=_shorter(picture, waited, _BEST),
         where=_lines(picture, outermost),
         change="DataLoader(dataset, num_workers=4, pin_memory=True, persistent_workers=True)",
-        assumes="idle cores to make batches on, and batches that do not depend on the step",
+        assumes="there are idle cores to make batches on",
     )
 
 

@@ -124,19 +124,25 @@ def _account(diagnosis: Diagnosis) -> Table:
     return table
 
 
-def _findings(diagnosis: Diagnosis) -> Table:
-    table = _table("what would help", ("saves", "between", "of the step"), ("change", "where"))
-    for finding in diagnosis.findings[:_MOST_LINES]:
+def _findings(diagnosis: Diagnosis) -> Group:
+    """Each finding in three lines: what it saves, the change, what it takes for granted."""
+    lines = [Text("what would help, and by how much (predicted)", style="bold")]
+    for number, finding in enumerate(diagnosis.findings[:_MOST_LINES], 1):
         saving = finding.saving_ns
-        table.add_row(
-            Text(finding.fault, style=_COLOURS[finding.group]),
-            units.time(saving.expected),
-            f"{units.time(saving.low)} and {units.time(saving.high)}",
-            units.share(saving.expected / diagnosis.step.wall_ns),
-            finding.change,
-            ", ".join(finding.where[:2]),
-        )
-    return table
+        where = f", at {', '.join(finding.where[:3])}" if finding.where else ""
+        share = units.share(saving.expected / diagnosis.step.wall_ns)
+        lines += [
+            Text.assemble(
+                f"{number}. ",
+                (finding.fault, _COLOURS[finding.group]),
+                f" would save {units.time(saving.expected)} ({units.time(saving.low)} to "
+                f"{units.time(saving.high)}), {share} of the step{where}",
+            ),
+            Text(f"   {finding.change}", style="cyan"),
+            Text(f"   if {finding.assumes}", style="dim"),
+        ]
+    lines.append(Text("   boundby explain FAULT says why, and when not to", style="dim"))
+    return Group(*lines)
 
 
 def _lines(diagnosis: Diagnosis) -> Table:
