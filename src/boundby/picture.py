@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -42,20 +42,27 @@ class Picture:
         machine: Machine,
         accounted: Accounted,
         *,
-        wall_ns: float,
+        wall_ns: float | None,
         phases: Mapping[str, float],
+        host: Callable[[Script], Script] = lambda script: script,
     ) -> None:
+        """`host` brings host times to what they are without a profiler, where phases cannot.
+
+        `wall_ns` None: the clean step's time is not known, and its replay's stands for it.
+        """
         self.timeline = timeline
         self.machine = machine
         self.works = accounted.works
         self.account = accounted.account
-        self.wall_ns = wall_ns
+        self.wall_ns = float(timeline.wall_ns) if wall_ns is None else wall_ns
         self.script: Script | None = None
         self._member = accounted.member
         if len(timeline.device):
             script = script_of(timeline, gap_ns=machine.overheads.kernel_gap_ns)
-            self.script = with_clean_phases(script, dict(phases)) if phases else script
+            self.script = host(with_clean_phases(script, dict(phases)) if phases else script)
         self.base_ns = self.replay(Change())
+        if wall_ns is None:
+            self.wall_ns = self.base_ns
 
     @property
     def on_device(self) -> bool:

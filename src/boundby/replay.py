@@ -12,6 +12,7 @@ replayed and the clean wall is the replay's error, and is shown.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -142,13 +143,32 @@ def with_clean_phases(script: Script, clean: dict[str, float]) -> Script:
     return replace(script, host_ns=scaled, after_ns=after)
 
 
+def with_host(script: Script, factor: float) -> Script:
+    """The same step with all host times longer or shorter."""
+    return replace(script, host_ns=script.host_ns * factor, after_ns=script.after_ns * factor)
+
+
+def with_wall(script: Script, wall_ns: float) -> Script:
+    """Host times brought down so that the step takes a given time.
+
+    For traces alone, where nothing else is known of the host without a profiler: what a replay
+    of this says of its own step is empty, what it says of a changed one is not.
+    """
+    factor = _search(lambda tried: replay(with_host(script, tried)), wall_ns)
+    return with_host(script, factor)
+
+
 def _factor(script: Script, measured: float) -> float:
-    """By bisection: a phase takes longer the longer its host times are."""
+    """A phase takes longer the longer its host times are."""
+    return _search(lambda tried: issue_ns(with_host(script, tried)), measured)
+
+
+def _search(takes: Callable[[float], float], wanted: float) -> float:
+    """By bisection: the factor with which something takes as long as wanted."""
     low, high = _FASTEST, _SLOWEST
     for _ in range(24):
         middle = (low + high) / 2
-        tried = replace(script, host_ns=script.host_ns * middle, after_ns=script.after_ns * middle)
-        if issue_ns(tried) < measured:
+        if takes(middle) < wanted:
             low = middle
         else:
             high = middle

@@ -53,7 +53,7 @@ def test_a_known_fault_cannot_be_registered_twice() -> None:
 
 def test_an_overhead_bound_step_is_told_to_launch_less() -> None:
     timeline = scene_of([(GELU, 104.0), (PRODUCT, 138.0)] * 10, host_us=400).timeline()
-    findings = remedies.find(picture_of(timeline))
+    findings = remedies.find([picture_of(timeline)])
     assert findings[0].fault == "eager-launches"
     saving = findings[0].saving_ns
     # 8.0 ms of host against 2.4 ms of device: with a tenth of the host, the device is the limit.

@@ -5,14 +5,18 @@ Adding one is its file, one line in `REMEDIES`, one test. A user's own is added 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from boundby.model.diagnosis import Finding, Range
 from boundby.picture import Change, Picture
 from boundby.remedies import (
     eager_launches,
     float32_products,
     host_sync,
+    materialised_attention,
     unfused_optimizer,
     waiting_for_data,
+    wasted_tiles,
 )
 from boundby.remedies.remedy import HEADINGS, Imagined, Remedy
 
@@ -23,7 +27,9 @@ REMEDIES: list[Remedy] = [
     eager_launches.REMEDY,
     unfused_optimizer.REMEDY,
     waiting_for_data.REMEDY,
+    materialised_attention.REMEDY,
     float32_products.REMEDY,
+    wasted_tiles.REMEDY,
 ]
 
 # A finding worth less than this share of the step is not worth anyone's reading.
@@ -37,24 +43,33 @@ def register(remedy: Remedy) -> None:
     REMEDIES.append(remedy)
 
 
-def find(picture: Picture) -> list[Finding]:
-    """What would fix this step, the largest expected saving first."""
+def find(pictures: Sequence[Picture]) -> list[Finding]:
+    """What would fix this step, the largest expected saving first.
+
+    Several pictures are the same step under different assumptions, the likeliest first: the
+    saving's interval then spans them all.
+    """
     findings = []
     for remedy in REMEDIES:
-        imagined = remedy.imagine(picture)
-        if imagined is None:
+        imagined = [(picture, remedy.imagine(picture)) for picture in pictures]
+        known = [(picture, found) for picture, found in imagined if found is not None]
+        if not known:
             continue
-        finding = _finding(picture, remedy, imagined)
-        if finding.saving_ns.high >= _WORTH_SAYING * picture.wall_ns:
+        finding = _finding(known, remedy)
+        if finding.saving_ns.high >= _WORTH_SAYING * pictures[0].wall_ns:
             findings.append(finding)
     return sorted(findings, key=lambda finding: -finding.saving_ns.expected)
 
 
-def _finding(picture: Picture, remedy: Remedy, imagined: Imagined) -> Finding:
-    savings = sorted(
-        picture.saving(change) for change in (imagined.worst, imagined.expected, imagined.best)
-    )
-    low, expected, high = (max(0.0, saving) for saving in savings)
+def _finding(known: list[tuple[Picture, Imagined]], remedy: Remedy) -> Finding:
+    savings = [
+        max(0.0, picture.saving(change))
+        for picture, found in known
+        for change in (found.worst, found.expected, found.best)
+    ]
+    picture, imagined = known[0]
+    expected = max(0.0, picture.saving(imagined.expected))
+    low, high = min(savings), max(savings)
     return Finding(
         fault=remedy.fault,
         group=remedy.group,

@@ -1,0 +1,136 @@
+"""Attention that writes its scores to memory.
+
+What it sees
+    A softmax over square scores, with the products, masks, casts and dropout around it, each of
+    which reads and writes all of batch x heads x length x length.
+
+Why it costs time
+    The scores are the largest tensor of the layer and are used once. A fused kernel keeps a tile
+    of them on the chip and writes only the result; the backward recomputes them.
+
+The change
+    `F.scaled_dot_product_attention(q, k, v, is_causal=True)`, or `attn_implementation="sdpa"` for
+    a model that has the switch.
+
+When it does not help
+    With short sequences, where the scores fit in the cache; when the scores themselves are
+    needed; when the host is the limit.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from boundby.model import Phase, Tensor
+from boundby.picture import Change, Picture
+from boundby.remedies.remedy import Imagined, Remedy
+
+_SHORTEST = 128
+# Of the matrix roof, forward and backward together; 120 to 255 of 796 TF/s were seen on an H200.
+_WORST, _EXPECTED, _BEST = 0.15, 0.25, 0.33
+# Products of a backward, in units of the forward's two.
+_BACKWARD = 2.5
+# Launches of a fused attention: one forward, three backward.
+_LAUNCHES = 4
+
+Scores = tuple[int, int]  # how many score matrices, and their side
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    layers = [work for work in picture.works if work.name.endswith("::_softmax")]
+    sides: dict[Scores, int] = defaultdict(int)
+    for work in layers:
+        call = picture.call(work)
+        scores = _scores(call.tensors[0]) if call and call.tensors else None
+        if scores is not None:
+            sides[scores] += 1
+    if not sides:
+        return None
+    mine = [index for index in range(len(picture.works)) if _touches(picture, index, set(sides))]
+    flops = _attention_flops(picture, mine)
+    rate = _matrix_rate(picture, mine)
+    if not flops or not rate:
+        return None
+    ns = flops / rate * 1e9
+    return Imagined(
+        worst=_fused(picture, mine, ns / _WORST, sum(sides.values())),
+        expected=_fused(picture, mine, ns / _EXPECTED, sum(sides.values())),
+        best=_fused(picture, mine, ns / _BEST, sum(sides.values())),
+        where=picture.lines(layers)[:2],
+        change="y = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=causal)",
+        assumes="the scores are used for nothing else",
+    )
+
+
+def _scores(tensor: Tensor) -> Scores | None:
+    """How many square score matrices a tensor holds; None where it is none."""
+    if len(tensor.shape) < 3 or tensor.shape[-1] != tensor.shape[-2]:
+        return None
+    side = tensor.shape[-1]
+    return (tensor.elements // side**2, side) if side >= _SHORTEST else None
+
+
+def _touches(picture: Picture, index: int, wanted: set[Scores]) -> bool:
+    """Whether work reads score matrices, or is a product that makes them."""
+    work = picture.works[index]
+    call = picture.call(work)
+    if call is None or work.phase == Phase.OPTIMIZER or work.op_class == "communication":
+        return False
+    if any(_scores(tensor) in wanted for tensor in call.tensors):
+        return True
+    return work.op_class == "contraction" and _makes(call.tensors) in wanted
+
+
+def _makes(tensors: tuple[Tensor, ...]) -> Scores | None:
+    """The score matrices that a batched product of two operands makes."""
+    if len(tensors) < 2 or len(tensors[0].shape) != 3 or len(tensors[1].shape) != 3:
+        return None
+    batch, rows, _ = tensors[0].shape
+    columns = tensors[1].shape[-1]
+    return (batch, rows) if rows == columns and rows >= _SHORTEST else None
+
+
+def _attention_flops(picture: Picture, mine: list[int]) -> float:
+    """The products a fused attention does; its backward makes the scores once more."""
+    forward = backward = 0.0
+    for index in mine:
+        work = picture.works[index]
+        if work.op_class == "contraction" and work.cost is not None:
+            if work.phase == Phase.BACKWARD:
+                backward += work.cost.total_flops
+            else:
+                forward += work.cost.total_flops
+    return forward + (_BACKWARD / 2 * backward if backward else 0.0)
+
+
+def _matrix_rate(picture: Picture, mine: list[int]) -> float | None:
+    units = {
+        unit
+        for index in mine
+        if (cost := picture.works[index].cost) is not None
+        for unit in cost.flops
+        if unit.startswith("matmul.")
+    }
+    rates = [rate for unit in units if (rate := picture.machine.rate(unit))]
+    return max(rates, default=None)
+
+
+def _fused(picture: Picture, mine: list[int], ns: float, layers: int) -> Change:
+    before = sum(picture.works[index].ns for index in mine)
+    scale = min(1.0, ns / before) if before else 1.0
+    work_ns = {index: picture.works[index].ns * scale for index in mine}
+    script = picture.script
+    if script is None:
+        return Change(work_ns=work_ns)
+    actions = picture.actions_of(mine)
+    host = script.host_ns.copy()
+    host[actions] *= min(1.0, _LAUNCHES * layers / max(1, len(actions)))
+    return Change(work_ns=work_ns, host_ns=host)
+
+
+REMEDY = Remedy(
+    fault="materialised-attention", group="bandwidth", document=__doc__, imagine=imagine
+)
