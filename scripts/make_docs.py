@@ -1,0 +1,33 @@
+"""Writes docs/faults.md from the remedies; `--check` fails when it is out of date."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+
+from boundby.remedies import HEADINGS, REMEDIES, Remedy
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "faults.md"
+
+
+def section(remedy: Remedy) -> str:
+    """One fault: its docstring with the headings marked."""
+    lines = [f"## {remedy.fault}", "", f"*{remedy.group}* · {remedy.summary}", ""]
+    for line in textwrap.dedent(remedy.document).strip().splitlines()[1:]:
+        lines.append(f"**{line}**" if line in HEADINGS else line.strip())
+    return "\n".join(lines).strip() + "\n"
+
+
+def page() -> str:
+    head = (
+        "# Faults and their remedies\n\nMade by `make docs` from what `boundby explain` says.\n\n"
+    )
+    return head + "\n".join(section(remedy) for remedy in REMEDIES)
+
+
+if __name__ == "__main__":
+    if "--check" in sys.argv:
+        sys.exit(0 if PAGE.read_text() == page() else "docs/faults.md is out of date: make docs")
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page())
