@@ -111,7 +111,7 @@ class Hooks:
         # under any other name it crashes.
         def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             # Nested calls take the first exit: this line is all that clean steps pay for.
-            if is_compiling() or hooks._depth or hooks._unseen():
+            if is_compiling() or hooks._depth or hooks.watcher is None or hooks._unseen():
                 return original(self, *args, **kwargs)
             return hooks._watch_call(original, self, (self, *args), kwargs)
 

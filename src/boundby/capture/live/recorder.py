@@ -15,16 +15,8 @@ from boundby.capture.live.torch_device import TorchDevice
 from boundby.capture.live.torch_profiler import TorchProfiler
 from boundby.capture.live.windows import Plan, Window, Windows
 
-
 # A script that trains by replaying graphs steps its optimizer before it records them.
 _PATIENCE_WITH_GRAPHS = 10
-
-
-class EnoughSteps(SystemExit):
-    """Raised inside the script, at a step's end, when all windows are filled."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
 
 
 @dataclass(slots=True, kw_only=True)

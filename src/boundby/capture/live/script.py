@@ -11,7 +11,7 @@ from typing import Any
 from boundby.capture.live.arrival import when_imported
 from boundby.capture.live.execution import Ending, Target, execute
 from boundby.capture.live.hooks import Hooks
-from boundby.capture.live.recorder import Capture, EnoughSteps, Recorder
+from boundby.capture.live.recorder import Capture, Recorder
 from boundby.capture.live.steps import StepBy
 from boundby.capture.live.windows import Plan
 
@@ -117,7 +117,8 @@ class _Watch:
         # Should the script catch this, its next step is the first sign that it did.
         self._hooks.watcher = _Refusal(self._refuse)
         self.asked = True
-        raise EnoughSteps
+        # No class of our own: on a thread, python shows any other with a traceback.
+        raise SystemExit(0)
 
     def _refuse(self) -> None:
         self._hooks.watcher = None

@@ -1,4 +1,4 @@
-"""The shapes that steps see: they tell prefill from decode, and a last short batch from the rest."""
+"""The shapes steps see: they tell prefill from decode, and a short last batch from the rest."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ class TorchDevice:
 
     @property
     def is_cuda(self) -> bool:
-        return bool(self._torch.cuda.is_available() and self._torch.cuda.is_initialized())
+        # Not is_available: that counts the devices each time, and this is asked at every phase.
+        return bool(self._torch.cuda.is_initialized())
 
     @property
     def is_capturing(self) -> bool:

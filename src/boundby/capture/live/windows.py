@@ -107,6 +107,10 @@ class Windows:
         self._last = self._began
         self._marks: list[Any] = []
         self._kinds: list[str] = []
+        # The kind that counts in the open window, and how many of it there were: clean steps
+        # must not pay for finding out.
+        self._main: str | None = None
+        self._count = 0
         self._phases = Phases(device.sync, clock)
 
     @property
@@ -175,18 +179,16 @@ class Windows:
         return max(recent) - min(recent) <= _STABLE * statistics.median(recent)
 
     def _open_clean(self) -> None:
-        self.window = Window.CLEAN
-        self._marks, self._kinds = [self._device.mark()], []
+        self._open(Window.CLEAN)
+        self._marks = [self._device.mark()]
         self._last = self._clock()
 
     def _measure_clean(self, kind: str) -> None:
         self._marks.append(self._device.mark())
-        self._kinds.append(kind)
+        self._add(kind)
         late = self._clock() - self._last > self._plan.most_clean_s * 1e9
         late = late and not self._plan.in_step
-        if self._has_enough(self._kinds, self._plan.clean) or (
-            late and self._wanted(self._kinds) >= _STABLE_STEPS
-        ):
+        if self._has_enough(self._plan.clean) or (late and self._count >= _STABLE_STEPS):
             self._close_clean()
             self._open_issue()
 
@@ -196,19 +198,18 @@ class Windows:
             self.clean.append(Sample(kind=kind, ns=ns))
 
     def _open_issue(self) -> None:
-        self._kinds = []
         if not self._plan.issue:
             self._open_profiled()
             return
-        self.window = Window.ISSUE
+        self._open(Window.ISSUE)
         self._phases.begin()
 
     def _measure_issue(self, kind: str) -> None:
         times = self._phases.end()
-        self._kinds.append(kind)
+        self._add(kind)
         if kind == self.main_kind:
             self.issue.append(times)
-        if self._has_enough(self._kinds, self._plan.issue):
+        if self._has_enough(self._plan.issue):
             self._open_profiled()
         else:
             self._phases.begin()
@@ -216,25 +217,32 @@ class Windows:
     def _open_profiled(self) -> None:
         # Other ranks may be able to profile: then this one takes as many steps as they do.
         if self._plan.profiled and (self._profiler.start() or self._plan.in_step):
-            self.window = Window.PROFILED
+            self._open(Window.PROFILED)
         else:
             self._end()
 
     def _profile(self, kind: str) -> None:
         self.profiled.append(kind)
         # The first profiled step pays for the profiler's own start: one more than wanted.
-        if self._has_enough(self.profiled[1:], self._plan.profiled):
+        if len(self.profiled) > 1:
+            self._add(kind)
+        if self._has_enough(self._plan.profiled):
             self._profiler.stop()
             self._end()
         else:
             self._profiler.step()
 
-    def _wanted(self, kinds: Sequence[str]) -> int:
-        main = None if self._plan.in_step else self.main_kind
-        return sum(main in (None, kind) for kind in kinds)
+    def _open(self, window: Window) -> None:
+        self.window = window
+        self._main = None if self._plan.in_step else self.main_kind
+        self._kinds, self._count = [], 0
 
-    def _has_enough(self, kinds: Sequence[str], wanted: int) -> bool:
-        return self._wanted(kinds) >= wanted or len(kinds) >= _MOST_OTHERS * (wanted + 1)
+    def _add(self, kind: str) -> None:
+        self._kinds.append(kind)
+        self._count += self._main is None or kind == self._main
+
+    def _has_enough(self, wanted: int) -> bool:
+        return self._count >= wanted or len(self._kinds) >= _MOST_OTHERS * (wanted + 1)
 
     def _end(self) -> None:
         self.window = Window.DONE

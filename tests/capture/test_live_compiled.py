@@ -1,0 +1,67 @@
+"""Compiled models stay compiled: the same graphs, frames and numbers, and their steps are found."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+FORMS = (
+    "module",
+    "module_in_place",
+    "blocks",
+    "blocks_in_place",
+    "forward_method",
+    "module_with_hooks",
+    "function",
+    "decorator",
+    "function_in_module",
+    "optimizer_step",
+    "optimizer_in_function",
+    "scheduled_optimizer_step",
+    "whole_step",
+)
+REPOSITORY = Path(__file__).parents[2]
+
+
+def counted(mode: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.capture.compiled_forms", mode],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, Any]:
+    return counted("plain")
+
+
+@pytest.fixture(scope="module")
+def watched() -> dict[str, Any]:
+    return counted("watched")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_nothing_changes_and_steps_are_found(
+    form: str, plain: dict[str, Any], watched: dict[str, Any]
+) -> None:
+    without, with_us = plain[form], watched[form]
+    kinds = with_us.pop("kinds")
+    without.pop("kinds")
+    assert with_us == without
+    assert without["graphs"] > 0
+    assert kinds == ["train 4x8"] * 8
+
+
+def test_all_forms_are_tested(plain: dict[str, Any]) -> None:
+    assert tuple(plain) == FORMS

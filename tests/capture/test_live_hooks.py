@@ -1,0 +1,292 @@
+"""What the hooks see of eager torch, and that torch stays as it was."""
+
+import copy
+import io
+import pickle
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+
+from boundby.capture.live.hooks import Hooks  # noqa: E402
+
+
+class Events:
+    """A watcher that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def call_begins(self, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.seen.append(f"call {type(called).__name__}")
+
+    def backward_begins(self) -> None:
+        self.seen.append("backward")
+
+    def backward_ends(self) -> None:
+        self.seen.append("backward ends")
+
+    def optimizer_made(self, optimizer: object) -> None:
+        self.seen.append(f"made {type(optimizer).__name__}")
+
+    def optimizer_begins(self, optimizer: object) -> None:
+        self.seen.append("step")
+
+    def optimizer_ends(self, optimizer: object) -> None:
+        self.seen.append("step ends")
+
+    def take(self) -> list[str]:
+        taken, self.seen = self.seen, []
+        return taken
+
+
+STEP = ["call Sequential", "backward", "backward ends", "step", "step ends"]
+
+
+@pytest.fixture
+def hooks() -> Iterator[Hooks]:
+    made = Hooks()
+    made.install(torch)
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def events(hooks: Hooks) -> Events:
+    watcher = Events()
+    hooks.watcher = watcher
+    return watcher
+
+
+def model() -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+
+
+def train(net: Any, optimizer: Any) -> Any:
+    loss = net(torch.ones(2, 4)).mean()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def test_a_step_is_seen_from_outside(events: Events) -> None:
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    assert events.take() == ["made AdamW"]
+    train(net, optimizer)
+    assert events.take() == STEP
+
+
+def test_without_a_watcher_nothing_is_seen(hooks: Hooks, events: Events) -> None:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters())
+    events.take()
+    hooks.watcher = None
+    train(net, optimizer)
+    assert events.take() == []
+
+
+def test_removing_puts_torch_back(hooks: Hooks) -> None:
+    hooks.remove()
+    before = (
+        torch.nn.Module.__call__,
+        torch.autograd.backward,
+        torch.compile,
+        torch.optim.AdamW.step,
+        torch.optim.Optimizer._patch_step_function,
+    )
+    again = Hooks()
+    again.install(torch)
+    torch.optim.AdamW(model().parameters())
+    again.remove()
+    assert before == (
+        torch.nn.Module.__call__,
+        torch.autograd.backward,
+        torch.compile,
+        torch.optim.AdamW.step,
+        torch.optim.Optimizer._patch_step_function,
+    )
+
+
+def test_optimizers_made_before_are_seen_too() -> None:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters())
+    hooks, events = Hooks(), Events()
+    hooks.install(torch)
+    hooks.watcher = events
+    try:
+        train(net, optimizer)
+    finally:
+        hooks.remove()
+    assert events.take() == STEP
+
+
+def test_an_exception_leaves_the_next_step_visible(events: Events) -> None:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters())
+    with pytest.raises(RuntimeError):
+        net(torch.ones(2, 5))
+    with pytest.raises(RuntimeError):
+        torch.ones(2, requires_grad=True).backward()
+    with pytest.raises(ZeroDivisionError):
+        optimizer.step(closure=lambda: 1 / 0)
+    events.take()
+    train(net, optimizer)
+    assert events.take() == STEP
+
+
+def test_a_schedule_wraps_the_step_without_a_warning(events: Events) -> None:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    events.take()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            train(net, optimizer)
+            schedule.step()
+    assert events.take() == STEP * 3
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1**4)
+
+
+def test_a_closure_is_seen_inside_the_step(events: Events) -> None:
+    net = model()
+    optimizer = torch.optim.LBFGS(net.parameters(), max_iter=1)
+    events.take()
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = net(torch.ones(2, 4)).mean()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    seen = events.take()
+    assert seen[0] == "step"
+    assert seen[-1] == "step ends"
+    assert "call Sequential" in seen
+    assert seen.count("step") == 1
+
+
+def test_a_scaler_steps_through(events: Events) -> None:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters())
+    scaler = torch.amp.GradScaler("cpu")
+    events.take()
+    scaler.scale(net(torch.ones(2, 4)).mean()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert events.take() == STEP
+
+
+def test_copies_and_pickles_of_an_optimizer_work_and_are_watched(events: Events) -> None:
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    train(net, optimizer)
+    buffer = io.BytesIO()
+    torch.save(optimizer, buffer)
+    buffer.seek(0)
+    for other in (
+        copy.deepcopy(optimizer),
+        pickle.loads(pickle.dumps(optimizer)),
+        torch.load(buffer, weights_only=False),
+    ):
+        assert "step" not in vars(other)
+        other.load_state_dict(optimizer.state_dict())
+        events.take()
+        other.step()
+        assert events.take() == ["step", "step ends"]
+
+
+def test_an_optimizer_that_steps_another_counts_once(events: Events) -> None:
+    class Outer(torch.optim.SGD):  # type: ignore[misc]
+        def step(self, closure: Any = None) -> Any:
+            return super().step(closure)
+
+    net = model()
+    torch.optim.SGD(net.parameters())
+    optimizer = Outer(net.parameters())
+    events.take()
+    train(net, optimizer)
+    assert events.take() == STEP
+
+
+def test_optimizers_are_freed_as_before(events: Events) -> None:
+    import gc
+    import weakref
+
+    gc.collect()
+    gc.disable()
+    try:
+        optimizer = torch.optim.SGD(model().parameters())
+        gone = weakref.ref(optimizer)
+        del optimizer
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_recomputation_in_backward_is_no_new_call(events: Events) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    class Checkpointed(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = model()
+
+        def forward(self, x: Any) -> Any:
+            return checkpoint(self.inner, x, use_reentrant=False)
+
+    Checkpointed()(torch.ones(2, 4)).mean().backward()
+    assert events.take() == ["call Checkpointed", "backward", "backward ends"]
+
+
+def test_modules_called_on_other_threads_are_not_steps(events: Events) -> None:
+    thread = threading.Thread(target=lambda: model()(torch.ones(2, 4)))
+    thread.start()
+    thread.join()
+    assert events.take() == []
+
+
+def test_a_script_that_trains_on_a_thread_of_its_own_is_seen(events: Events) -> None:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters())
+    events.take()
+
+    def work() -> None:
+        for _ in range(3):
+            train(net, optimizer)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    # What came before the first step on that thread was not known to be one.
+    assert events.take() == ["step", "step ends", *STEP, *STEP]
+
+
+def test_symbolic_tracing_and_scripting_work(events: Events) -> None:
+    net = model()
+    expected = net(torch.ones(2, 4))
+    assert torch.equal(torch.fx.symbolic_trace(net)(torch.ones(2, 4)), expected)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert torch.equal(torch.jit.script(net)(torch.ones(2, 4)), expected)
+
+
+def test_hooks_do_not_pile_up(events: Events) -> None:
+    import gc
+    import weakref
+
+    gone = []
+    for _ in range(3):
+        extra = Hooks()
+        extra.install(torch)
+        extra.remove()
+        gone.append(weakref.ref(extra))
+        del extra
+    gc.collect()
+    assert [reference() for reference in gone] == [None] * 3

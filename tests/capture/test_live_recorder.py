@@ -1,0 +1,152 @@
+"""The recorder on real eager loops: optimizers inside backward, threads, what is missing."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+
+from boundby.capture.live.hooks import Hooks  # noqa: E402
+from boundby.capture.live.keys import Keys  # noqa: E402
+from boundby.capture.live.recorder import Recorder  # noqa: E402
+from boundby.capture.live.windows import Plan  # noqa: E402
+
+PLAN = Plan(warmup=2, clean=3, issue=2, profiled=0)
+
+
+@pytest.fixture
+def hooks() -> Iterator[Hooks]:
+    made = Hooks()
+    made.install(torch)
+    yield made
+    made.remove()
+
+
+def watch(hooks: Hooks, folder: Path, plan: Plan = PLAN) -> Recorder:
+    def enough() -> None:
+        raise SystemExit(0)
+
+    recorder = Recorder(torch, plan=plan, step_by="auto", folder=folder, on_done=enough)
+    hooks.watcher = recorder
+    return recorder
+
+
+def linear(outputs: int = 4) -> Any:
+    return torch.nn.Linear(4, outputs)
+
+
+def test_optimizers_inside_backward_end_a_step_after_it(hooks: Hooks, tmp_path: Path) -> None:
+    recorder = watch(hooks, tmp_path)
+    model = torch.nn.Sequential(linear(), linear(), linear())
+    optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+
+    def fire(parameter: Any) -> None:
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(fire)
+    finished = 0
+    with pytest.raises(SystemExit):
+        for _ in range(50):
+            model(torch.ones(2, 4)).mean().backward()
+            finished += 1
+    taken = recorder.capture()
+    assert finished == 2 + 3 + 2 - 1
+    assert taken.clean.keys() == {"train 2x4"}
+    assert taken.phases.keys() == {"other", "forward", "backward"}
+
+
+def test_a_generator_and_a_critic(hooks: Hooks, tmp_path: Path) -> None:
+    recorder = watch(hooks, tmp_path)
+    models = [linear(), linear(1)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    iterations = 0
+    with pytest.raises(SystemExit):
+        for _ in range(50):
+            for _ in range(5):
+                models[1](models[0](torch.ones(2, 4)).detach()).mean().backward()
+                optimizers[1].step()
+            models[1](models[0](torch.ones(2, 4))).mean().backward()
+            optimizers[0].step()
+            iterations += 1
+    assert iterations == 2 + 3 + 2 - 1
+    assert len(recorder.capture().clean["train 2x4"]) == 3
+
+
+def test_an_average_of_the_weights_is_no_step(hooks: Hooks, tmp_path: Path) -> None:
+    recorder = watch(hooks, tmp_path)
+    model = linear()
+    average = torch.optim.swa_utils.AveragedModel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(SystemExit):
+        for _ in range(50):
+            model(torch.ones(2, 4)).mean().backward()
+            optimizer.step()
+            average.update_parameters(model)
+            with torch.no_grad():
+                average(torch.ones(2, 4))
+    taken = recorder.capture()
+    assert taken.main_kind == "train 2x4 with 1 evaluation calls"
+    assert len(taken.clean["train 2x4 with 1 evaluation calls"]) == 3
+
+
+def test_enough_on_another_thread_ends_that_thread(hooks: Hooks, tmp_path: Path) -> None:
+    recorder = watch(hooks, tmp_path)
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steps = []
+
+    def work() -> None:
+        with contextlib.suppress(SystemExit):
+            for number in range(50):
+                model(torch.ones(2, 4)).mean().backward()
+                optimizer.step()
+                steps.append(number)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert len(steps) == 2 + 3 + 2 - 1
+    assert len(recorder.capture().clean["train 2x4"]) == 3
+
+
+def test_a_graph_being_captured_is_left_alone(
+    hooks: Hooks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = watch(hooks, tmp_path)
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monkeypatch.setattr(type(recorder._device), "is_capturing", True)
+    for _ in range(20):
+        model(torch.ones(2, 4)).mean().backward()
+        optimizer.step()
+    assert recorder.finder.seen == {"calls": 0, "optimizer steps": 0, "marks": 0}
+
+
+def test_a_profile_cut_short_is_written(hooks: Hooks, tmp_path: Path) -> None:
+    recorder = watch(hooks, tmp_path, Plan(warmup=1, clean=1, issue=0, profiled=5))
+    model = linear()
+    for _ in range(6):
+        model(torch.ones(2, 4))
+    taken = recorder.capture()
+    assert taken.trace is not None
+    assert taken.trace.stat().st_size
+    assert not torch.autograd._profiler_enabled()
+    assert taken.profiled == ["forward 2x4"] * 3
+    assert "ended during its profiled steps" in taken.warnings[0]
+
+
+def test_numbers_are_not_used_again() -> None:
+    keys = Keys()
+    numbers = {keys.of(linear()) for _ in range(20)}
+    assert len(numbers) == 20
+    assert set(keys.gone) == numbers
+    kept = linear()
+    assert keys.of(kept) == keys.of(kept)
+    # What cannot be weakly referred to is known by its address.
+    assert keys.of(unweak := (1, 2)) == keys.of(unweak)

@@ -1,0 +1,322 @@
+"""Where steps end, for the habits of training and inference loops; no torch, no clock."""
+
+import pytest
+
+from boundby.capture.live.shapes import Shape, Shapes, first_shape
+from boundby.capture.live.steps import StepBy, StepFinder
+
+
+class Script:
+    """A loop's events, played to a finder; `ends` has the kind of every step that ended."""
+
+    def __init__(self, step_by: StepBy = "auto", optimizers: int = 0) -> None:
+        self.ends: list[str] = []
+        self.restarts = 0
+        self.finder = StepFinder(step_by, self.ends.append, self._restart)
+        for number in range(optimizers):
+            self.finder.optimizer_made(100 + number)
+
+    def _restart(self) -> None:
+        self.restarts += 1
+
+    def train(self, shape: Shape = (32, 8), model: int = 0) -> None:
+        self.finder.called(model, True, shape)
+
+    def evaluate(self, shape: Shape = (32, 8), model: int = 0) -> None:
+        self.finder.called(model, False, shape)
+
+    def step(self, optimizer: int = 0) -> None:
+        self.finder.optimizer_stepped(100 + optimizer)
+
+
+def test_a_plain_loop() -> None:
+    script = Script(optimizers=1)
+    for _ in range(5):
+        script.train()
+        script.step()
+    assert script.ends == ["train 32x8"] * 5
+    assert script.finder.found_by == "optimizer"
+    assert script.finder.seen == {"calls": 5, "optimizer steps": 5, "marks": 0}
+
+
+def test_gradient_accumulation() -> None:
+    script = Script(optimizers=1)
+    for _ in range(4):
+        for _ in range(8):
+            script.train()
+        script.step()
+    assert script.ends == ["train 32x8"] * 4
+
+
+def test_alternating_optimizers_end_with_the_last_of_a_cycle() -> None:
+    script = Script(optimizers=2)
+    for iteration in range(6):
+        script.train(model=0)
+        script.step(0)
+        assert len(script.ends) == iteration
+        script.train(model=1)
+        script.step(1)
+    assert script.ends == ["train 32x8"] * 6
+
+
+@pytest.mark.parametrize("critic_steps", [2, 5])
+def test_a_critic_trained_more_often(critic_steps: int) -> None:
+    script = Script(optimizers=2)
+    for iteration in range(6):
+        for _ in range(critic_steps):
+            script.step(0)
+            assert len(script.ends) == iteration
+        script.step(1)
+    assert len(script.ends) == 6
+
+
+def test_a_critic_whose_generator_is_made_and_fires_late() -> None:
+    script = Script(optimizers=1)
+    for _ in range(20):
+        script.step(0)
+    assert len(script.ends) == 20
+    script.finder.optimizer_made(101)
+    before = len(script.ends)
+    for _ in range(10):
+        for _ in range(3):
+            script.step(0)
+        script.step(1)
+    # Until it fires for the first time nothing is known of it.
+    assert 10 <= len(script.ends) - before <= 13
+
+
+def test_an_optimizer_per_parameter() -> None:
+    script = Script(optimizers=200)
+    for iteration in range(3):
+        for number in range(200):
+            assert len(script.ends) == iteration
+            script.step(number)
+    assert len(script.ends) == 3
+
+
+def test_some_of_many_never_fire() -> None:
+    script = Script(optimizers=10)
+    for _ in range(20):
+        for number in range(7):
+            script.step(number)
+    # The first cycle waits for the others; after that those that fire are a cycle.
+    assert len(script.ends) >= 14
+
+
+def test_an_optimizer_that_stops_firing() -> None:
+    script = Script(optimizers=2)
+    for _ in range(5):
+        script.step(0)
+        script.step(1)
+    for _ in range(20):
+        script.step(0)
+    assert len(script.ends) >= 5 + 13
+
+
+def test_an_optimizer_that_was_deleted_is_not_waited_for() -> None:
+    script = Script(optimizers=2)
+    for _ in range(5):
+        script.step(0)
+        script.step(1)
+    script.finder.optimizer_gone(101)
+    for _ in range(5):
+        script.step(0)
+    assert len(script.ends) == 10
+
+
+def test_an_optimizer_that_replaces_another() -> None:
+    script = Script(optimizers=1)
+    for _ in range(5):
+        script.step(0)
+    script.finder.optimizer_gone(100)
+    script.finder.optimizer_made(101)
+    for _ in range(5):
+        script.step(1)
+    assert len(script.ends) == 10
+
+
+def test_evaluation_inside_training_is_a_kind_of_its_own() -> None:
+    script = Script(optimizers=1)
+    for iteration in range(4):
+        script.train()
+        if iteration == 2:
+            for _ in range(3):
+                script.evaluate((64, 8))
+        script.step()
+    assert script.ends == [
+        "train 32x8",
+        "train 32x8",
+        "train 32x8 with 3 evaluation calls",
+        "train 32x8",
+    ]
+
+
+def test_evaluation_before_training_with_the_optimizer_made() -> None:
+    script = Script(optimizers=1)
+    for _ in range(100):
+        script.evaluate()
+    assert script.ends == []
+    script.train()
+    script.step()
+    assert script.ends == ["train 32x8"]
+
+
+def test_evaluation_before_the_optimizer_is_made_starts_over() -> None:
+    script = Script()
+    for _ in range(5):
+        script.evaluate()
+    assert script.ends == ["forward 32x8"] * 4
+    script.finder.optimizer_made(100)
+    for _ in range(3):
+        script.train()
+        script.step()
+    assert script.restarts == 1
+    assert script.ends[4:] == ["forward 32x8"] + ["train 32x8"] * 3
+
+
+def test_inference_only() -> None:
+    script = Script()
+    for _ in range(5):
+        script.evaluate()
+    # The last one has no end: nothing says that the script went on to something else.
+    assert script.ends == ["forward 32x8"] * 4
+    assert script.finder.found_by == "forward"
+
+
+def test_an_optimizer_that_is_never_used() -> None:
+    script = Script(optimizers=1)
+    for _ in range(510):
+        script.evaluate()
+    assert 0 < len(script.ends) <= 10
+    assert script.finder.found_by == "forward"
+
+
+def test_training_that_is_over() -> None:
+    script = Script(optimizers=1)
+    script.train()
+    script.step()
+    for _ in range(510):
+        script.evaluate()
+    assert script.ends[-1] == "forward 32x8"
+
+
+def test_training_by_replayed_graphs() -> None:
+    script = Script(optimizers=1)
+    for _ in range(3):
+        script.train()
+        script.step()
+    for _ in range(30):
+        script.finder.called(7, True, None, patience=10)
+    assert script.ends[:3] == ["train 32x8"] * 3
+    assert len(script.ends) > 15
+
+
+def test_encoder_and_decoder_in_turn_are_one_step() -> None:
+    script = Script()
+    for _ in range(4):
+        script.evaluate((1, 100), model=0)
+        script.evaluate((1, 7), model=1)
+    assert script.ends == ["forward 1x100"] * 3
+
+
+def test_one_encoder_call_and_many_of_the_decoder() -> None:
+    script = Script()
+    script.evaluate((1, 100), model=0)
+    for _ in range(10):
+        script.evaluate((1, 1), model=1)
+    assert script.ends[1:] == ["forward 1x1"] * 8
+
+
+def test_a_model_that_gives_way_to_another() -> None:
+    script = Script()
+    for _ in range(3):
+        script.evaluate(model=0)
+    for _ in range(60):
+        script.evaluate((1, 1), model=1)
+    assert script.ends[-5:] == ["forward 1x1"] * 5
+
+
+def test_prefill_and_decode_are_told_apart_by_shape() -> None:
+    script = Script()
+    for _ in range(3):
+        script.evaluate((1, 128))
+        for _ in range(4):
+            script.evaluate((1, 1))
+    assert script.ends.count("forward 1x128") == 3
+    assert script.ends.count("forward 1x1") == 11
+
+
+def test_growing_shapes_are_one_kind_after_a_while() -> None:
+    script = Script()
+    for length in range(5, 40):
+        script.evaluate((1, length))
+    assert script.ends[8:] == ["forward"] * 26
+
+
+def test_batches_of_varying_length_are_one_kind_after_a_while() -> None:
+    script = Script(optimizers=1)
+    for length in range(100, 130):
+        script.train((32, length))
+        script.step()
+    assert script.ends[8:] == ["train"] * 22
+
+
+def test_decoding_stays_a_kind_beside_prompts_of_any_length() -> None:
+    script = Script()
+    for length in range(100, 120):
+        script.evaluate((1, length))
+        for _ in range(20):
+            script.evaluate((1, 1))
+    assert script.ends[-19:] == ["forward 1x1"] * 19
+    assert script.ends.count("forward") == 20 - 7
+
+
+def test_marks_go_before_all_else() -> None:
+    script = Script(optimizers=1)
+    for _ in range(3):
+        script.train()
+        script.finder.mark()
+        script.train()
+        script.step()
+        script.finder.mark()
+    assert script.ends == ["forward 32x8", "train 32x8"] * 3
+    assert script.finder.found_by == "mark"
+    assert script.finder.seen["marks"] == 6
+
+
+def test_marks_around_nothing_that_is_known() -> None:
+    script = Script("mark")
+    script.finder.mark()
+    script.finder.mark()
+    assert script.ends == ["step", "step"]
+
+
+def test_steps_by_forward_although_there_is_an_optimizer() -> None:
+    script = Script("forward", optimizers=1)
+    for _ in range(4):
+        script.train()
+        script.step()
+    assert script.ends == ["train 32x8"] * 3
+
+
+def test_steps_by_optimizer_are_not_found_without_one() -> None:
+    script = Script("optimizer")
+    for _ in range(600):
+        script.evaluate()
+    assert script.ends == []
+
+
+class FakeTensor:
+    def __init__(self, *shape: int) -> None:
+        self.shape = shape
+        self.dtype = "float32"
+
+
+def test_the_first_shape_is_found_wherever_a_model_takes_its_input() -> None:
+    tensor = FakeTensor(2, 3)
+    assert first_shape((tensor,), {}) == (2, 3)
+    assert first_shape((1, "x", None), {"input_ids": tensor}) == (2, 3)
+    assert first_shape(({"ids": [tensor]},), {}) == (2, 3)
+    assert first_shape(((None, (tensor,)),), {}) == (2, 3)
+    assert first_shape((1, [2, 3]), {}) is None
+    assert Shapes().words(()) == " scalar"

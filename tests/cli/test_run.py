@@ -1,0 +1,195 @@
+"""boundby run leaves a script as it is: its streams, arguments, paths, imports and classes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.scripts import SHORT, TRAINING, command, environment, run, run_command, write
+
+pytest.importorskip("torch")
+
+
+def test_a_plain_loop_is_diagnosed(tmp_path: Path) -> None:
+    options = ("--warmup", "2", "--steps", "4", "--profiled", "2", "--out", "kept")
+    done = run(tmp_path, TRAINING + "for _ in range(100): train()\nprint('end')", options=options)
+    assert done.code == 0
+    assert done.out == ""
+    assert done.step["kind"] == "train 4x8"
+    assert len(done.step["samples_ns"]) == 4
+    assert {phase["name"] for phase in done.step["phases"]} == {
+        "forward",
+        "backward",
+        "optimizer",
+        "other",
+    }
+    assert done.step["dilation"] is not None
+    assert done.step["wall_source"] == "clean"
+    assert "-bound" in done.err
+    # The profiler's own notes on its start are not the user's business.
+    assert "USDT" not in done.err
+    assert json.loads((tmp_path / "kept" / "diagnosis.json").read_text()) == done.diagnosis
+    assert (tmp_path / "kept" / "trace.json").stat().st_size
+
+
+def test_a_script_sees_what_it_would_see_without_us(tmp_path: Path) -> None:
+    """Everything it can print about itself, byte for byte, beside python's own run."""
+    (tmp_path / "sibling.py").write_text("name = __name__")
+    source = f"""
+import os, sys, pickle
+heavy = sorted({{"torch", "numpy", "rich", "msgspec"}} & set(sys.modules))
+os.environ["OMP_NUM_THREADS"] = "2"
+import sibling
+{TRAINING}
+class Config: pass
+print(sys.argv, __name__, __file__, __package__, __spec__, os.getcwd(), sys.path[0], heavy)
+print(sys.stdin.readline(), torch.get_num_threads(), type(torch.__spec__.loader), sibling.name)
+print(pickle.loads(pickle.dumps(Config())).__class__, sys.modules["__main__"].Config is Config)
+print([getattr(f, '__name__', type(f)) for f in sys.meta_path], os.environ.get("KINETO_LOG_LEVEL"))
+sys.stdout.buffer.write(b"\\xff\\x00raw")
+for _ in range(50): train()
+print(float(train()).hex())
+"""
+    args = ("--lr", "3e-4", "-m", "--", "x y")
+    write(tmp_path, source)
+    ours, plain = (
+        subprocess.run(
+            [sys.executable, *before, "train.py", *args],
+            input=b"hello\n",
+            capture_output=True,
+            cwd=tmp_path,
+            env=environment(),
+            check=True,
+        )
+        for before in (["-m", *command(tmp_path, *SHORT, "--continue")], [])
+    )
+    assert ours.stdout == plain.stdout
+    assert b"\xff\x00raw" in plain.stdout
+    assert b"train 4x8" in ours.stderr
+
+
+def test_a_module_in_a_package(tmp_path: Path) -> None:
+    write(tmp_path, "value = 1", "pkg/__init__.py")
+    write(tmp_path, TRAINING, "pkg/parts.py")
+    source = """
+        import sys
+        from . import value
+        from .parts import train
+        import pkg.parts, toplevel
+        print(sys.argv, __name__, __package__, __spec__.name, value, sys.path[0])
+        for _ in range(50): train()
+    """
+    write(tmp_path, source, "pkg/train.py")
+    write(tmp_path, "", "toplevel.py")
+    done = run_command(tmp_path, *SHORT, "-m", "pkg.train", "--lr", "3e-4", "--steps", "5")
+    assert done.code == 0, done.err
+    assert done.step["kind"] == "train 4x8"
+    path = tmp_path / "pkg" / "train.py"
+    argv = [str(path), "--lr", "3e-4", "--steps", "5"]
+    assert done.out.strip() == f"{argv} __main__ pkg pkg.train 1 {tmp_path}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nothing.py",), "no such script: nothing.py"),
+        (("-m", "nothing.here"), "no module named nothing.here"),
+        ((), "give a script to run"),
+        (("-m",), "-m needs the name of a module"),
+        (("--steps", "0", "x.py"), "--steps"),
+    ],
+)
+def test_a_wrong_target_is_one_line(
+    tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    done = run_command(tmp_path, *arguments)
+    assert done.code == 2
+    assert message in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_json_alone_on_stdout(tmp_path: Path) -> None:
+    source = TRAINING + "import os\nfor _ in range(50): train(); print('mine')\nos.write(1, b'raw')"
+    done = run(tmp_path, source, options=(*SHORT, "--json", "-", "--continue"))
+    assert done.code == 0
+    assert json.loads(done.out)["step"]["kind"] == "train 4x8"
+    assert done.err.count("mine") == 50
+    assert "raw" in done.err
+
+
+def test_quiet_says_nothing(tmp_path: Path) -> None:
+    done = run(tmp_path, TRAINING + "for _ in range(50): train()", options=(*SHORT, "--quiet"))
+    assert (done.code, done.out, done.err) == (0, "", "")
+    assert done.step["kind"] == "train 4x8"
+
+
+def test_workers_of_a_loader_run_the_scripts_own_classes(tmp_path: Path) -> None:
+    source = f"""
+{TRAINING}
+from torch.utils.data import DataLoader, Dataset
+import sys
+class Rows(Dataset):
+    def __len__(self): return 64
+    def __getitem__(self, index):
+        torch.nn.Linear(1, 1)(torch.ones(1))  # a module's call in a worker is no step
+        return torch.full((8,), float(index))
+if __name__ == "__main__":
+    for context in ("fork", "spawn"):
+        batches = 0
+        for batch in DataLoader(Rows(), batch_size=16, num_workers=1,
+                                multiprocessing_context=context):
+            train()
+            batches += 1
+        print(context, batches)
+"""
+    done = run(tmp_path, source, options=(*SHORT, "--continue"))
+    assert done.code == 0, done.err
+    assert done.out.split("\n")[:2] == ["fork 4", "spawn 4"]
+    assert done.step["kind"] == "train 4x8"
+
+
+def test_a_process_that_the_script_forks_says_nothing(tmp_path: Path) -> None:
+    source = f"""
+{TRAINING}
+import os
+for number in range(50):
+    if number == 3:
+        child = os.fork()
+        if not child:
+            break
+        os.waitpid(child, 0)
+    train()
+"""
+    done = run(tmp_path, source)
+    assert done.code == 0
+    assert done.err.count("train 4x8 step") == 1
+
+
+def test_marks_in_the_script(tmp_path: Path) -> None:
+    source = "import boundby, torch\nx = torch.ones(9)\nfor _ in range(50): x.cos(); boundby.step()"
+    done = run(tmp_path, source)
+    assert done.step["kind"] == "step"
+    plain = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, capture_output=True, check=True
+    )
+    assert plain.stdout == plain.stderr == b""
+
+
+def test_steps_by_forward(tmp_path: Path) -> None:
+    source = TRAINING + "for _ in range(50): model(torch.ones(2, 8)); train()"
+    done = run(tmp_path, source, options=(*SHORT, "--step-by", "forward"))
+    assert done.step["kind"].startswith(("train", "forward"))
+    found = run(tmp_path, source, options=(*SHORT, "--step-by", "optimizer"))
+    assert found.step["kind"] == "train 2x8"
+
+
+def test_looking_for_torch_is_not_importing_it(tmp_path: Path) -> None:
+    """As libraries do that can live without it."""
+    source = (
+        "import importlib.util, sys\nassert importlib.util.find_spec('torch').origin\n"
+        "assert 'torch' not in sys.modules\n" + TRAINING + "for _ in range(50): train()"
+    )
+    done = run(tmp_path, source)
+    assert done.step["kind"] == "train 4x8"

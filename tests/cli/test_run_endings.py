@@ -1,0 +1,228 @@
+"""However a script ends, its ending is its own, and what was captured is told."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.scripts import SHORT, TRAINING, command, environment, run, write
+
+pytest.importorskip("torch")
+
+LOOP = TRAINING + "for _ in range(50): train()\n"
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "message"),
+    [
+        ("sys.exit(3)", 3, ""),
+        ("sys.exit('gone wrong')", 1, "gone wrong\n"),
+        ("sys.exit()", 0, ""),
+    ],
+)
+def test_an_exit_of_its_own(tmp_path: Path, ending: str, code: int, message: str) -> None:
+    done = run(tmp_path, f"import sys\n{LOOP}{ending}", options=(*SHORT, "--continue", "--quiet"))
+    assert (done.code, done.err) == (code, message)
+    assert done.step["kind"] == "train 4x8"
+
+
+def test_a_script_that_fails_shows_its_own_traceback_and_what_was_seen(tmp_path: Path) -> None:
+    """The failure is inside a module's forward, so that our frames would be in between."""
+    source = f"""
+{TRAINING}
+class Fails(torch.nn.Module):
+    def forward(self, x):
+        try:
+            raise KeyError("inner")
+        except KeyError as error:
+            raise ValueError("outer") from error
+for _ in range(3): train()
+Fails()(1)
+"""
+    done = run(tmp_path, source, options=("--profiled", "1"))
+    plain = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.code, plain.returncode) == (1, 1)
+    assert done.err.startswith(plain.stderr)
+    assert "boundby" not in plain.stderr
+    assert done.step["kind"] == "train 4x8"
+    assert "the script ended during its warm-up, after 3 steps" in done.warnings
+    assert "no clean step was measured" in done.warnings
+
+
+def test_a_failure_before_any_step_is_the_scripts_own(tmp_path: Path) -> None:
+    done = run(tmp_path, "import torch\nraise SystemExit(7)")
+    assert done.code == 7
+    assert "no step was found" in done.err
+
+
+def test_an_excepthook_of_its_own_is_used(tmp_path: Path) -> None:
+    source = "import sys, torch\nsys.excepthook = lambda *error: print('hooked', error[1])\n1 / 0"
+    done = run(tmp_path, source)
+    assert done.code == 1
+    assert done.out == "hooked division by zero\n"
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("steps", "window"), [(4, "clean steps"), (6, "issue steps"), (9, "profiled steps")]
+)
+def test_a_script_that_ends_too_early(tmp_path: Path, steps: int, window: str) -> None:
+    options = ("--warmup", "2", "--steps", "3", "--profiled", "3")
+    done = run(tmp_path, f"{TRAINING}for _ in range({steps}): train()", options=options)
+    assert done.code == 0
+    assert f"the script ended during its {window}" in done.warnings
+    # A profile that was cut short is still one.
+    assert (done.step["dilation"] is not None) == (window == "profiled steps")
+
+
+def test_being_interrupted(tmp_path: Path) -> None:
+    source = f"""
+{TRAINING}
+import time
+for _ in range(4): train()
+print("on", flush=True)
+time.sleep(60)
+"""
+    write(tmp_path, source)
+    running = subprocess.Popen(
+        [sys.executable, "-m", *command(tmp_path, *SHORT), "train.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline() == "on\n"
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "train 4x8 step" in err
+    assert "Traceback" not in err
+
+
+def test_a_script_that_catches_everything_runs_on_and_it_is_said(tmp_path: Path) -> None:
+    source = f"""
+{TRAINING}
+for number in range(50):
+    try:
+        train()
+    except:
+        print("caught at", number)
+print("its own end")
+"""
+    done = run(tmp_path, source)
+    assert done.code == 0
+    assert done.out.endswith("its own end\n")
+    assert done.out.count("caught") == 1
+    assert done.err.count("it is not watched any more") == 1
+    assert done.err.count("train 4x8 step") == 1
+
+
+def test_a_refusal_that_cannot_be_written_does_not_break_the_script(tmp_path: Path) -> None:
+    source = f"""
+{TRAINING}
+for _ in range(30):
+    try: train()
+    except SystemExit: pass
+print("its own end")
+"""
+    done = run(tmp_path, source, options=(*SHORT, "--json", "train.py/x.json"))
+    assert (done.code, done.out) == (0, "its own end\n")
+    assert "boundby: cannot write" in done.err
+
+
+def test_cleaning_up_is_done(tmp_path: Path) -> None:
+    source = f"""
+{TRAINING}
+import atexit
+atexit.register(lambda: print("at exit", __name__))
+try:
+    for _ in range(50): train()
+finally:
+    torch.save(model.state_dict(), "checkpoint.pt")
+    print("saved")
+"""
+    done = run(tmp_path, source)
+    assert (done.code, done.out) == (0, "saved\nat exit __main__\n")
+    assert (tmp_path / "checkpoint.pt").exists()
+
+
+def test_a_failure_while_ending_is_said_to_be_one(tmp_path: Path) -> None:
+    source = TRAINING + "try:\n    for _ in range(50): train()\nfinally: undefined\n"
+    done = run(tmp_path, source)
+    assert done.code == 1
+    assert "NameError" in done.err
+    assert "raised this when it was asked to end" in done.err
+    assert done.step["kind"] == "train 4x8"
+
+
+def test_threads_left_running_are_named(tmp_path: Path) -> None:
+    source = f"""
+import threading, time
+threading.Thread(target=time.sleep, args=(9,), name="beat").start()
+{LOOP}
+"""
+    began = time.monotonic()
+    done = run(tmp_path, source)
+    assert done.code == 0
+    assert "threads of the script are still running (beat)" in done.err
+    assert time.monotonic() - began > 9
+
+
+def test_a_script_that_trains_on_a_thread_ends_without_a_traceback(tmp_path: Path) -> None:
+    source = f"""
+import threading
+{TRAINING}
+def work():
+    for _ in range(50): train()
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+print("its own end")
+"""
+    done = run(tmp_path, source)
+    assert (done.code, done.out) == (0, "its own end\n")
+    assert "Traceback" not in done.err
+    assert done.step["kind"] == "train 4x8"
+
+
+@pytest.mark.parametrize("step_by", ["auto", "optimizer"])
+def test_no_step_is_explained(tmp_path: Path, step_by: str) -> None:
+    options = (*SHORT, "--step-by", step_by)
+    done = run(tmp_path, "import torch\ntorch.nn.Linear(2, 2)(torch.ones(2, 2))", options=options)
+    assert done.code == 2
+    assert "no step was found" in done.err
+    assert "1 calls" in done.err
+    assert "boundby.step()" in done.err
+
+
+def test_a_script_without_torch(tmp_path: Path) -> None:
+    done = run(tmp_path, "print('fine')")
+    assert (done.code, done.out) == (2, "fine\n")
+    assert "without importing torch" in done.err
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [(0, "a profiler was running already"), (9, "started a profiler of its own")],
+)
+def test_a_profiler_of_its_own_keeps_working(tmp_path: Path, before: int, said: str) -> None:
+    """Around all steps, and started while ours is running."""
+    source = f"""
+{TRAINING}
+for _ in range({before}): train()
+with torch.profiler.profile() as profile:
+    for _ in range(12): train()
+print(sum(event.count for event in profile.key_averages() if "Optimizer.step" in event.key))
+"""
+    options = ("--warmup", "2", "--steps", "3", "--profiled", "4", "--continue")
+    done = run(tmp_path, source, options=options)
+    assert (done.code, done.out) == (0, "12\n")
+    assert said in done.warnings
+    assert len(done.step["samples_ns"]) == 3

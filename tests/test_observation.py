@@ -1,0 +1,123 @@
+"""Diagnosing from Python: boundby.diagnose and boundby.watch."""
+
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+
+import boundby  # noqa: E402
+from boundby.errors import BoundbyError  # noqa: E402
+from tests.machines import round_machine  # noqa: E402
+
+
+def trainer() -> Any:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def train(rows: int) -> None:
+        model(torch.ones(rows, 8)).mean().backward()
+        optimizer.step()
+
+    return train
+
+
+def test_a_function_is_called_as_often_as_needed() -> None:
+    diagnosis = boundby.diagnose(
+        trainer(), 4, warmup=2, steps=3, profiled=1, machine=round_machine()
+    )
+    assert diagnosis.step.kind == "train 4x8"
+    assert len(diagnosis.step.samples_ns) == 3
+    assert [phase.name for phase in diagnosis.step.phases if phase.name != "other"] == [
+        "forward",
+        "backward",
+        "optimizer",
+    ]
+    assert diagnosis.step.dilation is not None
+    assert "train 4x8 step" in str(diagnosis)
+
+
+def test_a_function_without_modules() -> None:
+    diagnosis = boundby.diagnose(
+        torch.cos, torch.ones(9), warmup=1, steps=3, profiled=0, machine=round_machine()
+    )
+    assert diagnosis.step.kind == "step"
+    assert [phase.name for phase in diagnosis.step.phases] == ["forward"]
+
+
+def test_a_loop_is_watched_and_more_than_once() -> None:
+    before = torch.nn.Module.__call__, torch.autograd.backward
+    for rows in (4, 5):
+        train = trainer()
+        with boundby.watch(warmup=1, steps=3, profiled=1, machine=round_machine()) as watching:
+            for _ in range(20):
+                train(rows)
+                watching.step()
+            assert watching.done
+            with pytest.raises(BoundbyError, match="when the `with` block ends"):
+                _ = watching.diagnosis
+        assert watching.diagnosis.step.kind == f"train {rows}x8"
+        assert before == (torch.nn.Module.__call__, torch.autograd.backward)
+
+
+def test_a_loop_that_ends_early_yields_what_there_is() -> None:
+    train = trainer()
+    with boundby.watch(warmup=2, steps=5, machine=round_machine()) as watching:
+        for _ in range(4):
+            train(4)
+            watching.step()
+    assert len(watching.diagnosis.step.samples_ns) == 2
+    assert any("ended during its clean steps" in line for line in watching.diagnosis.warnings)
+
+
+def test_a_loop_without_steps_is_told_how_to_mark_one() -> None:
+    with (
+        pytest.raises(BoundbyError, match=r"call step\(\)"),
+        boundby.watch(machine=round_machine()),
+    ):
+        trainer()(4)
+
+
+@pytest.mark.parametrize("steps", [1, 6])
+def test_an_exception_goes_through_and_leaves_torch_as_it_was(steps: int) -> None:
+    """Also while the profiler is running."""
+    before = torch.nn.Module.__call__
+    train = trainer()
+
+    def fail() -> None:
+        with boundby.watch(warmup=1, steps=1, machine=round_machine()) as watching:
+            for _ in range(steps):
+                train(4)
+                watching.step()
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        fail()
+    assert torch.nn.Module.__call__ is before
+    assert not torch.autograd._profiler_enabled()
+
+
+def test_a_mark_outside_does_nothing() -> None:
+    boundby.step()
+
+
+def test_a_model_compiled_before_is_not_compiled_again() -> None:
+    graphs = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    compiled_before = torch.compile(torch.nn.Sequential(torch.nn.Linear(8, 8)), backend=backend)
+    rows = torch.ones(4, 8)
+    compiled_before(rows)
+    compiled_inside = torch.compile(torch.nn.Sequential(torch.nn.Linear(8, 4)), backend=backend)
+    with boundby.watch(warmup=1, steps=3, profiled=1, machine=round_machine()) as watching:
+        for _ in range(10):
+            compiled_before(rows)
+            compiled_inside(rows)
+            watching.step()
+    compiled_before(rows)
+    compiled_inside(rows)
+    assert len(graphs) == 2
+    assert watching.diagnosis.step.kind == "forward 4x8"
