@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 from pathlib import Path
 
 from boundby.remedies import HEADINGS, REMEDIES, Remedy
@@ -14,16 +13,16 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "faults.md"
 def section(remedy: Remedy) -> str:
     """One fault: its docstring with the headings marked."""
     lines = [f"## {remedy.fault}", "", f"*{remedy.group}* · {remedy.summary}", ""]
-    for line in textwrap.dedent(remedy.document).strip().splitlines()[1:]:
-        lines.append(f"**{line}**" if line in HEADINGS else line.strip())
+    lines += [
+        f"**{line}**" if line in HEADINGS else line.strip()
+        for line in remedy.document.strip().splitlines()[2:]
+    ]
     return "\n".join(lines).strip() + "\n"
 
 
 def page() -> str:
-    head = (
-        "# Faults and their remedies\n\nMade by `make docs` from what `boundby explain` says.\n\n"
-    )
-    return head + "\n".join(section(remedy) for remedy in REMEDIES)
+    head = ["# Faults and their remedies\n", "Made by `make docs` from `boundby explain`.\n"]
+    return "\n".join([*head, *map(section, REMEDIES)])
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ _HOST_FACTORS = (0.5, 0.1, 1.0)
 _NO_STEP = (
     "no step was found: boundby looks for optimizer steps and, in a script without any, for "
     "repeated calls of an outermost module or compiled function (seen: {seen}); mark the end of "
-    "a step in the script with boundby.step(), or try --step-by forward"
+    "a step in the script with boundby.step()"
 )
 
 _NO_VERDICT = Verdict(bound_by="unknown", uncertain=True, why="nothing was profiled")
@@ -81,7 +81,7 @@ def diagnose_capture(capture: Capture, machine: Machine, *, target: str | None) 
     step = StepTimes(
         kind=kind,
         wall_ns=wall_ns,
-        wall_source="clean",
+        wall_source="clean" if kind in capture.clean else "warm-up",
         wall_interval_ns=interval_of_median(samples),
         samples_ns=list(samples),
         phases=[PhaseTime(name=n, host_issue_ns=ns) for n, ns in capture.phases.items()],

@@ -18,6 +18,9 @@ from boundby.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model import Machine
 from boundby.model.diagnosis import Diagnosis
 
+# A quick look takes some seconds; a rank that waits longer for another's takes its own.
+_PATIENCE_S = 60.0
+
 
 class Watch:
     """A loop under watch: call `step()` at the end of each step; `diagnosis` when it is over."""
@@ -110,12 +113,18 @@ def diagnose(
 def machine_of(
     capture: Capture,
     *,
+    measured_elsewhere: bool = False,
     progress: Callable[[str, float], None] = lambda *_: None,
     notice: Callable[[str], None] = lambda *_: None,
 ) -> Machine:
-    """The roofs of the device that a capture ran on: the saved ones, or a quick look taken now."""
+    """The roofs of the device that a capture ran on: the saved ones, or a quick look taken now.
+
+    `measured_elsewhere`: another rank on this machine is taking that look; wait for it to save.
+    """
     device = "cpu" if capture.cuda_index is None else f"cuda:{capture.cuda_index}"
     identity = roofs.identify(device) if "torch" in sys.modules else None
+    if measured_elsewhere and identity is not None:
+        roofs.await_saved(identity, seconds=_PATIENCE_S)
     return roofs.obtain(
         device,
         quick=True,

@@ -58,8 +58,7 @@ EXAMPLES = [
         kind="train",
     ),
 ]
-# Not yet decode.py: reading the names of frames that torch has freed sometimes fails.
-WATCHED = [example for example in EXAMPLES if example.script != "decode.py"]
+WATCHED = EXAMPLES
 
 
 @pytest.fixture(scope="module")

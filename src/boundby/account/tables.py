@@ -68,7 +68,9 @@ def _op_row(
     costs = [work.cost for work in same if work.cost is not None]
     floors = [work.floor_ns for work in same if work.floor_ns is not None]
     floor = sum(floors) if len(floors) == len(same) else None
-    fraction = floor / ns if floor is not None and ns else None
+    # On a CPU what is small is too short, beside an operator's overhead, to be compared.
+    comparable = one.bound != "small" or len(timeline.device) > 0
+    fraction = floor / ns if floor is not None and ns and comparable else None
     suspect = (
         fraction is not None
         and one.cost is not None

@@ -186,6 +186,7 @@ class _Results:
             with progress_bar("measuring", shown=not self._quiet) as progress:
                 machine = observation.machine_of(
                     capture,
+                    measured_elsewhere=int(os.environ.get("LOCAL_RANK", "0")) > 0,
                     progress=progress,
                     notice=_say,
                 )

@@ -36,7 +36,7 @@ class StepTimes(Record, frozen=True, kw_only=True):
 
     kind: str
     wall_ns: float
-    wall_source: Literal["clean", "profiled"]
+    wall_source: Literal["clean", "profiled", "warm-up"]
     wall_interval_ns: tuple[float, float]
     samples_ns: list[float] = []
     phases: list[PhaseTime] = []

@@ -80,7 +80,7 @@ def _step_line(diagnosis: Diagnosis) -> str:
     step = diagnosis.step
     low, high = step.wall_interval_ns
     parts = [
-        f"{step.kind} step",
+        step.kind if step.kind == "step" else f"{step.kind} step",
         f"{units.time(step.wall_ns)} ({units.time(low)} to {units.time(high)},"
         f" {len(step.samples_ns)} {step.wall_source} steps)",
         diagnosis.machine.device,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from boundby.errors import BoundbyError
@@ -9,7 +10,7 @@ from boundby.model import Machine
 from boundby.roofs import cache, worker
 from boundby.roofs.device import Device, identify
 
-__all__ = ["identify", "obtain"]
+__all__ = ["await_saved", "identify", "obtain"]
 
 Progress = Callable[[str, float], None]
 Notice = Callable[[str], None]
@@ -55,6 +56,13 @@ def obtain(
             case worker.Failed(reason, exit_code):
                 raise BoundbyError(reason, exit_code=exit_code)
     raise BoundbyError("the measuring process ended without a result")
+
+
+def await_saved(device: Device, *, seconds: float) -> None:
+    """Wait until roofs are saved for this device, for a while."""
+    deadline = time.monotonic() + seconds
+    while not cache.path_for(device).exists() and time.monotonic() < deadline:
+        time.sleep(0.5)
 
 
 def _load(device: Device, notice: Notice) -> Machine | None:

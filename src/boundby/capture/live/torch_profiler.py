@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,14 +53,20 @@ class TorchProfiler:
         activities = [profiler.ProfilerActivity.CPU]
         if self._device.is_cuda:
             activities.append(profiler.ProfilerActivity.CUDA)
+        # Imported while profiling, it would leave frames behind whose names are freed.
+        with contextlib.suppress(ImportError):
+            importlib.import_module("torch.profiler._cupti_monitor")
         self._device.sync()
-        started = profiler.profile(
-            activities=activities,
-            record_shapes=True,
-            with_stack=True,
-            # Only with a schedule are steps marked in the trace.
-            schedule=lambda _: profiler.ProfilerAction.RECORD,
-        )
+        with warnings.catch_warnings():
+            # It warns of cycles that this schedule has none of.
+            warnings.simplefilter("ignore", UserWarning)
+            started = profiler.profile(
+                activities=activities,
+                record_shapes=True,
+                with_stack=True,
+                # Only with a schedule are steps marked in the trace.
+                schedule=lambda _: profiler.ProfilerAction.RECORD,
+            )
         try:
             with _silenced():
                 started.start()
@@ -80,6 +88,8 @@ class TorchProfiler:
         profiler, self._profiler = self._profiler, None
         self._torch.autograd.profiler._prepare_profiler = self._prepare
         try:
+            # The last step ends here: waiting for the device is no part of it.
+            profiler.step()
             self._device.sync()
             profiler.stop()
             profiler.export_chrome_trace(str(self.trace))
