@@ -18,9 +18,9 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture(scope="module")
 def slow_mlp(tmp_path_factory: pytest.TempPathFactory) -> Diagnosis:
     target = tmp_path_factory.mktemp("run") / "diagnosis.json"
+    options = ["--quiet", "--json", str(target)]
     subprocess.run(
-        [sys.executable, "-m", "boundby", "run", "--quiet", "--json", str(target)]
-        + ["examples/slow_mlp.py"],
+        [sys.executable, "-m", "boundby", "run", *options, "examples/slow_mlp.py"],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": f"src:{os.environ.get('PYTHONPATH', '')}"},
         check=True,
