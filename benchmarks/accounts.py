@@ -132,7 +132,7 @@ def table() -> None:
         "`unknown` is the share of the step, `uncosted` of the work's own time; `suspect` is the",
         "share of work time above its roof.\n",
     ]
-    for device in sorted({device for device, _ in newest}):
+    for device in sorted({where for where, _ in newest}):
         parts += [
             f"## {device}\n",
             "| model | step | wall ms | busy ms | compute | bandwidth | overhead | unknown |"

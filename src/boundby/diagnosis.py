@@ -126,6 +126,11 @@ def diagnose_trace(
     judged = judge(picture)
     interval = (wall_ns, wall_ns) if wall_ns else (min(judged.free_host_ns, profiled), profiled)
     walls = [float(step.wall_ns) for step in trace.steps]
+    if picture.script is not None and (waits := int((picture.script.depends >= 0).sum())):
+        warnings.append(
+            f"the trace names no events between streams: {waits} waits are taken from the observed "
+            "order"
+        )
     step = StepTimes(
         kind=timeline.label or "traced",
         wall_ns=wall_ns or profiled,
@@ -187,6 +192,7 @@ def _diagnosis(
         lines=accounted.lines,
         modules=accounted.modules,
         collectives=accounted.collectives,
+        idle=accounted.idle,
         findings=findings,
         warnings=warnings + accounted.warnings,
     )
@@ -307,6 +313,7 @@ def _nothing_known(wall_ns: float) -> Accounted:
         lines=[],
         modules=[],
         collectives=[],
+        idle=[],
         device_busy_ns=None,
         kernels=0,
         inferred_share=0.0,

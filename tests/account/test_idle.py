@@ -1,7 +1,7 @@
 import pytest
 
 from boundby.account.busy import union
-from boundby.account.idle import label_idle
+from boundby.account.idle import idle_rows, label_idle
 from boundby.model import HostKind
 from tests.timelines import US, Scene
 
@@ -57,3 +57,15 @@ def test_the_issuing_thread_is_looked_at_not_the_waiting_one() -> None:
     launch = scene.on_host(20, 25, HostKind.LAUNCH, "cudaLaunchKernel", thread=2)
     scene.on_device(25, 50, launch=launch)
     assert labels(scene) == pytest.approx({"python": 20, "launch": 5, "sync": 0, "data": 0})
+
+
+def test_the_call_behind_idle_time_is_named() -> None:
+    scene = Scene(end=60)
+    first = scene.on_host(0, 2, HostKind.LAUNCH, "cudaLaunchKernel")
+    scene.on_host(5, 22, HostKind.SYNC, "cudaStreamSynchronize")
+    second = scene.on_host(36, 38, HostKind.LAUNCH, "cudaLaunchKernel")
+    scene.on_device(2, 20, launch=first)
+    scene.on_device(40, 60, launch=second)
+    timeline = scene.timeline()
+    (row,) = idle_rows(timeline, *union(timeline.device.start_ns, timeline.device.duration_ns))
+    assert (row.cause, row.name, row.ns) == ("sync", "cudaStreamSynchronize", 20 * US)

@@ -13,7 +13,8 @@ import pytest
 import boundby
 from boundby.errors import BoundbyError
 from boundby.model import Machine
-from boundby.roofs import cache
+from boundby.roofs import cache, identify, measure
+from boundby.roofs.probes import matmul
 
 torch = pytest.importorskip("torch")
 
@@ -109,3 +110,15 @@ def test_the_gpus_roofs_are_under_its_datasheet() -> None:
     assert bfloat16.datasheet is None or bfloat16.value > 0.4 * bfloat16.datasheet
     assert measured.overheads.sync_ns is not None
     assert measured.overheads.graph_kernel_ns is not None
+
+
+def test_a_device_out_of_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 20.00 GiB.")
+
+    monkeypatch.setattr(matmul, "sweep", exhausted)
+    with pytest.raises(BoundbyError) as caught:
+        measure.measure(identify("cpu"), quick=True, progress=lambda *_: None)
+    assert "ran out of memory while measuring" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 3

@@ -12,7 +12,7 @@ from boundby.account import tables
 from boundby.account.busy import union
 from boundby.account.cpu import cpu_work, data_ns
 from boundby.account.device import device_work, recomputed_flops
-from boundby.account.idle import LABELS, label_idle
+from boundby.account.idle import LABELS, idle_rows, label_idle
 from boundby.account.work import Work
 from boundby.model import Ints, Machine, Timeline
 from boundby.model.diagnosis import (
@@ -20,6 +20,7 @@ from boundby.model.diagnosis import (
     ClassRow,
     CollectiveRow,
     Group,
+    IdleRow,
     LineRow,
     OpRow,
     Utilisation,
@@ -40,6 +41,7 @@ class Accounted:
     lines: list[LineRow]
     modules: list[LineRow]
     collectives: list[CollectiveRow]
+    idle: list[IdleRow]
     device_busy_ns: float | None
     kernels: int
     inferred_share: float
@@ -64,10 +66,13 @@ def account_for(
     warnings: list[str] = []
     dispatch = 0.0
     member = np.empty(0, np.int64)
+    causes: list[IdleRow] = []
     on_device = len(timeline.device) > 0
     if on_device:
         works, member = device_work(timeline, machine, tf32=tf32)
-        idle = label_idle(timeline, *union(timeline.device.start_ns, timeline.device.duration_ns))
+        busy_times = union(timeline.device.start_ns, timeline.device.duration_ns)
+        idle = label_idle(timeline, *busy_times)
+        causes = idle_rows(timeline, *busy_times)
     else:
         works, dispatch = cpu_work(timeline, machine, wall_ns=wall_ns)
         idle = dict.fromkeys(LABELS, 0.0) | {"data": data_ns(timeline, works)}
@@ -94,6 +99,7 @@ def account_for(
         lines=tables.line_rows(works, timeline, wall_ns, folders),
         modules=tables.module_rows(works, timeline, wall_ns),
         collectives=tables.collective_rows(works),
+        idle=causes,
         device_busy_ns=busy if on_device else None,
         kernels=len(timeline.device),
         inferred_share=left / wall_ns if timeline.wall_ns > _DILATED * wall_ns else 0.0,

@@ -7,8 +7,10 @@ import numpy.typing as npt
 
 from boundby.account.busy import union
 from boundby.model import HostKind, Ints, Timeline
+from boundby.model.diagnosis import IdleRow
 
 LABELS = ("python", "launch", "sync", "data")
+_MOST_ROWS = 20
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,6 +40,41 @@ def label_idle(timeline: Timeline, begins: Ints, ends: Ints) -> dict[str, float]
         for label, amount in parts.items():
             totals[label] += amount
     return totals
+
+
+def idle_rows(timeline: Timeline, begins: Ints, ends: Ints) -> list[IdleRow]:
+    """The syncs and the loaders behind idle time, the longest first.
+
+    A gap is put down to the sync or the loader that ended last in it.
+    """
+    host = timeline.host
+    named = np.flatnonzero((host.kind == HostKind.SYNC) | (host.kind == HostKind.DATA))
+    stops = (host.start_ns + host.duration_ns)[named]
+    by_stop = np.argsort(stops, kind="stable")
+    named, stops = named[by_stop], stops[by_stop]
+    total: dict[tuple[str, str, int], float] = {}
+    for gap_from, gap_to in zip(
+        np.concatenate([[timeline.start_ns], ends]),
+        np.concatenate([begins, [max(timeline.end_ns, int(ends[-1]) if len(ends) else 0)]]),
+        strict=True,
+    ):
+        at = int(np.searchsorted(stops, gap_to, side="left")) - 1
+        if at < 0 or gap_to <= gap_from or stops[at] < gap_from:
+            continue
+        row = int(named[at])
+        cause = "data" if host.kind[row] == HostKind.DATA else "sync"
+        key = (cause, timeline.names[host.name[row]], int(host.source[row]))
+        total[key] = total.get(key, 0.0) + float(gap_to - gap_from)
+    rows = [
+        IdleRow(
+            cause=cause,
+            name=name,
+            where=timeline.sources[source] if 0 <= source < len(timeline.sources) else None,
+            ns=ns,
+        )
+        for (cause, name, source), ns in total.items()
+    ]
+    return sorted(rows, key=lambda row: -row.ns)[:_MOST_ROWS]
 
 
 def _next_launches(timeline: Timeline, gaps_to: Ints) -> Ints:

@@ -164,6 +164,15 @@ class RankRow(Record, frozen=True, kw_only=True):
     problem: str | None = None
 
 
+class IdleRow(Record, frozen=True, kw_only=True):
+    """Why the device stood idle: a cause, the call behind it and the line that made it."""
+
+    cause: str
+    name: str
+    where: str | None = None
+    ns: float  # of the profiled step
+
+
 class Slice(Record, frozen=True, kw_only=True):
     """A piece of the timeline, for the page and for Perfetto."""
 
@@ -210,6 +219,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     modules: list[LineRow] = []
     collectives: list[CollectiveRow] = []
     ranks: list[RankRow] = []
+    idle: list[IdleRow] = []
     timeline: list[Slice] = []
     findings: list[Finding] = []
     warnings: list[str] = []

@@ -23,6 +23,7 @@ _COLOURS: dict[GroupName, str] = {
 _BAR_CELLS = 40
 _MOST_LINES = 8
 _MOST_OPS = 10
+_MOST_CAUSES = 4
 _SHORTEST_LINE_SHARE = 0.005
 _TEMPLATE = re.compile(r"[<(].*$", re.DOTALL)
 _NAMESPACE = re.compile(r"^(?:void )?(?:\w+::)+")
@@ -36,6 +37,9 @@ _PART_WORDS = {
     "data": "waiting for data",
     "small_kernels": "small kernels",
 }
+
+
+_CAUSE_WORDS = {"sync": "after a sync", "data": "waiting for data"}
 
 
 class DiagnosisReport:
@@ -275,6 +279,15 @@ def _evidence(diagnosis: Diagnosis) -> list[Text]:
         lines.append(_fact("host alone takes", issue))
     if used.host_lead_ns is not None:
         lines.append(_fact("host ahead of device", f"{units.time(used.host_lead_ns)} (profiled)"))
+    lines += [
+        _fact(f"idle, {_CAUSE_WORDS[row.cause]}", f"{units.time(row.ns)}, {row.name}{at}")
+        for row in diagnosis.idle[:_MOST_CAUSES]
+        if row.ns >= _SHORTEST_LINE_SHARE * step.wall_ns
+        for at in [f" at {row.where}" if row.where else ""]
+    ]
+    if len(step.samples_ns) > 1 and step.wall_source == "profiled":
+        low, high = min(step.samples_ns), max(step.samples_ns)
+        lines.append(_fact("steps in the trace", f"{units.time(low)} to {units.time(high)} each"))
     if step.dilation is not None:
         observed = f"the profiled step took {step.dilation:.2f}x a clean one"
         if step.inferred_share:
