@@ -89,6 +89,18 @@ def test_a_phase_that_waits_in_the_middle_is_scaled_by_its_host_time_alone() -> 
     assert clean.host_ns.sum() == pytest.approx(20 * US, rel=1e-2)
 
 
+def test_a_phase_that_fills_the_queue_says_nothing_of_the_host() -> None:
+    """2000 kernels of 10 us: from an idle device the host is held up after a thousand."""
+    count = 2000
+    both = loop([30.0] * 100 + [30.0] * count, [1.0] * 100 + [10.0] * count)
+    phase = np.array([1] * 100 + [2] * count, np.int8)
+    script = replace(both, phase=phase)
+    held_up = issue_ns(replace(loop([3.0] * count, [10.0] * count)))
+    clean = with_clean_phases(script, {"forward": 100 * 3.0 * US, "backward": held_up})
+    assert held_up > 1.5 * count * 3.0 * US
+    assert clean.host_ns.sum() == pytest.approx((100 + count) * 3.0 * US, rel=0.02)
+
+
 def scene_of(rows: list[tuple[OpCall, float]], *, host_us: float) -> Scene:
     """Operators launched `host_us` apart, each with one kernel of the given time."""
     scene = Scene()

@@ -29,6 +29,14 @@ _TURNS = 3
 _FASTEST, _SLOWEST = 0.02, 3.0
 # Work that starts later than this after it was ready has waited for something.
 _STREAM_WAIT_NS = 5_000
+# A phase that takes nearly as long with a host that costs nothing was held up by the device.
+_BLOCKED = 0.8
+# Phases of the timeline, and what the clean measurement calls them.
+_CLEAN_PHASES: dict[tuple[Phase, ...], tuple[str, ...]] = {
+    (Phase.FORWARD, Phase.OTHER): ("forward", "other"),
+    (Phase.BACKWARD,): ("backward",),
+    (Phase.OPTIMIZER,): ("optimizer",),
+}
 # Between kernels of a backlogged stream, where the machine's own figure is not known.
 USUAL_GAP_NS = 1_100.0
 
@@ -122,25 +130,37 @@ def with_clean_phases(script: Script, clean: dict[str, float]) -> Script:
     """Host times brought to what each phase was measured to take, from an idle device.
 
     A phase may wait for the device in the middle, so its time is not simply proportional: the
-    factor is looked for with which the phase, replayed alone, takes as long as measured.
+    factor is looked for with which the phase, replayed alone, takes as long as measured. A long
+    phase may fill the launch queue, and its time is then the device's: such a phase says nothing
+    of the host, and takes the factor of those that do.
     """
-    scaled = script.host_ns.copy()
-    after = script.after_ns
-    for phases, names in (
-        ((Phase.FORWARD, Phase.OTHER), ("forward", "other")),
-        ((Phase.BACKWARD,), ("backward",)),
-        ((Phase.OPTIMIZER,), ("optimizer",)),
-    ):
+    factors: dict[tuple[Phase, ...], float | None] = {}
+    for phases, names in _CLEAN_PHASES.items():
         measured = sum(clean.get(name, 0.0) for name in names)
         mine = np.isin(script.phase, phases)
-        if not measured or not mine.any():
-            continue
-        alone = _only(script, mine, keep_after=Phase.FORWARD in phases)
-        factor = _factor(alone, measured)
-        scaled[mine] *= factor
+        if measured and mine.any():
+            alone = _only(script, mine, keep_after=Phase.FORWARD in phases)
+            blocked = issue_ns(with_host(alone, _FASTEST)) > _BLOCKED * measured
+            factors[phases] = None if blocked else _factor(alone, measured)
+    usual = _usual_factor(script, factors)
+    scaled, after = script.host_ns.copy(), script.after_ns
+    for phases, factor in factors.items():
+        used = usual if factor is None else factor
+        scaled[np.isin(script.phase, phases)] *= used
         if Phase.FORWARD in phases:
-            after *= factor
+            after *= used
     return replace(script, host_ns=scaled, after_ns=after)
+
+
+def _usual_factor(script: Script, factors: dict[tuple[Phase, ...], float | None]) -> float:
+    """What the profiler's host times come down to, over the phases that tell."""
+    before = after = 0.0
+    for phases, factor in factors.items():
+        if factor is not None:
+            host = float(script.host_ns[np.isin(script.phase, phases)].sum())
+            before += host
+            after += host * factor
+    return after / before if before else 1.0
 
 
 def with_host(script: Script, factor: float) -> Script:
