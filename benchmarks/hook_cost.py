@@ -30,6 +30,8 @@ def main() -> None:
     device = torch.device(options.device)
     switch = switching(absent=options.off == "absent")
     step = training(options, device)
+    # The first step shows which module is the outermost: from then on it alone is watched.
+    switch(True)
     for _ in range(options.warmup):
         step()
     times: dict[bool, list[float]] = {True: [], False: []}
@@ -76,14 +78,20 @@ def switching(*, absent: bool) -> Callable[[bool], None]:
     hooks, recorder = Hooks(), listening()
     if not absent:
         hooks.install(torch)
+    narrowed = absent
 
     def switch(listens: bool) -> None:
         if absent:
             # Both ways alike: a class that changes makes the interpreter forget what it learned.
             hooks.remove()
             hooks.install(torch)
+            hooks.narrow()
             if not listens:
                 hooks.remove()
+        nonlocal narrowed
+        if not narrowed and not listens:
+            hooks.narrow()
+            narrowed = True
         hooks.watcher = recorder if listens else None
 
     return switch

@@ -78,7 +78,12 @@ def watch(
     plan = Plan(warmup=warmup, clean=steps, profiled=profiled)
     with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
         recorder = Recorder(
-            torch, plan=plan, step_by="mark", folder=Path(folder), on_done=lambda: None
+            torch,
+            plan=plan,
+            step_by="mark",
+            folder=Path(folder),
+            on_done=lambda: None,
+            on_first_step=hooks.narrow,
         )
         hooks.install(torch)
         hooks.watcher = recorder

@@ -1,11 +1,11 @@
 """What is put around torch to see steps from outside, without changing what a script computes.
 
 Five doors are watched: calling a module, calling what torch.compile returned, replaying a CUDA
-graph, backward, and an optimizer's step. They are wrapped once, before the script starts, and stay
-wrapped: hook state that changes after compilation would make Dynamo compile again. Each wrapper
-asks first whether Dynamo is tracing, which Dynamo answers for good while it traces: no guard is
-left on anything of ours. No dispatch mode is ever entered: under one, a compiled model falls back
-to eager for good.
+graph, backward, and an optimizer's step. They are wrapped before the script starts. Once a step was
+seen, only the classes of outermost modules stay wrapped: the hundreds of calls inside them go
+their usual way. Each wrapper asks first whether Dynamo is tracing, which Dynamo answers for good
+while it traces: no guard is left on anything of ours, and nothing is compiled again. No dispatch
+mode is ever entered: under one, a compiled model falls back to eager for good.
 
 This module is imported, never `__main__`: a script replaces that.
 """
@@ -55,44 +55,69 @@ class Hooks:
         self._has_stepped = False
         self._thread = threading.get_ident()
         self._undo: list[Callable[[], None]] = []
+        # What undoes the watch on every module; empty once it is narrowed to the outermost ones.
+        self._undo_wide: list[Callable[[], None]] = []
+        self._outermost: set[type] = set()
         _all.add(self)
 
     def install(self, torch: Any) -> None:
         """Wrap torch's doors; `torch` is passed in, since it is the script's to import."""
         self._is_compiling: Callable[[], bool] = torch.compiler.is_compiling
         self._optimizer_class: type = torch.optim.Optimizer
-        self._wrap(torch.nn.Module, "__call__", self._around_module)
-        self._wrap(torch.autograd, "backward", self._around_backward)
-        self._wrap(torch.optim.Optimizer, "_patch_step_function", self._around_patching)
-        self._wrap(torch, "compile", self._around_compile)
+        self._module_class: type = torch.nn.Module
+        self._wrap(torch.autograd, "backward", self._around_backward, self._undo)
+        self._wrap(torch.optim.Optimizer, "_patch_step_function", self._around_patching, self._undo)
+        self._wrap(torch, "compile", self._around_compile, self._undo)
         if hasattr(torch.cuda.CUDAGraph, "replay"):
-            self._wrap(torch.cuda.CUDAGraph, "replay", self._around_replay)
+            self._wrap(torch.cuda.CUDAGraph, "replay", self._around_replay, self._undo)
         for optimizer in _subclasses(torch.optim.Optimizer):
             if getattr(optimizer.step, "hooked", False):
                 self._watch_optimizer_class(optimizer)
+        self._wrap(torch.nn.Module, "__call__", self._around_module, self._undo_wide)
         self._tell_dynamo(torch.nn.Module.__call__)
+
+    def narrow(self) -> None:
+        """Leave all modules alone but the outermost ones that were seen."""
+        if not self._undo_wide or not self._outermost:
+            return
+        while self._undo_wide:
+            self._undo_wide.pop()()
+        for outermost in self._outermost:
+            self._wrap(outermost, "__call__", self._around_module, self._undo)
 
     def remove(self) -> None:
         """Put torch back as it was; for use from Python, where nothing ends with the script."""
         self.watcher = None
-        while self._undo:
-            self._undo.pop()()
+        for undo in (self._undo_wide, self._undo):
+            while undo:
+                undo.pop()()
 
     def _unseen(self) -> bool:
         """Whether a call passes unseen: inside another, or on a thread that is not the steps'."""
         return bool(self._depth or self.watcher is None or threading.get_ident() != self._thread)
 
-    def _wrap(self, owner: Any, name: str, around: Callable[[Any], Any]) -> None:
+    def _wrap(
+        self,
+        owner: Any,
+        name: str,
+        around: Callable[[Any], Any],
+        undo_list: list[Callable[[], None]],
+    ) -> None:
         original = getattr(owner, name)
+        inherited = isinstance(owner, type) and name not in vars(owner)
         ours = around(original)
         setattr(owner, name, ours)
 
         def undo() -> None:
             # What somebody has wrapped since is left: without a watcher ours lets all through.
-            if getattr(owner, name) is ours:
+            if getattr(owner, name) is not ours:
+                return
+            if inherited:
+                delattr(owner, name)
+            else:
                 setattr(owner, name, original)
 
-        self._undo.append(undo)
+        undo_list.append(undo)
 
     def _tell_dynamo(self, call: Any) -> None:
         """Where Dynamo is loaded already, let it know our call of a module as the plain one.
@@ -102,7 +127,7 @@ class Hooks:
         for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
             module = sys.modules.get(name)
             if hasattr(module, "unpatched_nn_module_call"):
-                self._wrap(module, "unpatched_nn_module_call", lambda _: call)
+                self._wrap(module, "unpatched_nn_module_call", lambda _: call, self._undo_wide)
 
     def _around_module(self, original: Any) -> Any:
         hooks, is_compiling = self, self._is_compiling
@@ -132,6 +157,8 @@ class Hooks:
         self, run: Any, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         watcher = self.watcher
+        if self._undo_wide and isinstance(called, self._module_class):
+            self._outermost.add(type(called))
         if watcher is not None:
             watcher.call_begins(called, args, kwargs)
         self._depth += 1
@@ -181,7 +208,7 @@ class Hooks:
 
     def _watch_optimizer_class(self, optimizer: Any) -> None:
         if not hasattr(optimizer.step, "_boundby_unwatched"):
-            self._wrap(optimizer, "step", self._around_step)
+            self._wrap(optimizer, "step", self._around_step, self._undo)
 
     def _around_step(self, original: Any) -> Any:
         hooks, is_compiling = self, self._is_compiling

@@ -48,16 +48,24 @@ class Recorder:
         step_by: StepBy,
         folder: Path,
         on_done: Callable[[], None],
+        on_first_step: Callable[[], None] = lambda: None,
     ) -> None:
         self._torch = torch
         self._device = TorchDevice(torch)
         self._profiler = TorchProfiler(torch, self._device, folder)
         self.windows = Windows(plan, self._device, self._profiler, on_done)
-        self.finder = StepFinder(step_by, self.windows.step_ended, self.windows.start_over)
+        self.finder = StepFinder(step_by, self._step_ended, self.windows.start_over)
+        self._on_first_step: Callable[[], None] | None = on_first_step
         self._keys = Keys()
         self._in_optimizer = False
         self._in_backward = False
         self._stepped_in_backward: list[int] = []
+
+    def _step_ended(self, kind: str) -> None:
+        if self._on_first_step is not None:
+            self._on_first_step()
+            self._on_first_step = None
+        self.windows.step_ended(kind)
 
     def call_begins(self, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._is_blind():

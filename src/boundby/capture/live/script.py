@@ -93,6 +93,7 @@ class _Watch:
             step_by=self._step_by,
             folder=self._folder,
             on_done=self._enough,
+            on_first_step=self._hooks.narrow,
         )
         self._hooks.install(torch)
         self._hooks.watcher = self._recorder
