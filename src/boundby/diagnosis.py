@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -36,6 +37,10 @@ from boundby.verdict import Judged, judge
 
 # Clean steps that differ by more than this are not one kind of step on a quiet machine.
 _UNEVEN = 1.5
+# A profiled step is never faster than a clean one, unless those were disturbed.
+_FASTER_PROFILED = 0.8
+# Work that has to be scaled down by more than this was not the clean step's.
+_SCALED = 1.2
 # Of a trace's host times, how much may be the host's own: half in the middle, from hardly any of it
 # to all. The profilers of our own traces made steps 1.2 to 8 times as long.
 _HOST_FACTORS = (0.5, 0.1, 1.0)
@@ -77,6 +82,12 @@ def diagnose_capture(capture: Capture, machine: Machine, *, target: str | None) 
         picture = Picture(timeline, machine, accounted, wall_ns=wall_ns, phases=capture.phases)
         judged = judge(picture)
         findings = remedies.find([picture])
+        doubt = _doubt(dilation, accounted)
+        if doubt:
+            verdict = judged.verdict
+            words = f"{doubt}; {verdict.why}"
+            verdict = msgspec.structs.replace(verdict, uncertain=True, why=words)
+            judged = dataclasses.replace(judged, verdict=verdict)
         warnings += [line for line in timeline.warnings if "a CPU trace" not in line]
     step = StepTimes(
         kind=kind,
@@ -118,6 +129,11 @@ def diagnose_trace(
     """
     timeline = trace.timeline(index)
     warnings = list(dict.fromkeys([*trace.warnings, *timeline.warnings]))
+    if not timeline.calls and len(timeline.host):
+        warnings.append(
+            "operators carry no shapes: record them with profile(record_shapes=True) to know what "
+            "their time should be"
+        )
     if machine is None:
         machine = _machine_of(trace, warnings)
     profiled = float(timeline.wall_ns)
@@ -246,6 +262,19 @@ def _for_traces(judged: Judged, accounted: Accounted, *, pinned: float | None) -
     return msgspec.structs.replace(verdict, uncertain=True, why=words)
 
 
+def _doubt(dilation: float | None, accounted: Accounted) -> str | None:
+    """Why the profiled step cannot stand for the clean ones; None where it can."""
+    if dilation is not None and dilation < _FASTER_PROFILED:
+        return (
+            f"clean steps took {1 / dilation:.1f} times as long as the profiled one, which carries "
+            "the profiler: something else was using the machine"
+        )
+    if accounted.scaled < 1 / _SCALED:
+        more = 1 / accounted.scaled - 1
+        return f"the profiled step's work alone takes {more:.0%} longer than a whole clean step"
+    return None
+
+
 def _uneven(samples: Sequence[float]) -> list[str]:
     """One line when clean steps differ so much that something else must be going on."""
     low, high = (float(x) for x in np.percentile(samples, [10, 90]))
@@ -317,6 +346,7 @@ def _nothing_known(wall_ns: float) -> Accounted:
         device_busy_ns=None,
         kernels=0,
         inferred_share=0.0,
+        scaled=1.0,
         works=[],
         member=np.empty(0, np.int64),
         warnings=[],

@@ -83,7 +83,8 @@ def _slow_kernels(account: Account, group: GroupName) -> str:
     found = account.groups()[group]
     if not found.excess_ns or found.excess_ns < _MOSTLY_SLOW * found.ns:
         return ""
-    return f". {found.excess_ns / found.ns:.0%} of that is above its roof: slow kernels"
+    share = found.excess_ns / found.ns
+    return f". {share:.0%} of that time is above what the roof asks for: slow kernels"
 
 
 def _times(gain: float) -> str:

@@ -156,3 +156,11 @@ def test_on_a_cpu_work_is_counted_once_where_it_is_done() -> None:
     assert "aten::linear" not in rows
     assert rows["aten::addmm"].ns == pytest.approx((80 - 10 - 8) * US)  # 8 us: an eager operator
     assert accounted.utilisation.hfu == pytest.approx(2 * 512**3 / 5e13 * 1e9 / (100 * US))
+
+
+def test_on_a_cpu_work_without_recorded_shapes_is_unknown_not_overhead() -> None:
+    scene = Scene(end=100)
+    scene.on_host(0, 80, name="aten::mm")
+    scene.on_host(5, 6, name="aten::resolve_conj")
+    account = account_for(scene.timeline(), MACHINE, wall_ns=100 * US).account
+    assert account.unknown.ns > 60 * US

@@ -45,6 +45,7 @@ class Accounted:
     device_busy_ns: float | None
     kernels: int
     inferred_share: float
+    scaled: float  # by what the profile's work was scaled down to fit into the clean step
     works: list[Work]
     member: Ints  # the work that each device event belongs to
     warnings: list[str]
@@ -64,7 +65,7 @@ def account_for(
     proportions in which the profiled step idled. `folders` are where source files are looked for.
     """
     warnings: list[str] = []
-    dispatch = 0.0
+    dispatch, scaled = 0.0, 1.0
     member = np.empty(0, np.int64)
     causes: list[IdleRow] = []
     on_device = len(timeline.device) > 0
@@ -87,7 +88,10 @@ def account_for(
         )
         for work in works:
             work.exposed_ns *= factor
+            # On a CPU all of a profiled step is slower than a clean one, operators too.
+            work.ns *= 1.0 if on_device else factor
         busy *= factor
+        scaled = factor
     left = wall_ns - busy
     idle = _divide(left, idle) if on_device else _divide_cpu(left, idle)
     account = _account(works, idle, wall_ns)
@@ -103,6 +107,7 @@ def account_for(
         device_busy_ns=busy if on_device else None,
         kernels=len(timeline.device),
         inferred_share=left / wall_ns if timeline.wall_ns > _DILATED * wall_ns else 0.0,
+        scaled=scaled,
         works=works,
         member=member,
         warnings=warnings,

@@ -92,7 +92,10 @@ def _working(timeline: Timeline, costed: Costs) -> Mask:
 
 
 def _without_cost(timeline: Timeline, costed: Costs, working: Mask) -> Mask:
-    """Innermost operators that nothing costs, outside everything that is costed."""
+    """Operators that nothing costs, outside everything that is: those known to work, and leaves.
+
+    A wrapper without a formula that calls other operators does nothing itself.
+    """
     host = timeline.host
     operator = host.kind == HostKind.OP
     known = np.array([*(cost is not None for cost in costed.of_call), False])[host.call]
@@ -100,7 +103,9 @@ def _without_cost(timeline: Timeline, costed: Costs, working: Mask) -> Mask:
     around = np.zeros(len(host), np.bool_)
     inner = host.parent[operator & (host.parent >= 0)]
     around[np.unique(inner)] = True
-    alone: Mask = candidate & ~around & (nearest(host.parent, working) < 0)
+    works = np.array([costs.op_class(name) is not None for name in timeline.names] or [False])
+    candidate &= ~around | works[host.name]
+    alone: Mask = candidate & (nearest(host.parent, working) < 0)
     return alone
 
 

@@ -60,7 +60,7 @@ def imagine(picture: Picture) -> Imagined | None:
         expected=_fused(picture, mine, ns / _EXPECTED),
         best=_fused(picture, mine, ns / _BEST),
         where=picture.lines(work for _, work in mine)[:1],
-        change="torch.optim.AdamW(model.parameters(), lr=lr, fused=True)",
+        change="torch.optim.AdamW(..., fused=True)  # or Adam: pass fused=True",
         assumes="the optimizer is Adam or AdamW, its states in the parameters' dtype",
     )
 

@@ -269,7 +269,8 @@ def _evidence(diagnosis: Diagnosis) -> list[Text]:
         if share is not None
     ]
     if used.bandwidth is not None:
-        words.append(f"memory bandwidth {units.share(used.bandwidth)}")
+        past = " ?" if used.bandwidth > 1 else ""
+        words.append(f"memory bandwidth {units.share(used.bandwidth)}{past}")
     if used.device is not None:
         words.append(f"device busy {units.share(used.device)}")
     if words:

@@ -168,7 +168,7 @@ def _what_is_missing(window: Window, taken: Capture, problem: str | None) -> lis
     steps = sum(map(len, taken.warmup.values())) + sum(map(len, taken.clean.values()))
     if steps and window is not Window.DONE:
         missing.append(
-            f"the script ended during its {window.value}, after {steps} steps: "
-            "fewer --warmup and --steps, or more steps in the script, would complete the picture"
+            f"the script ended during its {window.value}, after {steps} steps: what is wanted "
+            "beyond them (--warmup, --steps and --profiled say how many) was not seen"
         )
     return missing
