@@ -140,7 +140,11 @@ def diagnose_trace(
     accounted = account_for(timeline, machine, wall_ns=wall_ns or profiled)
     picture = Picture(timeline, machine, accounted, wall_ns=wall_ns or profiled, phases={})
     judged = judge(picture)
-    interval = (wall_ns, wall_ns) if wall_ns else (min(judged.free_host_ns, profiled), profiled)
+    shortest = judged.free_host_ns
+    if judged.verdict.uncertain and accounted.device_busy_ns:
+        # A replay that does not explain the step cannot bound it: the device's busy time does.
+        shortest = accounted.device_busy_ns
+    interval = (wall_ns, wall_ns) if wall_ns else (min(shortest, profiled), profiled)
     walls = [float(step.wall_ns) for step in trace.steps]
     if picture.script is not None and (waits := int((picture.script.depends >= 0).sum())):
         warnings.append(
