@@ -1,15 +1,18 @@
 """From trace files to diagnoses, on real traces."""
 
 import gzip
+import io
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import boundby
 from boundby import job
 from boundby.errors import BoundbyError
 from boundby.model.diagnosis import Diagnosis
+from boundby.report.terminal import DiagnosisReport
 
 H200 = Path(__file__).parent / "data" / "h200"
 SHARED = Path(__file__).parents[2] / "shared" / "traces"
@@ -144,12 +147,21 @@ def test_every_shared_trace_gives_an_account_or_one_line() -> None:
         assert total_ns(diagnosis) == pytest.approx(diagnosis.step.wall_ns), path.name
 
 
-def _write_rank(path: Path, rank: int, duration_us: float) -> None:
+def _write_rank(
+    path: Path,
+    rank: int,
+    duration_us: float,
+    *,
+    kernel: str = "ncclDevKernel_AllReduce",
+    frame: str = "train.py(3): step",
+) -> None:
     """A step of one launch and one all-reduce."""
     events = [
         _event("ProfilerStep#1", "user_annotation", 0, 100),
+        _event(frame, "python_function", 1, 90),
+        _event("mylib::reduce", "cpu_op", 4, 10),
         _event("cudaLaunchKernel", "cuda_runtime", 5, 5, correlation=1),
-        _event("ncclDevKernel_AllReduce", "kernel", 20, duration_us, correlation=1, stream=7),
+        _event(kernel, "kernel", 20, duration_us, correlation=1, stream=7),
     ]
     content = {
         "deviceProperties": [{"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150_000_000_000}],
@@ -164,6 +176,22 @@ def _event(
 ) -> dict[str, object]:
     event: dict[str, object] = {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1}
     return event | {"ts": start, "dur": duration, "args": args}
+
+
+def test_names_are_data_and_never_markup(tmp_path: Path) -> None:
+    """Closing a tag that is not open makes rich fail; colons around a word make it an emoji."""
+    evil = "[/red] [bold]x :smile: \x1b[31m"
+    path = tmp_path / "evil.json"
+    _write_rank(path, 0, 30.0, kernel=f"ncclDevKernel {evil}", frame=f"a {evil}.py(3): f")
+    diagnosis = boundby.load(path)
+    console = Console(file=io.StringIO(), width=200, color_system=None)  # markup and emoji on
+    console.print(DiagnosisReport(diagnosis))
+    written = console.file
+    assert isinstance(written, io.StringIO)
+    text = written.getvalue()
+    assert "[bold]x :smile:" in text
+    assert "red] [bold]x :smile:" in next(row.where for row in diagnosis.lines)
+    assert "\x1b" not in text
 
 
 def test_a_gzip_cut_short_is_read_up_to_the_break(tmp_path: Path) -> None:

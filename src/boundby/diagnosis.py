@@ -128,6 +128,8 @@ def diagnose_trace(
     that the user knows, pins it.
     """
     timeline = trace.timeline(index)
+    if timeline.wall_ns <= 0:
+        raise BoundbyError(f"{trace.path}: the step takes no time: its events have no durations")
     warnings = list(dict.fromkeys([*trace.warnings, *timeline.warnings]))
     if not timeline.calls and len(timeline.host):
         warnings.append(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import msgspec
@@ -73,11 +74,23 @@ def read_members(
     workers = min(len(paths), os.cpu_count() or 1)
     with ProcessPoolExecutor(workers) as pool:
         waiting = {pool.submit(read_member, path, machine, wall_ns, index): path for path in paths}
-        for done in as_completed(waiting):
-            path = waiting[done]
-            members[path] = done.result()
-            progress(path.name, len(members) / len(paths))
+        try:
+            for done in as_completed(waiting):
+                path = waiting[done]
+                members[path] = _result(done, path)
+                progress(path.name, len(members) / len(paths))
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
     return [members[path] for path in paths]
+
+
+def _result(done: Future[Member], path: Path) -> Member:
+    """What a process brought back; one that was killed (for memory, say) loses only its file."""
+    try:
+        return done.result()
+    except BrokenProcessPool:
+        return Member(path=str(path), problem=f"{path}: the process that read it was killed")
 
 
 def combine(members: Sequence[Member]) -> Diagnosis:

@@ -32,7 +32,6 @@ class Judged:
     """The verdict, and how well the replay explains the step."""
 
     verdict: Verdict
-    replayed_ns: float
     replay_error: float | None
     free_host_ns: float  # the step with a host that costs nothing: no step is shorter
 
@@ -48,7 +47,6 @@ def judge(picture: Picture) -> Judged:
         host_free = picture.replay(_idle_host(picture.script, {}))
     return Judged(
         verdict=_verdict(gains, error, picture.account),
-        replayed_ns=picture.base_ns,
         replay_error=error,
         free_host_ns=host_free,
     )

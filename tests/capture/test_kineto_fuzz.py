@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,8 +17,11 @@ from hypothesis import strategies as st
 
 from boundby.capture import kineto
 from boundby.capture.kineto import stream
+from boundby.diagnosis import diagnose_trace
 from boundby.errors import BoundbyError
 from boundby.model import Timeline
+from boundby.model.diagnosis import Diagnosis
+from boundby.report.display import as_text
 from tests.capture.kineto_events import DATA, step_events, text, write
 
 BODY = text(step_events() * 3, deviceProperties=[{"id": 0, "name": "NVIDIA H200"}]).encode()
@@ -53,6 +57,20 @@ def check(path: Path, **options: Any) -> None:
         return
     for index in range(min(len(trace.steps), 3)):
         check_sound(trace.timeline(index))
+        try:
+            diagnosis = diagnose_trace(trace, index=index)
+        except BoundbyError as error:
+            assert "takes no time" in str(error)
+            continue
+        check_diagnosed(diagnosis)
+
+
+def check_diagnosed(diagnosis: Diagnosis) -> None:
+    """The account adds up, the report can be printed, and what is saved can be read again."""
+    total = sum(group.ns for group in diagnosis.account.groups().values())
+    assert total == pytest.approx(diagnosis.step.wall_ns, abs=1.0)
+    assert all(line.isprintable() for line in as_text(diagnosis).splitlines())
+    msgspec.json.decode(msgspec.json.encode(diagnosis), type=Diagnosis)
 
 
 def check_sound(timeline: Timeline) -> None:

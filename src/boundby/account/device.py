@@ -147,7 +147,6 @@ def recomputed_flops(works: list[Work], timeline: Timeline) -> float:
         row = work.row
         while row >= 0:
             if again[host.name[row]]:
-                work.recomputed = True
                 total += matrix_flops(work.cost)
                 break
             row = int(host.parent[row])

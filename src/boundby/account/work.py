@@ -32,7 +32,6 @@ class Work:
     module: int = -1
     phase: int = Phase.OTHER
     call: int = -1
-    recomputed: bool = False
 
 
 class Costs:

@@ -207,17 +207,22 @@ def flash_attention_forward(call: OpCall) -> Cost:
     return attend(query, key, value, layout="sequence first", causal=causal)
 
 
+def _packed_backward(call: OpCall, *, causal: bool) -> Cost:
+    """Sequences of different lengths, one behind the other; the gradient comes first."""
+    query, key, value = _packed(call, 1, 6, 8)
+    cost = attend_backward(
+        tensor(call, 0), query, key, value, None, layout="sequence first", causal=causal
+    )
+    return _with_packed_traffic(cost, call)
+
+
 @formula("aten::_flash_attention_backward", op_class="contraction")
 def flash_attention_backward(call: OpCall) -> Cost:
     """The same layouts, after the gradient."""
     causal = flag(call, 11)
     offsets = maybe(call, 6)
     if offsets is not None and offsets.elements > 1:
-        query, key, value = _packed(call, 1, 6, 8)
-        cost = attend_backward(
-            tensor(call, 0), query, key, value, None, layout="sequence first", causal=causal
-        )
-        return _with_packed_traffic(cost, call)
+        return _packed_backward(call, causal=causal)
     return attend_backward(
         tensor(call, 0),
         tensor(call, 1),
@@ -253,11 +258,7 @@ def efficient_attention_backward(call: OpCall) -> Cost:
     """The same after the gradient."""
     causal = flag(call, 14)
     if maybe(call, 6) is not None:
-        query, key, value = _packed(call, 1, 6, 8)
-        cost = attend_backward(
-            tensor(call, 0), query, key, value, None, layout="sequence first", causal=causal
-        )
-        return _with_packed_traffic(cost, call)
+        return _packed_backward(call, causal=causal)
     return attend_backward(
         tensor(call, 0),
         tensor(call, 1),

@@ -90,13 +90,13 @@ def _roofs_table(machine: Machine) -> Table:
             table.add_row(Text(heading, style="italic"))
         for roof in rows:
             table.add_row(
-                f"  {roof.name.removeprefix(prefix)}",
+                Text(f"  {roof.name.removeprefix(prefix)}"),
                 units.rate(roof.value, roof.unit),
                 units.rate(machine.rate(f"{roof.name}{_SUSTAINED}"), roof.unit).split(" ")[0],
                 units.rate(roof.datasheet, roof.unit),
                 units.share(roof.value / roof.datasheet if roof.datasheet else None),
                 units.share(roof.spread),
-                roof.note or "",
+                Text(roof.note or ""),
             )
     return table
 

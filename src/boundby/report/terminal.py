@@ -43,7 +43,11 @@ _CAUSE_WORDS = {"sync": "after a sync", "data": "waiting for data"}
 
 
 class DiagnosisReport:
-    """Renders a `Diagnosis`; computes nothing."""
+    """Renders a `Diagnosis`; computes nothing.
+
+    What a trace or a script named is data: it goes into `Text`, where brackets and colons mean
+    nothing, never into a plain string, which rich would read as markup.
+    """
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         self._diagnosis = diagnosis
@@ -159,7 +163,7 @@ def _lines(diagnosis: Diagnosis) -> Table:
             Text(main, style=_COLOURS.get(main, "")),  # type: ignore[call-overload]
             units.time(row.ns),
             units.share(row.share),
-            row.where,
+            Text(row.where),
             Text(row.text or "", style="dim", no_wrap=True, overflow="ellipsis"),
         )
     return table
@@ -214,7 +218,7 @@ def _ranks(ranks: list[RankRow]) -> Table:
     table = _table("ranks", columns, ("file",))
     for row in sorted(ranks, key=lambda row: row.rank):
         if row.problem:
-            table.add_row(str(row.rank), "-", "-", "-", "-", "-", row.problem)
+            table.add_row(str(row.rank), "-", "-", "-", "-", "-", Text(row.problem))
             continue
         table.add_row(
             str(row.rank),
@@ -223,7 +227,7 @@ def _ranks(ranks: list[RankRow]) -> Table:
             units.time(row.communication_ns),
             units.time(row.exposed_ns),
             units.time(row.waiting_ns),
-            row.name,
+            Text(row.name),
         )
     return table
 
