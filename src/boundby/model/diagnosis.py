@@ -174,14 +174,22 @@ class IdleRow(Record, frozen=True, kw_only=True):
 
 
 class Slice(Record, frozen=True, kw_only=True):
-    """A piece of the timeline, for the page and for Perfetto."""
+    """A piece of the timeline, for the page and for Perfetto, from the step's start.
+
+    `lane` is "host THREAD", "stream N" or "idle"; `op` indexes the diagnosis' operators, `flow` the
+    slice that launched this one; `cause` says why an idle device idles.
+    """
 
     lane: str
     name: str
     start_ns: float
     ns: float
     op: int | None = None
+    bound: str | None = None
+    floor_ns: float | None = None
+    where: str | None = None
     cause: str | None = None
+    flow: int | None = None
 
 
 class Range(Record, frozen=True, kw_only=True):
@@ -203,6 +211,56 @@ class Finding(Record, frozen=True, kw_only=True):
     provable: bool = False
 
 
+class WhatIf(Record, frozen=True, kw_only=True):
+    """Several faults mended together: the step's time then, and where it would go."""
+
+    faults: list[str]
+    wall_ns: Range
+    groups: dict[str, float] = {}  # ns of the expected step by group
+
+
+class Speedup(Record, frozen=True, kw_only=True):
+    """Time before over time after: the median, and where it lies with 95% confidence."""
+
+    low: float
+    median: float
+    high: float
+
+
+class Peak(Record, frozen=True, kw_only=True):
+    """Most memory held at once, in bytes."""
+
+    before: float | None = None
+    after: float | None = None
+
+
+class Numerics(Record, frozen=True, kw_only=True):
+    """Whether the changed program still computes what it did."""
+
+    ok: bool
+    why: str
+
+
+Outcome = Literal["kept", "no gain", "wrong numbers", "failed", "not run"]
+
+
+class Proof(Record, frozen=True, kw_only=True):
+    """Faults mended from outside and measured: step times of each fresh process, interleaved."""
+
+    faults: list[str]
+    treatment: str = ""
+    before_ns: list[float] = []
+    after_ns: list[float] = []
+    speedup: Speedup | None = None
+    predicted: Range | None = None  # as a speed-up
+    peak_bytes: Peak = Peak()
+    numerics: Numerics | None = None
+    outcome: Outcome
+    why: str = ""
+    change: str = ""
+    log: str | None = None
+
+
 class Diagnosis(Record, frozen=True, kw_only=True):
     """Everything known about one step."""
 
@@ -222,6 +280,8 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     idle: list[IdleRow] = []
     timeline: list[Slice] = []
     findings: list[Finding] = []
+    what_if: list[WhatIf] = []
+    proofs: list[Proof] = []
     warnings: list[str] = []
 
     def __str__(self) -> str:

@@ -18,9 +18,19 @@ from boundby.remedies import (
     waiting_for_data,
     wasted_tiles,
 )
-from boundby.remedies.remedy import HEADINGS, Imagined, Remedy
+from boundby.remedies.remedy import HEADINGS, Imagined, Remedy, Treatment
 
-__all__ = ["HEADINGS", "REMEDIES", "Change", "Imagined", "Picture", "Remedy", "find", "register"]
+__all__ = [
+    "HEADINGS",
+    "REMEDIES",
+    "Change",
+    "Imagined",
+    "Picture",
+    "Remedy",
+    "Treatment",
+    "find",
+    "register",
+]
 
 REMEDIES: list[Remedy] = [
     host_sync.REMEDY,
@@ -78,5 +88,5 @@ def _finding(known: list[tuple[Picture, Imagined]], remedy: Remedy) -> Finding:
         change=imagined.change,
         assumes=imagined.assumes,
         excludes=list(remedy.excludes),
-        provable=False,
+        provable=bool(remedy.treatments),
     )

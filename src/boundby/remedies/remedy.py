@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 
 from boundby.model.diagnosis import GroupName
 from boundby.picture import Change, Picture
@@ -30,6 +31,22 @@ class Imagined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Treatment:
+    """A way to mend a fault from outside, in a script nobody touches.
+
+    `apply` is entered in the script's process before the script starts; `environment` is set
+    before that process does. `precision` names the dtype in which it now computes what had more
+    digits before: None promises the same arithmetic, up to its order.
+    """
+
+    name: str
+    change: str  # what a user would write in the script
+    apply: Callable[[], AbstractContextManager[None]] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    precision: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
     """One fault. `excludes` names faults whose mending cannot be added to this one's."""
 
@@ -38,6 +55,7 @@ class Remedy:
     document: str
     imagine: Callable[[Picture], Imagined | None]
     excludes: tuple[str, ...] = ()
+    treatments: tuple[Treatment, ...] = ()
 
     @property
     def summary(self) -> str:
