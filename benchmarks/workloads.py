@@ -31,8 +31,13 @@ def language_model(model: nn.Module, vocabulary: int, batch: int, length: int, d
     return lambda model: model(input_ids=ids, labels=ids).loss
 
 
-def classifier(classes: int, batch: int, side: int, device: str) -> Loss:
-    images = torch.randn(batch, 3, side, side, device=device)
+def pictures(args: argparse.Namespace, batch: int, side: int) -> torch.Tensor:
+    images = torch.randn(args.batch or batch, 3, side, side, device=args.device)
+    return images.to(memory_format=torch.channels_last) if args.channels_last else images
+
+
+def classifier(classes: int, images: torch.Tensor) -> Loss:
+    batch, device = len(images), images.device
     labels = torch.randint(0, classes, (batch,), device=device)
     return lambda model: F.cross_entropy(model(images), labels)
 
@@ -85,7 +90,7 @@ def vision(args: argparse.Namespace, name: str, batch: int) -> Any:
     import timm
 
     model = timm.create_model(name, num_classes=1000)
-    return model, classifier(1000, args.batch or batch, 224, args.device)
+    return model, classifier(1000, pictures(args, batch, 224))
 
 
 class UNet(nn.Module):
@@ -124,7 +129,7 @@ class UNet(nn.Module):
 
 
 def unet(args: argparse.Namespace) -> Any:
-    images = torch.randn(args.batch or 16, 3, 128, 128, device=args.device)
+    images = pictures(args, 16, 128)
     return UNet(), lambda model: F.mse_loss(model(images), images)
 
 
@@ -193,14 +198,24 @@ INFERENCE = ("llama-decode",)
 
 
 def training_step(args: argparse.Namespace) -> Step:
-    model, loss_of = TRAINING[args.model](args)
-    model = model.to(args.device).train()
+    with torch.device(args.device):
+        model, loss_of = TRAINING[args.model](args)
+    model = model.train()
+    if args.channels_last:
+        model = model.to(memory_format=torch.channels_last)
     if args.compile:
         model = torch.compile(model)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=1e-4, **({"fused": True} if args.fused else {})
+    chosen: dict[str, Any] = {"fused": True} if args.fused else {}
+    if args.graphs:
+        chosen["capturable"] = True
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **chosen)
+    # What autocast has cast is kept from step to step inside a graph only where it is cast there.
+    autocast = torch.autocast(
+        args.device,
+        torch.bfloat16,
+        enabled=args.precision == "bf16",
+        cache_enabled=not args.graphs,
     )
-    autocast = torch.autocast(args.device, torch.bfloat16, enabled=args.precision == "bf16")
 
     def step() -> torch.Tensor:
         with autocast:
@@ -210,7 +225,21 @@ def training_step(args: argparse.Namespace) -> Step:
         optimizer.zero_grad()
         return loss
 
-    return step
+    return graphed(step) if args.graphs else step
+
+
+def graphed(step: Step) -> Step:
+    """The whole step, forward, backward and optimizer, captured once and replayed."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
 
 
 def decoding(args: argparse.Namespace, count: int) -> Iterator[None]:
@@ -228,21 +257,31 @@ def decoding(args: argparse.Namespace, count: int) -> Iterator[None]:
             yield
 
 
-def main() -> None:
+def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", choices=[*TRAINING, *INFERENCE])
     parser.add_argument("--batch", type=int)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--fused", action="store_true")
+    parser.add_argument("--graphs", action="store_true", help="the whole step as a CUDA graph")
+    parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--attention", default="eager", choices=["eager", "sdpa"])
     parser.add_argument("--precision", default="bf16", choices=["bf16", "float32", "tf32"])
     default = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", default=default)
-    args = parser.parse_args()
+    return parser
+
+
+def prepare(args: argparse.Namespace) -> None:
     torch.manual_seed(0)
     if args.precision == "tf32":
         torch.set_float32_matmul_precision("high")
+
+
+def main() -> None:
+    args = arguments().parse_args()
+    prepare(args)
     if args.model in INFERENCE:
         with contextlib.closing(decoding(args, args.steps)) as steps:
             for _ in steps:
