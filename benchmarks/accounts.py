@@ -100,6 +100,8 @@ def summary(name: str, diagnosis: dict[str, Any]) -> dict[str, Any]:
 
 
 def commit() -> str:
+    if named := os.environ.get("BOUNDBY_COMMIT"):
+        return named
     found = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
         cwd=ROOT,
@@ -107,7 +109,7 @@ def commit() -> str:
         text=True,
         check=False,
     )
-    return found.stdout.strip() or os.environ.get("BOUNDBY_COMMIT", "unknown")
+    return found.stdout.strip() or "unknown"
 
 
 def line(row: dict[str, Any]) -> str:

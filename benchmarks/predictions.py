@@ -1,7 +1,7 @@
 """Predicted beside measured: what each fix buys, from the unfixed step's diagnosis alone.
 
     python benchmarks/predictions.py measure bert gpt2   # the clock, on this machine
-    python benchmarks/predictions.py predict bert gpt2   # what boundby says, before anything is fixed
+    python benchmarks/predictions.py predict bert gpt2   # what boundby says, nothing fixed yet
     python benchmarks/predictions.py table               # docs/predictions.md, from the ledger
 
 Every measurement is a fresh process without a profiler, the variants interleaved, several rounds.
@@ -11,12 +11,12 @@ started anew, without the wait. One line of the ledger is one measured or predic
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -168,7 +168,7 @@ def _median_step_ns(options: list[str]) -> float:
         step()
         mark.record()
     torch.cuda.synchronize()
-    times = sorted(a.elapsed_time(b) * 1e6 for a, b in zip(marks, marks[1:], strict=False))
+    times = sorted(a.elapsed_time(b) * 1e6 for a, b in itertools.pairwise(marks))
     return times[len(times) // 2]
 
 
@@ -190,6 +190,8 @@ def device() -> str:
 
 
 def commit() -> str:
+    if named := os.environ.get("BOUNDBY_COMMIT"):
+        return named
     found = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
         cwd=ROOT,
@@ -197,7 +199,7 @@ def commit() -> str:
         text=True,
         check=False,
     )
-    return found.stdout.strip() or os.environ.get("BOUNDBY_COMMIT", "unknown")
+    return found.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

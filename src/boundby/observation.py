@@ -12,7 +12,7 @@ from typing import Any
 from boundby import roofs
 from boundby.capture.live.hooks import Hooks
 from boundby.capture.live.recorder import Capture, Recorder
-from boundby.capture.live.windows import Plan, Window
+from boundby.capture.live.windows import Window, plan_of
 from boundby.diagnosis import diagnose_capture
 from boundby.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model import Machine
@@ -61,7 +61,7 @@ class Watch:
 def watch(
     *,
     warmup: int | None = None,
-    steps: int = 10,
+    steps: int | None = None,
     profiled: int = 3,
     machine: Machine | None = None,
 ) -> Iterator[Watch]:
@@ -75,7 +75,7 @@ def watch(
     """
     torch = _torch()
     hooks = Hooks()
-    plan = Plan(warmup=warmup, clean=steps, profiled=profiled)
+    plan = plan_of(warmup=warmup, steps=steps, profiled=profiled)
     with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
         recorder = Recorder(
             torch,
@@ -102,7 +102,7 @@ def diagnose(
     function: Callable[..., Any],
     *args: Any,
     warmup: int | None = None,
-    steps: int = 10,
+    steps: int | None = None,
     profiled: int = 3,
     machine: Machine | None = None,
     **kwargs: Any,

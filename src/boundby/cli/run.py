@@ -28,7 +28,7 @@ _PATIENCE_WITH_THREADS_S = 3.0
 
 @click.command(name="run", cls=TargetCommand, context_settings={"allow_interspersed_args": False})
 @click.option("--warmup", type=click.IntRange(1), help="Warm-up steps; default: until stable.")
-@click.option("--steps", type=click.IntRange(1), default=10, show_default=True, help="Clean steps.")
+@click.option("--steps", type=click.IntRange(1), help="Clean steps; default: 10, more if quick.")
 @click.option(
     "--profiled", type=click.IntRange(0), default=3, show_default=True, help="Profiled steps."
 )
@@ -57,7 +57,7 @@ _PATIENCE_WITH_THREADS_S = 3.0
 @click.argument("target", nargs=-1, type=click.UNPROCESSED)
 def command(
     warmup: int | None,
-    steps: int,
+    steps: int | None,
     profiled: int,
     step_by: str,
     keep_going: bool,
@@ -74,7 +74,7 @@ def command(
     """
     from boundby.capture.live.execution import Target
     from boundby.capture.live.script import run_script
-    from boundby.capture.live.windows import Plan
+    from boundby.capture.live.windows import plan_of
 
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if world > 1 and warmup is None:
@@ -95,7 +95,7 @@ def command(
     try:
         ending = run_script(
             Target(name=name, args=args, is_module=is_module),
-            plan=Plan(warmup=warmup, clean=steps, profiled=profiled, in_step=world > 1),
+            plan=plan_of(warmup=warmup, steps=steps, profiled=profiled, in_step=world > 1),
             step_by=step_by,  # type: ignore[arg-type]
             folder=folder,
             keep_going=keep_going,

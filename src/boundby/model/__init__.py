@@ -17,6 +17,7 @@ from boundby.model.machine import (
 )
 from boundby.model.record import SCHEMA, Record
 from boundby.model.timeline import (
+    Allocations,
     DeviceEvents,
     DeviceKind,
     HostEvents,
@@ -30,6 +31,7 @@ __all__ = [
     "CACHE_REACH",
     "DTYPE_BYTES",
     "SCHEMA",
+    "Allocations",
     "Argument",
     "Bound",
     "Cost",

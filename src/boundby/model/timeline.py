@@ -89,6 +89,20 @@ class DeviceEvents(Record, frozen=True, kw_only=True):
         return len(self.start_ns)
 
 
+class Allocations(Record, frozen=True, kw_only=True):
+    """Columns, one row a piece of memory taken while an operator ran, in order of time.
+
+    `row` is the innermost operator's host row, `storage` the memory's address, as tensors name it.
+    """
+
+    row: npt.NDArray[np.int32]
+    storage: Ints
+    bytes: Ints
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
 class Timeline(Record, frozen=True, kw_only=True):
     """One step: what the host did, what the device did, and what belongs to what."""
 
@@ -100,6 +114,7 @@ class Timeline(Record, frozen=True, kw_only=True):
     sources: list[str] = []  # "train.py:42"
     modules: list[str] = []  # "BertLayer.attention"
     calls: list[OpCall] = []
+    allocations: Allocations | None = None  # where the process itself was asked
     device_name: str | None = None
     device_kind: str = "cpu"  # "cpu", "cuda", "hip"
     rank: int | None = None

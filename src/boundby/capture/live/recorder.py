@@ -28,6 +28,7 @@ class Capture:
     clean: dict[str, list[float]] = field(default_factory=dict)
     warmup: dict[str, list[float]] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=dict)
+    issue: list[dict[str, float]] = field(default_factory=list)  # the steps behind `phases`
     trace: Path | None = None
     profiled: list[str] = field(default_factory=list)
     results: Any = None
@@ -139,6 +140,7 @@ class Recorder:
             taken.warmup.setdefault(sample.kind, []).append(sample.ns)
         for sample in windows.clean:
             taken.clean.setdefault(sample.kind, []).append(sample.ns)
+        taken.issue = windows.issue
         taken.phases = _median_phases(windows.issue)
         if self._device.is_cuda:
             taken.cuda_index = self._torch.cuda.current_device()

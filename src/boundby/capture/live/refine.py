@@ -1,8 +1,8 @@
-"""What only the process itself knows of its profiled steps: lines, listed tensors, storages.
+"""What only the process itself knows of its steps: lines, listed tensors, storages, memory.
 
 A trace file names the function an operator was called in, not the line; it leaves the tensors of a
-list out, and never says which inputs are the same memory. The profiler's own event tree has all
-three, under the identifiers that the trace uses.
+list out, and never says which inputs are the same memory, nor which call made it. The profiler's
+own event tree has all four, under the identifiers that the trace uses.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from boundby.capture.kineto.names import Origin, frame_of
-from boundby.model import OpCall, Tensor, Timeline
+from boundby.model import Allocations, OpCall, Tensor, Timeline
 
 _DTYPES = {
     "float8_e4m3fn": "float8",
@@ -24,16 +24,18 @@ _DTYPES = {
 _OPERATOR = "_ExtraFields_TorchOp"
 _PYTHON = "_ExtraFields_PyCall"
 _BUILTIN = "_ExtraFields_PyCCall"
+_ALLOCATION = "_ExtraFields_Allocation"
 
 
 class Detail:
     """One operator call as the process knows it."""
 
-    __slots__ = ("args", "source")
+    __slots__ = ("args", "made", "source")
 
     def __init__(self, args: tuple[Any, ...], source: str | None) -> None:
         self.args = args
         self.source = source
+        self.made: list[tuple[int, int]] = []  # address and size of memory it took
 
 
 class _Frame:
@@ -57,16 +59,20 @@ def details(results: Any) -> dict[int, Detail]:
     """Operator calls of the profiled steps, by the identifier that the trace carries too."""
     found: dict[int, Detail] = {}
     # Children come in order of time, so that a function's line only ever moves on.
-    waiting: list[tuple[Any, _Frame | None]] = [
-        (root, None) for root in reversed(results.experimental_event_tree())
+    waiting: list[tuple[Any, _Frame | None, Detail | None]] = [
+        (root, None, None) for root in reversed(results.experimental_event_tree())
     ]
     while waiting:
-        event, frame = waiting.pop()
+        event, frame, inside = waiting.pop()
         fields = event.extra_fields
         kind = type(fields).__name__
         if kind == _OPERATOR:
             args = tuple(_argument(value) for value in fields.inputs)
-            found[event.correlation_id] = Detail(args, frame.source() if frame else None)
+            inside = Detail(args, frame.source() if frame else None)
+            found[event.correlation_id] = inside
+        elif kind == _ALLOCATION:
+            if inside is not None and fields.alloc_size > 0:
+                inside.made.append((fields.ptr, fields.alloc_size))
         elif kind in (_PYTHON, _BUILTIN):
             file, _, line = _place(fields.caller)
             if frame is not None and frame.file == file:
@@ -74,7 +80,7 @@ def details(results: Any) -> dict[int, Detail]:
             if kind == _PYTHON:
                 outer = frame.source() if frame else None
                 frame = _Frame(*_place(fields.callsite), outer)
-        waiting += [(child, frame) for child in reversed(event.children)]
+        waiting += [(child, frame, inside) for child in reversed(event.children)]
     return found
 
 
@@ -87,17 +93,22 @@ def _place(state: Any) -> tuple[str, str, int]:
 
 
 def refine(timeline: Timeline, known: dict[int, Detail]) -> Timeline:
-    """The same timeline with exact lines, and with calls that hold storages and listed tensors."""
+    """The same timeline with exact lines, calls that hold storages and listed tensors, and memory.
+
+    Host rows are in order of time, thread by thread, and so is the memory they took.
+    """
     host = timeline.host
     calls = list(timeline.calls)
     sources = list(timeline.sources)
     index = {name: position for position, name in enumerate(sources)}
     call_of, source_of = host.call.copy(), host.source.copy()
     made: dict[OpCall, int] = {}
+    taken: list[tuple[int, int, int]] = []
     for row in np.flatnonzero(host.external >= 0):
         detail = known.get(int(host.external[row]))
         if detail is None:
             continue
+        taken += [(int(row), storage, size) for storage, size in detail.made]
         old = int(call_of[row])
         if old >= 0 and detail.args:
             call = OpCall(name=calls[old].name, args=_merge(calls[old].args, detail.args))
@@ -111,7 +122,18 @@ def refine(timeline: Timeline, known: dict[int, Detail]) -> Timeline:
     backward = host.forward >= 0
     source_of[backward] = source_of[host.forward[backward]]
     refined = msgspec.structs.replace(host, call=call_of, source=source_of)
-    return msgspec.structs.replace(timeline, host=refined, calls=calls, sources=sources)
+    return msgspec.structs.replace(
+        timeline, host=refined, calls=calls, sources=sources, allocations=_columns(taken)
+    )
+
+
+def _columns(taken: list[tuple[int, int, int]]) -> Allocations:
+    rows, storages, sizes = zip(*taken, strict=True) if taken else ((), (), ())
+    return Allocations(
+        row=np.array(rows, np.int32),
+        storage=np.array(storages, np.int64),
+        bytes=np.array(sizes, np.int64),
+    )
 
 
 def _argument(value: Any) -> Any:

@@ -22,15 +22,20 @@ _ENDED_OURS = "the script started a profiler of its own, which ended ours: switc
 
 @contextlib.contextmanager
 def _silenced() -> Iterator[None]:
-    """Keep the profiler's notes on its own start and stop off stderr; it asks once a process."""
-    if _LOG_LEVEL in os.environ:
-        yield
-        return
-    os.environ[_LOG_LEVEL] = "99"
-    try:
-        yield
-    finally:
-        del os.environ[_LOG_LEVEL]
+    """Keep the profiler's notes on itself off stderr, and its warnings of cycles: there are none.
+
+    It asks for the level once a process.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        if _LOG_LEVEL in os.environ:
+            yield
+            return
+        os.environ[_LOG_LEVEL] = "99"
+        try:
+            yield
+        finally:
+            del os.environ[_LOG_LEVEL]
 
 
 class TorchProfiler:
@@ -57,18 +62,16 @@ class TorchProfiler:
         with contextlib.suppress(ImportError):
             importlib.import_module("torch.profiler._cupti_monitor")
         self._device.sync()
-        with warnings.catch_warnings():
-            # It warns of cycles that this schedule has none of.
-            warnings.simplefilter("ignore", UserWarning)
-            started = profiler.profile(
-                activities=activities,
-                record_shapes=True,
-                with_stack=True,
-                # Only with a schedule are steps marked in the trace.
-                schedule=lambda _: profiler.ProfilerAction.RECORD,
-            )
         try:
             with _silenced():
+                started = profiler.profile(
+                    activities=activities,
+                    record_shapes=True,
+                    profile_memory=True,
+                    with_stack=True,
+                    # Only with a schedule are steps marked in the trace.
+                    schedule=lambda _: profiler.ProfilerAction.RECORD,
+                )
                 started.start()
         except RuntimeError as error:
             self.problem = _failure(error)
@@ -79,7 +82,8 @@ class TorchProfiler:
 
     def step(self) -> None:
         if self._profiler is not None:
-            self._profiler.step()
+            with _silenced():
+                self._profiler.step()
 
     def stop(self) -> None:
         """End profiling and write the trace, plain: compressing takes ten times longer."""
@@ -89,9 +93,10 @@ class TorchProfiler:
         self._torch.autograd.profiler._prepare_profiler = self._prepare
         try:
             # The last step ends here: waiting for the device is no part of it.
-            profiler.step()
-            self._device.sync()
-            profiler.stop()
+            with _silenced():
+                profiler.step()
+                self._device.sync()
+                profiler.stop()
             profiler.export_chrome_trace(str(self.trace))
             self.results = profiler.profiler.kineto_results
         except RuntimeError as error:
