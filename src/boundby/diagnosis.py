@@ -20,6 +20,7 @@ from boundby.errors import BoundbyError
 from boundby.model import Machine, Timeline
 from boundby.model.diagnosis import (
     Account,
+    BatchRow,
     Diagnosis,
     Finding,
     Group,
@@ -29,9 +30,11 @@ from boundby.model.diagnosis import (
     StepTimes,
     Utilisation,
     Verdict,
+    WhatIf,
 )
-from boundby.picture import Picture
+from boundby.picture import Picture, Timings
 from boundby.replay import Script, with_host, with_wall
+from boundby.roofs.operators import Exercise
 from boundby.roofs.paper import from_datasheet
 from boundby.verdict import Judged, judge
 
@@ -50,6 +53,22 @@ _NO_STEP = (
     "a step in the script with boundby.step()"
 )
 
+# The same script differs by this much between processes on one machine.
+_PROCESSES_DIFFER = 0.10
+_MOST_SPREAD = 0.40
+
+Timer = Callable[[Sequence[Exercise]], dict[Exercise, float]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What would fix a step, alone and together, and what a larger batch would take."""
+
+    findings: list[Finding] = dataclasses.field(default_factory=list)
+    what_if: list[WhatIf] = dataclasses.field(default_factory=list)
+    batches: list[BatchRow] = dataclasses.field(default_factory=list)
+
+
 _NO_VERDICT = Verdict(bound_by="unknown", uncertain=True, why="nothing was profiled")
 
 
@@ -61,8 +80,14 @@ def require_steps(capture: Capture) -> str:
     return capture.main_kind
 
 
-def diagnose_capture(capture: Capture, machine: Machine, *, target: str | None) -> Diagnosis:
-    """The diagnosis of a script that ran under watch."""
+def diagnose_capture(
+    capture: Capture, machine: Machine, *, target: str | None, timer: Timer | None = None
+) -> Diagnosis:
+    """The diagnosis of a script that ran under watch.
+
+    `timer` times single operators on the device the script ran on; without it, imagined kernels
+    take what the machine's roofs and curves promise.
+    """
     kind = require_steps(capture)
     samples = capture.clean.get(kind) or capture.warmup[kind][1:] or capture.warmup[kind]
     wall_ns = statistics.median(samples)
@@ -70,7 +95,7 @@ def diagnose_capture(capture: Capture, machine: Machine, *, target: str | None) 
     if kind not in capture.clean:
         warnings.append("no clean step was measured: the time is that of warm-up steps")
     timeline, dilation = _profiled_step(capture, wall_ns)
-    judged, findings = None, list[Finding]()
+    judged, advice = None, Advice()
     if timeline is None:
         accounted = _nothing_known(wall_ns)
         warnings.append("no profile: only the step's time is known, not where it went")
@@ -79,9 +104,9 @@ def diagnose_capture(capture: Capture, machine: Machine, *, target: str | None) 
         accounted = account_for(
             timeline, machine, wall_ns=wall_ns, tf32=tf32, folders=[*sys.path, ""]
         )
-        picture = Picture(timeline, machine, accounted, wall_ns=wall_ns, phases=capture.phases)
-        judged = judge(picture)
-        findings = remedies.find([picture])
+        pictures = _pictures(capture, timeline, machine, accounted, wall_ns)
+        judged = judge(pictures[0])
+        advice = _advise(pictures, timer)
         doubt = _doubt(dilation, accounted)
         if doubt:
             verdict = judged.verdict
@@ -109,8 +134,54 @@ def diagnose_capture(capture: Capture, machine: Machine, *, target: str | None) 
         machine=machine,
         step=step,
         verdict=judged.verdict if judged else _NO_VERDICT,
-        findings=findings,
+        advice=advice,
         warnings=warnings,
+    )
+
+
+def _pictures(
+    capture: Capture, timeline: Timeline, machine: Machine, accounted: Accounted, wall_ns: float
+) -> list[Picture]:
+    """The step as measured; and with a host faster and slower by as much as it was seen to vary."""
+    timings = Timings()
+
+    def picture(factor: float) -> Picture:
+        return Picture(
+            timeline,
+            machine,
+            accounted,
+            wall_ns=wall_ns,
+            phases=capture.phases,
+            host=partial(with_host, factor=factor),
+            timings=timings,
+        )
+
+    if not len(timeline.device):
+        return [picture(1.0)]
+    spread = _host_spread(capture.issue)
+    return [picture(1.0), picture(1 - spread), picture(1 + spread)]
+
+
+def _host_spread(issue: Sequence[dict[str, float]]) -> float:
+    """By how much the host's time varies: from step to step, and from process to process."""
+    totals = [sum(step.values()) for step in issue]
+    if len(totals) < 2:
+        return _PROCESSES_DIFFER
+    reach = (max(totals) - min(totals)) / 2 / statistics.median(totals)
+    return min(_MOST_SPREAD, max(_PROCESSES_DIFFER, reach))
+
+
+def _advise(pictures: Sequence[Picture], timer: Timer | None) -> Advice:
+    """What would fix the step; looked at twice where the first look asks for operators' times."""
+    findings = remedies.find(pictures)
+    timings = pictures[0].timings
+    if timer is not None and timings.asked:
+        timings.known.update(timer(list(timings.asked)))
+        findings = remedies.find(pictures)
+    return Advice(
+        findings=findings,
+        what_if=remedies.combine(pictures, findings),
+        batches=remedies.batches(pictures[0]),
     )
 
 
@@ -174,22 +245,22 @@ def diagnose_trace(
         machine=machine,
         step=step,
         verdict=verdict,
-        findings=_findings_of_trace(timeline, machine, accounted, wall_ns),
+        advice=_advice_for_trace(timeline, machine, accounted, wall_ns),
         warnings=warnings,
     )
 
 
-def _findings_of_trace(
+def _advice_for_trace(
     timeline: Timeline, machine: Machine, accounted: Accounted, wall_ns: float | None
-) -> list[Finding]:
-    """Findings for the clean step's time where it is known, else for all the trace allows."""
+) -> Advice:
+    """Advice for the clean step's time where it is known, else for all the trace allows."""
 
     def picture(host: Callable[[Script], Script]) -> Picture:
         return Picture(timeline, machine, accounted, wall_ns=wall_ns, phases={}, host=host)
 
     if wall_ns is not None:
-        return remedies.find([picture(lambda script: with_wall(script, wall_ns))])
-    return remedies.find([picture(partial(with_host, factor=factor)) for factor in _HOST_FACTORS])
+        return _advise([picture(lambda script: with_wall(script, wall_ns))], None)
+    return _advise([picture(partial(with_host, factor=factor)) for factor in _HOST_FACTORS], None)
 
 
 def _diagnosis(
@@ -199,7 +270,7 @@ def _diagnosis(
     machine: Machine,
     step: StepTimes,
     verdict: Verdict,
-    findings: list[Finding],
+    advice: Advice,
     warnings: list[str],
 ) -> Diagnosis:
     return Diagnosis(
@@ -215,7 +286,9 @@ def _diagnosis(
         modules=accounted.modules,
         collectives=accounted.collectives,
         idle=accounted.idle,
-        findings=findings,
+        findings=advice.findings,
+        what_if=advice.what_if,
+        batches=advice.batches,
         warnings=warnings + accounted.warnings,
     )
 

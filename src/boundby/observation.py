@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,11 @@ from boundby import roofs
 from boundby.capture.live.hooks import Hooks
 from boundby.capture.live.recorder import Capture, Recorder
 from boundby.capture.live.windows import Window, plan_of
-from boundby.diagnosis import diagnose_capture
+from boundby.diagnosis import Timer, diagnose_capture
 from boundby.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model import Machine
 from boundby.model.diagnosis import Diagnosis
+from boundby.roofs.operators import Exercise
 
 # A quick look takes some seconds; a rank that waits longer for another's takes its own.
 _PATIENCE_S = 60.0
@@ -50,7 +51,9 @@ class Watch:
         if capture.main_kind is None:
             raise BoundbyError("no step was seen: call step() at the end of each step of the loop")
         machine = self._machine or machine_of(capture)
-        self._diagnosis = diagnose_capture(capture, machine, target=None)
+        self._diagnosis = diagnose_capture(
+            capture, machine, target=None, timer=timer_of(capture, machine)
+        )
         return self._diagnosis
 
     def __str__(self) -> str:
@@ -138,6 +141,32 @@ def machine_of(
         progress=progress,
         notice=notice,
     )
+
+
+def timer_of(
+    capture: Capture,
+    machine: Machine,
+    *,
+    progress: Callable[[str, float], None] = lambda *_: None,
+) -> Timer | None:
+    """Times single operators on the device that a capture ran on; None where that is not at hand.
+
+    Another machine's roofs, given by hand, are not to be mixed with this one's times.
+    """
+    device = "cpu" if capture.cuda_index is None else f"cuda:{capture.cuda_index}"
+    if "torch" not in sys.modules or roofs.identify(device).name != machine.device:
+        return None
+
+    def timer(exercises: Sequence[Exercise]) -> dict[Exercise, float]:
+        try:
+            return roofs.time_operators(
+                exercises, device, threads=capture.settings.get("threads"), progress=progress
+            )
+        except BoundbyError:
+            # The roofs stand in: a prediction is wider then, not missing.
+            return {}
+
+    return timer
 
 
 def _torch() -> Any:

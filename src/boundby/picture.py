@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -10,8 +11,10 @@ import numpy.typing as npt
 
 from boundby.account import Accounted
 from boundby.account.work import Work
+from boundby.dataflow import Flow, flow_of
 from boundby.model import Ints, Machine, OpCall, Timeline
 from boundby.replay import Script, replay, script_of, with_clean_phases
+from boundby.roofs.operators import Exercise
 
 Floats = npt.NDArray[np.float64]
 
@@ -20,17 +23,35 @@ Floats = npt.NDArray[np.float64]
 class Change:
     """What is different in an imagined step; what is not named stays as it was.
 
-    `work_ns`: a piece of work's new time, by its index. `host_ns`: host time before each action.
+    `work_ns`: a piece of work's new time, by its index; work that takes none is not there at all.
+    `opaque`: work that is a library's kernel now, which nothing is fused with.
+    `host_ns`: host time before each action.
     `wait`: which actions still wait for the device. `gap_ns`: between backlogged kernels.
     `python_ns`: on a CPU, what is taken off the step outside its kernels.
     """
 
     work_ns: Mapping[int, float] = field(default_factory=dict)
+    opaque: frozenset[int] = frozenset()
     host_ns: Floats | None = None
     wait: npt.NDArray[np.int8] | None = None
     gap_ns: float | None = None
     after_ns: float | None = None
     python_ns: float = 0.0
+
+
+class Timings:
+    """Single operators timed at the step's own shapes: what is known, and what was asked for.
+
+    A first look at the step asks; the device answers, where it is at hand; a second look is told.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[Exercise, float] = {}
+        self.asked: dict[Exercise, None] = {}
+
+    def ns(self, exercise: Exercise) -> float | None:
+        self.asked[exercise] = None
+        return self.known.get(exercise)
 
 
 class Picture:
@@ -45,6 +66,7 @@ class Picture:
         wall_ns: float | None,
         phases: Mapping[str, float],
         host: Callable[[Script], Script] = lambda script: script,
+        timings: Timings | None = None,
     ) -> None:
         """`host` brings host times to what they are without a profiler, where phases cannot.
 
@@ -56,6 +78,9 @@ class Picture:
         self.account = accounted.account
         self.wall_ns = float(timeline.wall_ns) if wall_ns is None else wall_ns
         self.script: Script | None = None
+        self.timings = timings or Timings()
+        self.opaque: frozenset[int] = frozenset()
+        self._flow: list[Flow | None] = []
         self._member = accounted.member
         if len(timeline.device):
             script = script_of(timeline, gap_ns=machine.overheads.kernel_gap_ns)
@@ -81,6 +106,32 @@ class Picture:
         The replay may be off the clean step; the saving is taken as a share of what was replayed.
         """
         return self.wall_ns * (1 - self.replay(change) / self.base_ns)
+
+    def after(self, change: Change) -> Picture:
+        """The picture once the change is made, in which further changes can be imagined.
+
+        Times of the clean step as a whole stay those of this one: savings add up from here.
+        """
+        changed = copy.copy(self)
+        changed.works = list(self.works)
+        for index, ns in change.work_ns.items():
+            work = copy.copy(self.works[index])
+            work.exposed_ns *= ns / work.ns if work.ns else 1.0
+            work.ns = ns
+            changed.works[index] = work
+        changed.opaque = self.opaque | change.opaque
+        if self.script is None:
+            changed.wall_ns = self.replay(change)
+        else:
+            changed.script = self._changed(self.script, change)
+        return changed
+
+    @property
+    def flow(self) -> Flow | None:
+        """Who makes what for whom; None where memory was not recorded."""
+        if not self._flow:
+            self._flow.append(flow_of(self.timeline, self.works))
+        return self._flow[0]
 
     def _changed(self, script: Script, change: Change) -> Script:
         device = script.device_ns

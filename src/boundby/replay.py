@@ -246,6 +246,10 @@ def _walk(script: Script, free: list[float], clock: float) -> tuple[float, list[
             if work >= QUEUE and started[work - QUEUE] > clock:
                 clock = started[work - QUEUE]
             stream = streams[work]
+            if not device[work]:
+                # Imagined away: neither launched nor in anybody's way.
+                ended[work] = started[work] = free[stream]
+                continue
             start = free[stream] + gap
             if start < clock + latency:
                 start = clock + latency

@@ -190,7 +190,9 @@ class _Results:
                     progress=progress,
                     notice=_say,
                 )
-        return diagnose_capture(capture, machine, target=self._name)
+        with progress_bar("timing", shown=not self._quiet) as progress:
+            timer = observation.timer_of(capture, machine, progress=progress)
+            return diagnose_capture(capture, machine, target=self._name, timer=timer)
 
     def _save(self, diagnosis: Diagnosis, capture: Capture) -> None:
         from boundby import store

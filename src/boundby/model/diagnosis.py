@@ -219,6 +219,13 @@ class WhatIf(Record, frozen=True, kw_only=True):
     groups: dict[str, float] = {}  # ns of the expected step by group
 
 
+class BatchRow(Record, frozen=True, kw_only=True):
+    """The step with a batch so many times as large: what it would take."""
+
+    factor: int
+    wall_ns: Range
+
+
 class Speedup(Record, frozen=True, kw_only=True):
     """Time before over time after: the median, and where it lies with 95% confidence."""
 
@@ -281,6 +288,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     timeline: list[Slice] = []
     findings: list[Finding] = []
     what_if: list[WhatIf] = []
+    batches: list[BatchRow] = []
     proofs: list[Proof] = []
     warnings: list[str] = []
 

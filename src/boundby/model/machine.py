@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
+
 from boundby.model.cost import Cost
 from boundby.model.record import SCHEMA, Record
 
@@ -54,6 +56,17 @@ class Overheads(Record, frozen=True, kw_only=True):
 
 
 Bound = Literal["compute", "memory", "small", "network", "host_link", "unknown"]
+
+
+def _along(curve: list[Point], size: float) -> float:
+    """The time at a size, between the curve's points; points of one size: the fastest."""
+    fastest: dict[float, float] = {}
+    for point in curve:
+        fastest[point.size] = min(point.ns, fastest.get(point.size, point.ns))
+    sizes = sorted(fastest)
+    times = [fastest[at] for at in sizes]
+    return float(np.interp(np.log(max(size, 1.0)), np.log(sizes), times))
+
 
 # Bytes a float32 pointwise chain moves per element: it reads one and writes one.
 _POINTWISE_BYTES = 8
@@ -122,6 +135,22 @@ class Machine(Record, frozen=True, kw_only=True):
         """The roofline time of a cost, in ns: nothing on this device does it faster."""
         compute, memory = self.compute_ns(cost), self.memory_ns(cost)
         return None if compute is None or memory is None else max(compute, memory)
+
+    def copy_ns(self, size: float) -> float | None:
+        """What a plain copy that moves this much takes, from its curve; from the roof without."""
+        curve = self.curves.get("memory.copy")
+        if not curve or size > curve[-1].size:
+            rate = curve[-1].value if curve else self.rate("memory.dram")
+            return size / rate * 1e9 if rate else None
+        return _along(curve, size)
+
+    def product_ns(self, unit: str, flops: float) -> float | None:
+        """What a product of this much arithmetic takes at best, from its curve or its roof."""
+        curve = self.curves.get(unit)
+        if not curve or flops > curve[-1].size:
+            rate = self.rate(unit)
+            return flops / rate * 1e9 if rate else None
+        return _along(curve, flops)
 
     def ridge(self, unit: str) -> float | None:
         """FLOP per byte of device memory past which work on this unit is compute-bound."""

@@ -5,19 +5,25 @@ Adding one is its file, one line in `REMEDIES`, one test. A user's own is added 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from boundby.model.diagnosis import Finding, Range
+from boundby.model.diagnosis import Finding, Range, WhatIf
 from boundby.picture import Change, Picture
 from boundby.remedies import (
+    batch_too_small,
     eager_launches,
+    float32_activations,
     float32_products,
     host_sync,
+    layout_copies,
     materialised_attention,
+    repeated_casts,
+    unfused_operators,
     unfused_optimizer,
     waiting_for_data,
     wasted_tiles,
 )
+from boundby.remedies.batch_too_small import batches
 from boundby.remedies.remedy import HEADINGS, Imagined, Remedy, Treatment
 
 __all__ = [
@@ -28,22 +34,41 @@ __all__ = [
     "Picture",
     "Remedy",
     "Treatment",
+    "batches",
+    "combine",
     "find",
     "register",
 ]
 
+# In the order in which several are imagined together: what replaces kernels before what fuses the
+# rest, and launches last.
 REMEDIES: list[Remedy] = [
-    host_sync.REMEDY,
-    eager_launches.REMEDY,
-    unfused_optimizer.REMEDY,
-    waiting_for_data.REMEDY,
-    materialised_attention.REMEDY,
     float32_products.REMEDY,
+    float32_activations.REMEDY,
+    materialised_attention.REMEDY,
     wasted_tiles.REMEDY,
+    layout_copies.REMEDY,
+    repeated_casts.REMEDY,
+    unfused_optimizer.REMEDY,
+    unfused_operators.REMEDY,
+    host_sync.REMEDY,
+    waiting_for_data.REMEDY,
+    eager_launches.REMEDY,
+    batch_too_small.REMEDY,
 ]
 
+_SCENARIOS = ("worst", "expected", "best")
+_GROUP_OF = {
+    "compute": "compute",
+    "memory": "bandwidth",
+    "network": "bandwidth",
+    "host_link": "bandwidth",
+    "small": "overhead",
+}
 # A finding worth less than this share of the step is not worth anyone's reading.
 _WORTH_SAYING = 0.01
+# Combinations are worked out beforehand for this many findings: there are 63 of six.
+_MOST_COMBINED = 6
 
 
 def register(remedy: Remedy) -> None:
@@ -71,6 +96,60 @@ def find(pictures: Sequence[Picture]) -> list[Finding]:
     return sorted(findings, key=lambda finding: -finding.saving_ns.expected)
 
 
+def combine(pictures: Sequence[Picture], findings: Sequence[Finding]) -> list[WhatIf]:
+    """Every combination of findings that do not exclude each other: the step's time with it.
+
+    Fixes do not simply add up: each is imagined in the step as the others left it.
+    """
+    names = {finding.fault for finding in findings[:_MOST_COMBINED]}
+    mended = [remedy for remedy in REMEDIES if remedy.fault in names and remedy.combines]
+    runs = [(pictures[0], scenario) for scenario in _SCENARIOS]
+    runs += [(picture, "expected") for picture in pictures[1:]]
+    walls: dict[tuple[str, ...], list[float]] = {}
+    groups: dict[tuple[str, ...], dict[str, float]] = {}
+    for picture, scenario in runs:
+        for faults, changed in _combinations(picture, mended, scenario):
+            wall = picture.wall_ns * changed.replay(Change()) / picture.base_ns
+            walls.setdefault(faults, []).append(wall)
+            if picture is pictures[0] and scenario == "expected":
+                groups[faults] = _groups(changed, wall)
+    middle = _SCENARIOS.index("expected")
+    return [
+        WhatIf(
+            faults=list(faults),
+            wall_ns=Range(low=min(found), expected=found[middle], high=max(found)),
+            groups=groups[faults],
+        )
+        for faults, found in walls.items()
+    ]
+
+
+def _combinations(
+    picture: Picture, remedies: Sequence[Remedy], scenario: str, taken: tuple[Remedy, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Picture]]:
+    """The step with every combination of remedies made, each built on the one it extends."""
+    for position, remedy in enumerate(remedies):
+        if any(remedy.fault in one.excludes or one.fault in remedy.excludes for one in taken):
+            continue
+        imagined = remedy.imagine(picture)
+        changed = picture.after(getattr(imagined, scenario)) if imagined else picture
+        chosen = (*taken, remedy)
+        yield tuple(one.fault for one in chosen), changed
+        yield from _combinations(changed, remedies[position + 1 :], scenario, chosen)
+
+
+def _groups(picture: Picture, wall_ns: float) -> dict[str, float]:
+    """Where the imagined step's time goes: its work by bound, and the host for the rest."""
+    groups = {"compute": 0.0, "bandwidth": 0.0, "overhead": 0.0, "unknown": 0.0}
+    for work in picture.works:
+        groups[_GROUP_OF.get(work.bound, "unknown")] += work.exposed_ns
+    busy = sum(groups.values())
+    if busy > wall_ns:
+        return {name: ns * wall_ns / busy for name, ns in groups.items()}
+    groups["overhead"] += wall_ns - busy
+    return groups
+
+
 def _finding(known: list[tuple[Picture, Imagined]], remedy: Remedy) -> Finding:
     savings = [
         max(0.0, picture.saving(change))
@@ -79,12 +158,11 @@ def _finding(known: list[tuple[Picture, Imagined]], remedy: Remedy) -> Finding:
     ]
     picture, imagined = known[0]
     expected = max(0.0, picture.saving(imagined.expected))
-    low, high = min(savings), max(savings)
     return Finding(
         fault=remedy.fault,
         group=remedy.group,
         where=imagined.where,
-        saving_ns=Range(low=low, expected=expected, high=high),
+        saving_ns=Range(low=min(savings), expected=expected, high=max(savings)),
         change=imagined.change,
         assumes=imagined.assumes,
         excludes=list(remedy.excludes),

@@ -57,11 +57,17 @@ def _left(
     script = picture.script
     assert script is not None
     host = np.where(captured, script.host_ns * left, script.host_ns)
-    return Change(
-        host_ns=host,
-        after_ns=script.after_ns * left,
-        gap_ns=min(script.gap_ns, _USUAL_GRAPH_GAP_NS),
-    )
+    return Change(host_ns=host, after_ns=script.after_ns * left, gap_ns=_graph_gap(picture))
+
+
+def _graph_gap(picture: Picture) -> float:
+    """Between kernels of a graph: what an empty one costs there, less its own time."""
+    overheads = picture.machine.overheads
+    assert picture.script is not None
+    if overheads.graph_kernel_ns is None or overheads.shortest_kernel_ns is None:
+        return min(picture.script.gap_ns, _USUAL_GRAPH_GAP_NS)
+    gap = max(0.0, overheads.graph_kernel_ns - overheads.shortest_kernel_ns)
+    return min(picture.script.gap_ns, gap)
 
 
 REMEDY = Remedy(fault="eager-launches", group="overhead", document=__doc__, imagine=imagine)

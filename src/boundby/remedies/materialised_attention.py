@@ -24,26 +24,33 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from boundby.account.work import Work
 from boundby.model import Phase, Tensor
 from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
+from boundby.roofs.operators import Exercise
 
 _SHORTEST = 128
 # Of the matrix roof, forward and backward together; 120 to 255 of 796 TF/s were seen on an H200.
 _WORST, _EXPECTED, _BEST = 0.15, 0.25, 0.33
 # Products of a backward, in units of the forward's two.
 _BACKWARD = 2.5
-# Launches of a fused attention: one forward, three backward.
-_LAUNCHES = 4
+# Beside one timed at the same shapes: masks and layouts differ.
+_TIMED = (1.3, 1.0, 0.75)
+_USUAL_DROPOUT = 0.1
 
 Scores = tuple[int, int]  # how many score matrices, and their side
 
 
 def imagine(picture: Picture) -> Imagined | None:
-    layers = [work for work in picture.works if work.name.endswith("::_softmax")]
+    layers = [
+        index
+        for index, work in enumerate(picture.works)
+        if work.name.endswith("::_softmax") and work.ns > 0
+    ]
     sides: dict[Scores, int] = defaultdict(int)
-    for work in layers:
-        call = picture.call(work)
+    for index in layers:
+        call = picture.call(picture.works[index])
         scores = _scores(call.tensors[0]) if call and call.tensors else None
         if scores is not None:
             sides[scores] += 1
@@ -55,14 +62,46 @@ def imagine(picture: Picture) -> Imagined | None:
     if not flops or not rate:
         return None
     ns = flops / rate * 1e9
+    slow, middle, fast = ns / _WORST, ns / _EXPECTED, ns / _BEST
+    timed = _timed(picture, mine, sides)
+    if timed is not None:
+        slow, middle, fast = (timed * factor for factor in _TIMED)
     return Imagined(
-        worst=_fused(picture, mine, ns / _WORST, sum(sides.values())),
-        expected=_fused(picture, mine, ns / _EXPECTED, sum(sides.values())),
-        best=_fused(picture, mine, ns / _BEST, sum(sides.values())),
-        where=picture.lines(layers)[:2],
+        worst=_fused(picture, mine, slow),
+        expected=_fused(picture, mine, middle),
+        best=_fused(picture, mine, fast),
+        where=picture.lines(picture.works[index] for index in layers)[:2],
         change="y = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=causal)",
         assumes="the scores are used for nothing else",
     )
+
+
+def _timed(picture: Picture, mine: list[int], sides: dict[Scores, int]) -> float | None:
+    """The fused attention of all layers, timed at their shapes; None where one is unknown."""
+    works = [picture.works[index] for index in mine]
+    dropout = any("dropout" in work.name for work in works)
+    backward = any(work.phase == Phase.BACKWARD for work in works)
+    total = 0.0
+    for (count, side), layers in sides.items():
+        head = _head(picture, works, (count, side))
+        if head is None:
+            return None
+        shape = Tensor(shape=(1, count, side, head[0]), dtype=head[1])
+        values = (shape, shape, shape, _USUAL_DROPOUT if dropout else 0.0, False, backward)
+        ns = picture.timings.ns(Exercise(name="attention", args=values))
+        if ns is None:
+            return None
+        total += layers * ns
+    return total
+
+
+def _head(picture: Picture, works: list[Work], scores: Scores) -> tuple[int, str] | None:
+    """A head's width and its dtype, from the product that makes the scores."""
+    for work in works:
+        call = picture.call(work)
+        if work.op_class == "contraction" and call and _makes(call.tensors) == scores:
+            return call.tensors[0].shape[-1], call.tensors[0].dtype
+    return None
 
 
 def _scores(tensor: Tensor) -> Scores | None:
@@ -118,17 +157,19 @@ def _matrix_rate(picture: Picture, mine: list[int]) -> float | None:
     return max(rates, default=None)
 
 
-def _fused(picture: Picture, mine: list[int], ns: float, layers: int) -> Change:
-    before = sum(picture.works[index].ns for index in mine)
-    scale = min(1.0, ns / before) if before else 1.0
-    work_ns = {index: picture.works[index].ns * scale for index in mine}
-    script = picture.script
-    if script is None:
-        return Change(work_ns=work_ns)
-    actions = picture.actions_of(mine)
-    host = script.host_ns.copy()
-    host[actions] *= min(1.0, _LAUNCHES * layers / max(1, len(actions)))
-    return Change(work_ns=work_ns, host_ns=host)
+def _fused(picture: Picture, mine: list[int], ns: float) -> Change:
+    """The softmax's place is taken by the fused kernels, forward and backward; the rest is gone."""
+    kept = [index for index in mine if "_softmax" in picture.works[index].name]
+    before = sum(picture.works[index].ns for index in kept)
+    everything = sum(picture.works[index].ns for index in mine)
+    left = min(ns, everything) / before if before else 1.0
+    work_ns = dict.fromkeys(mine, 0.0) | {i: picture.works[i].ns * left for i in kept}
+    if picture.script is None:
+        return Change(work_ns=work_ns, opaque=frozenset(kept))
+    host = picture.script.host_ns.copy()
+    gone = picture.actions_of(set(mine) - set(kept))
+    host[gone] = 0.0
+    return Change(work_ns=work_ns, opaque=frozenset(kept), host_ns=host)
 
 
 REMEDY = Remedy(

@@ -56,6 +56,7 @@ class Remedy:
     imagine: Callable[[Picture], Imagined | None]
     excludes: tuple[str, ...] = ()
     treatments: tuple[Treatment, ...] = ()
+    combines: bool = True  # whether its mended step can be mended further
 
     @property
     def summary(self) -> str:

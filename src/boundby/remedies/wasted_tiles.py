@@ -23,9 +23,9 @@ Proven on
 
 from __future__ import annotations
 
-from boundby.model import Tensor
 from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
+from boundby.remedies.variants import padded, timed_ratio
 
 _TILE = 8
 _PADDED = 64
@@ -37,8 +37,28 @@ _LARGE = 256
 
 
 def imagine(picture: Picture) -> Imagined | None:
-    odd: dict[int, float] = {}
-    dimensions: set[int] = set()
+    odd = _odd_products(picture)
+    if not odd:
+        return None
+    wanted = max(extent for extents in odd.values() for extent in extents)
+    return Imagined(
+        worst=Change(work_ns=_times(picture, odd, _WORST)),
+        expected=Change(work_ns=_times(picture, odd, _EXPECTED)),
+        best=Change(work_ns=_times(picture, odd, _BEST)),
+        where=picture.lines(picture.works[index] for index in odd)[:3],
+        change=f"vocabulary = {_round_up(wanted)}  # instead of {wanted}: a multiple of {_PADDED}",
+        assumes="the dimension may be padded and what is added is masked or never used",
+    )
+
+
+def padded_times(picture: Picture) -> dict[int, float]:
+    """What the odd products would take with padded dimensions, by work."""
+    return _times(picture, _odd_products(picture), _EXPECTED)
+
+
+def _odd_products(picture: Picture) -> dict[int, set[int]]:
+    """Slow products in 16-bit types, each with its large dimensions that fit no tile."""
+    odd: dict[int, set[int]] = {}
     for index, work in enumerate(picture.works):
         call = picture.call(work)
         if work.op_class != "contraction" or call is None or not work.floor_ns:
@@ -47,35 +67,29 @@ def imagine(picture: Picture) -> Imagined | None:
             extent
             for tensor in call.tensors
             if tensor.dtype in ("bfloat16", "float16", "float8")
-            for extent in _product_dimensions(tensor)
+            for extent in tensor.shape[-2:]
             if extent > _LARGE and extent % _TILE
         }
         if found and work.floor_ns < _SLOW * work.ns:
-            odd[index] = work.floor_ns
-            dimensions |= found
-    if not odd:
-        return None
-    wanted = max(dimensions)
-    padded = -(-wanted // _PADDED) * _PADDED
-    return Imagined(
-        worst=_padded(picture, odd, _WORST),
-        expected=_padded(picture, odd, _EXPECTED),
-        best=_padded(picture, odd, _BEST),
-        where=picture.lines(picture.works[index] for index in odd)[:3],
-        change=f"vocabulary = {padded}  # instead of {wanted}: a multiple of {_PADDED}",
-        assumes="the dimension may be padded and what is added is masked or never used",
-    )
+            odd[index] = found
+    return odd
 
 
-def _product_dimensions(tensor: Tensor) -> tuple[int, ...]:
-    return tensor.shape[-2:]
+def _times(picture: Picture, odd: dict[int, set[int]], efficiency: float) -> dict[int, float]:
+    """Timed with padded dimensions where the device is at hand; else from the roof."""
+    work_ns = {}
+    for index, extents in odd.items():
+        work = picture.works[index]
+        ratio = timed_ratio(picture, work, padded({n: _round_up(n) for n in extents}))
+        reached = (work.floor_ns or work.ns) / efficiency
+        if ratio is not None:
+            reached = work.ns * ratio * _EXPECTED / efficiency
+        work_ns[index] = min(work.ns, reached)
+    return work_ns
 
 
-def _padded(picture: Picture, odd: dict[int, float], efficiency: float) -> Change:
-    work_ns = {
-        index: min(picture.works[index].ns, floor / efficiency) for index, floor in odd.items()
-    }
-    return Change(work_ns=work_ns)
+def _round_up(extent: int) -> int:
+    return -(-extent // _PADDED) * _PADDED
 
 
 REMEDY = Remedy(fault="wasted-tiles", group="compute", document=__doc__, imagine=imagine)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from boundby.errors import BoundbyError
 from boundby.model import Machine
 from boundby.roofs import cache, worker
 from boundby.roofs.device import Device, identify
+from boundby.roofs.operators import Exercise
 
-__all__ = ["await_saved", "identify", "obtain"]
+__all__ = ["await_saved", "identify", "obtain", "time_operators"]
 
 Progress = Callable[[str, float], None]
 Notice = Callable[[str], None]
@@ -55,6 +56,29 @@ def obtain(
                 return machine
             case worker.Failed(reason, exit_code):
                 raise BoundbyError(reason, exit_code=exit_code)
+    raise BoundbyError("the measuring process ended without a result")
+
+
+def time_operators(
+    exercises: Sequence[Exercise],
+    device: str | None = None,
+    *,
+    threads: int | None = None,
+    progress: Progress = _silent,
+) -> dict[Exercise, float]:
+    """What single operators take on a device, in a process of their own; those that ran there."""
+    request = worker.Request(device=device, threads=threads, exercises=tuple(exercises))
+    for message in worker.messages(request):
+        match message:
+            case worker.Advanced(what, part):
+                progress(what, part)
+            case worker.Timed(times):
+                known = zip(exercises, times, strict=True)
+                return {exercise: ns for exercise, ns in known if ns is not None}
+            case worker.Failed(reason, exit_code):
+                raise BoundbyError(reason, exit_code=exit_code)
+            case _:
+                continue
     raise BoundbyError("the measuring process ended without a result")
 
 

@@ -1,8 +1,8 @@
 """Measures in a process of its own, so that nothing of it stays behind in anybody else's.
 
 Probes compile code, fill caches, hold device memory and start a profiler. The parent sends one
-request as an argument and reads one JSON message per line: the device, then progress, then the
-machine or an error.
+request and reads one JSON message per line: the device, then progress, then the machine (or the
+times of the operators it asked for) or an error.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from boundby.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model import Machine
 from boundby.roofs.device import Device, identify
 from boundby.roofs.measure import measure
+from boundby.roofs.operators import Exercise, time_operators
 
 
 class Request(msgspec.Struct):
     device: str | None = None
     quick: bool = False
     threads: int | None = None
+    exercises: tuple[Exercise, ...] = ()  # time these instead of measuring the machine
 
 
 class Identified(msgspec.Struct, tag=True):
@@ -41,19 +43,25 @@ class Measured(msgspec.Struct, tag=True):
     machine: Machine
 
 
+class Timed(msgspec.Struct, tag=True):
+    ns: tuple[float | None, ...]
+
+
 class Failed(msgspec.Struct, tag=True):
     message: str
     exit_code: int
 
 
-Message = Identified | Advanced | Measured | Failed
+Message = Identified | Advanced | Measured | Timed | Failed
 
 
 def messages(request: Request) -> Iterator[Message]:
     """Run a worker and yield what it says; closing the iterator ends the worker."""
-    command = [sys.executable, "-P", "-m", __name__, msgspec.json.encode(request).decode()]
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+    command = [sys.executable, "-P", "-m", __name__]
+    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as log:
+        asked.write(msgspec.json.encode(request))
+        asked.seek(0)
+        process = subprocess.Popen(command, stdin=asked, stdout=subprocess.PIPE, stderr=log)
         try:
             assert process.stdout is not None
             for line in process.stdout:
@@ -81,19 +89,20 @@ def main() -> None:
         channel.write(msgspec.json.encode(message) + b"\n")
         channel.flush()
 
-    request = msgspec.json.decode(sys.argv[1], type=Request)
+    def advance(what: str, part: float) -> None:
+        say(Advanced(what, part))
+
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
     try:
         device = _prepare(request)
         say(Identified(device))
-        say(
-            Measured(
-                measure(
-                    device,
-                    quick=request.quick,
-                    progress=lambda what, part: say(Advanced(what, part)),
-                )
+        if request.exercises:
+            times = time_operators(
+                request.exercises, kind=device.kind, index=device.index, progress=advance
             )
-        )
+            say(Timed(tuple(times)))
+        else:
+            say(Measured(measure(device, quick=request.quick, progress=advance)))
     except BoundbyError as error:
         say(Failed(str(error), error.exit_code))
     except (KeyboardInterrupt, BrokenPipeError):

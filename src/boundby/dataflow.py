@@ -1,0 +1,132 @@
+"""Who makes what for whom: the values that pass from one piece of work to another.
+
+A value is what lies in one piece of memory from the moment an operator writes it until another
+overwrites it. With the addresses that the process itself knows, makers and readers are certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from boundby.account.nesting import nearest
+from boundby.account.work import Work
+from boundby.model import Tensor, Timeline
+
+OUTSIDE = -1
+# Operators that write their first argument without reading it.
+_OVERWRITING = ("::copy_", "::fill_", "::zero_")
+
+
+@dataclass(slots=True, kw_only=True)
+class Value:
+    """`maker` is the work that writes it, OUTSIDE what was there before the step."""
+
+    maker: int
+    bytes: float
+    readers: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class Flow:
+    """The step's values, and for each piece of work what it reads and what it makes."""
+
+    values: list[Value]
+    reads: list[dict[int, float]]  # value -> bytes of it that are read
+    makes: list[list[int]]
+    makers: list[set[int]]  # the works whose values this one reads
+    order: list[int]  # the works as the host issued them
+
+
+def flow_of(timeline: Timeline, works: Sequence[Work]) -> Flow | None:
+    """None where memory was not recorded, as in a trace file."""
+    if timeline.allocations is None or not len(timeline.allocations):
+        return None
+    taken, fresh = _taken(timeline, works)
+    flow = Flow(
+        values=[],
+        reads=[{} for _ in works],
+        makes=[[] for _ in works],
+        makers=[set() for _ in works],
+        order=_issue_order(timeline, works),
+    )
+    current: dict[int, int] = {}
+    for index in flow.order:
+        work = works[index]
+        # Memory that was taken outside of any work holds nothing until someone writes it.
+        while fresh and fresh[-1][0] <= work.row:
+            current.pop(fresh.pop()[1], None)
+        tensors = _tensors(timeline, work)
+        overwrites = work.name.endswith(_OVERWRITING)
+        for tensor in tensors[1:] if overwrites else tensors:
+            if tensor.storage:
+                _read(flow, current, index, tensor)
+        for storage, size in taken.get(index, ()):
+            _make(flow, current, index, storage, size)
+        if work.name.endswith("_") and tensors and tensors[0].storage:
+            _make(flow, current, index, tensors[0].storage, tensors[0].bytes)
+        makers = {flow.values[value].maker for value in flow.reads[index]}
+        flow.makers[index] = makers - {OUTSIDE, index}
+    return flow
+
+
+def _read(flow: Flow, current: dict[int, int], index: int, tensor: Tensor) -> None:
+    assert tensor.storage is not None
+    value = current.get(tensor.storage)
+    if value is None:
+        value = current[tensor.storage] = len(flow.values)
+        flow.values.append(Value(maker=OUTSIDE, bytes=tensor.bytes))
+    known = flow.values[value]
+    known.bytes = max(known.bytes, tensor.bytes)
+    if index not in known.readers[-1:]:
+        known.readers.append(index)
+    flow.reads[index][value] = max(flow.reads[index].get(value, 0.0), tensor.bytes)
+
+
+def _make(flow: Flow, current: dict[int, int], index: int, storage: int, size: float) -> None:
+    known = current.get(storage)
+    if known is not None and known in flow.makes[index]:
+        return
+    current[storage] = len(flow.values)
+    flow.makes[index].append(len(flow.values))
+    flow.values.append(Value(maker=index, bytes=size))
+
+
+def _tensors(timeline: Timeline, work: Work) -> tuple[Tensor, ...]:
+    return timeline.calls[work.call].tensors if work.call >= 0 else ()
+
+
+def _issue_order(timeline: Timeline, works: Sequence[Work]) -> list[int]:
+    placed = [index for index, work in enumerate(works) if work.row >= 0]
+    return sorted(placed, key=lambda index: int(timeline.host.start_ns[works[index].row]))
+
+
+def _taken(
+    timeline: Timeline, works: Sequence[Work]
+) -> tuple[dict[int, list[tuple[int, float]]], list[tuple[int, int]]]:
+    """The memory each piece of work took, by it or by what it called.
+
+    And what was taken outside of all work: when (the row) and where, the latest first.
+    """
+    allocations = timeline.allocations
+    assert allocations is not None
+    work_of = {work.row: index for index, work in enumerate(works) if work.row >= 0}
+    is_work = np.zeros(len(timeline.host), np.bool_)
+    is_work[list(work_of)] = True
+    around = nearest(timeline.host.parent, is_work)
+    found: dict[int, list[tuple[int, float]]] = {}
+    fresh: list[tuple[int, int]] = []
+    for row, storage, size in zip(
+        allocations.row.tolist(),
+        allocations.storage.tolist(),
+        allocations.bytes.tolist(),
+        strict=True,
+    ):
+        owner = int(around[row])
+        if owner >= 0:
+            found.setdefault(work_of[owner], []).append((storage, float(size)))
+        else:
+            fresh.append((row, storage))
+    return found, fresh[::-1]

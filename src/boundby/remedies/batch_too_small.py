@@ -1,0 +1,191 @@
+"""The batch is too small to keep the device busy.
+
+What it sees
+    A step that would take hardly longer with twice the batch: replayed with twice the activations,
+    the same weights and the same host.
+
+Why it costs time
+    The host's time, the optimizer's and the weights' traffic are paid once a step, however many
+    samples it holds. An overhead-bound step does twice the work in the same time.
+
+The change
+    Twice the batch (and a learning rate to go with it), or fewer, larger accumulation steps.
+
+When it does not help
+    When the device is the limit: twice the batch takes twice the time. A product with few rows
+    also looks flat, because its weights are read once for all of them: there the gain is real too,
+    but it is bandwidth that was short, not the host, and the finding says which. More memory is
+    needed, and a larger batch may train worse a sample.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+from boundby.account.work import Work
+from boundby.dataflow import OUTSIDE, Value
+from boundby.model import Phase
+from boundby.model.diagnosis import BatchRow, Range
+from boundby.picture import Change, Picture
+from boundby.remedies.remedy import Imagined, Remedy
+
+# A step that takes less than this much longer with twice the batch is short of work.
+_FLAT = 1.6
+_FACTORS = (2, 4)
+# How well kernels use a larger batch: the worst grow as their traffic, the best gain a little.
+_GROWTH = (1.05, 1.0, 0.92)
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    """Savings are for the same number of samples: half of a step with twice the batch."""
+    if not picture.works or picture.base_ns <= 0:
+        return None
+    grown = [larger(picture, 2, growth) for growth in _GROWTH]
+    if grown[1] > _FLAT * picture.base_ns:
+        return None
+    device = sum(work.ns for work in picture.works)
+    doubled = sum(_times(picture, 2, 1.0).values())
+    skinny = device > 0 and doubled < _FLAT * device and device > picture.base_ns / 2
+    return Imagined(
+        worst=_for_half(picture, grown[0]),
+        expected=_for_half(picture, grown[1]),
+        best=_for_half(picture, grown[2]),
+        where=[],
+        change=f"batch_size = 2 * batch_size  # {grown[1] / picture.base_ns:.2f}x the step's time",
+        assumes="there is memory for it; what is flat is the traffic of weights, which more rows "
+        "share"
+        if skinny
+        else "there is memory for it; what is flat is the host's time",
+    )
+
+
+def batches(picture: Picture) -> list[BatchRow]:
+    """The step's time with larger batches, each with its range."""
+    rows = []
+    for factor in _FACTORS:
+        slow, middle, fast = (
+            picture.wall_ns * larger(picture, factor, growth) / picture.base_ns
+            for growth in _GROWTH
+        )
+        times = sorted((slow, middle, fast))
+        rows.append(
+            BatchRow(
+                factor=factor,
+                wall_ns=Range(low=times[0], expected=middle, high=times[-1]),
+            )
+        )
+    return rows
+
+
+def larger(picture: Picture, factor: int, growth: float) -> float:
+    """The replayed step with a larger batch, in ns."""
+    return picture.replay(Change(work_ns=_times(picture, factor, growth)))
+
+
+def _for_half(picture: Picture, doubled_ns: float) -> Change:
+    """A change whose replay is half of the doubled step: what the same samples take."""
+    left = min(1.0, doubled_ns / 2 / picture.base_ns)
+    if picture.script is None:
+        return Change(python_ns=picture.wall_ns * (1 - left))
+    work_ns = {index: work.ns * left for index, work in enumerate(picture.works)}
+    return Change(
+        work_ns=work_ns,
+        host_ns=picture.script.host_ns * left,
+        after_ns=picture.script.after_ns * left,
+        gap_ns=picture.script.gap_ns * left,
+    )
+
+
+def _times(picture: Picture, factor: int, growth: float) -> dict[int, float]:
+    """Every piece of work with a larger batch: activations grow, weights and gradients do not."""
+    constant = _constant_bytes(picture)
+    shortest = picture.machine.overheads.shortest_kernel_ns or 0.0
+    times = {}
+    for index, work in enumerate(picture.works):
+        ratio = _ratio(picture, work, factor, constant[index])
+        start = min(shortest * work.kernels, work.ns)
+        times[index] = start + (work.ns - start) * (1 + (ratio - 1) * growth)
+    return times
+
+
+def _ratio(picture: Picture, work: Work, factor: int, constant: float) -> float:
+    """How much longer a piece of work takes; never more than the batch grows.
+
+    Larger kernels run nearer to the roof: the machine's own curves say by how much.
+    """
+    if work.phase == Phase.OPTIMIZER or work.ns <= 0:
+        return 1.0
+    cost, machine = work.cost, picture.machine
+    if cost is None or not work.floor_ns:
+        return float(factor)
+    if constant >= cost.bytes:
+        return 1.0
+    grown = cost.bytes * factor - constant * (factor - 1)
+    if work.bound == "compute":
+        unit = max(cost.flops, key=lambda name: cost.flops[name])
+        flops = cost.flops[unit]
+        before, after = (machine.product_ns(unit, amount) for amount in (flops, flops * factor))
+    else:
+        before, after = machine.copy_ns(cost.bytes), machine.copy_ns(grown)
+    ratio = after / before if before and after else factor
+    return min(float(factor), max(1.0, ratio))
+
+
+def _constant_bytes(picture: Picture) -> list[float]:
+    """For each piece of work, the bytes that do not grow: weights it reads, gradients it makes."""
+    flow = picture.flow
+    if flow is None:
+        return [_weights_by_place(picture, work) for work in picture.works]
+    constant = [0.0] * len(picture.works)
+    fixed = {
+        value
+        for value, known in enumerate(flow.values)
+        if known.maker == OUTSIDE and _is_weight(picture, known)
+    }
+    for index in flow.order:
+        reads = flow.reads[index]
+        constant[index] = sum(size for value, size in reads.items() if value in fixed)
+        if reads and all(value in fixed for value in reads):
+            # A cast of a weight is as large as the weight.
+            fixed.update(flow.makes[index])
+        for value in flow.makes[index]:
+            if value in fixed or _goes_to_optimizer(picture, flow.values[value]):
+                constant[index] += flow.values[value].bytes
+    return constant
+
+
+def _is_weight(picture: Picture, value: Value) -> bool:
+    """What was there before the step and is updated by it; without an optimizer, what is never
+    the first argument of a product: its weights, not its batch."""
+    if _goes_to_optimizer(picture, value):
+        return True
+    if any(work.phase == Phase.OPTIMIZER for work in picture.works):
+        return False
+    return any(
+        float(tensor.bytes) == value.bytes
+        for reader in value.readers[:1]
+        if (call := picture.call(picture.works[reader])) is not None
+        for tensor in call.tensors[1:]
+    )
+
+
+def _goes_to_optimizer(picture: Picture, value: Value) -> bool:
+    return any(picture.works[reader].phase == Phase.OPTIMIZER for reader in value.readers)
+
+
+def _weights_by_place(picture: Picture, work: Work) -> float:
+    """Where memory was not recorded: the smaller operand of a product."""
+    call = picture.call(work)
+    if call is None or work.op_class != "contraction" or len(call.tensors) < 2:
+        return 0.0
+    return float(min(tensor.bytes for tensor in call.tensors[:2]))
+
+
+REMEDY = Remedy(
+    fault="batch-too-small",
+    group="overhead",
+    document=__doc__,
+    imagine=imagine,
+    combines=False,
+)

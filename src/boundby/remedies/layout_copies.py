@@ -1,0 +1,89 @@
+"""Images with their channels apart, in a network whose kernels want them together.
+
+What it sees
+    Convolutions, normalizations and poolings on 4-D tensors laid out channel by channel (NCHW),
+    with the transposes that the library puts before and after each convolution.
+
+Why it costs time
+    The matrix units multiply channels: they want all channels of a pixel side by side (NHWC). For
+    any other layout the library transposes in and out, or takes a slower kernel: on an H200 the
+    convolutions of a ResNet-50 in bfloat16 took 9.0 ms so, and 4.9 with the channels last.
+
+The change
+    `model = model.to(memory_format=torch.channels_last)` and the same for the images.
+
+When it does not help
+    In float32 without tf32; with few channels (under 8 or so); when an operator in the middle
+    falls back to the old layout and copies; when the host is the limit.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+from boundby.account.work import Work
+from boundby.model import Phase
+from boundby.picture import Change, Picture
+from boundby.remedies.remedy import Imagined, Remedy
+from boundby.remedies.variants import timed_ratio, with_channels_last
+
+_LAID_OUT = ("convolution", "batch_norm", "max_pool2d", "avg_pool2d", "upsample", "group_norm")
+# Of the time that convolutions lose above their floor, how much comes back; where nothing can be
+# timed.
+_REGAINED = (0.1, 0.4, 0.7)
+# Beside timings at the same shapes.
+_TIMED = (1.15, 1.0, 0.95)
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    if not picture.on_device:
+        return None
+    mine = [index for index, work in enumerate(picture.works) if _is_apart(picture, work)]
+    if not any("convolution" in picture.works[index].name for index in mine):
+        return None
+    changes = [
+        _together(picture, mine, regained, factor)
+        for regained, factor in zip(_REGAINED, _TIMED, strict=True)
+    ]
+    return Imagined(
+        worst=changes[0],
+        expected=changes[1],
+        best=changes[2],
+        where=picture.lines(picture.works[index] for index in mine)[:3],
+        change="model = model.to(memory_format=torch.channels_last)\n"
+        "images = images.to(memory_format=torch.channels_last)",
+        assumes="every operator on images keeps the layout",
+    )
+
+
+def _is_apart(picture: Picture, work: Work) -> bool:
+    """Work on images whose channels are not the fastest axis, on more than one of them."""
+    call = picture.call(work)
+    if call is None or work.phase == Phase.OPTIMIZER or work.ns <= 0:
+        return False
+    if not any(part in work.name for part in _LAID_OUT):
+        return False
+    return any(
+        len(tensor.shape) == 4
+        and tensor.strides is not None
+        and tensor.shape[1] > 1
+        and tensor.shape[2] * tensor.shape[3] > 1
+        and tensor.strides[1] != 1
+        for tensor in call.tensors
+    )
+
+
+def _together(picture: Picture, mine: list[int], regained: float, factor: float) -> Change:
+    work_ns = {}
+    for index in mine:
+        work = picture.works[index]
+        ratio = timed_ratio(picture, work, with_channels_last)
+        if ratio is not None:
+            work_ns[index] = work.ns * ratio * factor
+        elif "convolution" in work.name and work.floor_ns is not None:
+            work_ns[index] = work.ns - regained * max(0.0, work.ns - work.floor_ns)
+    return Change(work_ns=work_ns)
+
+
+REMEDY = Remedy(fault="layout-copies", group="bandwidth", document=__doc__, imagine=imagine)

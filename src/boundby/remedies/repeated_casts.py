@@ -1,0 +1,88 @@
+"""Weights are cast to sixteen bits again in every step.
+
+What it sees
+    Casts in the forward whose input is a float32 parameter, as autocast makes them, and the casts
+    of its gradient back to float32.
+
+Why it costs time
+    Six bytes a parameter on the way in and six on the way out, and two launches for each of them:
+    as many as there are products. A product then reads the cast copy once more.
+
+The change
+    Keep the weights in sixteen bits: for inference `model.to(torch.bfloat16)`; for training a
+    bfloat16 model whose optimizer holds float32 copies.
+
+When it does not help
+    With large batches, where activations outweigh the weights; with an optimizer that has no
+    float32 copies, where small updates are lost: check the loss.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+from boundby.dataflow import OUTSIDE
+from boundby.model import Phase, Tensor
+from boundby.picture import Change, Picture
+from boundby.remedies.remedy import Imagined, Remedy
+
+_HALF = ("bfloat16", "float16")
+_FEWEST_ELEMENTS = 1_000
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    coming, going = _casts(picture)
+    if not coming:
+        return None
+    inference = not any(work.phase == Phase.OPTIMIZER for work in picture.works)
+    return Imagined(
+        worst=_without(picture, coming),
+        expected=_without(picture, coming + going),
+        best=_without(picture, coming + going),
+        where=picture.lines(picture.works[index] for index in coming)[:3],
+        change="model = model.to(torch.bfloat16)"
+        + ("" if inference else "  # and float32 copies in the optimizer"),
+        assumes="the weights may live in sixteen bits",
+    )
+
+
+def _casts(picture: Picture) -> tuple[list[int], list[int]]:
+    """Casts of parameters on their way in, and of gradients on their way out."""
+    flow = picture.flow
+    if flow is None:
+        return [], []
+    coming, shapes = [], set()
+    going = []
+    for index in flow.order:
+        work = picture.works[index]
+        call = picture.call(work)
+        if not work.name.endswith("::copy_") or call is None or work.ns <= 0:
+            continue
+        tensors = call.tensors
+        if len(tensors) < 2 or tensors[0].elements < _FEWEST_ELEMENTS:
+            continue
+        made_outside = any(flow.values[value].maker == OUTSIDE for value in flow.reads[index])
+        if work.phase == Phase.FORWARD and made_outside and _narrows(tensors[1], tensors[0]):
+            coming.append(index)
+            shapes.add(tensors[0].shape)
+        elif work.phase == Phase.BACKWARD and _narrows(tensors[0], tensors[1]):
+            going.append((index, tensors[0].shape))
+    return coming, [index for index, shape in going if shape in shapes]
+
+
+def _narrows(before: Tensor, after: Tensor) -> bool:
+    return before.dtype == "float32" and after.dtype in _HALF
+
+
+def _without(picture: Picture, gone: list[int]) -> Change:
+    work_ns = dict.fromkeys(gone, 0.0)
+    if picture.script is None:
+        eager = picture.machine.overheads.eager_op_ns or 0.0
+        return Change(work_ns=work_ns, python_ns=len(gone) * eager)
+    host = picture.script.host_ns.copy()
+    host[picture.actions_of(gone)] = 0.0
+    return Change(work_ns=work_ns, host_ns=host)
+
+
+REMEDY = Remedy(fault="repeated-casts", group="bandwidth", document=__doc__, imagine=imagine)

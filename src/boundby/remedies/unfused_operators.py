@@ -1,0 +1,246 @@
+"""Chains of pointwise operators, normalizations and copies pass through memory one by one.
+
+What it sees
+    Operators that do little arithmetic and hand their results to each other through device
+    memory: a cast, a scale, a softmax, a dropout, a sum. Who makes what for whom is known from
+    the addresses of their tensors; what lies between two products could be one kernel.
+
+Why it costs time
+    Each of k chained operators reads and writes the whole tensor; fused, only what enters and
+    what leaves the chain moves: of k reads and writes one of each stays. Each also costs the host
+    a launch.
+
+The change
+    `model = torch.compile(model)`.
+
+When it does not help
+    When matrix products take most of the time; when the host is the limit and launches stay about
+    as many; when shapes change often enough to compile again and again.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.account.work import Work
+from boundby.dataflow import Flow
+from boundby.model import Phase
+from boundby.picture import Change, Picture
+from boundby.remedies import wasted_tiles
+from boundby.remedies.remedy import Imagined, Remedy
+
+_FUSIBLE = ("elementwise", "normalization", "movement")
+_ELSEWHERE = ("host_link", "network")
+_COMPILED = ("triton_", "CompiledFunction", "Torch-Compiled")
+# A CPU makes random numbers one after the other, in whatever kernel.
+_RANDOM = ("bernoulli", "dropout", "rand", "normal_", "exponential_", "uniform_")
+# On a CPU the arithmetic of a chain's heaviest member stays: worst, expected, best.
+_HEAVIEST = (1.0, 0.7, 0.4)
+# Kernels from this size on tell how fast single passes over memory run in this step.
+_TELLING_BYTES = 4e6
+_SLOWEST_PASS = 0.4
+# Reductions over rows cannot share a pass with what needs their result column by column.
+_SECOND_PASS = (
+    "native_batch_norm",
+    "cudnn_batch_norm",
+    "native_layer_norm_backward",
+    "native_group_norm_backward",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """Works that could be one kernel, and the bytes it would still have to move."""
+
+    works: list[int]
+    bytes: float
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    flow = picture.flow
+    if flow is None or any(work.name.startswith(_COMPILED) for work in picture.works):
+        return None
+    chains = [chain for chain in chains_of(picture, flow) if len(chain.works) > 1]
+    if not chains:
+        return None
+    middle, slow = _pass_efficiency(picture)
+    padded = wasted_tiles.padded_times(picture)
+    costs = _launch_costs(picture)
+    costliest = sorted(
+        chains, key=lambda chain: -sum(picture.works[index].ns for index in chain.works)
+    )
+    return Imagined(
+        worst=_fused(picture, chains, slow, {}, costs[0], _HEAVIEST[0]),
+        expected=_fused(picture, chains, middle, padded, costs[1], _HEAVIEST[1]),
+        best=_fused(picture, chains, 1.0, padded, costs[2], _HEAVIEST[2]),
+        where=picture.lines(picture.works[index] for chain in costliest for index in chain.works)[
+            :3
+        ],
+        change="model = torch.compile(model)",
+        assumes="the model compiles without graph breaks, and its shapes stay the same",
+    )
+
+
+def chains_of(picture: Picture, flow: Flow) -> list[Chain]:
+    """What could be fused: works that hand values to each other with no product in between."""
+    works = picture.works
+    fusible = [_is_fusible(picture, index) for index in range(len(works))]
+    depth = _depths(works, flow, fusible)
+    leader = list(range(len(works)))
+
+    def lead(index: int) -> int:
+        while leader[index] != index:
+            leader[index] = leader[leader[index]]
+            index = leader[index]
+        return index
+
+    for index in flow.order:
+        if not fusible[index]:
+            continue
+        for maker in flow.makers[index]:
+            if (
+                fusible[maker]
+                and depth[maker] == depth[index]
+                and works[maker].phase == works[index].phase
+            ):
+                leader[lead(index)] = lead(maker)
+    members: dict[int, list[int]] = defaultdict(list)
+    for index in flow.order:
+        if fusible[index]:
+            members[lead(index)].append(index)
+    return [Chain(works=group, bytes=_moved(works, flow, group)) for group in members.values()]
+
+
+def _is_fusible(picture: Picture, index: int) -> bool:
+    work = picture.works[index]
+    if not picture.on_device and any(part in work.name for part in _RANDOM):
+        return False
+    return (
+        work.op_class in _FUSIBLE
+        and work.phase != Phase.OPTIMIZER
+        and work.bound not in _ELSEWHERE
+        and index not in picture.opaque
+        and work.ns > 0
+    )
+
+
+def _depths(works: Sequence[Work], flow: Flow, fusible: Sequence[bool]) -> list[int]:
+    """How many works that cannot be fused lie before each, on the longest way.
+
+    Two works of one depth have none between them, so that making them one closes no circle.
+    """
+    depth = [0] * len(works)
+    for index in flow.order:
+        for maker in flow.makers[index]:
+            # Work that was imagined away stands between nothing.
+            stands = works[maker].ns > 0 and not fusible[maker]
+            depth[index] = max(depth[index], depth[maker] + stands)
+    return depth
+
+
+def _moved(works: Sequence[Work], flow: Flow, group: list[int]) -> float:
+    """What enters and what leaves a chain; values that only its own works read stay inside."""
+    inside = set(group)
+    entering: dict[int, float] = {}
+    moved = 0.0
+    for index in group:
+        for value, size in flow.reads[index].items():
+            if flow.values[value].maker not in inside:
+                entering[value] = max(entering.get(value, 0.0), size)
+        for value in flow.makes[index]:
+            made = flow.values[value]
+            if any(reader not in inside for reader in made.readers):
+                moved += made.bytes
+        if any(part in works[index].name for part in _SECOND_PASS):
+            moved += max(flow.reads[index].values(), default=0.0)
+    return moved + sum(entering.values())
+
+
+def _pass_efficiency(picture: Picture) -> tuple[float, float]:
+    """How near this step's own pointwise kernels come to a plain copy: the middle, the slow."""
+    seen = [
+        copy / work.ns
+        for work in picture.works
+        if work.op_class == "elementwise"
+        and work.phase != Phase.OPTIMIZER
+        and work.cost is not None
+        and work.cost.bytes >= _TELLING_BYTES
+        and work.ns > 0
+        and (copy := picture.machine.copy_ns(work.cost.bytes))
+    ]
+    if not seen:
+        return 0.75, 0.5
+    slow, middle = np.percentile(np.clip(seen, _SLOWEST_PASS, 1.0), [25, 50])
+    return float(middle), float(slow)
+
+
+def _launch_costs(picture: Picture) -> tuple[float, float, float]:
+    """Host time for one launch of a compiled kernel: the worst, the expected, the best.
+
+    At best what it costs on its own, at worst what a launch costs in this step's backward, which
+    runs without an interpreter too.
+    """
+    overheads = picture.machine.overheads
+    alone = overheads.compiled_kernel_ns or overheads.eager_op_ns or 0.0
+    script = picture.script
+    if script is None:
+        return alone, alone, alone
+    backward = script.host_ns[script.phase == Phase.BACKWARD]
+    inside = backward if len(backward) else script.host_ns
+    here = max(alone, float(inside.mean()) if len(inside) else alone)
+    return here, (here + alone) / 2, alone
+
+
+def _fused(
+    picture: Picture,
+    chains: Sequence[Chain],
+    efficiency: float,
+    padded: dict[int, float],
+    launch_ns: float,
+    heaviest: float,
+) -> Change:
+    work_ns = dict(padded)
+    gone = []
+    for chain in chains:
+        times = [picture.works[index].ns for index in chain.works]
+        before = sum(times)
+        copy = picture.machine.copy_ns(chain.bytes)
+        after = min(before, before if copy is None else copy / efficiency)
+        if not picture.on_device:
+            after = max(after, heaviest * max(times))
+        work_ns[chain.works[0]] = after
+        for index in chain.works[1:]:
+            work_ns[index] = 0.0
+            gone.append(index)
+    if picture.script is None:
+        eager = picture.machine.overheads.eager_op_ns or 0.0
+        return Change(work_ns=work_ns, python_ns=len(gone) * eager)
+    return Change(work_ns=work_ns, host_ns=_compiled_host(picture, gone, launch_ns))
+
+
+def _compiled_host(picture: Picture, gone: list[int], launch_ns: float) -> npt.NDArray[np.float64]:
+    """Forward and backward are launched kernel after kernel; the rest of the loop stays."""
+    script = picture.script
+    assert script is not None
+    host = script.host_ns.copy()
+    vanished = np.zeros(len(host), np.bool_)
+    vanished[picture.actions_of(gone)] = True
+    compiled = (script.phase != Phase.OPTIMIZER) & (script.wait == 0)
+    waiting = 0.0
+    for action in np.flatnonzero(compiled):
+        waiting += host[action]
+        host[action] = 0.0 if vanished[action] else min(waiting, launch_ns)
+        if not vanished[action]:
+            waiting = 0.0
+    return host
+
+
+REMEDY = Remedy(fault="unfused-operators", group="bandwidth", document=__doc__, imagine=imagine)

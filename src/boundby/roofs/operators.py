@@ -1,0 +1,170 @@
+"""Single operators timed at a step's own shapes: what an imagined kernel would take.
+
+Never a module, a model or a script: that would be a proof. An operator that cannot be run here
+(memory, a missing kernel, a dtype) is left out, and the caller falls back on the roofs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from boundby.model import DTYPE_BYTES, Record, Tensor
+from boundby.roofs.stopwatch import Work, stopwatch_for
+
+Value = Tensor | tuple[Tensor | bool | int | float | None, ...] | bool | int | float | str | None
+
+_SECONDS = 0.02
+_PATIENCE_S = 20.0
+_MOST_BYTES = 8 << 30
+# Arguments are filled with numbers of this size: products of zeros draw less power and run faster.
+_SCALE = 0.02
+
+
+class Exercise(Record, frozen=True, kw_only=True):
+    """An operator call to be timed. `tf32`: whether float32 products may use the matrix units.
+
+    Names of our own: `attention` (q, k, v, dropout, causal, with backward or not) and `adamw` (a
+    list of parameters), each as the framework's fused form does it.
+    """
+
+    name: str
+    args: tuple[Value, ...]
+    tf32: bool = False
+
+
+def time_operators(
+    exercises: Sequence[Exercise],
+    *,
+    kind: str,
+    index: int,
+    seconds: float = _PATIENCE_S,
+    progress: Callable[[str, float], None] = lambda *_: None,
+) -> list[float | None]:
+    """The device time of each in ns; None for one that does not run here, or that time ran out on.
+
+    Those that come first are timed first.
+    """
+    import torch
+
+    deadline = time.monotonic() + seconds
+
+    device = "cpu" if kind == "cpu" else f"cuda:{index}"
+    stopwatch = stopwatch_for(kind, index)
+    times: list[float | None] = []
+    for position, exercise in enumerate(exercises):
+        progress("operators", position / len(exercises))
+        if time.monotonic() > deadline:
+            times.append(None)
+            continue
+        try:
+            work = _work(torch, exercise, device)
+            with torch.random.fork_rng(devices=[index] if kind == "cuda" else []):
+                timing = stopwatch.time(work, seconds=_SECONDS, graphed=True)
+            times.append(timing.ns)
+        except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError):
+            times.append(None)
+    return times
+
+
+def _work(torch: Any, exercise: Exercise, device: str) -> Work:
+    if _size(exercise.args) > _MOST_BYTES:
+        raise ValueError("too large to be tried beside the script's own memory")
+    torch.backends.cuda.matmul.allow_tf32 = exercise.tf32
+    torch.backends.cudnn.allow_tf32 = exercise.tf32
+    own = _OWN.get(exercise.name)
+    args = [_value(torch, value, device) for value in exercise.args]
+    if own is not None:
+        return own(torch, args)
+    namespace, _, name = exercise.name.partition("::")
+    operator = getattr(getattr(torch.ops, namespace), name)
+
+    named = _named(operator, args)
+
+    def run() -> Any:
+        with torch.no_grad():
+            return operator(*args[: len(args) - len(named)], **named)
+
+    return run
+
+
+def _named(operator: Any, args: list[Any]) -> dict[str, Any]:
+    """The arguments that an operator only takes by name; they are recorded last."""
+    expected = operator.default._schema.arguments if "default" in operator.overloads() else []
+    return {
+        argument.name: value
+        for argument, value in zip(expected, args, strict=False)
+        if argument.kwarg_only
+    }
+
+
+def _size(args: Sequence[Any]) -> int:
+    tensors = [arg for arg in args if isinstance(arg, Tensor)]
+    listed = [item for arg in args if isinstance(arg, tuple) for item in arg]
+    tensors += [item for item in listed if isinstance(item, Tensor)]
+    return sum(tensor.elements * DTYPE_BYTES.get(tensor.dtype, 8) for tensor in tensors)
+
+
+def _value(torch: Any, value: Any, device: str) -> Any:
+    if isinstance(value, Tensor):
+        return _tensor(torch, value, device)
+    if isinstance(value, tuple):
+        return [_value(torch, item, device) for item in value]
+    return value
+
+
+def _tensor(torch: Any, tensor: Tensor, device: str) -> Any:
+    dtype = getattr(torch, tensor.dtype)
+    strides = tensor.strides
+    if strides is None or len(strides) != len(tensor.shape):
+        made = torch.empty(tensor.shape, dtype=dtype, device=device)
+    else:
+        made = torch.empty_strided(tensor.shape, strides, dtype=dtype, device=device)
+    # Indices and masks: zero is always a valid one.
+    return made.normal_(0, _SCALE) if dtype.is_floating_point else made.zero_()
+
+
+def _attention(torch: Any, args: list[Any]) -> Work:
+    query, key, value, dropout, causal, backward = args
+    grouped = {"enable_gqa": True} if query.shape[-3] != key.shape[-3] else {}
+    inputs = [tensor.requires_grad_(backward) for tensor in (query, key, value)]
+    gradient = torch.randn_like(query)
+
+    def run() -> Any:
+        out = torch.nn.functional.scaled_dot_product_attention(
+            *inputs, dropout_p=dropout, is_causal=causal, **grouped
+        )
+        return torch.autograd.grad(out, inputs, gradient) if backward else out
+
+    return run
+
+
+def _adamw(torch: Any, args: list[Any]) -> Work:
+    (parameters,) = args
+    gradients, first, second = ([torch.zeros_like(p) for p in parameters] for _ in range(3))
+    steps = [torch.ones((), device=p.device) for p in parameters]
+    constants = {
+        "lr": 1e-4,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "weight_decay": 0.01,
+        "eps": 1e-8,
+        "amsgrad": False,
+        "maximize": False,
+    }
+
+    def run() -> Any:
+        return torch._fused_adamw_(parameters, gradients, first, second, [], steps, **constants)
+
+    return run
+
+
+_OWN: dict[str, Callable[[Any, list[Any]], Work]] = {"attention": _attention, "adamw": _adamw}
+
+
+def channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a dense batch of images with the channels fastest."""
+    batch, channels, height, width = shape
+    del batch
+    return (channels * height * width, 1, width * channels, channels)
