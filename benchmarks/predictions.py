@@ -15,8 +15,10 @@ import itertools
 import json
 import multiprocessing
 import os
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -29,6 +31,9 @@ ROUNDS = 3
 STEPS = 20
 WARMUP = 6
 _PATIENCE_S = 200
+# A step this near its device's busy time is device-bound.
+DEVICE_BOUND = 1.08
+KNOWN = 0.15
 
 # A fix: the options that make it by hand, and the faults whose mending predicts it.
 Fix = tuple[str, list[str]]
@@ -100,37 +105,41 @@ def measure(names: list[str]) -> None:
         }
         walls: dict[str, list[float]] = {variant: [] for variant in variants}
         problems: dict[str, str] = {}
-        for _ in range(ROUNDS):
+        busy: dict[str, float] = {}
+        for turn in range(ROUNDS):
             for variant, options in variants.items():
                 if variant in problems:
                     continue
-                taken = in_a_fresh_process(options)
+                taken = in_a_fresh_process(options, profiled=turn == 0)
                 if isinstance(taken, str):
                     problems[variant] = taken
                     print(f"{name}: {variant}: {taken}", flush=True)
-                else:
-                    walls[variant].append(taken)
+                    continue
+                walls[variant].append(taken[0])
+                busy.setdefault(variant, taken[1])
         for variant, taken_ns in walls.items():
             row = {
                 "what": "measured",
                 "case": name,
                 "fix": variant,
                 "rounds_ns": taken_ns,
+                "busy_ns": busy.get(variant),
                 "problem": problems.get(variant),
             }
             write(row)
-            print(name, variant, [round(ns / 1e6, 2) for ns in taken_ns], flush=True)
+            shown = [round(ns / 1e6, 2) for ns in taken_ns]
+            print(name, variant, shown, "busy", round(busy.get(variant, 0) / 1e6, 2), flush=True)
 
 
-def in_a_fresh_process(options: str) -> float | str:
-    """The median step of a variant in ns, or why there is none."""
+def in_a_fresh_process(options: str, *, profiled: bool) -> tuple[float, float] | str:
+    """The median step of a variant and its device's busy time in ns, or why there is none."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(options.split(), sender))
+    process = context.Process(target=_child, args=(options.split(), profiled, sender))
     process.start()
     sender.close()
     deadline = time.monotonic() + _PATIENCE_S
-    answer: float | str = "no answer in time"
+    answer: tuple[float, float] | str = "no answer in time"
     while time.monotonic() < deadline:
         if receiver.poll(0.2):
             try:
@@ -143,16 +152,16 @@ def in_a_fresh_process(options: str) -> float | str:
     return answer
 
 
-def _child(options: list[str], sender: Any) -> None:
+def _child(options: list[str], profiled: bool, sender: Any) -> None:
     try:
-        sender.send(_median_step_ns(options))
+        sender.send(_step_times(options, profiled))
     except Exception as error:  # noqa: BLE001  a variant that fails is a row that says so
         sender.send(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
         traceback.print_exc(file=sys.stderr)
     sender.close()
 
 
-def _median_step_ns(options: list[str]) -> float:
+def _step_times(options: list[str], profiled: bool) -> tuple[float, float]:
     import torch
     import workloads
 
@@ -169,7 +178,19 @@ def _median_step_ns(options: list[str]) -> float:
         mark.record()
     torch.cuda.synchronize()
     times = sorted(a.elapsed_time(b) * 1e6 for a, b in itertools.pairwise(marks))
-    return times[len(times) // 2]
+    return times[len(times) // 2], _busy_ns(step) if profiled else 0.0
+
+
+def _busy_ns(step: Any) -> float:
+    """Device time of one step; asked for last, since a profiler slows its process for good."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for _ in range(2):
+            step()
+        torch.cuda.synchronize()
+    return sum(event.self_device_time_total for event in profiler.key_averages()) * 1e3 / 2
 
 
 def write(row: dict[str, Any]) -> None:
@@ -202,8 +223,169 @@ def commit() -> str:
     return found.stdout.strip() or "unknown"
 
 
+def predict(names: list[str]) -> None:
+    """What boundby says of each fix, from one diagnosis of the unfixed step."""
+    for name in names:
+        base, fixes = CASES[name]
+        with tempfile.TemporaryDirectory() as folder:
+            target = Path(folder) / "diagnosis.json"
+            script = ["benchmarks/workloads.py", *base.split()]
+            done = subprocess.run(
+                [sys.executable, "-m", "boundby", "run", "--json", str(target), *script],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if not target.exists():
+                print(f"{name}: failed\n{done.stderr[-3000:]}")
+                continue
+            diagnosis = json.loads(target.read_text())
+        wall = diagnosis["step"]["wall_ns"]
+        error = diagnosis["step"]["replay_error"]
+        print(f"{name}: {wall / 1e6:.2f} ms, replay error {error:+.3f}", flush=True)
+        for fix, (_, faults) in fixes.items():
+            found = predicted(diagnosis, faults)
+            write({"what": "predicted", "case": name, "fix": fix, "wall_ns": wall, **found})
+            shown = {key: round(ns / 1e6, 2) for key, ns in found["predicted_ns"].items()}
+            print(f"  {fix}: {shown}", flush=True)
+
+
+def predicted(diagnosis: dict[str, Any], faults: list[str]) -> dict[str, Any]:
+    """The step's time with some faults mended; a fault that was not found costs nothing."""
+    wall = diagnosis["step"]["wall_ns"]
+    error = diagnosis["step"]["replay_error"]
+    if faults[0].startswith("batch-"):
+        factor = int(faults[0].removeprefix("batch-").removesuffix("x"))
+        rows = [row["wall_ns"] for row in diagnosis["batches"] if row["factor"] == factor]
+        return {"predicted_ns": rows[0], "replay_error": error, "factor": factor}
+    known = {finding["fault"] for finding in diagnosis["findings"]}
+    wanted = known & set(faults)
+    for row in diagnosis["what_if"]:
+        if set(row["faults"]) == wanted:
+            return {"predicted_ns": row["wall_ns"], "replay_error": error}
+    nothing = {"low": 0.99 * wall, "expected": wall, "high": wall}
+    return {"predicted_ns": nothing, "replay_error": error}
+
+
+def rows_of(ledger: list[dict[str, Any]], device: str) -> list[dict[str, Any]]:
+    """Predicted beside measured: the newest of each."""
+    newest = {(r["what"], r["case"], r["fix"]): r for r in ledger if r["device"] == device}
+    rows = []
+    for case, (_, fixes) in CASES.items():
+        eager = newest.get(("measured", case, "eager"))
+        for fix in fixes:
+            guess, clock = newest.get(("predicted", case, fix)), newest.get(("measured", case, fix))
+            if guess and clock and eager:
+                rows.append(_scored(case, fix, guess, eager, clock))
+    return rows
+
+
+def _scored(
+    case: str, fix: str, guess: dict[str, Any], eager: dict[str, Any], clock: dict[str, Any]
+) -> dict[str, Any]:
+    row: dict[str, Any] = {"case": case, "fix": fix, "problem": clock["problem"]}
+    factor = guess.get("factor", 1)
+    said = {k: factor * guess["wall_ns"] - ns for k, ns in guess["predicted_ns"].items()}
+    # The shortest step is the largest saving.
+    row["said"] = (said["high"], said["expected"], said["low"])
+    if not clock["rounds_ns"] or not eager["rounds_ns"]:
+        return row
+    before, after = eager["rounds_ns"], clock["rounds_ns"]
+    middle = statistics.median(after)
+    row["before"], row["after"] = factor * statistics.median(before), middle
+    row["saved"] = row["before"] - middle
+    doubt = (factor**2 * _variance(before) + _variance(after)) ** 0.5
+    row["known_within"] = doubt / abs(row["saved"]) if row["saved"] else float("inf")
+    row["inside"] = row["said"][0] <= row["saved"] <= row["said"][2]
+    row["error"] = abs(row["said"][1] - row["saved"]) / abs(row["saved"]) if row["saved"] else None
+    row["device_bound"] = bool(clock["busy_ns"]) and middle < DEVICE_BOUND * clock["busy_ns"]
+    row["width"] = (row["said"][2] - row["said"][0]) / row["before"]
+    return row
+
+
+def _variance(rounds: list[float]) -> float:
+    """Of their median, as that of a mean: few rounds tell no more."""
+    return statistics.variance(rounds) / len(rounds) if len(rounds) > 1 else 0.0
+
+
+def table() -> None:
+    ledger = [json.loads(text) for text in LEDGER.read_text().splitlines()]
+    parts = [HEAD]
+    for where in sorted({row["device"] for row in ledger}):
+        rows = rows_of(ledger, where)
+        parts += [f"## {where}\n", _summary(rows), "", _heading()]
+        parts += [_line(row) for row in rows]
+        parts.append("")
+    DOCUMENT.write_text("\n".join(parts) + "\n")
+    print(f"wrote {DOCUMENT.relative_to(ROOT)}")
+
+
+HEAD = """# Predicted beside measured
+
+Made by `python benchmarks/predictions.py measure`, `predict` and `table`. Predictions come from one
+diagnosis of the unfixed step; measurements are medians of three fresh processes without a profiler,
+interleaved. Times in ms. `saved` is the unfixed step less the fixed one (for a larger batch: as
+many unfixed steps as hold the same samples). `known` is the measurement's own uncertainty beside
+the saving: past 15% a row counts for coverage only.
+"""
+
+
+def _heading() -> str:
+    columns = [
+        "model",
+        "fix",
+        "before",
+        "after",
+        "saved",
+        "known",
+        "predicted saving",
+        "error",
+        "inside",
+        "bound by",
+    ]
+    return "| " + " | ".join(columns) + " |\n|" + "---|" * len(columns)
+
+
+def _line(row: dict[str, Any]) -> str:
+    low, middle, high = (f"{ns / 1e6:.1f}" for ns in row["said"])
+    said = f"{middle} ({low} to {high})"
+    if "saved" not in row:
+        return (
+            f"| {row['case']} | {row['fix']} | - | - | - | - | {said} | - | - | {row['problem']} |"
+        )
+    error = f"{row['error']:.0%}" if row["known_within"] <= KNOWN else f"({row['error']:.0%})"
+    bound = "device" if row["device_bound"] else "host"
+    return (
+        f"| {row['case']} | {row['fix']} | {row['before'] / 1e6:.1f} | {row['after'] / 1e6:.1f} |"
+        f" {row['saved'] / 1e6:.1f} | {row['known_within']:.0%} | {said} | {error} |"
+        f" {'yes' if row['inside'] else 'no'} | {bound} |"
+    )
+
+
+def _summary(rows: list[dict[str, Any]]) -> str:
+    measured = [row for row in rows if "saved" in row]
+    scored = [row for row in measured if row["known_within"] <= KNOWN]
+    bound = [row["error"] for row in scored if row["device_bound"]]
+    inside = [row["inside"] for row in measured]
+    if not scored:
+        return "Nothing measured well enough to be scored yet."
+    return (
+        f"{len(measured)} fixes measured, {len(scored)} of them known within {KNOWN:.0%}. Median"
+        f" error of the time saved: {statistics.median(row['error'] for row in scored):.1%} over"
+        f" all, {statistics.median(bound) if bound else float('nan'):.1%} where the fixed step is"
+        f" device-bound ({len(bound)}). Inside the interval: {sum(inside)} of {len(inside)}"
+        f" ({sum(inside) / len(inside):.0%}); median width of the intervals"
+        f" {statistics.median(row['width'] for row in measured):.0%} of the unfixed step."
+    )
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["measure"]:
         measure(sys.argv[2:] or list(CASES))
+    elif sys.argv[1:2] == ["predict"]:
+        predict(sys.argv[2:] or list(CASES))
+    elif sys.argv[1:2] == ["table"]:
+        table()
     else:
         sys.exit(__doc__)
