@@ -277,6 +277,19 @@ def prepare(args: argparse.Namespace) -> None:
     torch.manual_seed(0)
     if args.precision == "tf32":
         torch.set_float32_matmul_precision("high")
+    if args.compile or args.graphs:
+        without_masks()
+
+
+def without_masks() -> None:
+    """Keep attention on its fast kernels: nothing is padded here, so there is nothing to mask.
+
+    transformers makes a mask all the same while a model is traced or captured.
+    """
+    with contextlib.suppress(ImportError):
+        from transformers import masking_utils
+
+        masking_utils.is_tracing = lambda *_: False
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ from boundby.model.diagnosis import (
     WhatIf,
 )
 from boundby.picture import Picture, Timings
-from boundby.replay import Script, with_host, with_wall
+from boundby.replay import Script, issue_ns, with_host, with_wall
 from boundby.roofs.operators import Exercise
 from boundby.roofs.paper import from_datasheet
 from boundby.verdict import Judged, judge
@@ -106,7 +106,7 @@ def diagnose_capture(
         )
         pictures = _pictures(capture, timeline, machine, accounted, wall_ns)
         judged = judge(pictures[0])
-        advice = _advise(pictures, timer)
+        advice = _advise(pictures[1:] or pictures, timer)
         doubt = _doubt(dilation, accounted)
         if doubt:
             verdict = judged.verdict
@@ -120,7 +120,14 @@ def diagnose_capture(
         wall_source="clean" if kind in capture.clean else "warm-up",
         wall_interval_ns=interval_of_median(samples),
         samples_ns=list(samples),
-        phases=[PhaseTime(name=n, host_issue_ns=ns) for n, ns in capture.phases.items()],
+        phases=[
+            PhaseTime(
+                name=name,
+                host_issue_ns=ns,
+                samples_ns=[step.get(name, 0.0) for step in capture.issue],
+            )
+            for name, ns in capture.phases.items()
+        ],
         device_busy_ns=accounted.device_busy_ns,
         kernels=accounted.kernels,
         dilation=dilation,
@@ -142,7 +149,11 @@ def diagnose_capture(
 def _pictures(
     capture: Capture, timeline: Timeline, machine: Machine, accounted: Accounted, wall_ns: float
 ) -> list[Picture]:
-    """The step as measured; and with a host faster and slower by as much as it was seen to vary."""
+    """The step as measured; then, to imagine changes in, with the likeliest host and its range.
+
+    No host takes longer for a step than the step: one that was measured so was disturbed while it
+    was measured. What the first picture says of the step as it is stays free of that.
+    """
     timings = Timings()
 
     def picture(factor: float) -> Picture:
@@ -156,10 +167,12 @@ def _pictures(
             timings=timings,
         )
 
-    if not len(timeline.device):
-        return [picture(1.0)]
+    measured = picture(1.0)
+    if measured.script is None:
+        return [measured]
+    likely = min(1.0, wall_ns / max(issue_ns(measured.script), 1.0))
     spread = _host_spread(capture.issue)
-    return [picture(1.0), picture(1 - spread), picture(1 + spread)]
+    return [measured, *(picture(likely * part) for part in (1.0, 1 - spread, 1 + spread))]
 
 
 def _host_spread(issue: Sequence[dict[str, float]]) -> float:

@@ -21,6 +21,7 @@ class PhaseTime(Record, frozen=True, kw_only=True):
 
     name: str
     host_issue_ns: float
+    samples_ns: list[float] = []
 
 
 class KindOfStep(Record, frozen=True, kw_only=True):

@@ -90,7 +90,7 @@ def find(pictures: Sequence[Picture]) -> list[Finding]:
         known = [(picture, found) for picture, found in imagined if found is not None]
         if not known:
             continue
-        finding = _finding(known, remedy)
+        finding = _finding(known, remedy, pictures[0])
         if finding.saving_ns.high >= _WORTH_SAYING * pictures[0].wall_ns:
             findings.append(finding)
     return sorted(findings, key=lambda finding: -finding.saving_ns.expected)
@@ -109,7 +109,7 @@ def combine(pictures: Sequence[Picture], findings: Sequence[Finding]) -> list[Wh
     groups: dict[tuple[str, ...], dict[str, float]] = {}
     for picture, scenario in runs:
         for faults, changed in _combinations(picture, mended, scenario):
-            wall = picture.wall_ns * changed.replay(Change()) / picture.base_ns
+            wall = _wall(changed.replay(Change()), picture, pictures[0])
             walls.setdefault(faults, []).append(wall)
             if picture is pictures[0] and scenario == "expected":
                 groups[faults] = _groups(changed, wall)
@@ -150,9 +150,19 @@ def _groups(picture: Picture, wall_ns: float) -> dict[str, float]:
     return groups
 
 
-def _finding(known: list[tuple[Picture, Imagined]], remedy: Remedy) -> Finding:
+def _wall(replayed_ns: float, picture: Picture, likeliest: Picture) -> float:
+    """The clean time of a step that was imagined in one of several pictures.
+
+    Where the clean step's time is known, it is the same in all of them: only the host's part in
+    the imagined step differs. In a trace the step itself is a guess in each.
+    """
+    known = picture.wall_ns == likeliest.wall_ns
+    return picture.wall_ns * replayed_ns / (likeliest if known else picture).base_ns
+
+
+def _finding(known: list[tuple[Picture, Imagined]], remedy: Remedy, likeliest: Picture) -> Finding:
     savings = [
-        max(0.0, picture.saving(change))
+        max(0.0, picture.wall_ns - _wall(picture.replay(change), picture, likeliest))
         for picture, found in known
         for change in (found.worst, found.expected, found.best)
     ]

@@ -149,8 +149,33 @@ def _findings(diagnosis: Diagnosis) -> Group:
             Text(f"   {finding.change}", style="cyan"),
             Text(f"   if {finding.assumes}", style="dim"),
         ]
+    lines += _together(diagnosis)
     lines.append(Text("   boundby explain FAULT says why, and when not to", style="dim"))
     return Group(*lines)
+
+
+def _together(diagnosis: Diagnosis) -> list[Text]:
+    """What all that go together would make of the step, and what a larger batch would take."""
+    lines = []
+    several = [row for row in diagnosis.what_if if len(row.faults) > 1]
+    if several:
+        best = min(several, key=lambda row: row.wall_ns.expected)
+        wall, before = best.wall_ns, diagnosis.step.wall_ns
+        lines.append(
+            Text.assemble(
+                ("together ", "bold"),
+                f"({', '.join(best.faults)}): {units.time(before)} -> {units.time(wall.expected)} "
+                f"({units.time(wall.low)} to {units.time(wall.high)}), "
+                f"{before / max(wall.expected, 1.0):.2f}x",
+            )
+        )
+    if diagnosis.batches:
+        words = ", ".join(
+            f"{row.factor}x as large {row.wall_ns.expected / diagnosis.step.wall_ns:.2f}x the time"
+            for row in diagnosis.batches
+        )
+        lines.append(Text(f"a batch {words} (predicted)", style="dim"))
+    return lines
 
 
 def _lines(diagnosis: Diagnosis) -> Table:

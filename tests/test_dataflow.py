@@ -1,0 +1,133 @@
+"""Who makes what for whom, and what fusing it would save: the arithmetic by hand."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from boundby.account import account_for
+from boundby.dataflow import OUTSIDE, flow_of
+from boundby.model import Allocations, HostKind, OpCall, Phase, Tensor, Timeline
+from boundby.picture import Picture
+from boundby.remedies import unfused_operators
+from tests.machines import round_machine
+from tests.timelines import Scene
+
+ELEMENTS = 64 * 2**20
+BYTES = 4 * ELEMENTS
+
+
+def at(storage: int, dtype: str = "float32", shape: tuple[int, ...] = (ELEMENTS,)) -> Tensor:
+    return Tensor(shape=shape, dtype=dtype, storage=storage)
+
+
+def chain(*steps: tuple[str, tuple[Tensor, ...], int], each_us: float = 110.0) -> Timeline:
+    """Operators one after the other; each reads some tensors and makes one storage."""
+    scene = Scene(end=(each_us + 5) * len(steps))
+    clock = 0.0
+    rows = []
+    for name, tensors, _ in steps:
+        call = OpCall(name=f"aten::{name}", args=tensors)
+        rows.append(scene.on_host(clock, clock + 5, call=call))
+        launch = scene.on_host(clock + 1, clock + 2, HostKind.LAUNCH, "cudaLaunchKernel")
+        scene.on_device(clock + 4, clock + 4 + each_us, launch=launch)
+        clock += each_us + 5
+    allocations = Allocations(
+        row=np.array(rows, np.int32),
+        storage=np.array([made for _, _, made in steps], np.int64),
+        bytes=np.full(len(steps), BYTES, np.int64),
+    )
+    return msgspec.structs.replace(scene.timeline(), allocations=allocations)
+
+
+def picture_of(timeline: Timeline) -> Picture:
+    machine = round_machine()
+    wall = float(timeline.wall_ns)
+    accounted = account_for(timeline, machine, wall_ns=wall)
+    return Picture(timeline, machine, accounted, wall_ns=wall, phases={})
+
+
+def chain_of(count: int) -> Timeline:
+    return chain(*(("cos", (at(index + 1),), index + 2) for index in range(count)))
+
+
+def test_each_operator_reads_what_the_one_before_it_made() -> None:
+    picture = picture_of(chain_of(3))
+    flow = picture.flow
+    assert flow is not None
+    makers = [flow.makers[index] for index in flow.order]
+    assert makers == [set(), {flow.order[0]}, {flow.order[1]}]
+    first = flow.values[next(iter(flow.reads[flow.order[0]]))]
+    assert first.maker == OUTSIDE and first.bytes == BYTES
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 8])
+def test_fusing_k_operators_of_a_chain_saves_k_minus_one_of_k_of_its_traffic(count: int) -> None:
+    """k operators move 2k tensors; fused, one is read. The last is read by nobody here."""
+    steps = [("cos", (at(index + 1),), index + 2) for index in range(count)]
+    reader = ("mm", (at(count + 1, shape=(8192, 8192)), at(99, shape=(8192, 8192))), 100)
+    picture = picture_of(chain(*steps, reader))
+    flow = picture.flow
+    assert flow is not None
+    (fused,) = [c for c in unfused_operators.chains_of(picture, flow) if len(c.works) > 1]
+    before = sum(cost.bytes for i in fused.works if (cost := picture.works[i].cost))
+    assert before == 2 * count * BYTES
+    assert fused.bytes == 2 * BYTES
+    assert 1 - fused.bytes / before == pytest.approx((count - 1) / count)
+
+
+def test_what_a_product_stands_between_is_not_fused() -> None:
+    square = (8192, 8192)
+    timeline = chain(
+        ("cos", (at(1, shape=square),), 2),
+        ("mm", (at(2, shape=square), at(9, shape=square)), 3),
+        ("cos", (at(3, shape=square),), 4),
+        ("add", (at(4, shape=square), at(2, shape=square)), 5),
+    )
+    picture = picture_of(timeline)
+    flow = picture.flow
+    assert flow is not None
+    fused = [c.works for c in unfused_operators.chains_of(picture, flow) if len(c.works) > 1]
+    # The first cos and the add share a value, but the product lies between them.
+    assert fused == [[flow.order[2], flow.order[3]]]
+
+
+def test_memory_that_is_used_again_is_another_value() -> None:
+    timeline = chain(("cos", (at(1),), 2), ("sin", (at(2),), 3), ("exp", (at(3),), 2))
+    flow = flow_of(timeline, picture_of(timeline).works)
+    assert flow is not None
+    second, third = flow.order[1], flow.order[2]
+    (kept,) = flow.makes[third]
+    assert kept not in flow.reads[second]
+
+
+def test_without_addresses_nothing_is_known() -> None:
+    timeline = msgspec.structs.replace(chain_of(2), allocations=None)
+    assert picture_of(timeline).flow is None
+
+
+def test_twice_the_batch_of_an_overhead_bound_step_costs_nothing() -> None:
+    from boundby.remedies.batch_too_small import batches
+    from tests.test_replay import GELU, scene_of
+
+    idle = picture_of(scene_of([(GELU, 20.0)] * 10, host_us=400).timeline())
+    (double, _) = batches(idle)
+    assert double.wall_ns.expected == pytest.approx(idle.wall_ns, rel=0.02)
+    busy = picture_of(scene_of([(GELU, 104.0)] * 10, host_us=5).timeline())
+    (double, four) = batches(busy)
+    assert double.wall_ns.expected == pytest.approx(2 * busy.wall_ns, rel=0.05)
+    assert four.wall_ns.expected == pytest.approx(4 * busy.wall_ns, rel=0.05)
+
+
+def test_weights_do_not_grow_with_the_batch() -> None:
+    """One row against 64 Mi weights: twice the rows read the same weights once."""
+    from boundby.remedies.batch_too_small import batches
+
+    weights = Tensor(shape=(8192, 8192), dtype="bfloat16", storage=7)
+    row = Tensor(shape=(1, 8192), dtype="bfloat16", storage=1)
+    timeline = chain(("mm", (row, weights), 2), each_us=30.0)
+    picture = picture_of(timeline)
+    (double, _) = batches(picture)
+    assert double.wall_ns.expected == pytest.approx(picture.wall_ns, rel=0.02)
+    assert picture.works[0].phase == Phase.FORWARD
