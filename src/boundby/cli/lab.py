@@ -45,6 +45,7 @@ def command(
     with progress_bar("roofs:", shown=not quiet) as progress:
         machine = roofs.obtain(
             device,
+            quick=quick,
             progress=progress,
             notice=lambda line: errors.print(f"boundby: {line}", highlight=False, markup=False),
         )

@@ -15,7 +15,7 @@ from boundby import units
 from boundby.model.lab import Axis, Bars, Lines, Mark, Plot, Series
 
 WIDTH = 640
-_LEFT, _RIGHT, _TOP, _BOTTOM = 78, 18, 62, 46
+_LEFT, _RIGHT, _TOP, _BOTTOM = 92, 18, 62, 46
 _HEIGHT = 340
 _BAR, _GAP, _BAR_LEFT, _BAR_RIGHT = 16, 12, 232, 92
 _TICKS = 5
@@ -23,23 +23,25 @@ _MOST_DECADES = 7
 
 # Okabe and Ito's colours, darkened or lightened until they stand out from the ground.
 STYLE = """
-.plot { --ground: #ffffff; --ink: #1b1f24; --soft: #59636e; --grid: #e4e7eb; --band: #59636e;
+.plot { --ground: #ffffff; --ink: #1b1f24; --soft: #59636e; --grid: #e4e7eb;
   --c0: #0062a3; --c1: #b85000; --c2: #007a5a; --c3: #9c4683; --c4: #8a6d00; --c5: #24789e;
   font: 13px system-ui, sans-serif; background: var(--ground); }
 @media (prefers-color-scheme: dark) { .plot { --ground: #14181d; --ink: #e6e9ed; --soft: #9aa4af;
-  --grid: #2a3037; --band: #9aa4af; --c0: #56b4e9; --c1: #f0914a; --c2: #2fc79b; --c3: #dd8fc2;
+  --grid: #2a3037; --c0: #56b4e9; --c1: #f0914a; --c2: #2fc79b; --c3: #dd8fc2;
   --c4: #e6c34a; --c5: #8ad0ee; } }
 .plot text { fill: var(--ink); }
 .plot .soft { fill: var(--soft); }
 .plot .title { font-weight: 600; font-size: 14px; }
 .plot .small { font-size: 12px; }
+.plot .over { paint-order: stroke; stroke: var(--ground); stroke-width: 4; }
 .plot .ground { fill: var(--ground); }
 .plot .grid { stroke: var(--grid); stroke-width: 1; }
 .plot .axis { stroke: var(--soft); stroke-width: 1; }
 .plot .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
 .plot .law { stroke-dasharray: 6 4; }
 .plot .mark { stroke: var(--ink); stroke-width: 1.5; }
-.plot .band { stroke: var(--band); stroke-width: 2; fill: none; }
+.plot .band { stroke: var(--ink); stroke-width: 2; fill: none; }
+.plot .halo { stroke: var(--ground); stroke-width: 5; fill: none; }
 .plot .l0 { stroke: var(--c0); } .plot .f0 { fill: var(--c0); }
 .plot .l1 { stroke: var(--c1); } .plot .f1 { fill: var(--c1); }
 .plot .l2 { stroke: var(--c2); } .plot .f2 { fill: var(--c2); }
@@ -192,11 +194,12 @@ def _marks(marks: Sequence[Mark], across: Place) -> list[str]:
         x = across(mark.x)
         law = " law" if mark.predicted else ""
         drawn.append(_line(x, _TOP, x, _HEIGHT - _BOTTOM, f"mark{law}"))
-        right = x < WIDTH * 0.72
+        # What was predicted stands to the left of its line, what was found to the right.
+        right = x < WIDTH * 0.28 or (not mark.predicted and x < WIDTH * 0.72)
         words = f"{mark.name} {label(float(f'{mark.x:.3g}'), '')}"
         y = _HEIGHT - _BOTTOM - 10 - 16 * (index % 4)
         drawn.append(
-            _text(x + (6 if right else -6), y, words, "small", "start" if right else "end")
+            _text(x + (6 if right else -6), y, words, "small over", "start" if right else "end")
         )
     return drawn
 
@@ -246,8 +249,5 @@ def _bars(plot: Bars) -> str:
 
 
 def _band(first: float, last: float, y: float) -> list[str]:
-    return [
-        _line(first, y, last, y, "band"),
-        _line(first, y - 6, first, y + 6, "band"),
-        _line(last, y - 6, last, y + 6, "band"),
-    ]
+    ends = ((first, y, last, y), (first, y - 6, first, y + 6), (last, y - 6, last, y + 6))
+    return [_line(*end, kind) for kind in ("halo", "band") for end in ends]
