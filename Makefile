@@ -22,9 +22,11 @@ check: $(STAMP) ## format, lint, types and import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/make_docs.py --check
+	$(BIN)/python scripts/make_lab_docs.py --check
 
 docs: $(STAMP) ## write the pages that are made from the code
 	$(BIN)/python scripts/make_docs.py
+	$(BIN)/python scripts/make_lab_docs.py
 
 format: $(STAMP) ## rewrite the code in the project's format
 	$(BIN)/ruff format .

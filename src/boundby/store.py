@@ -25,13 +25,23 @@ def as_json(saved: Record) -> bytes:
 
 
 def write(saved: Record, path: Path) -> None:
+    """A saved type as indented JSON."""
+    _write(as_json(saved), path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """A page or another text."""
+    _write(text.encode(), path)
+
+
+def _write(content: bytes, path: Path) -> None:
     """Write all of it or nothing: a reader never sees half a file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".boundby-")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(as_json(saved))
+                file.write(content)
             Path(name).chmod(0o666 & ~_umask())
             Path(name).replace(path)
         except BaseException:

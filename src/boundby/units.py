@@ -71,6 +71,23 @@ def share(value: float | None) -> str:
     return f"{percent:.0f}%" if abs(percent) >= 9.95 or percent == 0 else f"{percent:.1f}%"
 
 
+def quantity(value: float | None, unit: str) -> str:
+    """A figure in whatever unit it has: a time, a size, a rate, a share, a ratio, a number."""
+    if value is None:
+        return _NO_FIGURE
+    if unit == "ns":
+        return time(value)
+    if unit == "B":
+        return size(value)
+    if unit.endswith("/s"):
+        return rate(value, unit)
+    if unit == "share":
+        return share(value)
+    if unit == "x":
+        return f"{_three_digits(value)}x"
+    return f"{count(value)} {unit}".strip()
+
+
 def age(seconds: float) -> str:
     """How long ago something was: just now, 5 minutes, 3 days."""
     for name in ("day", "hour", "minute"):

@@ -78,14 +78,14 @@ def sweep(
     """Burst roof and curve of one dtype; None where the device cannot multiply it."""
     curve: list[Point] = []
     best: tuple[float, Timing] | None = None
-    with _tf32(enabled=dtype == "tf32"):
+    with tf32(enabled=dtype == "tf32"):
         for shape in shapes(device, quick=quick):
             tick()
             rows, inner, columns = shape
             flops = 2.0 * rows * inner * columns
             if best is not None and flops / best[0] * 1e9 > _LONGEST_NS[device.kind]:
                 continue
-            work = _product(device, dtype, shape)
+            work = product(device, dtype, shape)
             if work is None:
                 return None
             timing = _time_burst(device, work, stopwatch, quick=quick)
@@ -115,8 +115,8 @@ def sustained(
     side = 2048 if device.kind == "cpu" else 8192
     flops = 2.0 * side**3
     rates: list[float] = []
-    with _tf32(enabled=dtype == "tf32"):
-        work = _product(device, dtype, (side, side, side))
+    with tf32(enabled=dtype == "tf32"):
+        work = product(device, dtype, (side, side, side))
         if work is None:
             return None
         batch = max(1, round(0.05 * burst.value / flops))
@@ -150,7 +150,8 @@ def _time_burst(device: Device, work: Work, stopwatch: Stopwatch, *, quick: bool
 
 
 @contextlib.contextmanager
-def _tf32(*, enabled: bool) -> Iterator[None]:
+def tf32(*, enabled: bool) -> Iterator[None]:
+    """Float32 products on the matrix units, or kept off them."""
     import torch
 
     switch = torch.backends.cuda.matmul
@@ -162,7 +163,7 @@ def _tf32(*, enabled: bool) -> Iterator[None]:
         switch.allow_tf32 = before
 
 
-def _product(device: Device, dtype: str, shape: Shape) -> Work | None:
+def product(device: Device, dtype: str, shape: Shape) -> Work | None:
     """A product ready to be called, or None where this device or torch cannot do it."""
     import torch
 

@@ -76,19 +76,27 @@ def _measure_cuda(device: Device, stopwatch: Stopwatch, seconds: float) -> Roof 
 
 
 def _measure_cpu(device: Device, seconds: float) -> Roof | str:
+    library = build(_C_SOURCE)
+    if isinstance(library, str):
+        return f"vector FLOP/s was not measured: {library}"
+    return _run_chains(library, device.threads, seconds)
+
+
+def build(code: str) -> ctypes.CDLL | str:
+    """A few lines of C over vectors as a library, or one line on why there is none.
+
+    The code may use LANES, the floats of a vector, and CHAINS, the vectors to keep in flight.
+    """
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
-        return "vector FLOP/s was not measured: no C compiler (cc, gcc or clang) is installed"
+        return "no C compiler (cc, gcc or clang) is installed"
     with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
-        library = _build(compiler, Path(folder))
-        if library is None:
-            return f"vector FLOP/s was not measured: {compiler} could not build the probe"
-        return _run_chains(library, device.threads, seconds)
+        return _build(compiler, code, Path(folder)) or f"{compiler} could not build the probe"
 
 
-def _build(compiler: str, folder: Path) -> ctypes.CDLL | None:
+def _build(compiler: str, code: str, folder: Path) -> ctypes.CDLL | None:
     source, built = folder / "chain.c", folder / "chain.so"
-    source.write_text(_C_SOURCE)
+    source.write_text(code)
     command = [compiler, "-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC"]
     command += ["-mprefer-vector-width=512"] if os.uname().machine == "x86_64" else []
     command += [f"-DCHAINS={_CPU_CHAINS}", f"-DLANES={_CPU_LANES}", "-o", str(built), str(source)]

@@ -1,0 +1,86 @@
+"""boundby lab: the first principles, predicted and measured on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command(name="lab")
+@click.argument("names", metavar="[EXPERIMENT]...", nargs=-1)
+@click.option("--list", "listed", is_flag=True, help="What each experiment shows, and its claim.")
+@click.option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N; default: the accelerator.")
+@click.option("--quick", is_flag=True, help="Smaller sizes, fewer repeats, a wider error.")
+@click.option("--json", "json_file", metavar="FILE", help="Also write it as JSON (- for stdout).")
+@click.option("--html", "html_file", metavar="FILE", help="Also write a page with the plots.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def command(
+    names: tuple[str, ...],
+    listed: bool,
+    device: str | None,
+    quick: bool,
+    json_file: str | None,
+    html_file: str | None,
+    quiet: bool,
+) -> None:
+    """Run the first-principles experiments: all of them, or those named.
+
+    Each predicts from this machine's roofs, then measures, and says whether the law held here. A
+    law that does not hold is reported with the reason that was found. Ctrl-C keeps what is done.
+    """
+    from boundby import roofs, store
+    from boundby.cli.console import error_console, output_console, progress_bar
+    from boundby.lab.session import Session, choose
+    from boundby.report.lab import ExperimentList, LabTable
+    from boundby.report.lab_page import page
+
+    chosen = choose(names)
+    if listed:
+        output_console().print(ExperimentList([(e.name, e.title, e.claim) for e in chosen]))
+        return
+    errors = error_console()
+    for file in filter(None, (html_file, json_file if json_file != "-" else None)):
+        _writable(Path(file))
+    with progress_bar("roofs:", shown=not quiet) as progress:
+        machine = roofs.obtain(
+            device,
+            quick=quick,
+            progress=progress,
+            notice=lambda line: errors.print(f"boundby: {line}", highlight=False, markup=False),
+        )
+    session = Session(machine, device or machine.kind, chosen, quick=quick)
+    interrupted = False
+    with progress_bar("experiment:", shown=not quiet) as progress:
+        try:
+            session.run(progress)
+        except KeyboardInterrupt:
+            interrupted = True
+    report = session.report(interrupted=interrupted)
+    if json_file == "-":
+        click.echo(store.as_json(report))
+    elif json_file:
+        store.write(report, Path(json_file))
+    if html_file:
+        store.write_text(page(report), Path(html_file))
+    if not quiet:
+        (errors if json_file == "-" else output_console()).print(LabTable(report))
+    _end(interrupted, done=len(report.results), chosen=len(chosen))
+
+
+def _writable(path: Path) -> None:
+    """A place that cannot be written to is said before minutes of measuring, not after."""
+    from boundby.errors import BoundbyError
+
+    if path.is_dir() or (path.parent.exists() and not path.parent.is_dir()):
+        raise BoundbyError(f"cannot write {path}: not a file in a folder")
+
+
+def _end(interrupted: bool, *, done: int, chosen: int) -> None:
+    from boundby.errors import INTERRUPTED, BoundbyError
+
+    if interrupted:
+        raise BoundbyError(
+            f"interrupted: {done} of {chosen} experiments are done and kept",
+            exit_code=INTERRUPTED,
+        )

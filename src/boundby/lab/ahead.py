@@ -1,0 +1,141 @@
+"""Running ahead: the same work as few large or many small operators.
+
+The claim
+    As long as operators are large enough the host runs ahead of the device and its cost is hidden;
+    cut into small ones, the same work waits for the host. The size at which it turns follows from
+    the cost of asking.
+
+The law
+    Asking for an operator costs the host a fixed time; the device needs (bytes / bandwidth) for
+    it. On a GPU the two overlap and the longer one counts; they are equal at
+    bytes = cost x bandwidth. On a CPU there is no one to run ahead of: there both are paid, and at
+    that same size an operator takes twice the cost of asking.
+
+The experiment
+    One addition over a large array, cut into pieces from a few hundred elements to all of it. The
+    time per piece is flat while the host is behind and rises once it is ahead; where the two fitted
+    lines cross is the size that was found.
+"""
+
+from __future__ import annotations
+
+from boundby import units
+from boundby.lab.asymptotes import crossing, flat, points_of, slope
+from boundby.lab.bench import Bench
+from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
+from boundby.lab.rates import overhead_of, stream_rate, streamed_bytes
+from boundby.model import Machine
+from boundby.model.lab import Axis, Interval, Lines, Mark, Series
+from boundby.roofs.stopwatch import Timing
+
+_BYTES = 8  # per element: one float32 read, one written
+_SMALLEST = 64
+_PIECES = 400  # of each size at most: less than the launch queue holds
+_ROUNDS = 5
+
+
+def predict(machine: Machine, _: Probe) -> Predictions:
+    cost = overhead_of(machine, "eager_op_ns")
+    elements = cost * stream_rate(machine, "copy") / 1e9 / _BYTES
+    cpu = machine.kind == "cpu"
+    rests = ("eager_op_ns", "memory.dram.copy", "memory.dram")
+    return {
+        "crossover": between(
+            elements / 1.5,
+            elements,
+            elements * 2.0,
+            "elements of an operator from which the device, not the host, sets the pace",
+            rests_on=rests,
+        ),
+        "host": between(
+            cost / 1.25,
+            cost,
+            cost * 2.0,
+            "pace of the smallest operators",
+            "ns",
+            rests_on=("eager_op_ns",),
+        ),
+        "bandwidth": around(
+            stream_rate(machine, "copy"),
+            "bandwidth of the largest operators",
+            "B/s",
+            rests_on=("memory.dram.copy", "memory.dram"),
+        ),
+        "overlap": between(
+            1.4 if cpu else 0.9,
+            2.0 if cpu else 1.0,
+            2.6 if cpu else 1.4,
+            "time at the crossing over the cost of asking",
+            "x",
+        ),
+    }
+
+
+def measure(bench: Bench, _: Probe) -> Observation:
+    import torch
+
+    elements = streamed_bytes(bench.machine, quick=bench.quick) // _BYTES
+    source = torch.rand(elements, device=bench.target)
+    out = torch.empty_like(source)
+    law = predict(bench.machine, Probe())
+    largest = min(elements, int(32 * law["crossover"].value))
+    sizes = [_SMALLEST * 2**p for p in range(30) if _SMALLEST * 2**p <= largest]
+    with torch.inference_mode():
+        times = [_pace(bench, source, out, size) for size in sizes]
+        level, rise = flat(times), slope(sizes, times)
+        found = crossing(level, rise)
+        at_crossing = _pace(bench, source, out, max(_SMALLEST, round(found.value)))
+    return Observation(
+        found={
+            "crossover": found,
+            "host": level,
+            "bandwidth": rise.inverse(1e9 * _BYTES),
+            "overlap": at_crossing.over(level),
+        },
+        summary=f"operators of fewer than {units.count(round(found.value))} elements are paced by "
+        f"the host; {units.count(round(law['crossover'].value))} were predicted",
+        plots=[
+            Lines(
+                title="Time per operator",
+                x=Axis(name="elements of an operator"),
+                y=Axis(name="time", unit="ns"),
+                series=[Series(name="addition", points=points_of(sizes, times))],
+                marks=[
+                    Mark(x=law["crossover"].value, name="predicted", predicted=True),
+                    Mark(x=found.value, name="found"),
+                ],
+            )
+        ],
+    )
+
+
+def _pace(bench: Bench, source, out, size: int) -> Interval:  # type: ignore[no-untyped-def]
+    """Time per operator when many of one size are asked for in a row."""
+    import time
+
+    import torch
+
+    from boundby.lab.bench import spread
+
+    bench.tick()
+    count = max(4, min(_PIECES, len(source) // size))
+    stride = max(1, (len(source) - size) // count)
+    # Cut beforehand: cutting is an operator's worth of host time itself.
+    pieces = [
+        (source[start : start + size], out[start : start + size])
+        for start in range(0, count * stride, stride)
+    ][:count]
+    samples = []
+    for _ in range(_ROUNDS + 1):
+        bench.stopwatch.sync()
+        began = time.perf_counter_ns()
+        for piece, into in pieces:
+            torch.add(piece, 1.0, out=into)
+        bench.stopwatch.sync()
+        samples.append((time.perf_counter_ns() - began) / len(pieces))
+    return spread(Timing.of(samples[1:]))
+
+
+EXPERIMENT = Experiment(
+    name="ahead", document=__doc__ or "", predict=predict, measure=measure, seconds=8
+)

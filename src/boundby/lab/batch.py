@@ -1,0 +1,127 @@
+"""The critical batch: rows are free until the weights have paid for their trip.
+
+The claim
+    [B, D] x [D, F] has an intensity of about B: it is bound by memory up to a batch that follows
+    from the roofs alone (240 on a TPU v5e), and by compute past it.
+
+The law
+    The weights' bytes (2DF in bfloat16, 4DF in float32) take the same time whatever B is; the
+    2BDF FLOPs, a multiply-add counted as two, grow with B. Both take equally long at
+    B = bytes per number / 2 * FLOP/s / bandwidth.
+
+The experiment
+    One matrix of weights that no cache holds, times ever more rows. A flat line is fitted to the
+    smallest batches, a rising one to the largest; where they cross is the critical batch that was
+    found. bfloat16 on a GPU, float32 on a CPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from boundby.lab.asymptotes import crossing, flat, points_of, slope
+from boundby.lab.bench import Bench
+from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around
+from boundby.lab.rates import BYTES, product_dtype, product_rate, rate_of, streamed_bytes
+from boundby.model import Machine
+from boundby.model.lab import Axis, Interval, Lines, Mark, Plot, Series
+from boundby.roofs.stopwatch import Work
+
+_INNER = {"cuda": 8192, "cpu": 4096}
+_PAST_CRITICAL = 16
+
+
+def predict(machine: Machine, _: Probe) -> Predictions:
+    dtype = product_dtype(machine)
+    rate = product_rate(machine, dtype).value
+    bandwidth = rate_of(machine, "memory.dram")
+    memory = ("memory.dram",)
+    matrix = (f"matmul.{dtype}", f"matmul.{dtype}.sustained")
+    return {
+        "critical": around(
+            BYTES[dtype] / 2 * rate / bandwidth,
+            f"critical batch, {dtype}",
+            "rows",
+            rests_on=memory + matrix,
+        ),
+        "bandwidth": around(
+            bandwidth, "rate at which small batches read the weights", "B/s", rests_on=memory
+        ),
+        "flops": around(rate, "FLOP/s of large batches", "FLOP/s", rests_on=matrix),
+    }
+
+
+def measure(bench: Bench, _: Probe) -> Observation:
+    import torch
+
+    law = predict(bench.machine, Probe())
+    dtype = product_dtype(bench.machine)
+    real, inner = getattr(torch, dtype), _INNER[bench.device.kind]
+    size = streamed_bytes(bench.machine, quick=bench.quick) // 2
+    columns = size // (BYTES[dtype] * inner) // 128 * 128
+    weights = torch.randn(columns, inner, dtype=real, device=bench.target).t()
+    batches = [2**p for p in range(16) if 2**p <= _PAST_CRITICAL * law["critical"].value]
+    times = []
+    with torch.inference_mode():
+        for batch in batches:
+            rows = torch.randn(batch, inner, dtype=real, device=bench.target)
+            out = torch.empty(batch, columns, dtype=real, device=bench.target)
+            times.append(bench.time(_product(rows, weights, out), seconds=0.1))
+    level, rise = flat(times), slope(batches, times)
+    found = crossing(level, rise)
+    flops = 2.0 * inner * columns
+    return Observation(
+        found={
+            "critical": found,
+            "bandwidth": level.inverse(1e9 * BYTES[dtype] * inner * columns),
+            "flops": rise.inverse(1e9 * flops),
+        },
+        plots=_plots(batches, times, flops, law["critical"].value, found.value),
+        summary=f"compute-bound from about {found.value:.0f} rows; {law['critical'].value:.0f} "
+        "were predicted",
+        notes=_above(batches, times, level, rise),
+    )
+
+
+def _product(rows: Any, weights: Any, out: Any) -> Work:
+    import torch
+
+    return lambda: torch.mm(rows, weights, out=out)
+
+
+def _above(batches: list[int], times: list[Interval], level: Interval, rise: Interval) -> list[str]:
+    """Where between the two lines the product is worst off."""
+    ratios = {
+        batch: time.value / max(level.value, rise.value * batch)
+        for batch, time in zip(batches, times, strict=True)
+    }
+    worst = max(ratios, key=lambda batch: ratios[batch])
+    return [f"furthest above both lines at {worst} rows: {ratios[worst]:.1f} times the longer one"]
+
+
+def _plots(
+    batches: list[int], times: list[Interval], flops: float, critical: float, found: float
+) -> list[Plot]:
+    marks = [Mark(x=critical, name="predicted", predicted=True), Mark(x=found, name="found")]
+    x = Axis(name="batch (rows)")
+    return [
+        Lines(
+            title="Time: flat while the weights are read, then rising",
+            x=x,
+            y=Axis(name="time", unit="ns"),
+            series=[Series(name="product", points=points_of(batches, times))],
+            marks=marks,
+        ),
+        Lines(
+            title="FLOP/s over the batch",
+            x=x,
+            y=Axis(name="achieved", unit="FLOP/s"),
+            series=[Series(name="product", points=points_of(batches, times, flops, power=1))],
+            marks=marks,
+        ),
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="batch", document=__doc__ or "", predict=predict, measure=measure, seconds=14
+)

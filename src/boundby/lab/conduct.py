@@ -1,0 +1,126 @@
+"""One experiment from prediction to judgement."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from boundby import units
+from boundby.lab.bench import Bench
+from boundby.lab.experiment import Experiment, Observation, Predictions, Probe
+from boundby.lab.neighbours import Neighbours
+from boundby.lab.recheck import remeasure
+from boundby.model.lab import Measurement, Result
+
+# A roof that is now off by more than this is worth naming as a reason.
+_CHANGED = 1.10
+
+
+def conduct(
+    experiment: Experiment, bench: Bench, told: Callable[[Predictions], None] = lambda _: None
+) -> Result:
+    """Predict, tell, measure, judge. The prediction is made before the measurement begins."""
+    began, neighbours = time.perf_counter(), Neighbours()
+    probe = experiment.probe(bench) if experiment.probe else Probe()
+    predicted = experiment.predict(bench.machine, probe)
+    told(predicted)
+    observation = experiment.measure(bench, probe)
+    measured = judge(predicted, observation)
+    misses = [name for name, found in measured.items() if found.held is False]
+    judged = [found for found in measured.values() if found.held is not None]
+    why = observation.summary or "every figure lies where it was predicted"
+    disturbed = neighbours.words()
+    if misses:
+        why = "; ".join(_explain(name, predicted, observation) for name in misses)
+        why += f"; {disturbed}" if disturbed else ""
+        why += _explain_by_roofs(experiment, bench, probe, predicted, measured, misses)
+    unmeasured = [predicted[name].what for name in predicted if name not in measured]
+    notes = observation.notes + ([disturbed] if disturbed and not misses else [])
+    notes += [f"not measured: {what}" for what in unmeasured]
+    return Result(
+        name=experiment.name,
+        title=experiment.title,
+        claim=experiment.claim,
+        outcome="not run" if not judged else "not held" if misses else "held",
+        predicted=predicted,
+        measured=measured,
+        held=not misses if judged else None,
+        why=why,
+        notes=notes,
+        plots=observation.plots,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def judge(predicted: Predictions, observation: Observation) -> dict[str, Measurement]:
+    """Every figure that was found, and whether its interval meets the predicted one."""
+    measured = {
+        name: Measurement(
+            what=predicted[name].what,
+            unit=predicted[name].unit,
+            low=found.low,
+            value=found.value,
+            high=found.high,
+            held=predicted[name].overlaps(found),
+        )
+        for name, found in observation.found.items()
+        if name in predicted
+    }
+    return measured | observation.also
+
+
+def _explain(name: str, predicted: Predictions, observation: Observation) -> str:
+    law = predicted[name]
+    words = (
+        f"{law.what}: predicted {units.quantity(law.value, law.unit)}, "
+        f"found {units.quantity(observation.found[name].value, law.unit)}"
+    )
+    reason = observation.reasons.get(name)
+    return f"{words}, because {reason}" if reason else words
+
+
+def _explain_by_roofs(
+    experiment: Experiment,
+    bench: Bench,
+    probe: Probe,
+    predicted: Predictions,
+    measured: dict[str, Measurement],
+    misses: list[str],
+) -> str:
+    """Whether the machine of now, instead of the saved one, would have predicted what was found."""
+    names = sorted({name for miss in misses for name in predicted[miss].rests_on})
+    if not names:
+        return ""
+    now, changes = remeasure(bench, names)
+    changes = {
+        name: change
+        for name, change in changes.items()
+        if not 1 / _CHANGED <= change[1] / change[0] <= _CHANGED
+    }
+    if not changes:
+        return "; the roofs behind it, measured again, are as saved"
+    words = ", ".join(
+        f"{name} {new / old:.2f} times what was saved" for name, (old, new) in changes.items()
+    )
+    again = experiment.predict(now, probe)
+    mended = [name for name in misses if name in again and again[name].overlaps(measured[name])]
+    if len(mended) == len(misses):
+        return f"; the machine has changed ({words}): with its roofs as they are now, it holds"
+    return f"; measured again, the machine has changed ({words}), which does not explain it all"
+
+
+def failed(experiment: Experiment, reason: str) -> Result:
+    """An experiment that could not be brought to its end."""
+    return Result(
+        name=experiment.name,
+        title=experiment.title,
+        claim=experiment.claim,
+        outcome="failed",
+        why=reason,
+    )
+
+
+def with_predictions(result: Result, predicted: Predictions) -> Result:
+    return msgspec.structs.replace(result, predicted=predicted)

@@ -1,0 +1,122 @@
+"""Operator fusion: what a pointwise operator costs is its trip to memory.
+
+The claim
+    cos(cos(x)) in eager mode does four reads and writes and takes twice one cos; fused it takes
+    about one. gelu, with many more operations, costs what relu costs.
+
+The law
+    A pointwise operator reads and writes every element: 8 bytes of float32. Its time is those
+    bytes over the memory's copy rate, whatever it computes in between, as long as the arithmetic
+    units finish their part sooner than the memory does.
+
+The experiment
+    cos once, cos twice in two eager calls, cos twice in one compiled kernel, gelu and relu, on an
+    array that no cache holds. The time of one cos is predicted from the memory's copy rate.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from boundby import units
+from boundby.lab.bench import Bench
+from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
+from boundby.lab.rates import stream_rate, streamed_bytes
+from boundby.model import Machine
+from boundby.model.lab import Axis, Bar, Bars, Interval
+
+_BYTES_PER_ELEMENT = 8  # one float32 read, one written
+# Small enough to stay in a core's own cache and on one thread, large enough to hide the call.
+_CACHED_ELEMENTS = 16 * 1024
+
+
+def predict(machine: Machine, _: Probe) -> Predictions:
+    one_ns = 1e9 * _BYTES_PER_ELEMENT / stream_rate(machine, "copy")
+    return {
+        "one": around(
+            one_ns, "one cos, per element", "ns", rests_on=("memory.dram.copy", "memory.dram")
+        ),
+        "eager": around(2.0, "cos(cos) eager over one cos", "x", within=1.15),
+        "fused": between(0.85, 1.0, 1.2, "cos(cos) fused over one cos", "x"),
+        "gelu": between(0.85, 1.0, 1.2, "gelu over relu", "x"),
+    }
+
+
+def measure(bench: Bench, _: Probe) -> Observation:
+    import torch
+
+    elements = streamed_bytes(bench.machine, quick=bench.quick) // _BYTES_PER_ELEMENT
+    x = torch.rand(elements, device=bench.target)
+    between_, y = torch.empty_like(x), torch.empty_like(x)
+
+    def twice(source: Any, out: Any) -> None:
+        out.copy_(source.cos().cos())
+
+    def eager() -> None:
+        torch.cos(x, out=between_)
+        torch.cos(between_, out=y)
+
+    with torch.inference_mode():
+        one = bench.time(lambda: torch.cos(x, out=y))
+        both = bench.time(eager)
+        gelu = bench.time(lambda: torch.ops.aten.gelu.out(x, out=y))
+        relu = bench.time(lambda: torch.clamp_min(x, 0.0, out=y))
+    with torch.no_grad():
+        compiled = torch.compile(twice, dynamic=False)
+        fused = bench.time(lambda: compiled(x, y))
+    seen = Observation(
+        found={
+            "one": one.times(1 / elements),
+            "eager": both.over(one),
+            "fused": fused.over(one),
+            "gelu": gelu.over(relu),
+        },
+        summary=f"two eager passes take {both.value / one.value:.2f} times one, the fused pair "
+        f"{fused.value / one.value:.2f} times: the trip to memory is what costs",
+    )
+    _find_reasons(bench, seen)
+    times = {"cos": one, "cos(cos) eager": both, "cos(cos) fused": fused}
+    times |= {"relu": relu, "gelu": gelu}
+    pass_ns = predict(bench.machine, Probe())["one"].times(elements)
+    seen.plots.append(_plot(times, pass_ns))
+    return seen
+
+
+def _plot(times: dict[str, Interval], one: Interval) -> Bars:
+    bars = []
+    for name, time in times.items():
+        law = one.times(2 if "eager" in name else 1)
+        bars.append(Bar(name=name, value=time.value, low=law.low, high=law.high))
+    return Bars(title="Time of one call", axis=Axis(name="time", unit="ns", log=False), bars=bars)
+
+
+def _find_reasons(bench: Bench, seen: Observation) -> None:
+    """What the arithmetic alone costs, on numbers that do not come from memory."""
+    import torch
+
+    if bench.cuda:
+        return
+    small = torch.rand(_CACHED_ELEMENTS)
+    out = torch.empty_like(small)
+    works = {
+        "cos": lambda: torch.cos(small, out=out),
+        "gelu": lambda: torch.ops.aten.gelu.out(small, out=out),
+    }
+    memory_ns = 1e9 * _BYTES_PER_ELEMENT / stream_rate(bench.machine, "copy")
+    threads = max(1, bench.device.threads)
+    alone = {
+        name: bench.time(work, seconds=0.05).value / _CACHED_ELEMENTS / threads
+        for name, work in works.items()
+    }
+    for key, name in {"one": "cos", "fused": "cos", "gelu": "gelu"}.items():
+        seen.add(f"{name}_alone", f"{name} on cached numbers, per element", "ns", alone[name])
+        if alone[name] * (2 if key == "fused" else 1) > memory_ns:
+            seen.reasons[key] = (
+                f"on cached numbers {name} alone takes {units.time(alone[name])} an element where "
+                f"the memory takes {units.time(memory_ns)}: it is bound by arithmetic here"
+            )
+
+
+EXPERIMENT = Experiment(
+    name="fusion", document=__doc__ or "", predict=predict, measure=measure, seconds=22
+)

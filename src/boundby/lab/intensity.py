@@ -1,0 +1,101 @@
+"""Arithmetic intensity: operations are free until there are enough of them.
+
+The claim
+    A fused chain of n operations runs at memory speed until n reaches the machine's balance; from
+    there on FLOP/s are flat and time grows with n.
+
+The law
+    One element costs 8 bytes of traffic (float32 in, float32 out) and n multiply-adds of 2 FLOPs.
+    Memory takes 8 / bandwidth, the vector units 2n / FLOP/s; they meet at
+    n = 4 * FLOP/s / bandwidth.
+
+The experiment
+    Chains from one multiply-add to many times the balance, over an array that no cache holds. The
+    memory's line is fitted to the shortest chains, the arithmetic's to the longest; where the two
+    lines cross is the balance that was found.
+"""
+
+from __future__ import annotations
+
+from boundby.lab.asymptotes import crossing, flat, points_of, slope
+from boundby.lab.bench import Bench
+from boundby.lab.chain import Chain
+from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around
+from boundby.lab.rates import rate_of, stream_rate, streamed_bytes
+from boundby.model import Machine
+from boundby.model.lab import Axis, Interval, Lines, Mark, Plot, Series
+
+_BYTES = 8.0  # of traffic per element
+_FLOPS = 2.0  # per multiply-add
+_PAST_BALANCE = 10
+
+
+def predict(machine: Machine, _: Probe) -> Predictions:
+    bandwidth, flops = stream_rate(machine, "copy"), rate_of(machine, "vector.float32")
+    memory, units = ("memory.dram.copy", "memory.dram"), ("vector.float32",)
+    return {
+        "crossover": around(
+            _BYTES / _FLOPS * flops / bandwidth,
+            "multiply-adds per element where memory and arithmetic take equally long",
+            rests_on=memory + units,
+        ),
+        "bandwidth": around(bandwidth, "bandwidth of the shortest chains", "B/s", rests_on=memory),
+        "flops": around(flops, "FLOP/s of the longest chains", "FLOP/s", rests_on=units),
+    }
+
+
+def lengths(balance: float) -> list[int]:
+    """Powers of two, from one to well past the balance."""
+    return [2**power for power in range(16) if 2**power <= _PAST_BALANCE * balance]
+
+
+def measure(bench: Bench, _: Probe) -> Observation:
+    law = predict(bench.machine, Probe())
+    chain = Chain(bench, streamed_bytes(bench.machine, quick=bench.quick) // 8)
+    counts = lengths(law["crossover"].value)
+    times = [bench.time(chain.of(count), seconds=0.15) for count in counts]
+    level, rise = flat(times), slope(counts, times)
+    found = crossing(level, rise)
+    return Observation(
+        found={
+            "crossover": found,
+            "bandwidth": level.inverse(1e9 * _BYTES * chain.elements),
+            "flops": rise.inverse(1e9 * _FLOPS * chain.elements),
+        },
+        plots=_plots(counts, times, chain.elements, law["crossover"].value, found.value),
+        summary=f"up to about {found.value:.0f} multiply-adds an element cost nothing extra; "
+        f"{law['crossover'].value:.0f} were predicted",
+    )
+
+
+def _plots(
+    counts: list[int], times: list[Interval], elements: int, balance: float, found: float
+) -> list[Plot]:
+    marks = [
+        Mark(x=balance, name="predicted", predicted=True),
+        Mark(x=found, name="found"),
+    ]
+    x = Axis(name="multiply-adds per element")
+    return [
+        Lines(
+            title="FLOP/s rise with the chain, then stay",
+            x=x,
+            y=Axis(name="achieved", unit="FLOP/s"),
+            series=[
+                Series(name="FLOP/s", points=points_of(counts, times, _FLOPS * elements, power=1))
+            ],
+            marks=marks,
+        ),
+        Lines(
+            title="Bandwidth stays, then falls",
+            x=x,
+            y=Axis(name="achieved", unit="B/s"),
+            series=[Series(name="bandwidth", points=points_of(counts, times, _BYTES * elements))],
+            marks=marks,
+        ),
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="intensity", document=__doc__ or "", predict=predict, measure=measure, seconds=14
+)

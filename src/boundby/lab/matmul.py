@@ -1,0 +1,131 @@
+"""Square products: a fixed cost, amortised away.
+
+The claim
+    The FLOP/s of square products grow with their size: overhead first, then bandwidth, then
+    compute, as the fixed cost of asking is amortised away.
+
+The law
+    A product of side s does 2s^3 FLOPs on 3s^2 numbers. Its time is the longest of the host's cost
+    of asking, those bytes over bandwidth and those FLOPs over the matrix roof. The first and the
+    last meet at s = cbrt(cost * roof / 2). Bandwidth shows between them only if, at that size,
+    the bytes take longer than either.
+
+The experiment
+    Products of every size, called one after another as a script would. The fixed cost is fitted
+    to the smallest, the roof to the largest; where the two cross is the size that was found.
+    A product goes through more layers than the addition whose cost is saved: between one and
+    three times as much is allowed for it.
+"""
+
+from __future__ import annotations
+
+from boundby import units
+from boundby.lab.asymptotes import crossing, flat, points_of, slope
+from boundby.lab.bench import Bench
+from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, between
+from boundby.lab.rates import BYTES, overhead_of, product_rate, rate_of
+from boundby.model import Machine
+from boundby.model.lab import Axis, Interval, Lines, Mark, Prediction, Series
+from boundby.roofs.probes.matmul import product, tf32
+
+_DTYPES = {"cuda": ("bfloat16", "tf32", "float32"), "cpu": ("float32", "bfloat16")}
+_SIDES = {"cuda": (32, 8192), "cpu": (4, 1024)}
+_LAYERS = (1.0, 1.7, 3.0)  # of an addition's cost: least, expected, most
+
+
+def predict(machine: Machine, _: Probe) -> Predictions:
+    predictions: Predictions = {}
+    for dtype in dtypes(machine):
+        rate = product_rate(machine, dtype)
+        cost = overhead_of(machine, "eager_op_ns") / 1e9
+        low, middle, high = ((cost * layers * rate.value / 2) ** (1 / 3) for layers in _LAYERS)
+        rests = (f"matmul.{dtype}", f"matmul.{dtype}.sustained")
+        predictions[f"side.{dtype}"] = between(
+            low,
+            middle,
+            high,
+            f"{dtype}: side where overhead ends and compute begins",
+            rests_on=(*rests, "eager_op_ns"),
+        )
+        predictions[f"rate.{dtype}"] = between(
+            rate.low / 1.25,
+            rate.value,
+            rate.high * 1.05,
+            f"{dtype}: FLOP/s of the largest",
+            "FLOP/s",
+            rests_on=rests,
+        )
+    return predictions
+
+
+def dtypes(machine: Machine) -> list[str]:
+    return [name for name in _DTYPES[machine.kind] if machine.rate(f"matmul.{name}")]
+
+
+def measure(bench: Bench, _: Probe) -> Observation:
+    law = predict(bench.machine, Probe())
+    seen = Observation()
+    series, marks = [], []
+    for dtype in dtypes(bench.machine):
+        sides, times = _sweep(bench, dtype)
+        level, rise = flat(times), slope(sides, times, power=3, points=2)
+        found = crossing(level, rise, power=3)
+        seen.found[f"side.{dtype}"] = found
+        seen.found[f"rate.{dtype}"] = rise.inverse(2e9)
+        seen.add(f"cost.{dtype}", f"{dtype}: fixed cost of a product", "ns", level)
+        seen.notes.append(_bandwidth_regime(bench.machine, dtype, level, found.value))
+        series.append(Series(name=dtype, points=points_of(sides, times, 2.0, power=3)))
+        marks.append(Mark(x=law[f"side.{dtype}"].value, name=dtype, predicted=True))
+    seen.plots.append(
+        Lines(
+            title="FLOP/s of square products",
+            x=Axis(name="side"),
+            y=Axis(name="achieved", unit="FLOP/s"),
+            series=series,
+            marks=marks,
+        )
+    )
+    first = dtypes(bench.machine)[0]
+    seen.summary = _summary(first, law[f"side.{first}"], seen.found[f"side.{first}"])
+    return seen
+
+
+def _summary(dtype: str, law: Prediction, found: Interval) -> str:
+    return (
+        f"{dtype} products below a side of {found.value:.0f} cost what asking for them costs; "
+        f"{law.value:.0f} was predicted"
+    )
+
+
+def _sweep(bench: Bench, dtype: str) -> tuple[list[int], list[Interval]]:
+    smallest, largest = _SIDES[bench.device.kind]
+    sides: list[int] = []
+    times: list[Interval] = []
+    side = smallest
+    while side <= largest // (4 if bench.quick else 1):
+        with tf32(enabled=dtype == "tf32"):
+            work = product(bench.device, dtype, (side, side, side))
+            if work is not None:
+                sides.append(side)
+                times.append(bench.wall(work, rounds=5))
+        side *= 2
+    return sides, times
+
+
+def _bandwidth_regime(machine: Machine, dtype: str, cost: Interval, knee: float) -> str:
+    """Whether bandwidth is the longest of the three anywhere between overhead and compute."""
+    moved = 3 * BYTES[dtype] * knee**2
+    memory = machine.memory_roof(moved)
+    memory_ns = 1e9 * moved / (memory.value if memory else rate_of(machine, "memory.dram"))
+    side = units.count(round(knee))
+    if memory_ns > cost.value:
+        return f"{dtype}: bandwidth is the limit around a side of {side}"
+    return (
+        f"{dtype}: bandwidth is never the limit: at a side of {side} the bytes take "
+        f"{units.time(memory_ns)}, asking takes {units.time(cost.value)}"
+    )
+
+
+EXPERIMENT = Experiment(
+    name="matmul", document=__doc__ or "", predict=predict, measure=measure, seconds=10
+)

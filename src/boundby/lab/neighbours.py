@@ -1,0 +1,54 @@
+"""Whether anything else was using the processors while an experiment ran."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+
+# Less than this many processors in use by others is the system's own housekeeping.
+_NOTICED = 0.3
+
+
+class Neighbours:
+    """Processor time that went to other processes since this was made."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self._busy, self._own = _busy_s(), _own_s()
+
+    def words(self) -> str | None:
+        """One line, or None where the machine was left alone."""
+        elapsed = time.perf_counter() - self._began
+        others = (_busy_s() - self._busy) - (_own_s() - self._own)
+        processors = others / elapsed if elapsed > 0 else 0.0
+        if processors < _NOTICED:
+            return None
+        return (
+            f"other processes kept {processors:.1f} of {psutil.cpu_count() or 1} processors busy "
+            "meanwhile"
+        )
+
+
+def _busy_s() -> float:
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - _counted_twice(times))
+
+
+def _counted_twice(times: object) -> float:
+    """Linux counts guests' time as user time already."""
+    return float(getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0))
+
+
+def _own_s() -> float:
+    """This process and the children it started, those that have ended and those that have not."""
+    process = psutil.Process()
+    total = process.cpu_times()
+    own = total.user + total.system + total.children_user + total.children_system
+    for child in process.children(recursive=True):
+        try:
+            spent = child.cpu_times()
+        except psutil.Error:
+            continue
+        own += spent.user + spent.system
+    return float(own)

@@ -1,0 +1,97 @@
+"""Precision: the same product in each dtype, on matrix units or without them.
+
+The claim
+    Matrix units multiply, and nothing else: on an A100 312 TFLOP/s of products in 16 bits against
+    19.5 TFLOP/s of everything else.
+
+The law
+    A large product runs at the roof of the units that know its dtype; on the vector units it runs
+    at theirs. The ratio between dtypes is the ratio between their roofs.
+
+The experiment
+    One large product in every dtype this device multiplies, each predicted from its roof: from
+    what it sustains when hot to what a short burst reaches.
+"""
+
+from __future__ import annotations
+
+from boundby import units
+from boundby.lab.bench import Bench
+from boundby.lab.experiment import TOLERANCE, Experiment, Observation, Predictions, Probe, between
+from boundby.lab.rates import product_dtype, product_rate
+from boundby.model import Machine
+from boundby.model.lab import Axis, Bar, Bars
+from boundby.roofs.probes.matmul import product, tf32
+
+_DTYPES = ("float32", "tf32", "float16", "bfloat16", "float8", "int8")
+_SIDE = {"cuda": 4096, "cpu": 1024}
+
+
+def predict(machine: Machine, _: Probe) -> Predictions:
+    predictions = {}
+    for dtype in dtypes(machine):
+        rate = product_rate(machine, dtype)
+        roof = machine.roof(f"matmul.{dtype}")
+        assert roof is not None
+        predictions[dtype] = between(
+            rate.low / TOLERANCE,
+            rate.value,
+            rate.high * 1.05,
+            f"products of {dtype}",
+            roof.unit,
+            rests_on=(f"matmul.{dtype}", f"matmul.{dtype}.sustained"),
+        )
+    if machine.rate("matmul.bfloat16") and machine.rate("matmul.float32"):
+        few, many = product_rate(machine, "float32"), product_rate(machine, "bfloat16")
+        predictions["ratio"] = between(
+            many.low / few.high / 1.1,
+            many.value / few.value,
+            many.high / few.low * 1.1,
+            "products of bfloat16 over float32",
+            "x",
+            rests_on=("matmul.bfloat16", "matmul.bfloat16.sustained", "matmul.float32"),
+        )
+    return predictions
+
+
+def dtypes(machine: Machine) -> list[str]:
+    return [dtype for dtype in _DTYPES if machine.rate(f"matmul.{dtype}")]
+
+
+def measure(bench: Bench, _: Probe) -> Observation:
+    import torch
+
+    side = _SIDE[bench.device.kind] // (2 if bench.quick else 1)
+    law = predict(bench.machine, Probe())
+    seen = Observation()
+    for dtype in dtypes(bench.machine):
+        with tf32(enabled=dtype == "tf32"), torch.inference_mode():
+            work = product(bench.device, dtype, (side, side, side))
+            if work is not None:
+                time = bench.time(work, seconds=0.3)
+                seen.found[dtype] = time.inverse(2e9 * side**3)
+    if "ratio" in law and "bfloat16" in seen.found and "float32" in seen.found:
+        seen.found["ratio"] = seen.found["bfloat16"].over(seen.found["float32"])
+        seen.summary = (
+            f"bfloat16 products run {seen.found['ratio'].value:.1f} times as fast as float32 ones"
+        )
+    vector = bench.machine.rate("vector.float32")
+    fastest = seen.found.get(product_dtype(bench.machine))
+    if vector and fastest:
+        seen.notes.append(
+            f"{product_dtype(bench.machine)} products reach {fastest.value / vector:.1f} times "
+            f"what the vector units do in float32 ({units.rate(vector, 'FLOP/s')})"
+        )
+    bars = [
+        Bar(name=dtype, value=seen.found[dtype].value, low=law[dtype].low, high=law[dtype].high)
+        for dtype in dtypes(bench.machine)
+        if dtype in seen.found
+    ]
+    axis = Axis(name="achieved", unit="FLOP/s", log=False)
+    seen.plots.append(Bars(title="One product in every dtype", axis=axis, bars=bars))
+    return seen
+
+
+EXPERIMENT = Experiment(
+    name="precision", document=__doc__ or "", predict=predict, measure=measure, seconds=5
+)

@@ -1,0 +1,132 @@
+"""One addition: where its time goes, and what the device could have done meanwhile.
+
+The claim
+    One addition in Python takes tens of nanoseconds, one in torch microseconds; nearly all of it
+    is interpreter, dispatch and launch. In the time of a single Python addition an A100 could have
+    done 9.75 million FLOPs.
+
+The law
+    Asking has a price of its own, whatever is asked for: the interpreter finds and calls the
+    method, the framework works out dtype, device and kernel, the runtime launches it. Times the
+    device's fastest roof, each of these is arithmetic that was not done.
+
+The experiment
+    Two Python floats added in a loop; two small tensors added in a loop; the parts of the second
+    on their own: a call from Python that does nothing, a bare kernel launch, and the kernel (from
+    a replayed graph on CUDA, from the time that more elements add on a CPU). Dispatch is the rest.
+"""
+
+from __future__ import annotations
+
+import operator
+
+from boundby import units
+from boundby.lab.bench import Bench, spread
+from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
+from boundby.lab.rates import overhead_of
+from boundby.model import Machine
+from boundby.model.lab import Axis, Bar, Bars, Interval
+from boundby.roofs.probes.overhead import time_python_addition
+from boundby.roofs.stopwatch import time_host
+
+_SMALL = 64
+_MORE = 8192  # elements: still on one thread, in the core's own cache
+_CALLS = 300
+_ROUNDS = 15
+
+
+def predict(machine: Machine, _: Probe) -> Predictions:
+    addition, eager = overhead_of(machine, "python_add_ns"), overhead_of(machine, "eager_op_ns")
+    predictions = {
+        "python": around(addition, "an addition in Python", "ns", rests_on=("python_add_ns",)),
+        "torch": around(eager, "an addition in torch", "ns", rests_on=("eager_op_ns",)),
+        "ratio": around(
+            eager / addition,
+            "an addition in torch over one in Python",
+            "x",
+            within=1.5,
+            rests_on=("python_add_ns", "eager_op_ns"),
+        ),
+        "overhead": between(
+            0.8, 0.95, 1.0, "share of an addition in torch that is not its kernel", "share"
+        ),
+    }
+    if machine.overheads.launch_ns:
+        predictions["launch"] = around(
+            machine.overheads.launch_ns, "a bare kernel launch", "ns", rests_on=("launch_ns",)
+        )
+    if machine.flops_per_python_add:
+        predictions["missed"] = around(
+            machine.flops_per_python_add,
+            "FLOPs of the device in the time of an addition in Python",
+            rests_on=("python_add_ns",),
+        )
+    return predictions
+
+
+def measure(bench: Bench, _: Probe) -> Observation:
+    import torch
+
+    a, b = (torch.rand(_SMALL, device=bench.target) for _ in range(2))
+    addition = spread(time_python_addition(rounds=9))
+    eager = _host(bench, lambda: a + b)
+    interpreter = _host(bench, lambda: operator.is_(a, b))
+    kernel = _kernel(bench)
+    parts = {"interpreter": interpreter.value, "kernel": kernel.value}
+    seen = Observation(
+        found={"python": addition, "torch": eager, "ratio": eager.over(addition)},
+    )
+    if bench.cuda:
+        launch = _host(bench, lambda: torch.cuda._sleep(1))
+        seen.found["launch"] = launch
+        parts["launch"] = launch.value
+    on_host = eager.value + (kernel.value if bench.cuda else 0.0)
+    share = kernel.value / on_host
+    seen.found["overhead"] = Interval(low=1 - share, value=1 - share, high=1 - share)
+    parts["dispatch"] = max(0.0, on_host - sum(parts.values()))
+    fastest = max(r.value for r in bench.machine.roofs if r.unit == "FLOP/s" and "8" not in r.name)
+    seen.found["missed"] = addition.times(fastest / 1e9)
+    for name, value in parts.items():
+        seen.add(f"part.{name}", f"an addition in torch: {name}", "ns", value)
+    seen.add(
+        "missed_torch",
+        "FLOPs of the device in the time of an addition in torch",
+        "",
+        eager.times(fastest / 1e9),
+    )
+    missed = units.count(seen.found["missed"].value)
+    seen.summary = (
+        f"while Python adds two numbers this device could do {missed} FLOPs; of an addition in "
+        f"torch {units.share(1 - share)} is not the addition"
+    )
+    order = ("interpreter", "dispatch", "launch", "kernel")
+    bars = [Bar(name=name, value=parts[name]) for name in order if name in parts]
+    law = predict(bench.machine, Probe())["torch"]
+    bars.append(Bar(name="all of it", value=eager.value, low=law.low, high=law.high))
+    bars.append(Bar(name="in Python alone", value=addition.value))
+    axis = Axis(name="time", unit="ns", log=False)
+    seen.plots.append(Bars(title="One addition in torch", axis=axis, bars=bars))
+    return seen
+
+
+def _host(bench: Bench, work) -> Interval:  # type: ignore[no-untyped-def]
+    bench.tick()
+    return spread(time_host(work, calls=_CALLS, rounds=_ROUNDS, settle=bench.stopwatch.sync))
+
+
+def _kernel(bench: Bench) -> Interval:
+    """The addition alone."""
+    import torch
+
+    if bench.cuda:
+        a = torch.rand(_SMALL, device=bench.target)
+        return bench.time(lambda: a.add_(1.0), seconds=0.1)
+    few, many = (torch.rand(count) for count in (_SMALL, _MORE))
+    short, long = _host(bench, lambda: few + few), _host(bench, lambda: many + many)
+    each = max(0.0, long.value - short.value) / (_MORE - _SMALL)
+    return Interval(low=each * _SMALL, value=each * _SMALL, high=each * _SMALL)
+
+
+EXPERIMENT = Experiment(
+    name="python", document=__doc__ or "", predict=predict, measure=measure, seconds=3
+)

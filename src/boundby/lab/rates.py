@@ -1,0 +1,63 @@
+"""The saved machine as experiments read it: rates with their intervals, sizes that suit it."""
+
+from __future__ import annotations
+
+from boundby.errors import CANNOT_MEASURE, BoundbyError
+from boundby.model import Machine
+from boundby.model.lab import Interval
+
+_MIB = 1024**2
+# Working sets: twice the last-level cache, so that a second pass finds nothing of the first, but
+# never more than this.
+_LARGEST_SET = {"cuda": 2048 * _MIB, "cpu": 640 * _MIB}
+_SMALLEST_SET = {"cuda": 1024 * _MIB, "cpu": 256 * _MIB}
+
+
+def rate_of(machine: Machine, name: str) -> float:
+    """A roof that the law cannot do without."""
+    rate = machine.rate(name)
+    if not rate:
+        raise BoundbyError(
+            f"the saved machine has no {name}: boundby machine --remeasure",
+            exit_code=CANNOT_MEASURE,
+        )
+    return rate
+
+
+def overhead_of(machine: Machine, name: str) -> float:
+    """One of the overheads that the law cannot do without, in ns."""
+    value: float | None = getattr(machine.overheads, name)
+    if not value:
+        raise BoundbyError(
+            f"the saved machine has no {name}: boundby machine --remeasure",
+            exit_code=CANNOT_MEASURE,
+        )
+    return value
+
+
+def stream_rate(machine: Machine, pattern: str) -> float:
+    """Bytes per second of one access pattern over device memory."""
+    return machine.rate(f"memory.dram.{pattern}") or rate_of(machine, "memory.dram")
+
+
+def product_rate(machine: Machine, dtype: str) -> Interval:
+    """FLOP/s of products: from what is sustained to what a short burst reaches."""
+    burst = rate_of(machine, f"matmul.{dtype}")
+    sustained = min(burst, machine.rate(f"matmul.{dtype}.sustained") or burst)
+    return Interval(low=sustained, value=(sustained * burst) ** 0.5, high=burst)
+
+
+def streamed_bytes(machine: Machine, *, quick: bool) -> int:
+    """A working set that lives in device memory, not in a cache."""
+    capacity = max((level.capacity or 0 for level in machine.levels), default=0)
+    wanted = max(2 * capacity, _SMALLEST_SET[machine.kind])
+    size = min(wanted, _LARGEST_SET[machine.kind], (machine.memory_bytes or wanted * 8) // 8)
+    return size // (4 if quick else 1) // _MIB * _MIB
+
+
+def product_dtype(machine: Machine) -> str:
+    """What products are made in: bfloat16 on a GPU, float32 on a CPU."""
+    return "bfloat16" if machine.kind == "cuda" else "float32"
+
+
+BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2, "float8": 1, "int8": 1}

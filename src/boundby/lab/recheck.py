@@ -1,0 +1,90 @@
+"""Saved figures measured again, in seconds: has the machine changed, or does the law not hold?"""
+
+from __future__ import annotations
+
+import msgspec
+
+from boundby.lab.bench import Bench
+from boundby.lab.rates import streamed_bytes
+from boundby.model import Machine, Roof
+from boundby.roofs.probes import host_link, matmul, overhead, vector
+from boundby.roofs.stopwatch import Work
+
+# Name of a saved figure -> what it was and what it is now.
+Changes = dict[str, tuple[float, float]]
+
+
+def remeasure(bench: Bench, names: list[str]) -> tuple[Machine, Changes]:
+    """The machine with these figures as they are now, and how each of them changed."""
+    now: dict[str, float] = {}
+    families = {name.split(".")[0] for name in names}
+    for roof in _roofs(bench, names, families):
+        now[roof.name] = roof.value
+    saved = bench.machine
+    roofs = [
+        msgspec.structs.replace(roof, value=now[roof.name]) if roof.name in now else roof
+        for roof in saved.roofs
+    ]
+    changes = {
+        roof.name: (roof.value, now[roof.name])
+        for roof in saved.roofs
+        if roof.name in now and roof.name in names
+    }
+    overheads = saved.overheads
+    wanted = [name for name in names if hasattr(overheads, name)]
+    if wanted:
+        timings = overhead.measure(bench.device, bench.stopwatch, quick=True, tick=bench.tick)
+        for name in wanted:
+            before = getattr(overheads, name)
+            if before and name in timings:
+                changes[name] = (before, timings[name].ns)
+        overheads = msgspec.structs.replace(
+            overheads, **{name: after for name, (_, after) in changes.items() if name in wanted}
+        )
+    return msgspec.structs.replace(saved, roofs=roofs, overheads=overheads), changes
+
+
+def _roofs(bench: Bench, names: list[str], families: set[str]) -> list[Roof]:
+    import torch
+
+    device, stopwatch = bench.device, bench.stopwatch
+    found: list[Roof] = []
+    with torch.inference_mode():
+        if "memory" in families:
+            found += _memory(bench)
+        if "vector" in families:
+            chain = vector.measure(device, stopwatch, seconds=0.3)
+            found += [chain] if isinstance(chain, Roof) else []
+        if "host_link" in families and bench.cuda:
+            found += host_link.measure(device, quick=True, tick=bench.tick)
+        for name in names:
+            saved = bench.machine.roof(name)
+            if name.startswith("matmul.") and saved is not None:
+                dtype = name.split(".")[1]
+                held = matmul.sustained(device, dtype, stopwatch, saved, seconds=0.5)
+                if held is not None:
+                    found += [held, msgspec.structs.replace(held, name=f"matmul.{dtype}")]
+    return found
+
+
+def _memory(bench: Bench) -> list[Roof]:
+    """Each access pattern over an array that no cache holds, and the best of them."""
+    import torch
+
+    elements = streamed_bytes(bench.machine, quick=bench.quick) // 8
+    a, b, out = (torch.rand(elements, device=bench.target) for _ in range(3))
+    works: dict[str, tuple[int, Work]] = {
+        "read": (4, lambda: torch.sum(a)),
+        "write": (4, lambda: out.fill_(0.5)),
+        "copy": (8, lambda: out.copy_(a)),
+        "add": (12, lambda: torch.add(a, b, out=out)),
+    }
+    rates = {
+        pattern: size * elements / bench.time(work, seconds=0.1).value * 1e9
+        for pattern, (size, work) in works.items()
+    }
+    named = {f"memory.dram.{pattern}": rate for pattern, rate in rates.items()}
+    named["memory.dram"] = max(rates.values())
+    return [
+        Roof(name=name, value=rate, unit="B/s", source="measured") for name, rate in named.items()
+    ]

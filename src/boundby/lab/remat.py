@@ -1,0 +1,200 @@
+"""Rematerialisation: computing again what would cost more to keep.
+
+The claim
+    Recomputing cheap pointwise parts in the backward pass instead of storing them saves memory,
+    and time as well where the recomputation is fused; for products it costs time.
+
+The law
+    Keeping an intermediate costs its bytes: written in the forward pass, read in the backward.
+    Recomputing a pointwise one inside a fused kernel costs a few operations an element, free below
+    the machine's balance. Recomputed in eager mode it costs a whole pass again. A product computed
+    again costs a third of a training step's FLOPs: forward one part, backward two.
+
+The experiment
+    A chain of eight activations, forward and backward: stored, checkpointed in blocks of four, and
+    compiled (one kernel each way, recomputing from the input). Then four square layers, stored and
+    checkpointed. What is kept for backward is counted as it is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from boundby import units
+from boundby.lab.bench import Bench
+from boundby.lab.experiment import (
+    Experiment,
+    Observation,
+    Predictions,
+    Probe,
+    around,
+    between,
+    exactly,
+)
+from boundby.lab.rates import product_dtype, stream_rate
+from boundby.model import Machine
+from boundby.model.lab import Axis, Bar, Bars, Interval
+
+_BLOCKS, _PER_BLOCK = 2, 4
+_ACTIVATIONS = _BLOCKS * _PER_BLOCK
+_ELEMENTS = {"cuda": 64 * 1024**2, "cpu": 16 * 1024**2}
+_LAYERS = 4
+_PRODUCT = {"cuda": (8192, 4096), "cpu": (256, 1024)}  # rows, width
+
+Forward = Callable[[Any], Any]
+
+
+def predict(machine: Machine, _: Probe) -> Predictions:
+    """Passes over the array: 2 forward, 3 backward (input, gradient in, gradient out)."""
+    forward, backward = 2 / stream_rate(machine, "copy"), 3 / stream_rate(machine, "add")
+    memory = ("memory.dram.copy", "memory.dram.add")
+    return {
+        "checkpointed": around(
+            (2 * forward + backward) / (forward + backward),
+            "pointwise, eager: time checkpointed over stored",
+            "x",
+            within=1.15,
+            rests_on=memory,
+        ),
+        "fused": between(
+            0.75 / _ACTIVATIONS,
+            1 / _ACTIVATIONS,
+            2.0 / _ACTIVATIONS,
+            "pointwise, compiled: time recomputed over stored",
+            "x",
+        ),
+        "kept": around(
+            1 / _PER_BLOCK, "pointwise: bytes kept checkpointed over stored", "x", within=1.05
+        ),
+        "products": around(4 / 3, "products: time checkpointed over stored", "x", within=1.12),
+    }
+
+
+def measure(bench: Bench, _: Probe) -> Observation:
+    import torch
+
+    elements = _ELEMENTS[bench.device.kind] // (8 if bench.quick else 1)
+    x = torch.randn(elements, device=bench.target, requires_grad=True)
+    grad = torch.ones(elements, device=bench.target)
+    times, kept = {}, {}
+    compiled = torch.compile(_activations, dynamic=False)
+    variants: dict[str, Forward] = {
+        "stored": _activations,
+        "checkpointed": _checkpointed(_block, _BLOCKS),
+        "fused": compiled,
+    }
+    for name, forward in variants.items():
+        times[name] = bench.wall(_training(forward, x, grad))
+        if name != "fused":
+            kept[name] = _bytes_kept(forward, x)
+    seen = Observation(
+        found={
+            "checkpointed": times["checkpointed"].over(times["stored"]),
+            "fused": times["fused"].over(times["stored"]),
+        }
+    )
+    ratio = kept["checkpointed"] / kept["stored"]
+    seen.found["kept"] = exactly(ratio)
+    for name, size in kept.items():
+        seen.add(f"kept.{name}", f"pointwise, {name}: kept for backward", "B", size)
+    products = _products(bench)
+    seen.found["products"] = products["checkpointed"].over(products["stored"])
+    seen.summary = (
+        f"recomputed in eager mode {seen.found['checkpointed'].value:.2f} times the time for "
+        f"{ratio:.2f} of the memory; fused {seen.found['fused'].value:.2f} times the time; "
+        f"products lose, {seen.found['products'].value:.2f} times"
+    )
+    seen.notes.append(
+        f"one stored pass over {units.size(4 * elements)}: {units.time(times['stored'].value)}"
+    )
+    law = predict(bench.machine, Probe())
+    bars = [
+        Bar(
+            name=law[key].what.split(": time ")[0] + ", " + label,
+            value=seen.found[key].value,
+            low=law[key].low,
+            high=law[key].high,
+        )
+        for key, label in (
+            ("checkpointed", "checkpointed"),
+            ("fused", "recomputed"),
+            ("products", "checkpointed"),
+        )
+    ]
+    axis = Axis(name="time over storing", unit="x", log=False)
+    seen.plots.append(Bars(title="Recomputing instead of storing", axis=axis, bars=bars))
+    return seen
+
+
+def _block(x: Any) -> Any:
+    from torch.nn import functional
+
+    for _ in range(_PER_BLOCK):
+        x = functional.hardtanh(x, -2.0, 2.0)
+    return x
+
+
+def _activations(x: Any) -> Any:
+    for _ in range(_BLOCKS):
+        x = _block(x)
+    return x
+
+
+def _checkpointed(part: Forward, times: int) -> Forward:
+    from torch.utils.checkpoint import checkpoint
+
+    def forward(x: Any) -> Any:
+        for _ in range(times):
+            x = checkpoint(part, x, use_reentrant=False)
+        return x
+
+    return forward
+
+
+def _training(forward: Forward, x: Any, grad: Any) -> Callable[[], Any]:
+    import torch
+
+    return lambda: torch.autograd.grad(forward(x), x, grad)
+
+
+def _bytes_kept(forward: Forward, x: Any) -> float:
+    """Bytes that autograd holds on to between forward and backward, every storage once."""
+    import torch
+
+    storages: dict[int, int] = {}
+
+    def keep(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        storages[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        out = forward(x)
+    del out
+    return float(sum(storages.values()))
+
+
+def _products(bench: Bench) -> dict[str, Interval]:
+    import torch
+    from torch import nn
+
+    rows, width = _PRODUCT[bench.device.kind]
+    dtype = getattr(torch, product_dtype(bench.machine))
+    layers = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(_LAYERS)))
+    layers = layers.to(bench.target, dtype)
+    x = torch.randn(rows, width, device=bench.target, dtype=dtype, requires_grad=True)
+    wanted = [x, *layers.parameters()]
+    grad = torch.ones(rows, width, device=bench.target, dtype=dtype)
+    variants: dict[str, Forward] = {"stored": layers, "checkpointed": _checkpointed(layers, 1)}
+
+    def train(forward: Forward) -> Any:
+        return torch.autograd.grad(forward(x), wanted, grad)
+
+    return {name: bench.wall(partial(train, forward)) for name, forward in variants.items()}
+
+
+EXPERIMENT = Experiment(
+    name="remat", document=__doc__ or "", predict=predict, measure=measure, seconds=25
+)

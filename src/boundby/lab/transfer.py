@@ -1,0 +1,205 @@
+"""Transfers: every link on the way to the arithmetic units has its own bandwidth.
+
+The claim
+    Data moves from disk to host, from host to device, from device memory to the cores, and each
+    link is far slower than the next. Copies from pinned memory can hide behind compute.
+
+The law
+    A link's time is bytes over its bandwidth. A copy from pinned memory is done by an engine of its
+    own and may overlap with compute, so that both take as long as the longer; a copy from pageable
+    memory keeps the host busy until it is done.
+
+The experiment
+    The same bytes read from a file that the page cache has let go of, copied from pageable and from
+    pinned memory, and copied within device memory; then a product and the first link together. On
+    a CPU device the first link is the disk, read by a thread beside the product.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from boundby import units
+from boundby.lab.bench import Bench, spread
+from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
+from boundby.lab.rates import product_dtype, stream_rate
+from boundby.model import Machine
+from boundby.model.lab import Axis, Bar, Bars, Interval
+from boundby.roofs.probes.matmul import product
+from boundby.roofs.stopwatch import Timing, Work
+
+_SIZE = 256 * 1024**2
+_LINKS = {
+    "pageable": ("host_link.h2d.pageable", "host to device, pageable memory"),
+    "pinned": ("host_link.h2d", "host to device, pinned memory"),
+}
+_SIDE = {"cuda": 8192, "cpu": 1024}
+
+
+def predict(machine: Machine, _: Probe) -> Predictions:
+    predictions = {}
+    for name, (roof, what) in _LINKS.items():
+        rate = machine.rate(roof)
+        if rate:
+            predictions[name] = around(rate, what, "B/s", rests_on=(roof,))
+    memory = stream_rate(machine, "copy")
+    predictions["memory"] = around(
+        memory,
+        "within device memory",
+        "B/s",
+        rests_on=("memory.dram.copy", "memory.dram"),
+    )
+    predictions["order"] = between(1.5, 10.0, 1e6, "device memory over the disk", "x", rests_on=())
+    if machine.kind == "cuda":
+        predictions["hidden"] = between(
+            0.75, 1.0, 1.1, "share of a pinned copy hidden behind a product", "share"
+        )
+        predictions["exposed"] = between(
+            -0.1, 0.0, 0.3, "share of a pageable copy hidden behind a product", "share"
+        )
+    return predictions
+
+
+def measure(bench: Bench, _: Probe) -> Observation:
+    import torch
+
+    size = _SIZE // (8 if bench.quick else 1)
+    here = torch.randint(0, 256, (size,), dtype=torch.uint8)
+    seen = Observation()
+    with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
+        path = Path(folder) / "numbers"
+        _write(path, here.numpy())
+        disk = _time_reads(bench, path, size)
+        if not bench.cuda:
+            _hide_disk(bench, path, size, seen)
+    seen.add("disk", "disk to host", "B/s", disk.inverse(1e9 * size))
+    there = torch.empty(_SIZE * 2, dtype=torch.uint8, device=bench.target)
+    other = torch.empty_like(there)
+    copy = bench.time(lambda: other.copy_(there))
+    seen.found["memory"] = copy.inverse(2e9 * len(there))
+    if bench.cuda:
+        pinned = here.pin_memory()
+        works = {
+            "pageable": lambda: there[:size].copy_(here),
+            "pinned": lambda: there[:size].copy_(pinned, non_blocking=True),
+        }
+        for name, work in works.items():
+            seen.found[name] = bench.wall(work).inverse(1e9 * size)
+        seen.found["hidden"] = _hide_copy(bench, there, pinned)
+        seen.found["exposed"] = _hide_copy(bench, there, here)
+    seen.found["order"] = seen.found["memory"].over(seen.also["disk"])
+    _conclude(bench, seen)
+    return seen
+
+
+def _conclude(bench: Bench, seen: Observation) -> None:
+    rates = {"disk to host": seen.also["disk"].value}
+    rates |= {_LINKS[name][1]: seen.found[name].value for name in _LINKS if name in seen.found}
+    rates["within device memory"] = seen.found["memory"].value
+    seen.summary = " < ".join(f"{name} {units.rate(r, 'B/s')}" for name, r in rates.items())
+    seen.reasons["order"] = (
+        "the file came from memory: its file system keeps it there, or the host of this virtual "
+        "machine does"
+    )
+    bars = [Bar(name=name, value=value) for name, value in rates.items()]
+    axis = Axis(name="bandwidth", unit="B/s")
+    seen.plots.append(Bars(title="The links", axis=axis, bars=bars))
+
+
+def _write(path: Path, numbers: Any) -> None:
+    with path.open("wb") as file:
+        file.write(numbers.tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read(path: Path, buffer: bytearray) -> None:
+    """The whole file, from the disk: the page cache is asked to let go of it first."""
+    with path.open("rb", buffering=0) as file:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        view = memoryview(buffer)
+        while count := file.readinto(view):
+            view = view[count:]
+
+
+def _time_reads(bench: Bench, path: Path, size: int) -> Interval:
+    buffer = bytearray(size)
+    samples = []
+    for _ in range(4):
+        bench.tick()
+        began = time.perf_counter_ns()
+        _read(path, buffer)
+        samples.append(float(time.perf_counter_ns() - began))
+    return spread(Timing.of(samples[1:]))
+
+
+def _busy(bench: Bench, wanted_ns: float) -> tuple[Work, float]:
+    """Products that keep the device busy for about as long, and how long they take."""
+    side = _SIDE[bench.device.kind]
+    one = product(bench.device, product_dtype(bench.machine), (side, side, side))
+    assert one is not None
+    once = bench.time(one, seconds=0.1).value
+    count = max(1, round(wanted_ns / once))
+
+    def products() -> None:
+        for _ in range(count):
+            one()
+
+    return products, count * once
+
+
+def _hide_copy(bench: Bench, there: Any, source: Any) -> Interval:
+    """What part of a copy's time disappears when a product of equal length runs beside it."""
+    import torch
+
+    side_stream = torch.cuda.Stream(bench.device.index)
+    part = there[: len(source)]
+
+    def copy() -> None:
+        with torch.cuda.stream(side_stream):
+            part.copy_(source, non_blocking=True)
+
+    copy_ns = bench.wall(copy).value
+    compute, _ = _busy(bench, copy_ns)
+    compute_ns = bench.wall(compute).value
+
+    def together() -> None:
+        # The copy first: it is what the host may have to wait for.
+        copy()
+        compute()
+
+    both = bench.wall(together)
+    shorter = min(copy_ns, compute_ns)
+    values = [(copy_ns + compute_ns - ns) / shorter for ns in (both.high, both.value, both.low)]
+    return Interval(low=values[0], value=values[1], high=values[2])
+
+
+def _hide_disk(bench: Bench, path: Path, size: int, seen: Observation) -> None:
+    buffer = bytearray(size)
+    read_ns = _time_reads(bench, path, size).value
+    compute, _ = _busy(bench, read_ns)
+    samples: dict[str, list[float]] = {"compute": [], "together": []}
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(3):
+            began = time.perf_counter_ns()
+            compute()
+            samples["compute"].append(time.perf_counter_ns() - began)
+            began = time.perf_counter_ns()
+            reading = pool.submit(_read, path, buffer)
+            compute()
+            reading.result()
+            samples["together"].append(time.perf_counter_ns() - began)
+    alone, both = (Timing.of(samples[name]).ns for name in ("compute", "together"))
+    hidden = (alone + read_ns - both) / min(alone, read_ns)
+    seen.add("hidden", "share of a file's reading hidden behind a product", "share", hidden)
+
+
+EXPERIMENT = Experiment(
+    name="transfer", document=__doc__ or "", predict=predict, measure=measure, seconds=12
+)

@@ -1,0 +1,107 @@
+"""The lab's results for a terminal: predicted beside measured, and what was concluded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from boundby import units
+from boundby.model.lab import Interval, LabReport, Outcome, Result
+from boundby.report.machine import age, title
+
+_STYLES: dict[Outcome, str] = {
+    "held": "green",
+    "not held": "yellow",
+    "failed": "red",
+    "not run": "dim",
+}
+
+
+class ExperimentList:
+    """What there is: name, what it shows, the claim it stands for."""
+
+    def __init__(self, rows: Sequence[tuple[str, str, str]]) -> None:
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0))
+        table.add_column("experiment", no_wrap=True, style="bold")
+        table.add_column("what it shows, and the claim it stands for")
+        for name, shows, claim in self._rows:
+            table.add_row(name, Text.assemble(shows, "\n", (claim, "dim")))
+        yield table
+
+
+class LabTable:
+    """Renders a `LabReport`; computes nothing."""
+
+    def __init__(self, report: LabReport) -> None:
+        self._report = report
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        report = self._report
+        yield Text(headline(report), style="bold")
+        yield Text(f"{title(report.machine)} · roofs {age(report.machine)}", style="dim")
+        if report.quick:
+            yield Text("quick look, wider error", style="dim")
+        for result in report.results:
+            yield Padding(_heading(result), (1, 0, 0, 0))
+            if result.measured:
+                yield _figures(result)
+            for line in (result.why, *result.notes):
+                if line:
+                    yield Padding(
+                        Text(line, style="dim" if line != result.why else ""), (0, 0, 0, 2)
+                    )
+
+
+def headline(report: LabReport) -> str:
+    """How many laws held, in one line."""
+    held = sum(result.outcome == "held" for result in report.results)
+    parts = [f"{held} of {len(report.results)} laws held on this machine"]
+    words: dict[Outcome, str] = {"not held": "did not", "failed": "failed", "not run": "not run"}
+    for outcome in words:
+        names = [each.name for each in report.results if each.outcome == outcome]
+        if names:
+            parts.append(f"{words[outcome]}: {', '.join(names)}")
+    return "; ".join(parts) + (" (interrupted)" if report.interrupted else "")
+
+
+def interval(figure: Interval, unit: str) -> str:
+    """A figure's range, the unit said once where both ends share it."""
+    low, high = units.quantity(figure.low, unit), units.quantity(figure.high, unit)
+    if low.split(" ")[1:] == high.split(" ")[1:]:
+        low = low.split(" ")[0]
+    return f"{low} to {high}"
+
+
+def _heading(result: Result) -> Text:
+    return Text.assemble(
+        (result.name, "bold"),
+        "  ",
+        (result.outcome, _STYLES[result.outcome]),
+        (f"  {result.title}", "dim"),
+    )
+
+
+def _figures(result: Result) -> Padding:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("", width=1)
+    table.add_column("", overflow="fold")
+    for heading in ("predicted", "between", "measured"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, found in result.measured.items():
+        law = result.predicted.get(name)
+        sign = {True: ("✓", "green"), False: ("✗", "yellow"), None: (" ", "")}[found.held]
+        table.add_row(
+            Text(*sign),
+            Text(found.what),
+            units.quantity(law.value, law.unit) if law else "",
+            Text(interval(law, law.unit) if law else "", style="dim"),
+            units.quantity(found.value, found.unit),
+        )
+    return Padding(table, (0, 0, 0, 2))

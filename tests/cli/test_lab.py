@@ -1,0 +1,88 @@
+"""boundby lab from the outside: the list, one experiment, the files it writes, its errors."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from boundby.lab import EXPERIMENTS
+from boundby.model.lab import LabReport
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "boundby", "lab", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    process = start(*arguments)
+    out, err = process.communicate()
+    return process.returncode, out, err
+
+
+def test_the_list_names_every_experiment_and_its_claim() -> None:
+    code, out, _ = run("--list")
+    assert code == 0
+    for experiment in EXPERIMENTS:
+        assert experiment.name in out
+    assert "Data Movement Is All You Need" in " ".join(out.split())
+
+
+def test_a_wrong_name_and_a_wrong_place_are_one_line_at_once(tmp_path: Path) -> None:
+    for arguments, words in (
+        (("fussion",), "no such experiment: fussion"),
+        (("fusion", "--html", str(tmp_path)), "cannot write"),
+        (("python", "--device", "tpu"), "no such device"),
+    ):
+        code, out, err = run(*arguments)
+        assert code == 2
+        assert not out
+        (line,) = err.strip().splitlines()
+        assert words in line
+
+
+def test_one_experiment_as_json_and_as_a_page(tmp_path: Path) -> None:
+    target, html = tmp_path / "lab.json", tmp_path / "lab.html"
+    code, out, _ = run(
+        "python", "--quick", "--device", "cpu", "--json", str(target), "--html", str(html)
+    )
+    assert code == 0
+    report = msgspec.json.decode(target.read_bytes(), type=LabReport)
+    (result,) = report.results
+    assert result.name == "python"
+    plain = msgspec.json.decode(target.read_bytes())["results"][0]
+    assert {"predicted", "measured", "held", "why"} <= set(plain)
+    assert result.title in " ".join(out.split())
+    assert html.read_text().startswith("<!doctype html>")
+
+
+def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
+    target = tmp_path / "lab.json"
+    names = [each.name for each in EXPERIMENTS if each.name != "compilers"]
+    process = start(*names, "--quick", "--device", "cpu", "--json", str(target))
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not _busy_children(process.pid):
+        time.sleep(0.1)
+    time.sleep(4)
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "are done and kept" in err.strip().splitlines()[-1]
+    report = msgspec.json.decode(target.read_bytes(), type=LabReport)
+    assert report.interrupted
+    assert len(report.results) < len(names)
+
+
+def _busy_children(pid: int) -> bool:
+    import psutil
+
+    children = psutil.Process(pid).children()
+    return any("boundby.lab.worker" in " ".join(child.cmdline()) for child in children)

@@ -1,0 +1,133 @@
+"""Predict, then measure, then judge: by the figures alone."""
+
+from collections.abc import Callable
+
+import pytest
+
+from boundby.lab import conduct as conducting
+from boundby.lab.asymptotes import crossing, flat, slope
+from boundby.lab.bench import Bench
+from boundby.lab.conduct import conduct
+from boundby.lab.experiment import (
+    Experiment,
+    Observation,
+    Predictions,
+    Probe,
+    around,
+    exactly,
+)
+from boundby.lab.neighbours import Neighbours
+from boundby.model import Machine
+from boundby.model.lab import Interval
+from boundby.roofs.device import Cache, Device
+from tests.machines import round_machine
+
+DOCUMENT = "A law.\n\nThe claim\n    It is so.\n"
+
+
+def bench() -> Bench:
+    caches = (Cache(name="memory.cache", capacity=2**20),)
+    device = Device(
+        name="x", kind="cpu", driver="1", torch="2", threads=1, memory_bytes=2**30, caches=caches
+    )
+    return Bench(machine=round_machine(), device=device)
+
+
+def law_of(value: float, measure: Callable[[Bench, Probe], Observation]) -> Experiment:
+    def predict(machine: Machine, _: Probe) -> Predictions:
+        return {"figure": around(value, "the figure", "x")}
+
+    return Experiment(name="law", document=DOCUMENT, predict=predict, measure=measure)
+
+
+def found(value: float, **more: dict[str, str]) -> Callable[[Bench, Probe], Observation]:
+    return lambda *_: Observation(found={"figure": exactly(value)}, **more)  # type: ignore[arg-type]
+
+
+def test_a_figure_where_it_was_predicted_holds() -> None:
+    result = conduct(law_of(2.0, found(2.4)), bench())
+    assert (result.outcome, result.held) == ("held", True)
+    assert result.measured["figure"].held
+    assert result.claim == "It is so."
+
+
+def test_a_figure_elsewhere_does_not_and_the_reason_is_said() -> None:
+    miss = found(4.0, reasons={"figure": "the moon was full"})
+    result = conduct(law_of(2.0, miss), bench())
+    assert (result.outcome, result.held) == ("not held", False)
+    assert result.why.startswith(
+        "the figure: predicted 2.00x, found 4.00x, because the moon was full"
+    )
+
+
+def test_intervals_decide_not_their_middles() -> None:
+    wide = Interval(low=2.4, value=4.0, high=6.0)
+    result = conduct(law_of(2.0, lambda *_: Observation(found={"figure": wide})), bench())
+    assert result.held
+
+
+def test_the_prediction_is_told_before_anything_is_measured() -> None:
+    order: list[str] = []
+
+    def measure(*_: object) -> Observation:
+        order.append("measured")
+        return Observation(found={"figure": exactly(1.0)})
+
+    conduct(law_of(1.0, measure), bench(), lambda law: order.append("predicted"))
+    assert order == ["predicted", "measured"]
+
+
+def test_what_could_not_be_measured_is_said() -> None:
+    result = conduct(law_of(1.0, lambda *_: Observation()), bench())
+    assert (result.outcome, result.held) == ("not run", None)
+    assert result.notes[-1] == "not measured: the figure"
+
+
+def test_a_changed_machine_is_told_from_a_wrong_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    def predict(machine: Machine, _: Probe) -> Predictions:
+        rate = machine.rate("memory.dram") or 0.0
+        return {"rate": around(rate, "the rate", "B/s", rests_on=("memory.dram",))}
+
+    def remeasured(
+        bench: Bench, names: list[str]
+    ) -> tuple[Machine, dict[str, tuple[float, float]]]:
+        import msgspec
+
+        slower = [
+            msgspec.structs.replace(roof, value=roof.value / 2) for roof in bench.machine.roofs
+        ]
+        now = msgspec.structs.replace(bench.machine, roofs=slower)
+        return now, {"memory.dram": (5e12, 2.5e12)}
+
+    monkeypatch.setattr(conducting, "remeasure", remeasured)
+    law = Experiment(
+        name="law",
+        document=DOCUMENT,
+        predict=predict,
+        measure=lambda *_: Observation(found={"rate": exactly(2.5e12)}),
+    )
+    result = conduct(law, bench())
+    assert result.held is False
+    assert "memory.dram 0.50 times what was saved" in result.why
+    assert result.why.endswith("with its roofs as they are now, it holds")
+
+
+def test_asymptotes_cross_where_a_roofline_bends() -> None:
+    sizes = [2**power for power in range(12)]
+    times = [exactly(max(100.0, 2.0 * size)) for size in sizes]
+    assert crossing(flat(times), slope(sizes, times)).value == pytest.approx(50)
+    cubes = [exactly(max(1e6, 8.0 * size**3)) for size in sizes]
+    found_at = crossing(flat(cubes), slope(sizes, cubes, power=3), power=3)
+    assert found_at.value == pytest.approx(50)
+
+
+def test_neighbours_are_those_who_are_not_us() -> None:
+    import subprocess
+    import sys
+
+    seen = Neighbours()
+    sum(index * index for index in range(300_000))
+    own = [subprocess.run([sys.executable, "-c", "sum(range(10**6))"], check=True)]
+    assert own
+    words = seen.words()
+    assert words is None or "other processes" in words

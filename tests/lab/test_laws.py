@@ -1,0 +1,107 @@
+"""What each law predicts from a machine with round figures, with the arithmetic beside it."""
+
+import msgspec
+import pytest
+
+from boundby.errors import BoundbyError
+from boundby.lab import EXPERIMENTS, ahead, batch, fusion, intensity, matmul, python, transfer
+from boundby.lab.experiment import HEADINGS, Experiment, Probe
+from boundby.model import Machine, Overheads
+from tests.machines import roof, round_machine
+
+
+def machine() -> Machine:
+    """The round machine with a copy rate, a link and the cost of compiled code."""
+    plain = round_machine()
+    return msgspec.structs.replace(
+        plain,
+        roofs=[
+            *plain.roofs,
+            roof("memory.dram.copy", 4e12, "B/s"),
+            roof("memory.dram.add", 4e12, "B/s"),
+            roof("host_link.h2d", 5e10, "B/s"),
+            roof("host_link.h2d.pageable", 1e10, "B/s"),
+        ],
+        overheads=Overheads(
+            eager_op_ns=8000,
+            launch_ns=4000,
+            shortest_kernel_ns=1000,
+            python_add_ns=25,
+            compiled_call_ns=20_000,
+        ),
+    )
+
+
+def test_a_pass_over_memory_is_eight_bytes_an_element() -> None:
+    # 8 bytes / 4e12 B/s = 0.002 ns
+    assert fusion.predict(machine(), Probe())["one"].value == pytest.approx(0.002)
+
+
+def test_the_balance_counts_a_multiply_add_as_two() -> None:
+    # memory: 8 / 4e12 s; n multiply-adds: 2n / 5e13 s; equal at n = 8 * 5e13 / (2 * 4e12) = 50
+    law = intensity.predict(machine(), Probe())["crossover"]
+    assert law.value == pytest.approx(50)
+    assert law.low == pytest.approx(40)
+    assert law.high == pytest.approx(62.5)
+
+
+def test_the_critical_batch_is_flops_over_bandwidth() -> None:
+    # weights: 2DF bytes / 5e12; B rows: 2BDF / 1e15; equal at B = 1e15 / 5e12 = 200
+    assert batch.predict(machine(), Probe())["critical"].value == pytest.approx(200)
+
+
+def test_float32_weights_are_twice_the_bytes() -> None:
+    on_cpu = msgspec.structs.replace(machine(), kind="cpu")
+    # 4DF / 5e12 = 2BDF / 5e13 at B = 20
+    assert batch.predict(on_cpu, Probe())["critical"].value == pytest.approx(20)
+
+
+def test_products_below_a_side_are_overhead() -> None:
+    # 1.7 * 8 us * 1e15 FLOP/s / 2 = 6.8e9 = 1894.5^3
+    law = matmul.predict(machine(), Probe())["side.bfloat16"]
+    assert law.value == pytest.approx(1894.5, rel=1e-3)
+    assert law.low < law.value < law.high
+
+
+def test_an_operator_is_large_when_it_outlasts_the_asking() -> None:
+    # 8 us * 4e12 B/s / 8 bytes = 4e6 elements
+    assert ahead.predict(machine(), Probe())["crossover"].value == pytest.approx(4e6)
+
+
+def test_what_python_misses_is_its_time_at_the_fastest_roof() -> None:
+    # 25 ns * 1e15 FLOP/s
+    assert python.predict(machine(), Probe())["missed"].value == pytest.approx(25e6)
+
+
+def test_links_are_predicted_where_the_machine_knows_them() -> None:
+    law = transfer.predict(machine(), Probe())
+    assert law["pinned"].value == 5e10
+    on_cpu = msgspec.structs.replace(round_machine(), kind="cpu")
+    assert "pinned" not in transfer.predict(on_cpu, Probe())
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda each: each.name)
+def test_every_experiment_documents_itself(experiment: Experiment) -> None:
+    assert experiment.title
+    for heading in HEADINGS:
+        assert len(experiment.section(heading)) > 40
+    assert experiment.claim == experiment.section("The claim")
+
+
+PURE = [each for each in EXPERIMENTS if each.probe is None]
+
+
+@pytest.mark.parametrize("experiment", PURE, ids=lambda each: each.name)
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_predictions_are_intervals_around_a_figure(experiment: Experiment, kind: str) -> None:
+    law = experiment.predict(msgspec.structs.replace(machine(), kind=kind), Probe())
+    assert law
+    for prediction in law.values():
+        assert prediction.low <= prediction.value <= prediction.high
+        assert prediction.what
+
+
+def test_a_missing_roof_is_one_line() -> None:
+    bare = msgspec.structs.replace(round_machine(), roofs=[])
+    with pytest.raises(BoundbyError, match=r"no memory\.dram: boundby machine --remeasure"):
+        fusion.predict(bare, Probe())
