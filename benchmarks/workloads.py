@@ -206,7 +206,7 @@ def training_step(args: argparse.Namespace) -> Step:
     if args.compile:
         model = torch.compile(model)
     chosen: dict[str, Any] = {"fused": True} if args.fused else {}
-    if args.graphs:
+    if args.graphs and args.fused:
         chosen["capturable"] = True
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **chosen)
     # What autocast has cast is kept from step to step inside a graph only where it is cast there.
@@ -217,19 +217,35 @@ def training_step(args: argparse.Namespace) -> Step:
         cache_enabled=not args.graphs,
     )
 
-    def step() -> torch.Tensor:
+    def gradients() -> torch.Tensor:
         with autocast:
             loss = loss_of(model)
         loss.backward()
+        return loss
+
+    def step() -> torch.Tensor:
+        loss = gradients()
         optimizer.step()
         optimizer.zero_grad()
         return loss
 
-    return graphed(step) if args.graphs else step
+    if not args.graphs:
+        return step
+    if args.fused:
+        return graphed(step)
+    # Captured, an optimizer that is not fused takes more kernels than before: it stays outside.
+    replay = graphed(gradients)
+
+    def replayed() -> None:
+        replay()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+
+    return replayed
 
 
 def graphed(step: Step) -> Step:
-    """The whole step, forward, backward and optimizer, captured once and replayed."""
+    """Captured once and replayed."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -53,8 +53,9 @@ _NO_STEP = (
     "a step in the script with boundby.step()"
 )
 
-# The same script differs by this much between processes on one machine.
-_PROCESSES_DIFFER = 0.10
+# The host's time for one script differs by this much between processes: interleaved runs of
+# host-bound steps on an H200 spread by 15 to 20% around their middle.
+_PROCESSES_DIFFER = 0.20
 _MOST_SPREAD = 0.40
 
 Timer = Callable[[Sequence[Exercise]], dict[Exercise, float]]

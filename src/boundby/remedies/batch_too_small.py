@@ -33,8 +33,8 @@ from boundby.remedies.remedy import Imagined, Remedy
 # A step that takes less than this much longer with twice the batch is short of work.
 _FLAT = 1.6
 _FACTORS = (2, 4)
-# How well kernels use a larger batch: the worst grow as their traffic, the best gain a little.
-_GROWTH = (1.05, 1.0, 0.92)
+# How kernels grow, between the machine's curves (0) and in proportion to the batch (1).
+_GROWTH = (1.0, 0.25, -0.5)
 
 
 def imagine(picture: Picture) -> Imagined | None:
@@ -45,7 +45,7 @@ def imagine(picture: Picture) -> Imagined | None:
     if grown[1] > _FLAT * picture.base_ns:
         return None
     device = sum(work.ns for work in picture.works)
-    doubled = sum(_times(picture, 2, 1.0).values())
+    doubled = sum(_times(picture, 2, 0.0).values())
     skinny = device > 0 and doubled < _FLAT * device and device > picture.base_ns / 2
     return Imagined(
         worst=_for_half(picture, grown[0]),
@@ -103,24 +103,25 @@ def _times(picture: Picture, factor: int, growth: float) -> dict[int, float]:
     shortest = picture.machine.overheads.shortest_kernel_ns or 0.0
     times = {}
     for index, work in enumerate(picture.works):
-        ratio = _ratio(picture, work, factor, constant[index])
+        curve, most = _ratios(picture, work, factor, constant[index])
+        ratio = max(1.0, curve + (most - curve) * growth)
         start = min(shortest * work.kernels, work.ns)
-        times[index] = start + (work.ns - start) * (1 + (ratio - 1) * growth)
+        times[index] = start + (work.ns - start) * ratio
     return times
 
 
-def _ratio(picture: Picture, work: Work, factor: int, constant: float) -> float:
-    """How much longer a piece of work takes; never more than the batch grows.
+def _ratios(picture: Picture, work: Work, factor: int, constant: float) -> tuple[float, float]:
+    """How much longer a piece of work takes: by the machine's curves, and at most.
 
-    Larger kernels run nearer to the roof: the machine's own curves say by how much.
+    Larger kernels run nearer to the roof: the curves say by how much.
     """
     if work.phase == Phase.OPTIMIZER or work.ns <= 0:
-        return 1.0
+        return 1.0, 1.0
     cost, machine = work.cost, picture.machine
     if cost is None or not work.floor_ns:
-        return float(factor)
+        return float(factor), float(factor)
     if constant >= cost.bytes:
-        return 1.0
+        return 1.0, 1.0
     grown = cost.bytes * factor - constant * (factor - 1)
     if work.bound == "compute":
         unit = max(cost.flops, key=lambda name: cost.flops[name])
@@ -129,7 +130,8 @@ def _ratio(picture: Picture, work: Work, factor: int, constant: float) -> float:
     else:
         before, after = machine.copy_ns(cost.bytes), machine.copy_ns(grown)
     ratio = after / before if before and after else factor
-    return min(float(factor), max(1.0, ratio))
+    most = float(factor) if work.bound == "compute" else grown / cost.bytes
+    return min(most, max(1.0, ratio)), most
 
 
 def _constant_bytes(picture: Picture) -> list[float]:

@@ -41,10 +41,11 @@ def imagine(picture: Picture) -> Imagined | None:
         return None
     # Forward and backward are captured; the optimizer is launched as before, unless it is too.
     captured = script.phase != Phase.OPTIMIZER
+    gap = _graph_gap(picture)
     return Imagined(
-        worst=_left(picture, captured, _WORST_LEFT),
-        expected=_left(picture, captured, _EXPECTED_LEFT),
-        best=_left(picture, np.ones(len(captured), np.bool_), _BEST_LEFT),
+        worst=_left(picture, captured, _WORST_LEFT, script.gap_ns),
+        expected=_left(picture, captured, _EXPECTED_LEFT, (script.gap_ns + gap) / 2),
+        best=_left(picture, np.ones(len(captured), np.bool_), _BEST_LEFT, gap),
         where=[],
         change='model = torch.compile(model, mode="reduce-overhead")',
         assumes="shapes stay the same, and nothing inside the step syncs",
@@ -52,12 +53,15 @@ def imagine(picture: Picture) -> Imagined | None:
 
 
 def _left(
-    picture: Picture, captured: np.ndarray[tuple[int], np.dtype[np.bool_]], left: float
+    picture: Picture,
+    captured: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    left: float,
+    gap_ns: float,
 ) -> Change:
     script = picture.script
     assert script is not None
     host = np.where(captured, script.host_ns * left, script.host_ns)
-    return Change(host_ns=host, after_ns=script.after_ns * left, gap_ns=_graph_gap(picture))
+    return Change(host_ns=host, after_ns=script.after_ns * left, gap_ns=gap_ns)
 
 
 def _graph_gap(picture: Picture) -> float:

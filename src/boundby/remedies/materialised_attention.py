@@ -57,6 +57,7 @@ def imagine(picture: Picture) -> Imagined | None:
     if not sides:
         return None
     mine = [index for index in range(len(picture.works)) if _touches(picture, index, set(sides))]
+    mine += _layout_copies(picture, set(mine))
     flops = _attention_flops(picture, mine)
     rate = _matrix_rate(picture, mine)
     if not flops or not rate:
@@ -74,6 +75,25 @@ def imagine(picture: Picture) -> Imagined | None:
         change="y = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=causal)",
         assumes="the scores are used for nothing else",
     )
+
+
+def _layout_copies(picture: Picture, mine: set[int]) -> list[int]:
+    """Copies that only bring tensors into the order that batched products want, and back."""
+    flow = picture.flow
+    if flow is None:
+        return []
+    found = []
+    for index in flow.order:
+        call = picture.call(picture.works[index])
+        if index in mine or not picture.works[index].name.endswith("::copy_") or call is None:
+            continue
+        tensors = call.tensors
+        if len(tensors) < 2 or tensors[0].dtype != tensors[1].dtype:
+            continue
+        readers = {reader for value in flow.makes[index] for reader in flow.values[value].readers}
+        if (readers and readers <= mine) or (flow.makers[index] and flow.makers[index] <= mine):
+            found.append(index)
+    return found
 
 
 def _timed(picture: Picture, mine: list[int], sides: dict[Scores, int]) -> float | None:

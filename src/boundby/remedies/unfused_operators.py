@@ -45,6 +45,8 @@ _RANDOM = ("bernoulli", "dropout", "rand", "normal_", "exponential_", "uniform_"
 # On a CPU the arithmetic of a chain's heaviest member stays: worst, expected, best.
 _HEAVIEST = (1.0, 0.7, 0.4)
 _SLOWER_LAUNCH = 1.3
+# Partial results, then their sum, beside the pass that uses it.
+_LAUNCHES_A_REDUCTION = 2
 # Kernels from this size on tell how fast single passes over memory run in this step.
 _TELLING_BYTES = 4e6
 _SLOWEST_PASS = 0.4
@@ -63,6 +65,7 @@ class Chain:
 
     works: list[int]
     bytes: float
+    reductions: int  # passes that need another one's result: two launches more each
 
 
 def imagine(picture: Picture) -> Imagined | None:
@@ -117,7 +120,18 @@ def chains_of(picture: Picture, flow: Flow) -> list[Chain]:
     for index in flow.order:
         if fusible[index]:
             members[lead(index)].append(index)
-    return [Chain(works=group, bytes=_moved(works, flow, group)) for group in members.values()]
+    return [
+        Chain(
+            works=group,
+            bytes=_moved(works, flow, group),
+            reductions=sum(_reduces(works[index]) for index in group),
+        )
+        for group in members.values()
+    ]
+
+
+def _reduces(work: Work) -> bool:
+    return any(part in work.name for part in _SECOND_PASS)
 
 
 def _is_fusible(picture: Picture, index: int) -> bool:
@@ -160,7 +174,7 @@ def _moved(works: Sequence[Work], flow: Flow, group: list[int]) -> float:
             made = flow.values[value]
             if any(reader not in inside for reader in made.readers):
                 moved += made.bytes
-        if any(part in works[index].name for part in _SECOND_PASS):
+        if _reduces(works[index]):
             moved += max(flow.reads[index].values(), default=0.0)
     return moved + sum(entering.values())
 
@@ -225,7 +239,11 @@ def _fused(
     if picture.script is None:
         eager = picture.machine.overheads.eager_op_ns or 0.0
         return Change(work_ns=work_ns, python_ns=len(gone) * eager)
-    return Change(work_ns=work_ns, host_ns=_compiled_host(picture, gone, launch_ns))
+    host = _compiled_host(picture, gone, launch_ns)
+    for chain in chains:
+        more = picture.actions_of(chain.works[:1])
+        host[more[:1]] += _LAUNCHES_A_REDUCTION * chain.reductions * launch_ns
+    return Change(work_ns=work_ns, host_ns=host)
 
 
 def _compiled_host(picture: Picture, gone: list[int], launch_ns: float) -> npt.NDArray[np.float64]:

@@ -141,7 +141,7 @@ class Recorder:
         for sample in windows.clean:
             taken.clean.setdefault(sample.kind, []).append(sample.ns)
         taken.issue = windows.issue
-        taken.phases = _median_phases(windows.issue)
+        taken.phases = _usual_phases(windows.issue)
         if self._device.is_cuda:
             taken.cuda_index = self._torch.cuda.current_device()
         if self._profiler.trace.exists():
@@ -159,9 +159,14 @@ class Recorder:
         }
 
 
-def _median_phases(issue: list[dict[str, float]]) -> dict[str, float]:
+def _usual_phases(issue: list[dict[str, float]]) -> dict[str, float]:
+    """Each phase's lower quartile: what disturbs a host makes it slower, never faster."""
     names = {name: None for step in issue for name in step}
-    return {name: statistics.median(step.get(name, 0.0) for step in issue) for name in names}
+    found = {}
+    for name in names:
+        times = sorted(step.get(name, 0.0) for step in issue)
+        found[name] = times[len(times) // 4] if len(times) > 2 else statistics.median(times)
+    return found
 
 
 def _what_is_missing(window: Window, taken: Capture, problem: str | None) -> list[str]:

@@ -42,7 +42,7 @@ class Plan:
 
     warmup: int | None = None
     clean: int = 10
-    issue: int = 5
+    issue: int = 7
     profiled: int = 3
     most_warmup: int = 30
     most_warmup_s: float = 120.0
