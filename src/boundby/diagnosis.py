@@ -404,7 +404,7 @@ def _profiled_step(capture: Capture, wall_ns: float) -> tuple[Timeline | None, f
     wanted.sort(key=lambda index: trace.steps[index].wall_ns)
     timeline = trace.timeline(wanted[len(wanted) // 2])
     if capture.results is not None:
-        timeline = refine(timeline, details(capture.results))
+        timeline = refine(timeline, details(capture.results), capture.kernel_lines)
     return timeline, timeline.wall_ns / wall_ns if wall_ns else None
 
 

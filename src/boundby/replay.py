@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -127,7 +128,7 @@ def replay(script: Script) -> float:
 
 def issue_ns(script: Script) -> float:
     """How long the host takes to issue the step once, from an idle device, its waits included."""
-    return _walk(script, [0.0] * (int(script.stream.max(initial=-1)) + 1), 0.0)[0]
+    return _walk(_lists(script), [0.0] * (int(script.stream.max(initial=-1)) + 1), 0.0)
 
 
 def with_clean_phases(script: Script, clean: dict[str, float]) -> Script:
@@ -222,45 +223,73 @@ def _only(script: Script, mine: npt.NDArray[np.bool_], *, keep_after: bool) -> S
 
 def _turns(script: Script, turns: int) -> list[float]:
     """When the host and the device have finished each of several turns of the same step."""
+    lists = _lists(script)
     free = [0.0] * (int(script.stream.max(initial=-1)) + 1)
     clock = 0.0
     ends = []
     for _ in range(turns):
-        clock, free = _walk(script, free, clock)
+        clock = _walk(lists, free, clock)
         ends.append(max(clock, *free) if free else clock)
     return ends
 
 
-def _walk(script: Script, free: list[float], clock: float) -> tuple[float, list[float]]:
-    """One turn: the host's clock and the streams' ends after it. Plain lists: they are fastest."""
-    host, wait = script.host_ns.tolist(), script.wait.tolist()
-    first, device = script.first.tolist(), script.device_ns.tolist()
-    streams, depends = script.stream.tolist(), script.depends.tolist()
-    latency, gap = script.latency_ns, script.gap_ns
-    free = list(free)
+class _Lists(NamedTuple):
+    """A script as plain lists: a loop over these is fastest."""
+
+    host: list[float]
+    wait: list[int]
+    counts: list[int]
+    device: list[float]
+    stream: list[int]
+    depends: list[int] | None
+    after: float
+    latency: float
+    gap: float
+
+
+def _lists(script: Script) -> _Lists:
+    waits_elsewhere = bool((script.depends >= 0).any())
+    return _Lists(
+        host=script.host_ns.tolist(),
+        wait=script.wait.tolist(),
+        counts=np.diff(script.first).tolist(),
+        device=script.device_ns.tolist(),
+        stream=script.stream.tolist(),
+        depends=script.depends.tolist() if waits_elsewhere else None,
+        after=script.after_ns,
+        latency=script.latency_ns,
+        gap=script.gap_ns,
+    )
+
+
+def _walk(lists: _Lists, free: list[float], clock: float) -> float:
+    """One turn: the host's clock after it; the streams' ends are moved on in `free`."""
+    host, wait, counts, device, streams, depends, after, latency, gap = lists
     ended = [0.0] * len(device)
     started = [0.0] * len(device)
-    for action, spent in enumerate(host):
+    work = 0
+    for spent, count, waits in zip(host, counts, wait, strict=True):
         clock += spent
-        for work in range(first[action], first[action + 1]):
+        for work in range(work, work + count):  # noqa: B020  one counter over all actions
             if work >= QUEUE and started[work - QUEUE] > clock:
                 clock = started[work - QUEUE]
             stream = streams[work]
-            if not device[work]:
+            duration = device[work]
+            if not duration:
                 # Imagined away: neither launched nor in anybody's way.
                 ended[work] = started[work] = free[stream]
                 continue
             start = free[stream] + gap
             if start < clock + latency:
                 start = clock + latency
-            other = depends[work]
-            if other >= 0 and ended[other] > start:
-                start = ended[other]
+            if depends is not None and depends[work] >= 0:
+                start = max(start, ended[depends[work]])
             started[work] = start
-            free[stream] = ended[work] = start + device[work]
-        if wait[action]:
+            free[stream] = ended[work] = start + duration
+        work += count > 0
+        if waits:
             clock = max(clock, *free) if free else clock
-    return clock + script.after_ns, free
+    return clock + after
 
 
 def _issued(timeline: Timeline) -> Ints:

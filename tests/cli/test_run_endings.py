@@ -69,7 +69,7 @@ def test_an_excepthook_of_its_own_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "window"), [(4, "clean steps"), (6, "issue steps"), (9, "profiled steps")]
+    ("steps", "window"), [(4, "clean steps"), (6, "issue steps"), (14, "profiled steps")]
 )
 def test_a_script_that_ends_too_early(tmp_path: Path, steps: int, window: str) -> None:
     options = ("--warmup", "2", "--steps", "3", "--profiled", "3")
@@ -210,7 +210,7 @@ def test_a_script_without_torch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("before", "said"),
-    [(0, "a profiler was running already"), (9, "started a profiler of its own")],
+    [(0, "a profiler was running already"), (13, "started a profiler of its own")],
 )
 def test_a_profiler_of_its_own_keeps_working(tmp_path: Path, before: int, said: str) -> None:
     """Around all steps, and started while ours is running."""

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from boundby.capture.live.optimizers import optimizer_in, optimizer_of
+from boundby.capture.live.provenance import ask_for_provenance
 
 
 class Watcher(Protocol):
@@ -256,6 +257,8 @@ class Hooks:
             if model is None:
                 return lambda function: compile(function, **kwargs)
             hooks._hide_from_dynamo()
+            if kwargs.get("backend", "inductor") == "inductor":
+                ask_for_provenance()
             plain = _unwatched(model)
             return hooks._around_compiled(plain, original(plain, **kwargs))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from boundby.capture.live.keys import Keys
+from boundby.capture.live.provenance import kernel_lines
 from boundby.capture.live.shapes import first_shape
 from boundby.capture.live.steps import StepBy, StepFinder
 from boundby.capture.live.torch_device import TorchDevice
@@ -32,6 +33,7 @@ class Capture:
     trace: Path | None = None
     profiled: list[str] = field(default_factory=list)
     results: Any = None
+    kernel_lines: dict[str, str] = field(default_factory=dict)  # of compiled kernels
     cuda_index: int | None = None
     seen: dict[str, int] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -147,6 +149,7 @@ class Recorder:
         if self._profiler.trace.exists():
             taken.trace = self._profiler.trace
             taken.results = self._profiler.results
+            taken.kernel_lines = kernel_lines()
         taken.warnings += _what_is_missing(stopped_in, taken, self._profiler.problem)
         return taken
 

@@ -7,6 +7,7 @@ own event tree has all four, under the identifiers that the trace uses.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -92,10 +93,13 @@ def _place(state: Any) -> tuple[str, str, int]:
         return "", "", 0
 
 
-def refine(timeline: Timeline, known: dict[int, Detail]) -> Timeline:
+def refine(
+    timeline: Timeline, known: dict[int, Detail], kernel_lines: Mapping[str, str]
+) -> Timeline:
     """The same timeline with exact lines, calls that hold storages and listed tensors, and memory.
 
-    Host rows are in order of time, thread by thread, and so is the memory they took.
+    `kernel_lines` says where compiled kernels came from; without it, it is where the compiled code
+    was called. Host rows are in order of time, thread by thread, and so is the memory they took.
     """
     host = timeline.host
     calls = list(timeline.calls)
@@ -118,8 +122,11 @@ def refine(timeline: Timeline, known: dict[int, Detail]) -> Timeline:
             call_of[row] = made[call]
         if detail.source is not None:
             source_of[row] = index.setdefault(detail.source, len(index))
+    made_of = np.array([kernel_lines.get(name, "") for name in timeline.names] or [""])
+    for row in np.flatnonzero(made_of[host.name] != ""):
+        source_of[row] = index.setdefault(str(made_of[host.name[row]]), len(index))
     sources = list(index)
-    backward = host.forward >= 0
+    backward = (host.forward >= 0) & (made_of[host.name] == "")
     source_of[backward] = source_of[host.forward[backward]]
     refined = msgspec.structs.replace(host, call=call_of, source=source_of)
     return msgspec.structs.replace(

@@ -1,0 +1,55 @@
+"""Compiled kernels are traced to the lines they came from."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+SCRIPT = """
+import json
+import sys
+from boundby.capture.live.provenance import ask_for_provenance, kernel_lines
+if sys.argv[1] == "ask":
+    ask_for_provenance()
+import torch
+
+def work(x):
+    y = torch.sin(x) * 2
+    return y.cos().sum()
+
+x = torch.randn(64, 64, requires_grad=True)
+torch.compile(work)(x).backward()
+print(json.dumps(kernel_lines()))
+"""
+
+
+def run(path: Path, how: str) -> dict[str, str]:
+    done = subprocess.run(
+        [sys.executable, str(path), how],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(path.parent / "cache")},
+    )
+    lines: dict[str, str] = json.loads(done.stdout)
+    return lines
+
+
+def test_a_fused_kernel_knows_its_line_also_out_of_the_cache(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    first = run(script, "ask")
+    assert any(name.startswith("cpp_fused") for name in first)
+    assert {line.partition("train.py:")[2] for line in first.values()} <= {"10", "11"}
+    assert run(script, "ask") == first
+
+
+def test_unasked_nothing_is_known_and_nothing_fails(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    assert run(script, "not") == {}
