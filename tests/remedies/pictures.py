@@ -35,7 +35,8 @@ def sure(picture: Picture, fault: str) -> Finding:
     """A finding that must be there, its interval in order."""
     one = finding(picture, fault)
     assert one is not None
-    assert one.saving_ns.low <= one.saving_ns.expected <= one.saving_ns.high
+    # To the nanosecond: two of them may be the same figure, rounded on two ways.
+    assert one.saving_ns.low - 1 <= one.saving_ns.expected <= one.saving_ns.high + 1
     return one
 
 
