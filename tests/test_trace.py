@@ -5,13 +5,14 @@ import io
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
 import boundby
 from boundby import job
 from boundby.errors import BoundbyError
-from boundby.model.diagnosis import Diagnosis
+from boundby.model.diagnosis import ChipRow, Diagnosis, Range
 from boundby.report.terminal import DiagnosisReport
 
 H200 = Path(__file__).parent / "data" / "h200"
@@ -48,6 +49,35 @@ def test_a_known_wall_pins_the_step() -> None:
     assert total_ns(diagnosis) == pytest.approx(14.6e6)
     assert diagnosis.step.device_busy_ns == pytest.approx(2.83e6, rel=0.02)
     assert diagnosis.verdict.bound_by == "overhead"
+
+
+@pytest.mark.parametrize(
+    ("trace", "fault", "where"),
+    [
+        ("v100_resnet50_dataloader_workers4", "pageable-copies", "resnet50_profiler_api.py:44"),
+        ("v100_resnet50_dataloader_workers4", "zeroed-gradients", "resnet50_profiler_api.py:49"),
+        ("mi300x_resnet_activation_checkpointing", "wasteful-checkpointing", "train_ddp.py:82"),
+        ("mi300x_resnet_activation_checkpointing", "exposed-collectives", "train_ddp.py:82"),
+        ("dlrm_8_ranks/worker0", "exposed-collectives", None),
+    ],
+)
+def test_faults_of_public_traces(trace: str, fault: str, where: str | None) -> None:
+    diagnosis = boundby.load(shared(f"public/{trace}.json.gz"))
+    (finding,) = [one for one in diagnosis.findings if one.fault == fault]
+    assert finding.where == ([where] if where else [])
+    saving = finding.saving_ns
+    assert 0 <= saving.low <= saving.expected <= saving.high < 0.5 * diagnosis.step.wall_ns
+    # None of these is what such a step should be mended for first.
+    assert saving.expected < 0.05 * diagnosis.step.wall_ns
+
+
+def test_a_step_at_the_roof_is_told_of_faster_chips() -> None:
+    saving = Range(low=2e6, expected=3e6, high=4e6)
+    chips = [ChipRow(chip="B200", wall_ns=saving)]
+    diagnosis = msgspec.structs.replace(boundby.load(SYNCS), bigger_chips=chips)
+    text = " ".join(str(diagnosis).split())
+    assert "at the roof: " in text
+    assert "B200 3.00 ms (2.00 ms to 4.00 ms)" in text
 
 
 def test_printing_a_diagnosis_is_its_report() -> None:

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from boundby import remedies as remedies
     from boundby.capture.live.script import mark_step as step
     from boundby.costs import formula as formula
     from boundby.job import load as load
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Public name -> where it lives.
+# Public name -> where it lives: a name in a module, or a module.
 _PUBLIC = {
     "Cost": "boundby.model:Cost",
     "Machine": "boundby.model:Machine",
@@ -28,6 +29,7 @@ _PUBLIC = {
     "formula": "boundby.costs:formula",
     "load": "boundby.job:load",
     "machine": "boundby.roofs:obtain",
+    "remedies": "boundby.remedies",
     "step": "boundby.capture.live.script:mark_step",
     "watch": "boundby.observation:watch",
 }
@@ -42,6 +44,7 @@ __all__ = [
     "formula",
     "load",
     "machine",
+    "remedies",
     "step",
     "watch",
 ]
@@ -53,7 +56,9 @@ def __getattr__(name: str) -> Any:
     module, _, attribute = _PUBLIC[name].partition(":")
     if name in _SHOWN:
         importlib.import_module("boundby.report.display")
-    value = getattr(importlib.import_module(module), attribute)
+    value: Any = importlib.import_module(module)
+    if attribute:
+        value = getattr(value, attribute)
     globals()[name] = value
     return value
 

@@ -21,6 +21,7 @@ from boundby.model import Machine, Timeline
 from boundby.model.diagnosis import (
     Account,
     BatchRow,
+    ChipRow,
     Diagnosis,
     Finding,
     Group,
@@ -33,6 +34,7 @@ from boundby.model.diagnosis import (
     WhatIf,
 )
 from boundby.picture import Picture, Timings
+from boundby.remedies.at_the_roof import bigger_chips
 from boundby.replay import Script, issue_ns, with_host, with_wall
 from boundby.roofs.operators import Exercise
 from boundby.roofs.paper import from_datasheet
@@ -68,6 +70,7 @@ class Advice:
     findings: list[Finding] = dataclasses.field(default_factory=list)
     what_if: list[WhatIf] = dataclasses.field(default_factory=list)
     batches: list[BatchRow] = dataclasses.field(default_factory=list)
+    bigger_chips: list[ChipRow] = dataclasses.field(default_factory=list)
 
 
 _NO_VERDICT = Verdict(bound_by="unknown", uncertain=True, why="nothing was profiled")
@@ -166,6 +169,7 @@ def _pictures(
             phases=capture.phases,
             host=partial(with_host, factor=factor),
             timings=timings,
+            circumstances=capture.circumstances,
         )
 
     measured = picture(1.0)
@@ -196,6 +200,7 @@ def _advise(pictures: Sequence[Picture], timer: Timer | None) -> Advice:
         findings=findings,
         what_if=remedies.combine(pictures, findings),
         batches=remedies.batches(pictures[0]),
+        bigger_chips=bigger_chips(pictures[0], findings),
     )
 
 
@@ -303,6 +308,7 @@ def _diagnosis(
         findings=advice.findings,
         what_if=advice.what_if,
         batches=advice.batches,
+        bigger_chips=advice.bigger_chips,
         warnings=warnings + accounted.warnings,
     )
 

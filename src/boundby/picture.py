@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.account import Accounted
+from boundby.account.nesting import nearest
 from boundby.account.work import Work
+from boundby.capture.live.circumstances import Circumstances
 from boundby.dataflow import Flow, flow_of
 from boundby.model import Ints, Machine, OpCall, Timeline
 from boundby.replay import Script, replay, script_of, with_clean_phases
@@ -27,7 +29,7 @@ class Change:
     `opaque`: work that is a library's kernel now, which nothing is fused with.
     `host_ns`: host time before each action.
     `wait`: which actions still wait for the device. `gap_ns`: between backlogged kernels.
-    `python_ns`: on a CPU, what is taken off the step outside its kernels.
+    `python_ns`: what is taken off the step outside its kernels, whatever they do meanwhile.
     """
 
     work_ns: Mapping[int, float] = field(default_factory=dict)
@@ -67,6 +69,7 @@ class Picture:
         phases: Mapping[str, float],
         host: Callable[[Script], Script] = lambda script: script,
         timings: Timings | None = None,
+        circumstances: Circumstances | None = None,
     ) -> None:
         """`host` brings host times to what they are without a profiler, where phases cannot.
 
@@ -74,6 +77,7 @@ class Picture:
         """
         self.timeline = timeline
         self.machine = machine
+        self.circumstances = circumstances or Circumstances()
         self.works = accounted.works
         self.account = accounted.account
         self.wall_ns = float(timeline.wall_ns) if wall_ns is None else wall_ns
@@ -81,6 +85,7 @@ class Picture:
         self.timings = timings or Timings()
         self.opaque: frozenset[int] = frozenset()
         self._flow: list[Flow | None] = []
+        self._off_ns = 0.0
         self._member = accounted.member
         if len(timeline.device):
             script = script_of(timeline, gap_ns=machine.overheads.kernel_gap_ns)
@@ -98,7 +103,8 @@ class Picture:
         if self.script is None:
             saved = sum(self.works[index].exposed_ns - ns for index, ns in change.work_ns.items())
             return max(1.0, self.wall_ns - saved - change.python_ns)
-        return replay(self._changed(self.script, change))
+        off = self._off_ns + change.python_ns
+        return max(1.0, replay(self._changed(self.script, change)) - off)
 
     def saving(self, change: Change) -> float:
         """How much of the clean step's time the change would save, in ns.
@@ -124,6 +130,7 @@ class Picture:
             changed.wall_ns = self.replay(change)
         else:
             changed.script = self._changed(self.script, change)
+            changed._off_ns += change.python_ns
         return changed
 
     @property
@@ -132,6 +139,18 @@ class Picture:
         if not self._flow:
             self._flow.append(flow_of(self.timeline, self.works))
         return self._flow[0]
+
+    def delayed(self, ns: float) -> float:
+        """The share of a pause of the host, in the middle of the step, that the step is longer by.
+
+        A device with enough work queued goes on through it.
+        """
+        if self.script is None or ns <= 0 or not len(self.script.host_ns):
+            return 1.0
+        host = self.script.host_ns.copy()
+        host[len(host) // 2] += ns
+        longer = replay(replace(self.script, host_ns=host)) - replay(self.script)
+        return min(1.0, max(0.0, longer / ns))
 
     def _changed(self, script: Script, change: Change) -> Script:
         device = script.device_ns
@@ -149,8 +168,33 @@ class Picture:
             after_ns=script.after_ns if change.after_ns is None else change.after_ns,
         )
 
+    def shortened(self, work_ns: Mapping[int, float], *, launches: float = 1.0) -> Change:
+        """Some work takes less time, and the host spends a smaller share of its own on it."""
+        saved = (1 - launches) * len(work_ns)
+        if self.script is None:
+            eager = self.machine.overheads.eager_op_ns or 0.0
+            return Change(work_ns=work_ns, python_ns=saved * eager)
+        host = self.script.host_ns.copy()
+        host[self.actions_of(work_ns)] *= launches
+        return Change(work_ns=work_ns, host_ns=host)
+
     def call(self, work: Work) -> OpCall | None:
         return self.timeline.calls[work.call] if work.call >= 0 else None
+
+    def within(self, *parts: str) -> npt.NDArray[np.bool_]:
+        """Which host rows lie inside an event whose name contains one of these, or are one."""
+        names = self.timeline.names
+        named = np.array([any(part in name for part in parts) for name in names] or [False])
+        return self.inside(named[self.timeline.host.name])
+
+    def inside(self, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Which host rows lie inside some others, or are among them."""
+        found: npt.NDArray[np.bool_] = nearest(self.timeline.host.parent, wanted) >= 0
+        return found
+
+    def work_of(self, event: int) -> int:
+        """The piece of work that a device event belongs to."""
+        return int(self._member[event])
 
     def lines(self, works: Iterable[Work]) -> list[str]:
         """The source lines of some work, the costliest first."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -60,7 +60,7 @@ class Script:
     `host_ns[i]` is host time before action i is done; `first[i]:first[i + 1]` is the device work
     it issues; `wait[i]` whether the host then waits; `phase[i]` the phase it belongs to. `after`
     is the host time behind the last action. `depends[k]` is earlier work on another stream that
-    work k was seen to wait for, -1 for none.
+    work k was seen to wait for, -1 for none. `rows[i]` is action i's row among the host's events.
     """
 
     host_ns: Floats
@@ -74,6 +74,7 @@ class Script:
     order: Ints  # position of each piece of work among the timeline's device events
     latency_ns: float
     gap_ns: float
+    rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 def script_of(timeline: Timeline, *, gap_ns: float | None = None) -> Script:
@@ -115,6 +116,7 @@ def script_of(timeline: Timeline, *, gap_ns: float | None = None) -> Script:
         order=order,
         latency_ns=_latency(timeline),
         gap_ns=USUAL_GAP_NS if gap_ns is None else gap_ns,
+        rows=rows,
     )
 
 
@@ -218,6 +220,7 @@ def _only(script: Script, mine: npt.NDArray[np.bool_], *, keep_after: bool) -> S
         stream=script.stream[kept],
         depends=np.full(len(kept), -1, np.int64),
         order=script.order[kept],
+        rows=script.rows[actions] if len(script.rows) else script.rows,
     )
 
 

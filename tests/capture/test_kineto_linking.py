@@ -295,3 +295,15 @@ def test_names_are_cleaned() -> None:
     assert clean("a\x1b[2Jb") == "a [2Jb"
     assert clean("<add of Tensor object at 0x7fc4e328ea30>") == "<add of Tensor object>"
     assert len(clean("x" * 10**6)) == 4096
+
+
+@pytest.mark.parametrize(("size", "kind"), [(128, HostKind.LAUNCH), (1 << 20, HostKind.SYNC)])
+def test_a_large_copy_from_pageable_memory_is_a_sync(
+    tmp_path: Path, size: int, kind: HostKind
+) -> None:
+    copy = "Memcpy HtoD (Pageable -> Device)"
+    events = [
+        launch(1, 10, "cudaMemcpyAsync"),
+        event("gpu_memcpy", copy, 20, 5, correlation=1, stream=7, bytes=size),
+    ]
+    assert timeline_of(tmp_path, events).host.kind.tolist() == [kind]

@@ -52,7 +52,8 @@ def test_our_own_traces(name: str) -> None:
 
 def test_syncs_are_seen() -> None:
     timeline = kineto.read(DATA / "bad_mlp_syncs.json.gz").timeline()
-    assert np.count_nonzero(timeline.host.kind == HostKind.SYNC) == 25
+    # 25 waits for the device, and one copy of a batch out of pageable memory.
+    assert np.count_nonzero(timeline.host.kind == HostKind.SYNC) == 26
 
 
 @needs_shared

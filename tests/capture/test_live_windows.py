@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from boundby.capture.live.windows import Plan, Sample, Window, Windows, main_kind
+from boundby.capture.live.windows import Observer, Plan, Sample, Window, Windows, main_kind
 
 MS = 1_000_000
 
@@ -54,12 +54,16 @@ class FakeProfiler:
 
 
 class Run:
-    def __init__(self, plan: Plan, *, can_profile: bool = True) -> None:
+    def __init__(
+        self, plan: Plan, *, can_profile: bool = True, observer: Observer | None = None
+    ) -> None:
         self.clock = Clock()
         self.device = FakeDevice(self.clock)
         self.profiler = FakeProfiler(can_profile)
         self.done = 0
-        self.windows = Windows(plan, self.device, self.profiler, self._end, self.clock)
+        self.windows = Windows(
+            plan, self.device, self.profiler, self._end, self.clock, observer=observer
+        )
 
     def _end(self) -> None:
         self.done += 1

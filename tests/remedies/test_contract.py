@@ -2,6 +2,7 @@
 
 import pytest
 
+import boundby
 from boundby import remedies
 from boundby.account import account_for
 from boundby.model import Timeline
@@ -49,6 +50,25 @@ def test_faults_are_named_once_and_exclude_known_ones() -> None:
 def test_a_known_fault_cannot_be_registered_twice() -> None:
     with pytest.raises(ValueError, match="already"):
         remedies.register(REMEDIES[0])
+
+
+def test_a_remedy_of_ones_own_is_found_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def imagine(picture: Picture) -> remedies.Imagined:
+        mine = {index: 0.0 for index, work in enumerate(picture.works) if "gelu" in work.name}
+        gone = picture.shortened(mine)
+        return remedies.Imagined(
+            worst=remedies.Change(), expected=gone, best=gone, where=[], change="", assumes=""
+        )
+
+    monkeypatch.setattr(remedies, "REMEDIES", [])
+    own = Remedy(fault="needless-gelu", group="bandwidth", document="GELU.", imagine=imagine)
+    boundby.remedies.register(own)
+    timeline = scene_of([(GELU, 104.0), (PRODUCT, 138.0)] * 10, host_us=5).timeline()
+    (finding,) = remedies.find([picture_of(timeline)])
+    assert finding.fault == "needless-gelu"
+    # Ten of 104 us, on a device that is the limit.
+    assert finding.saving_ns.expected == pytest.approx(1040e3, rel=0.02)
+    assert finding.saving_ns.low == 0
 
 
 def test_an_overhead_bound_step_is_told_to_launch_less() -> None:

@@ -17,6 +17,8 @@ from boundby.model import Cost, DeviceKind, Ints, Machine, Phase, Timeline
 _TF32_KERNEL = re.compile(r"tf32|s1688")
 # Convolutions of float32 use the tf32 units unless torch.backends.cudnn.allow_tf32 is switched off.
 _CONVOLUTION = re.compile(r"conv")
+_CHECKPOINT = "torch/utils/checkpoint.py"
+_NODE = "evaluate_function"
 _LINKS = {DeviceKind.COPY_H2D: "host_link.h2d", DeviceKind.COPY_D2H: "host_link.d2h"}
 
 
@@ -136,21 +138,29 @@ def _cost_event(work: Work, timeline: Timeline, machine: Machine, event: int) ->
     work.bound = bound_of(machine, work.cost, work.kernels)
 
 
-def recomputed_flops(works: list[Work], timeline: Timeline) -> float:
-    """Arithmetic done a second time in backward, by activation checkpointing."""
-    total = 0.0
+def recomputed(timeline: Timeline) -> npt.NDArray[np.bool_]:
+    """Which host rows run a second time in backward, by activation checkpointing.
+
+    A reentrant checkpoint also runs the backward of its piece inside its own frame: rows nearer to
+    the engine's evaluation of a node than to the checkpoint are that backward.
+    """
     host = timeline.host
-    again = np.array([*("checkpoint.py" in name for name in timeline.names)], np.bool_)
-    for work in works:
-        if work.cost is None or work.phase != Phase.BACKWARD or not work.cost.total_flops:
-            continue
-        row = work.row
-        while row >= 0:
-            if again[host.name[row]]:
-                total += matrix_flops(work.cost)
-                break
-            row = int(host.parent[row])
-    return total
+    again = np.array([_CHECKPOINT in name for name in timeline.names] or [False])
+    nodes = np.array([_NODE in name for name in timeline.names] or [False])
+    around = nearest(host.parent, again[host.name] | nodes[host.name])
+    in_backward = host.phase == Phase.BACKWARD
+    found: npt.NDArray[np.bool_] = (around >= 0) & again[host.name[around]] & in_backward
+    return found
+
+
+def recomputed_flops(works: list[Work], timeline: Timeline) -> float:
+    """Arithmetic done a second time in backward."""
+    again = recomputed(timeline)
+    return sum(
+        matrix_flops(work.cost)
+        for work in works
+        if work.cost is not None and work.row >= 0 and again[work.row]
+    )
 
 
 def matrix_flops(cost: Cost) -> float:

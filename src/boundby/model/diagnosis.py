@@ -227,6 +227,13 @@ class BatchRow(Record, frozen=True, kw_only=True):
     wall_ns: Range
 
 
+class ChipRow(Record, frozen=True, kw_only=True):
+    """The same step, by the same host, on another chip of the datasheet table."""
+
+    chip: str
+    wall_ns: Range
+
+
 class Speedup(Record, frozen=True, kw_only=True):
     """Time before over time after: the median, and where it lies with 95% confidence."""
 
@@ -290,6 +297,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     findings: list[Finding] = []
     what_if: list[WhatIf] = []
     batches: list[BatchRow] = []
+    bigger_chips: list[ChipRow] = []
     proofs: list[Proof] = []
     warnings: list[str] = []
 

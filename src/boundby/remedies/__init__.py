@@ -10,18 +10,28 @@ from collections.abc import Iterator, Sequence
 from boundby.model.diagnosis import Finding, Range, WhatIf
 from boundby.picture import Change, Picture
 from boundby.remedies import (
+    at_the_roof,
     batch_too_small,
+    collector_pauses,
     eager_launches,
+    exposed_collectives,
+    far_from_roof,
     float32_activations,
     float32_products,
     host_sync,
     layout_copies,
+    logits_materialised,
     materialised_attention,
+    openmp_spin,
+    pageable_copies,
+    recompilation,
     repeated_casts,
     unfused_operators,
     unfused_optimizer,
     waiting_for_data,
     wasted_tiles,
+    wasteful_checkpointing,
+    zeroed_gradients,
 )
 from boundby.remedies.batch_too_small import batches
 from boundby.remedies.remedy import HEADINGS, Imagined, Remedy, Treatment
@@ -49,12 +59,22 @@ REMEDIES: list[Remedy] = [
     wasted_tiles.REMEDY,
     layout_copies.REMEDY,
     repeated_casts.REMEDY,
+    logits_materialised.REMEDY,
+    wasteful_checkpointing.REMEDY,
+    zeroed_gradients.REMEDY,
     unfused_optimizer.REMEDY,
     unfused_operators.REMEDY,
+    far_from_roof.REMEDY,
+    exposed_collectives.REMEDY,
+    pageable_copies.REMEDY,
     host_sync.REMEDY,
     waiting_for_data.REMEDY,
+    collector_pauses.REMEDY,
+    recompilation.REMEDY,
+    openmp_spin.REMEDY,
     eager_launches.REMEDY,
     batch_too_small.REMEDY,
+    at_the_roof.REMEDY,
 ]
 
 _SCENARIOS = ("worst", "expected", "best")

@@ -59,6 +59,8 @@ class DiagnosisReport:
         yield _spaced(_account(diagnosis))
         if diagnosis.findings:
             yield _spaced(_findings(diagnosis))
+        if diagnosis.bigger_chips:
+            yield _spaced(_chips(diagnosis))
         if diagnosis.lines:
             yield _spaced(_lines(diagnosis))
         if diagnosis.ops:
@@ -176,6 +178,20 @@ def _together(diagnosis: Diagnosis) -> list[Text]:
         )
         lines.append(Text(f"a batch {words} (predicted)", style="dim"))
     return lines
+
+
+def _chips(diagnosis: Diagnosis) -> Text:
+    """What is left when nothing is: a faster chip."""
+    words = [
+        f"{row.chip} {units.time(row.wall_ns.expected)} ({units.time(row.wall_ns.low)} to "
+        f"{units.time(row.wall_ns.high)})"
+        for row in diagnosis.bigger_chips
+    ]
+    return Text.assemble(
+        ("at the roof: ", "bold"),
+        "this chip does what it can; by their datasheets the step would take on a ",
+        ", ".join(words),
+    )
 
 
 def _lines(diagnosis: Diagnosis) -> Table:

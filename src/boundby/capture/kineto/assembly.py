@@ -8,7 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.capture.kineto import arguments
-from boundby.capture.kineto.events import NONE, PAGEABLE_TO_HOST
+from boundby.capture.kineto.events import (
+    HANDED_OVER_BYTES,
+    NONE,
+    PAGEABLE_TO_DEVICE,
+    PAGEABLE_TO_HOST,
+)
 from boundby.capture.kineto.metadata import Metadata
 from boundby.capture.kineto.names import clean
 from boundby.capture.kineto.nesting import Rows, matching, nearest, order, parents
@@ -92,13 +97,16 @@ def _device_rows(columns: Columns, step: Step) -> DeviceRows:
 def _with_launches(host: HostRows, device: DeviceRows, launch: Rows, names: list[str]) -> HostRows:
     """A runtime call that device work refers to is a launch, whatever its name.
 
-    A copy into pageable host memory returns only when it is done: a sync.
+    A copy into pageable host memory returns only when it is done, a large one out of it nearly so:
+    a sync.
     """
     kind = host.kind.copy()
     launching = launch[launch != NONE]
     kind[launching[kind[launching] == HostKind.RUNTIME]] = HostKind.LAUNCH
     waits = np.array([bool(PAGEABLE_TO_HOST.search(name)) for name in names] or [False])
-    kind[launch[(launch != NONE) & waits[device.name]]] = HostKind.SYNC
+    stages = np.array([bool(PAGEABLE_TO_DEVICE.search(name)) for name in names] or [False])
+    waiting = waits[device.name] | (stages[device.name] & (device.bytes > HANDED_OVER_BYTES))
+    kind[launch[(launch != NONE) & waiting]] = HostKind.SYNC
     return replace(host, kind=kind)
 
 

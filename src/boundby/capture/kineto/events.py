@@ -96,6 +96,10 @@ _SYNC = re.compile(
 _TO_DEVICE = re.compile(r"HtoD|Host -> Device|HostToDevice")
 _TO_HOST = re.compile(r"DtoH|Device -> Host|DeviceToHost")
 PAGEABLE_TO_HOST = re.compile(r"DtoH.*Pageable")
+PAGEABLE_TO_DEVICE = re.compile(r"HtoD.*Pageable")
+# Copies from pageable memory up to this size are handed over at once; for larger ones the call
+# stages them through pinned memory itself, after waiting for the stream (CUDA's documentation).
+HANDED_OVER_BYTES = 64 * 1024
 
 
 def host_kind(kind: HostKind, name: str) -> HostKind:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from boundby.capture.live.circumstances import Bystander, Circumstances
 from boundby.capture.live.keys import Keys
 from boundby.capture.live.provenance import kernel_lines
 from boundby.capture.live.shapes import first_shape
@@ -37,6 +38,7 @@ class Capture:
     cuda_index: int | None = None
     seen: dict[str, int] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
+    circumstances: Circumstances = field(default_factory=Circumstances)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -56,7 +58,10 @@ class Recorder:
         self._torch = torch
         self._device = TorchDevice(torch)
         self._profiler = TorchProfiler(torch, self._device, folder)
-        self.windows = Windows(plan, self._device, self._profiler, on_done)
+        self._bystander = Bystander()
+        self.windows = Windows(
+            plan, self._device, self._profiler, on_done, observer=self._bystander
+        )
         self.finder = StepFinder(step_by, self._step_ended, self.windows.start_over)
         self._on_first_step: Callable[[], None] | None = on_first_step
         self._keys = Keys()
@@ -146,6 +151,9 @@ class Recorder:
         taken.phases = _usual_phases(windows.issue)
         if self._device.is_cuda:
             taken.cuda_index = self._torch.cuda.current_device()
+        taken.circumstances = self._bystander.circumstances(
+            tuple(sample.ns for sample in windows.clean), self._device.peak_bytes
+        )
         if self._profiler.trace.exists():
             taken.trace = self._profiler.trace
             taken.results = self._profiler.results

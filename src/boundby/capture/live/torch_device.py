@@ -32,6 +32,11 @@ class TorchDevice:
         """Whether the script records a CUDA graph: syncs and events of ours would break it."""
         return self.is_cuda and bool(self._torch.cuda.is_current_stream_capturing())
 
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most memory that was in use at once, as the script's own counters say."""
+        return int(self._torch.cuda.max_memory_allocated()) if self.is_cuda else None
+
     def mark(self) -> Mark:
         event = None
         if self.is_cuda:

@@ -80,6 +80,16 @@ class Profiler(Protocol):
     def stop(self) -> None: ...
 
 
+class Observer(Protocol):
+    """Stands by while clean steps are taken."""
+
+    def begin(self) -> None: ...
+
+    def step(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
 class Window(enum.Enum):
     WARMUP = "warm-up"
     CLEAN = "clean steps"
@@ -104,7 +114,9 @@ class Windows:
         profiler: Profiler,
         on_done: Callable[[], None],
         clock: Callable[[], int] = time.perf_counter_ns,
+        observer: Observer | None = None,
     ) -> None:
+        self._observer = observer
         self.window = Window.WARMUP
         self.warmup: list[Sample] = []
         self.clean: list[Sample] = []
@@ -155,6 +167,8 @@ class Windows:
         Once the profiler has run there are no clean steps to be had: then what was seen stays.
         """
         if self.window in (Window.WARMUP, Window.CLEAN, Window.ISSUE):
+            if self.window is Window.CLEAN and self._observer is not None:
+                self._observer.end()
             self.window = Window.WARMUP
             self.warmup, self.clean, self.issue = [], [], []
             self._began = self._last = self._clock()
@@ -192,12 +206,16 @@ class Windows:
 
     def _open_clean(self) -> None:
         self._open(Window.CLEAN)
+        if self._observer is not None:
+            self._observer.begin()
         self._marks = [self._device.mark()]
         self._last = self._clock()
 
     def _measure_clean(self, kind: str) -> None:
         self._marks.append(self._device.mark())
         self._add(kind)
+        if self._observer is not None:
+            self._observer.step()
         plan = self._plan
         spent_s = 0.0 if plan.in_step else (self._clock() - self._last) / 1e9
         few = spent_s < plan.least_clean_s and not plan.in_step
@@ -209,6 +227,8 @@ class Windows:
 
     def _close_clean(self) -> None:
         self._device.sync()
+        if self._observer is not None:
+            self._observer.end()
         for kind, ns in zip(self._kinds, self._device.between(self._marks), strict=True):
             self.clean.append(Sample(kind=kind, ns=ns))
 

@@ -1,0 +1,211 @@
+"""What went on around the clean steps: the collector, the scheduler, the compiler.
+
+Everything is read at step ends, or by the collector itself: nothing runs inside a step but two
+looks at the clock for each collection. Loaded before the script: nothing heavy is imported.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_SCHEDULER = Path("/proc/self/task")
+_CORES = Path("/proc/stat")
+# Of its first line: user, nice, system, irq, softirq and steal; not idle and waiting for disks.
+_BUSY = (0, 1, 2, 5, 6, 7)
+_COMPILING = ("entire_frame_compile", "entire_backward_compile")
+# A reason is a paragraph; its first line says what it was.
+_MOST_REASONS = 20
+_MOST_PLACES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadTime:
+    """A thread during the clean steps: on a core, and ready to run but without one."""
+
+    ran_ns: float
+    delayed_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What is known of the clean steps beyond their time; each list has an entry a step.
+
+    `collected_at` are the files and lines at which collections began, the longest first. `main` is
+    the thread that takes the steps, `busiest` the one of the others that wanted a core
+    most, `others_ns` what other processes had of all cores; they are over the whole window of
+    `wall_ns`, and None where the system does not tell.
+    """
+
+    steps_ns: tuple[float, ...] = ()
+    collector_ns: tuple[float, ...] = ()
+    collected_at: tuple[tuple[str, int], ...] = ()
+    compiler_ns: tuple[float, ...] = ()
+    wall_ns: float = 0.0
+    main: ThreadTime | None = None
+    busiest: ThreadTime | None = None
+    others_ns: float | None = None
+    graph_breaks: tuple[str, ...] = ()
+    peak_bytes: int | None = None
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Counters at one moment."""
+
+    at_ns: int
+    threads: dict[int, ThreadTime] = field(default_factory=dict)
+    all_cores_ns: float | None = None
+
+
+class Bystander:
+    """Stands by during the clean window: `begin`, `step` at each step's end, `end`."""
+
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._clock = clock
+        self._since: int | None = None
+        self._place = ("", 0)
+        self._places: dict[tuple[str, int], int] = {}
+        self._collected = 0
+        self._compiled = 0.0
+        self._main = 0
+        self._before: _Reading | None = None
+        self._after: _Reading | None = None
+        self._collector_ns: list[float] = []
+        self._compiler_ns: list[float] = []
+
+    def begin(self) -> None:
+        self._collector_ns, self._compiler_ns, self._places = [], [], {}
+        self._main = threading.get_native_id()
+        self._before, self._after = self._read(), None
+        self._collected, self._compiled = 0, _compiled_ns()
+        if self._collect not in gc.callbacks:
+            gc.callbacks.append(self._collect)
+
+    def step(self) -> None:
+        self._collector_ns.append(float(self._collected))
+        self._collected = 0
+        compiled = _compiled_ns()
+        # A script that resets the compiler starts counting at nothing.
+        self._compiler_ns.append(max(0.0, compiled - self._compiled))
+        self._compiled = compiled
+
+    def end(self) -> None:
+        if self._collect in gc.callbacks:
+            gc.callbacks.remove(self._collect)
+        self._after = self._read()
+
+    def circumstances(self, steps_ns: tuple[float, ...], peak_bytes: int | None) -> Circumstances:
+        """What was seen; without a clean window, nothing but the compiler's own notes."""
+        main = busiest = others = None
+        wall = 0.0
+        if self._before is not None and self._after is not None:
+            wall = float(self._after.at_ns - self._before.at_ns)
+            spent = _between(self._before.threads, self._after.threads)
+            if self._before.all_cores_ns is not None and self._after.all_cores_ns is not None:
+                ours = sum(thread.ran_ns for thread in spent.values())
+                others = max(0.0, self._after.all_cores_ns - self._before.all_cores_ns - ours)
+            main = spent.pop(self._main, None)
+            busiest = max(spent.values(), key=lambda t: t.ran_ns + t.delayed_ns, default=None)
+        return Circumstances(
+            steps_ns=steps_ns,
+            collector_ns=tuple(self._collector_ns),
+            collected_at=_relative(self._places),
+            compiler_ns=tuple(self._compiler_ns),
+            wall_ns=wall,
+            main=main,
+            busiest=busiest,
+            others_ns=others,
+            graph_breaks=_graph_breaks(),
+            peak_bytes=peak_bytes,
+        )
+
+    def _collect(self, phase: str, _: object) -> None:
+        if phase == "start":
+            # Work of a C++ thread may set it off, with no Python around it.
+            frame = sys._getframe().f_back
+            self._place = (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
+            self._since = self._clock()
+        elif self._since is not None:
+            took = self._clock() - self._since
+            self._collected += took
+            self._since = None
+            self._places[self._place] = self._places.get(self._place, 0) + took
+
+    def _read(self) -> _Reading:
+        return _Reading(self._clock(), _thread_times(), _all_cores_ns())
+
+
+def _relative(places: dict[tuple[str, int], int]) -> tuple[tuple[str, int], ...]:
+    """The longest first; files as seen from where they are imported, as profilers name them."""
+    roots = sorted((f"{root}/" for root in sys.path if root), key=len, reverse=True)
+
+    def trimmed(file: str) -> str:
+        root = next((root for root in roots if file.startswith(root)), "")
+        return file[len(root) :]
+
+    ranked = sorted(places, key=lambda place: -places[place])[:_MOST_PLACES]
+    return tuple((trimmed(file), line) for file, line in ranked)
+
+
+def _thread_times() -> dict[int, ThreadTime]:
+    """Linux tells for each thread how long it ran and how long it waited for a core."""
+    found: dict[int, ThreadTime] = {}
+    try:
+        threads = [place.name for place in _SCHEDULER.iterdir()]
+    except OSError:
+        return found
+    for thread in threads:
+        try:
+            ran, delayed, *_ = (_SCHEDULER / thread / "schedstat").read_text().split()
+            found[int(thread)] = ThreadTime(ran_ns=float(ran), delayed_ns=float(delayed))
+        except (OSError, ValueError):  # it ended meanwhile, or the kernel keeps no such figures
+            continue
+    return found
+
+
+def _all_cores_ns() -> float | None:
+    """How long all cores together have been busy since the system started."""
+    try:
+        _, *ticks = _CORES.read_text().splitlines()[0].split()
+        busy = sum(int(ticks[at]) for at in _BUSY)
+    except (OSError, ValueError, IndexError):  # not Linux, or a container that hides it
+        return None
+    return busy * 1e9 / os.sysconf("SC_CLK_TCK")
+
+
+def _between(before: dict[int, ThreadTime], after: dict[int, ThreadTime]) -> dict[int, ThreadTime]:
+    none = ThreadTime(ran_ns=0.0, delayed_ns=0.0)
+    return {
+        thread: ThreadTime(
+            ran_ns=now.ran_ns - before.get(thread, none).ran_ns,
+            delayed_ns=now.delayed_ns - before.get(thread, none).delayed_ns,
+        )
+        for thread, now in after.items()
+    }
+
+
+def _compiler() -> object:
+    """The compiler's own figures, where a script has loaded it; it is never loaded for them."""
+    return sys.modules.get("torch._dynamo.utils")
+
+
+def _compiled_ns() -> float:
+    """How long the process has compiled so far, backward graphs included."""
+    spent = getattr(_compiler(), "cumulative_time_spent_ns", None) or {}
+    return sum(float(spent.get(name, 0.0)) for name in _COMPILING)
+
+
+def _graph_breaks() -> tuple[str, ...]:
+    """Why compiled code is in pieces, in the compiler's words, each once."""
+    counters = getattr(_compiler(), "counters", None) or {}
+    words = [*counters.get("graph_break", {}), *counters.get("unimplemented", {})]
+    lines = (str(reason).strip().splitlines() for reason in words)
+    first = dict.fromkeys(line[0].strip() for line in lines if line)
+    return tuple(first)[:_MOST_REASONS]

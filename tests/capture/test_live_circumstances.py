@@ -1,0 +1,184 @@
+"""What goes on around clean steps: the collector, the scheduler, the compiler."""
+
+import _thread
+import gc
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from boundby.capture.live.circumstances import Bystander, Circumstances
+from boundby.capture.live.windows import Plan
+from tests.capture.test_live_windows import Run
+
+linux = pytest.mark.skipif(
+    not Path("/proc/self/schedstat").exists(), reason="the system keeps no times of threads"
+)
+
+
+class Clock:
+    """Each look at it takes one."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        self.now += 1
+        return self.now
+
+
+def seen(bystander: Bystander, steps: int) -> Circumstances:
+    return bystander.circumstances((1.0,) * steps, None)
+
+
+def test_collections_are_counted_in_the_step_they_pause() -> None:
+    gc.disable()
+    try:
+        bystander = Bystander(Clock())
+        bystander.begin()
+        gc.collect()
+        gc.collect()
+        bystander.step()
+        bystander.step()
+        bystander.end()
+        gc.collect()
+    finally:
+        gc.enable()
+    found = seen(bystander, 2)
+    assert found.collector_ns == (2.0, 0.0)
+    assert [Path(file).name for file, _ in found.collected_at] == [Path(__file__).name] * 2
+
+
+def test_a_collection_with_no_python_around_it_has_no_place(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """As on a thread of C++, which has no frame of its own."""
+    bystander = Bystander()
+    bystander.begin()
+    gc.disable()
+    try:
+        for phase in ("start", "stop"):
+            _thread.start_new_thread(bystander._collect, (phase, {}))
+            while (bystander._since is None) is (phase == "start"):
+                time.sleep(0.001)
+        time.sleep(0.05)  # the thread's last line
+        bystander.step()
+        bystander.end()
+    finally:
+        gc.enable()
+    assert seen(bystander, 1).collected_at == (("", 0),)
+    assert capfd.readouterr().err == ""
+
+
+def test_nothing_stays_behind_in_the_interpreter() -> None:
+    before = list(gc.callbacks)
+    bystander = Bystander()
+    bystander.begin()
+    assert len(gc.callbacks) == len(before) + 1
+    bystander.begin()
+    assert len(gc.callbacks) == len(before) + 1
+    bystander.end()
+    bystander.end()
+    assert gc.callbacks == before
+
+
+def test_a_script_without_clean_steps_tells_nothing() -> None:
+    found = Bystander().circumstances((), None)
+    assert found.main is None
+    assert found.collector_ns == ()
+
+
+@linux
+def test_a_thread_that_never_sleeps_is_told_from_one_that_does() -> None:
+    stop, asleep = threading.Event(), threading.Event()
+
+    def spin() -> None:
+        while not stop.is_set():
+            pass
+
+    threads = [threading.Thread(target=spin), threading.Thread(target=asleep.wait)]
+    for thread in threads:
+        thread.start()
+    bystander = Bystander()
+    bystander.begin()
+    stop.wait(0.2)
+    bystander.step()
+    bystander.end()
+    stop.set()
+    asleep.set()
+    found = seen(bystander, 1)
+    assert found.main is not None and found.busiest is not None
+    assert found.others_ns is not None
+    # This thread slept; the other was on a core, or ready for one, all the time.
+    assert found.busiest.ran_ns + found.busiest.delayed_ns > 0.7 * found.wall_ns
+    assert found.main.ran_ns + found.main.delayed_ns < 0.5 * found.wall_ns
+
+
+def test_the_compiler_is_read_where_the_script_has_loaded_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spent = {"entire_frame_compile": 5.0, "backend_compile": 3.0}
+    reasons = {"graph_break": {"Failed to trace print\n  Hint: do not": 2}}
+    module = SimpleNamespace(cumulative_time_spent_ns=spent, counters=reasons)
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", module)
+    bystander = Bystander()
+    bystander.begin()
+    bystander.step()
+    spent["entire_frame_compile"] += 70.0
+    spent["entire_backward_compile"] = 20.0
+    bystander.step()
+    spent.clear()  # the script starts the compiler afresh
+    bystander.step()
+    bystander.end()
+    found = seen(bystander, 3)
+    assert found.compiler_ns == (0.0, 90.0, 0.0)
+    assert found.graph_breaks == ("Failed to trace print",)
+
+
+class Observer:
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def begin(self) -> None:
+        self.calls.append("begin")
+
+    def step(self) -> None:
+        self.calls.append("step")
+
+    def end(self) -> None:
+        self.calls.append("end")
+
+
+def test_windows_let_it_stand_by_during_clean_steps_alone() -> None:
+    run = Run(Plan(warmup=2, clean=2, issue=1, profiled=1), observer=(observer := Observer()))
+    run.steps(*[10.0] * 2)
+    assert observer.calls == ["begin"]
+    run.steps(*[10.0] * 5)
+    assert observer.calls == ["begin", "step", "step", "end"]
+
+
+def test_a_run_that_starts_over_or_ends_early_lets_it_go() -> None:
+    run = Run(Plan(warmup=1, clean=5), observer=(observer := Observer()))
+    run.steps(10.0, 10.0)
+    run.windows.start_over()
+    run.steps(10.0, 10.0)
+    run.windows.finish()
+    assert observer.calls == ["begin", "step", "end", "begin", "step", "end"]
+
+
+def test_real_recompilations_are_timed() -> None:
+    torch = pytest.importorskip("torch")
+    compiled = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)
+    compiled(torch.ones(2))
+    bystander = Bystander()
+    bystander.begin()
+    for length in (2, 3, 2):
+        compiled(torch.ones(length))
+        bystander.step()
+    bystander.end()
+    same, other, again = seen(bystander, 3).compiler_ns
+    assert same == again == 0
+    assert other > 0
