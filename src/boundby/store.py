@@ -26,15 +26,15 @@ def as_json(saved: Record) -> bytes:
 
 def write(saved: Record, path: Path) -> None:
     """A saved type as indented JSON."""
-    _write(as_json(saved), path)
+    write_bytes(as_json(saved), path)
 
 
 def write_text(text: str, path: Path) -> None:
     """A page or another text."""
-    _write(text.encode(), path)
+    write_bytes(text.encode(), path)
 
 
-def _write(content: bytes, path: Path) -> None:
+def write_bytes(content: bytes, path: Path) -> None:
     """Write all of it or nothing: a reader never sees half a file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

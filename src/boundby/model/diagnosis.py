@@ -174,11 +174,12 @@ class IdleRow(Record, frozen=True, kw_only=True):
     ns: float  # of the profiled step
 
 
-class Slice(Record, frozen=True, kw_only=True):
+class Slice(Record, frozen=True, kw_only=True, omit_defaults=True):
     """A piece of the timeline, for the page and for Perfetto, from the step's start.
 
     `lane` is "host THREAD", "stream N" or "idle"; `op` indexes the diagnosis' operators, `flow` the
-    slice that launched this one; `cause` says why an idle device idles.
+    slice that launched this one; `cause` says why an idle device idles, and of a host slice that it
+    launches, syncs or waits for data.
     """
 
     lane: str

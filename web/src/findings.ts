@@ -1,0 +1,194 @@
+// What would help: one card a finding, with its proof where there is one; and several together.
+
+import { groupsBar, GROUPS } from "./account";
+import type { Diagnosis, Finding, Proof, Range, WhatIf } from "./content";
+import { clear, copyButton, add, h, section } from "./dom";
+import { lastPart, share, size, time } from "./format";
+import { swatch } from "./theme";
+
+const MOST_LINES = 8;
+
+export function findings(diagnosis: Diagnosis): HTMLElement | null {
+  if (!diagnosis.findings.length && !diagnosis.proofs.length) return null;
+  const known = new Set(diagnosis.findings.map((finding) => finding.fault));
+  const together = diagnosis.proofs.filter((proof) => !(proof.faults.length === 1 && known.has(proof.faults[0] as string)));
+  return section(
+    "findings",
+    "What would help",
+    h("span", { class: "muted" }, diagnosis.proofs.length ? "predicted, and measured where proven" : "predicted; boundby prove measures it"),
+    h("div", { class: "cards" }, diagnosis.findings.map((finding, index) => card(diagnosis, finding, index))),
+    together.length > 0 && h("div", { class: "cards" }, together.map((proof) => togetherCard(proof))),
+  );
+}
+
+function card(diagnosis: Diagnosis, finding: Finding, index: number): HTMLElement {
+  const wall = diagnosis.step.wall_ns;
+  const words = diagnosis.explanations[finding.fault] ?? {};
+  const proofs = diagnosis.proofs.filter((proof) => proof.faults.length === 1 && proof.faults[0] === finding.fault);
+  const { low, expected, high } = finding.saving_ns;
+  return h(
+    "article",
+    { class: "card finding", id: `finding-${finding.fault}`, "style.border-color": `var(--${finding.group})` },
+    h("h3", {}, `${index + 1}. ${finding.fault}`, h("span", { class: "tag" }, swatch(finding.group), finding.group)),
+    words.summary && h("p", { class: "muted" }, words.summary),
+    h("p", { class: "large" }, "saves ", h("strong", {}, time(expected)), `, ${share(expected / wall)} of the step`),
+    whisker({ low, expected, high }, wall, finding.group, `${time(low)} to ${time(high)}`),
+    h("div", { class: "code" }, h("code", {}, finding.change), copyButton("the change", () => finding.change)),
+    finding.assumes && h("p", {}, h("span", { class: "muted" }, "if "), finding.assumes),
+    finding.where.length > 0 && h(
+      "p",
+      {},
+      h("span", { class: "muted" }, "at "),
+      finding.where.slice(0, MOST_LINES).map((where, at) => h("span", { title: where }, at ? ", " : "", lastPart(where))),
+      finding.where.length > MOST_LINES ? ` and ${finding.where.length - MOST_LINES} more` : "",
+    ),
+    finding.excludes.length > 0 && h("p", { class: "muted" }, `not together with ${finding.excludes.join(", ")}`),
+    proofs.map((proof) => proofBlock(proof)),
+    ["Why it costs time", "When it does not help"].map((heading) =>
+      words[heading] ? h("details", {}, h("summary", {}, heading), h("p", {}, words[heading])) : null,
+    ),
+  );
+}
+
+/** A range on a scale from nothing to `full`, with a tick where it is expected. */
+function whisker(range: Range, full: number, group: string, words: string): HTMLElement {
+  const at = (value: number) => `${Math.min(100, Math.max(0, (100 * value) / full))}%`;
+  return h(
+    "div",
+    { class: "whisker" },
+    h(
+      "div",
+      { class: "track" },
+      h("div", {
+        class: "range",
+        "style.left": at(range.low),
+        "style.width": at(range.high - range.low),
+        "style.background": `var(--${group})`,
+      }),
+      h("div", { class: "tick", "style.left": at(range.expected) }),
+    ),
+    h("span", { class: "muted number" }, words),
+  );
+}
+
+function togetherCard(proof: Proof): HTMLElement {
+  return h("article", { class: "card finding" }, h("h3", {}, `together: ${proof.faults.join(" + ")}`), proofBlock(proof));
+}
+
+/** Predicted over measured, on one scale of speed-ups. */
+function proofBlock(proof: Proof): HTMLElement {
+  const bad = proof.outcome !== "kept";
+  const block = h(
+    "div",
+    { class: "proof" },
+    h("p", {}, h("span", { class: bad ? "badge bad" : "badge good" }, proof.outcome), " ", proof.treatment && h("strong", {}, proof.treatment), proof.why ? ` ${proof.why}` : ""),
+  );
+  if (proof.speedup) {
+    const measured = { low: proof.speedup.low, expected: proof.speedup.median, high: proof.speedup.high };
+    const most = Math.max(measured.high, proof.predicted?.high ?? 1, 1.05);
+    const least = Math.min(measured.low, proof.predicted?.low ?? 1, 1);
+    const scale = { least: least - 0.02, most: most + 0.02 };
+    add(
+      block,
+      proof.predicted && interval("predicted", proof.predicted, scale, "unknown"),
+      interval("measured", measured, scale, bad ? "overhead" : "compute"),
+      proof.before_ns.length > 0 && proof.after_ns.length > 0 && h("p", { class: "muted" }, `${time(median(proof.before_ns))} to ${time(median(proof.after_ns))}, ${proof.after_ns.length} fresh processes each`),
+    );
+  }
+  if (proof.numerics) add(block, h("p", { class: "muted" }, `numbers ${proof.numerics.ok ? "hold" : "differ"}: ${proof.numerics.why}`));
+  if (proof.peak_bytes.before && proof.peak_bytes.after) {
+    add(block, h("p", { class: "muted" }, `peak memory ${size(proof.peak_bytes.before)} to ${size(proof.peak_bytes.after)}`));
+  }
+  return block;
+}
+
+function interval(words: string, range: Range, scale: { least: number; most: number }, group: string): HTMLElement {
+  const at = (value: number) => (100 * (value - scale.least)) / (scale.most - scale.least);
+  return h(
+    "div",
+    { class: "whisker proofs", "data-interval": words },
+    h("span", { class: "muted" }, words),
+    h(
+      "div",
+      { class: "track" },
+      h("div", { class: "one", "style.left": `${at(1)}%` }),
+      h("div", { class: "range", "style.left": `${at(range.low)}%`, "style.width": `${Math.max(0.8, at(range.high) - at(range.low))}%`, "style.background": `var(--${group})` }),
+      h("div", { class: "tick", "style.left": `${at(range.expected)}%` }),
+    ),
+    h("span", { class: "number" }, `${range.expected.toFixed(2)}x (${range.low.toFixed(2)} to ${range.high.toFixed(2)})`),
+  );
+}
+
+function median(values: number[]): number {
+  const ordered = [...values].sort((a, b) => a - b);
+  const middle = ordered.length >> 1;
+  return ordered.length % 2 ? (ordered[middle] as number) : ((ordered[middle - 1] as number) + (ordered[middle] as number)) / 2;
+}
+
+/** Tick findings and see the step with all of them mended, from replays made beforehand. */
+export function whatIf(diagnosis: Diagnosis): HTMLElement | null {
+  if (!diagnosis.what_if.length) return null;
+  const key = (faults: Iterable<string>) => [...faults].sort().join("\n");
+  const known = new Map<string, WhatIf>(diagnosis.what_if.map((entry) => [key(entry.faults), entry]));
+  const offered = diagnosis.findings.map((finding) => finding.fault).filter((fault) => diagnosis.what_if.some((entry) => entry.faults.includes(fault)));
+  const ticked = new Set<string>();
+  const result = h("div", { class: "what-if-result", "aria-live": "polite" });
+  const boxes = new Map<string, { box: HTMLInputElement; reason: HTMLElement }>();
+
+  const reasonAgainst = (fault: string): string | null => {
+    if (ticked.has(fault) || known.has(key([...ticked, fault]))) return null;
+    const against = [...ticked].find((other) => excludes(diagnosis, fault, other));
+    return against ? `not together with ${against}` : "this combination was not replayed";
+  };
+  const refresh = () => {
+    for (const [fault, { box, reason }] of boxes) {
+      const words = reasonAgainst(fault);
+      box.disabled = words !== null;
+      reason.textContent = words ?? "";
+    }
+    clear(result);
+    add(result, outcome(diagnosis, ticked.size ? (known.get(key(ticked)) ?? null) : null));
+  };
+  const list = h("fieldset", {}, h("legend", {}, "Mend"), offered.map((fault) => {
+    const box = h("input", { type: "checkbox", "data-fault": fault });
+    const reason = h("span", { class: "muted reason" });
+    box.addEventListener("change", () => {
+      if (box.checked) ticked.add(fault);
+      else ticked.delete(fault);
+      refresh();
+    });
+    boxes.set(fault, { box, reason });
+    return h("label", {}, box, " ", fault, " ", reason);
+  }));
+  refresh();
+  return section(
+    "what-if",
+    "What if",
+    h("span", { class: "muted" }, "the step replayed with what you tick mended"),
+    h("div", { class: "columns what-if" }, list, result),
+  );
+}
+
+function excludes(diagnosis: Diagnosis, one: string, other: string): boolean {
+  const of = (fault: string) => diagnosis.findings.find((finding) => finding.fault === fault)?.excludes ?? [];
+  return of(one).includes(other) || of(other).includes(one);
+}
+
+function outcome(diagnosis: Diagnosis, entry: WhatIf | null): HTMLElement {
+  const wall = diagnosis.step.wall_ns;
+  const now: Record<string, number> = {};
+  for (const name of GROUPS) now[name] = diagnosis.account[name].ns;
+  const full = Math.max(wall, entry?.wall_ns.high ?? 0);
+  const rows = [h("div", { class: "muted" }, "now"), h("div", {}, groupsBar(now, full)), h("div", { class: "number" }, time(wall))];
+  if (entry) {
+    const then = Object.keys(entry.groups).length ? entry.groups : { unknown: entry.wall_ns.expected };
+    const { low, expected, high } = entry.wall_ns;
+    rows.push(
+      h("div", { class: "muted" }, "then"),
+      h("div", { class: "then" }, groupsBar(then, full), h("div", { class: "error", "style.left": `${(100 * low) / full}%`, "style.width": `${(100 * (high - low)) / full}%` })),
+      h("div", { class: "number", id: "what-if-time" }, time(expected)),
+    );
+    return h("div", {}, h("div", { class: "before-after" }, rows), h("p", { class: "large" }, h("strong", {}, `${(wall / expected).toFixed(2)}x`), ` as fast: ${time(expected)} a step (${time(low)} to ${time(high)})`));
+  }
+  return h("div", {}, h("div", { class: "before-after" }, rows), h("p", { class: "muted" }, "Tick one or more."));
+}
