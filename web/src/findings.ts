@@ -28,10 +28,10 @@ function card(diagnosis: Diagnosis, finding: Finding, index: number): HTMLElemen
   const { low, expected, high } = finding.saving_ns;
   return h(
     "article",
-    { class: "card finding", id: `finding-${finding.fault}`, "style.border-color": `var(--${finding.group})` },
+    { class: "card finding", id: `finding-${finding.fault}`, "style.border-left-color": `var(--${finding.group})` },
     h("h3", {}, `${index + 1}. ${finding.fault}`, h("span", { class: "tag" }, swatch(finding.group), finding.group)),
     words.summary && h("p", { class: "muted" }, words.summary),
-    h("p", { class: "large" }, "saves ", h("strong", {}, time(expected)), `, ${share(expected / wall)} of the step`),
+    saving(finding.saving_ns, wall),
     whisker({ low, expected, high }, wall, finding.group, `${time(low)} to ${time(high)}`),
     h("div", { class: "code" }, h("code", {}, finding.change), copyButton("the change", () => finding.change)),
     finding.assumes && h("p", {}, h("span", { class: "muted" }, "if "), finding.assumes),
@@ -48,6 +48,12 @@ function card(diagnosis: Diagnosis, finding: Finding, index: number): HTMLElemen
       words[heading] ? h("details", {}, h("summary", {}, heading), h("p", {}, words[heading])) : null,
     ),
   );
+}
+
+/** The saving in words; one that is not expected at all is only what it may be. */
+export function saving({ expected, high }: Range, wall: number): HTMLElement {
+  if (expected < 0.001 * wall) return h("p", { class: "large" }, "may save up to ", h("strong", {}, time(high)), `, ${share(high / wall)} of the step`);
+  return h("p", { class: "large" }, "would save ", h("strong", {}, time(expected)), `, ${share(expected / wall)} of the step`);
 }
 
 /** A range on a scale from nothing to `full`, with a tick where it is expected. */

@@ -104,10 +104,11 @@ function curvePlots(one: Machine): Startable {
         animation: false,
         textStyle: { fontFamily: FONT },
         grid: { left: 62, right: 14, top: 12, bottom: 40 },
-        xAxis: axis({ type: "log", name: kind === "matmul" ? "rows" : unit.startsWith("FLOP") ? "size" : "bytes", nameLocation: "middle", nameGap: 24, axisLabel: { color: colour("muted"), fontSize: 10, formatter: (value: number) => rate(value, "").replace(".00", "").trim() } }),
+        xAxis: axis({ type: "log", name: unit.startsWith("FLOP") ? "FLOPs of the product" : "bytes moved", nameLocation: "middle", nameGap: 24, axisLabel: { color: colour("muted"), fontSize: 10, formatter: (value: number) => rate(value, "").replace(".00", "").trim() } }),
         yAxis: axis({ type: "log", axisLabel: { color: colour("muted"), fontSize: 10, formatter: (value: number) => rate(value, unit).replace(".00", "") } }),
         series: names.map((name, index) => ({
-          type: "line",
+          // Products of one size come in several shapes: they make no line.
+          type: unit.startsWith("FLOP") ? "scatter" : "line",
           data: [...(one.curves[name] ?? [])].sort((a, b) => a.size - b.size).map((point) => [point.size, point.value]),
           symbolSize: 5,
           itemStyle: { color: colour(CURVE_COLOURS[index % CURVE_COLOURS.length] as string) },

@@ -11,6 +11,8 @@ import { facts, hide, show } from "./tooltip";
 
 const LARGEST_DOT = 52;
 const SMALLEST_DOT = 5;
+// Where dots that have no intensity stand, one beside the other.
+const ASIDE = [0, -0.5, 0.5, -0.25, 0.25, -0.75, 0.75];
 const PATTERNS = new Set(["read", "write", "copy", "add"]);
 
 export interface Dot { op: Op; x: number; y: number; size: number; strip: boolean }
@@ -19,11 +21,12 @@ export interface Dot { op: Op; x: number; y: number; size: number; strip: boolea
 function dots(diagnosis: Diagnosis): Dot[] {
   const drawable = diagnosis.ops.filter((op) => op.ns > 0 && (op.bytes || op.flops));
   const longest = Math.max(...drawable.map((op) => op.ns), 1);
+  let aside = 0;
   return drawable.flatMap((op): Dot[] => {
     const diameter = Math.max(SMALLEST_DOT, LARGEST_DOT * Math.sqrt(op.ns / longest));
     const at = intensity(op);
     if (at !== null) return [{ op, x: at, y: ((op.flops as number) / op.ns) * 1e9, size: diameter, strip: false }];
-    if (op.bytes) return [{ op, x: 0, y: (op.bytes / op.ns) * 1e9, size: diameter, strip: true }];
+    if (op.bytes) return [{ op, x: ASIDE[aside++ % ASIDE.length] as number, y: (op.bytes / op.ns) * 1e9, size: diameter, strip: true }];
     return [];
   });
 }
@@ -70,16 +73,16 @@ export function roofline(diagnosis: Diagnosis): RooflineView | null {
     animation: false,
     textStyle: { fontFamily: FONT },
     grid: [
-      { left: 64, width: 92, top: 34, bottom: 44 },
-      { left: 236, right: 120, top: 34, bottom: 44 },
+      { left: 64, width: 120, top: 34, bottom: 44 },
+      { left: 256, right: 118, top: 34, bottom: 44 },
     ],
     xAxis: [
       axis({ gridIndex: 0, type: "value", min: -1, max: 1, axisLabel: { show: false }, axisTick: { show: false }, splitLine: { show: false }, name: "no arithmetic", nameLocation: "middle", nameGap: 22 }),
       axis({ gridIndex: 1, type: "log", min: range.x[0], max: range.x[1], name: "FLOP per byte of compulsory traffic", nameLocation: "middle", nameGap: 26, axisLabel: { formatter: (value: number) => plain(value), color: colour("muted"), fontSize: 11 } }),
     ],
     yAxis: [
-      axis({ gridIndex: 0, type: "log", min: range.bytes[0], max: range.bytes[1], name: "B/s", axisLabel: { formatter: (value: number) => rate(value, "B/s").replace(".00", ""), color: colour("muted"), fontSize: 11 } }),
-      axis({ gridIndex: 1, type: "log", min: range.y[0], max: range.y[1], name: "FLOP/s", axisLabel: { formatter: (value: number) => rate(value, "FLOP/s").replace(".00", "").replace("FLOP/s", ""), color: colour("muted"), fontSize: 11 } }),
+      axis({ gridIndex: 0, axisLine: { onZero: false, lineStyle: { color: colour("line") } }, type: "log", min: range.bytes[0], max: range.bytes[1], name: "B/s", axisLabel: { formatter: (value: number) => decade(value, "B/s"), color: colour("muted"), fontSize: 11 } }),
+      axis({ gridIndex: 1, type: "log", min: range.y[0], max: range.y[1], name: "FLOP/s", axisLabel: { formatter: (value: number) => decade(value, ""), color: colour("muted"), fontSize: 11 } }),
     ],
     dataZoom: [
       { type: "inside", xAxisIndex: 1, filterMode: "none", zoomOnMouseWheel: "ctrl", moveOnMouseMove: true, minSpan: 1 },
@@ -91,14 +94,16 @@ export function roofline(diagnosis: Diagnosis): RooflineView | null {
   const start = () => {
     if (made) return;
     made = chart(canvas, option);
+    // The chart copies what it is given: its dots name their operators by number.
+    const dotOf = (data: unknown) => list.find((dot) => dot.op.index === (data as { op?: number } | undefined)?.op);
     made.on("mousemove", (event) => {
-      const dot = (event.data as { dot?: Dot } | undefined)?.dot;
+      const dot = dotOf(event.data);
       const mouse = event.event?.event as unknown as MouseEvent | undefined;
       if (dot && mouse) show(dotFacts(dot), mouse.clientX, mouse.clientY);
     });
     made.on("mouseout", hide);
     made.on("click", (event) => {
-      const dot = (event.data as { dot?: Dot } | undefined)?.dot;
+      const dot = dotOf(event.data);
       if (dot) select(selected() === dot.op ? null : dot.op);
     });
     made.getZr().on("dblclick", reset);
@@ -157,11 +162,11 @@ function usual(diagnosis: Diagnosis, compute: Roof[]): Roof[] {
 }
 
 function undrawn(diagnosis: Diagnosis, list: Dot[]): HTMLElement | null {
-  const left = diagnosis.ops.length - list.length;
-  if (!left) return null;
   const drawn = new Set(list.map((dot) => dot.op));
-  const ns = diagnosis.ops.filter((op) => !drawn.has(op)).reduce((sum, op) => sum + op.ns, 0);
-  return h("p", { class: "muted" }, `${left} operators (${time(ns)}) are not drawn: nothing says what they must cost.`);
+  const left = diagnosis.ops.filter((op) => !drawn.has(op) && op.ns > 0);
+  if (!left.length) return null;
+  const ns = left.reduce((sum, op) => sum + op.ns, 0);
+  return h("p", { class: "muted" }, `Not drawn: ${left.length} operators (${time(ns)}) of which nothing says what they must cost.`);
 }
 
 function roofWords(roof: Roof): string {
@@ -170,30 +175,51 @@ function roofWords(roof: Roof): string {
   return kind === "memory" ? (name === "dram" ? "device memory" : name) : `${name} ${kind === "matmul" ? "matrix" : "vector"}`;
 }
 
+/** A power of ten without digits it does not have. */
+function decade(value: number, unit: string): string {
+  return rate(value, unit).replace(/\.0+ /, " ").trim();
+}
+
 function plain(value: number): string {
   return value >= 1 ? value.toLocaleString("en-US") : String(Number(value.toPrecision(1)));
 }
 
-const LABEL = { show: true, position: "right", fontSize: 10.5, fontFamily: FONT };
+const END_LABEL = { show: true, position: "right", fontSize: 11, lineHeight: 13, fontFamily: FONT };
+const START_LABEL = { show: true, position: [10, 8], fontSize: 11, lineHeight: 13, fontFamily: FONT };
 
 /** Slanted lines for memory, flat ones for arithmetic: measured solid, datasheet dashed. */
 function lines(memory: Roof[], compute: Roof[], visible: Set<string>, range: Extent): object[] {
-  const top = Math.max(...compute.filter((roof) => visible.has(roof.name)).map((roof) => roof.value), 0) || range.y[1];
-  const fastest = Math.max(...memory.filter((roof) => visible.has(roof.name)).map((roof) => roof.value), 0);
+  const shownCompute = compute.filter((roof) => visible.has(roof.name));
+  const shownMemory = memory.filter((roof) => visible.has(roof.name));
+  const top = Math.max(...shownCompute.map((roof) => roof.value), 0) || range.y[1];
+  const fastest = Math.max(...shownMemory.map((roof) => roof.value), 0);
+  const words = new Map([...together(shownCompute, roofWords), ...together(shownMemory, (roof) => `${roofWords(roof)} ${rate(roof.value, roof.unit)}`)]);
   const series: object[] = [];
-  for (const roof of memory.filter((one) => visible.has(one.name))) {
-    for (const [value, dashed] of values(roof)) {
+  for (const roof of shownMemory) {
+    values(roof).forEach(([value, dashed], index) => {
+      const from = Math.max(range.x[0], range.y[0] / value);
       const to = Math.min(range.x[1], top / value);
-      series.push(line([[range.x[0], value * range.x[0]], [to, value * to]], "bandwidth", dashed));
-    }
+      series.push(line([[from, value * from], [to, value * to]], "bandwidth", dashed, index ? "" : (words.get(roof.name) ?? ""), 0));
+    });
   }
-  for (const roof of compute.filter((one) => visible.has(one.name))) {
-    for (const [value, dashed] of values(roof)) {
+  for (const roof of shownCompute) {
+    values(roof).forEach(([value, dashed], index) => {
       const from = fastest ? Math.max(range.x[0], value / fastest) : range.x[0];
-      series.push(line([[from, value], [range.x[1], value]], "compute", dashed, dashed ? "" : roofWords(roof)));
-    }
+      series.push(line([[from, value], [range.x[1], value]], "compute", dashed, index ? "" : (words.get(roof.name) ?? ""), 1));
+    });
   }
   return series;
+}
+
+/** Roofs too close to be told apart are labelled once, with all their names. */
+function together(roofs: Roof[], name: (roof: Roof) => string): Map<string, string> {
+  const words = new Map<string, string>();
+  let last: Roof | null = null;
+  for (const roof of [...roofs].sort((a, b) => b.value - a.value)) {
+    if (last && last.value / roof.value < 1.9) words.set(last.name, `${words.get(last.name)}\n${name(roof)}`);
+    else words.set((last = roof).name, name(roof));
+  }
+  return words;
 }
 
 function values(roof: Roof): [number, boolean][] {
@@ -201,12 +227,14 @@ function values(roof: Roof): [number, boolean][] {
   return roof.datasheet ? [[roof.value, false], [roof.datasheet, true]] : [[roof.value, false]];
 }
 
-function line(data: number[][], kind: string, dashed: boolean, words = ""): object {
+/** A roof; its words stand at its start (0) or its end (1). */
+function line(data: number[][], kind: string, dashed: boolean, words: string, at: 0 | 1): object {
+  const shown = { ...(at ? END_LABEL : START_LABEL), formatter: words, color: colour(`${kind}-text`) };
   return {
     type: "line",
     xAxisIndex: 1,
     yAxisIndex: 1,
-    data: data.map((point, index) => ({ value: point, label: index === data.length - 1 && words ? { ...LABEL, formatter: words, color: colour("muted") } : { show: false } })),
+    data: data.map((point, index) => ({ value: point, label: words && index === at ? shown : { show: false } })),
     symbol: words ? "circle" : "none",
     symbolSize: 0.01,
     showSymbol: true,
@@ -248,7 +276,8 @@ function scatters(list: Dot[]): object[] {
       .sort((a, b) => b.size - a.size)
       .map((dot) => ({
         value: [dot.x, dot.y],
-        dot,
+        op: dot.op.index,
+        strip: dot.strip,
         symbolSize: dot.size,
         itemStyle: {
           color: colour(colourName(dot.op.bound)),

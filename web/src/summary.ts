@@ -121,7 +121,7 @@ function doFirst(diagnosis: Diagnosis): HTMLElement {
   }
   return h(
     "div",
-    { class: "card answer", "style.border-color": `var(--${first.group})` },
+    { class: "card answer", "style.border-left-color": `var(--${first.group})` },
     h("h3", {}, "Do first"),
     h(
       "p",

@@ -76,7 +76,7 @@ export function colourName(kind: string | null | undefined): string {
       return "bandwidth";
     case "small":
     case "small_kernels":
-      return "overhead";
+      return "small";
     default:
       return "unknown";
   }

@@ -6,8 +6,12 @@ import { colour } from "../theme";
 import { firstAfter, type Layout, ROW, rowTop, type Track } from "./tracks";
 
 export const AXIS = 24;
-const MOST_FLOWS = 260;
+const MOST_FLOWS = 260; // more would be a haze
 const NARROWEST_LABEL = 26;
+const NARROW = 1.2; // px; narrower slices share columns
+const FADED = 0.16;
+const LETTER = 5.9; // px, on average
+const LIGHT = new Set(["host", "module", "data", "launch"]);
 
 export interface View { from: number; to: number; width: number }
 
@@ -20,7 +24,7 @@ export interface Emphasis {
 
 export type Palette = Record<string, string>;
 
-const NAMES = ["compute", "bandwidth", "overhead", "unknown", "network", "host_link", "python", "launch", "sync", "data", "host", "module", "ink", "muted", "paper", "line", "grid", "on-fill"];
+const NAMES = ["compute", "bandwidth", "overhead", "unknown", "network", "host_link", "small", "python", "launch", "sync", "data", "host", "module", "ink", "muted", "paper", "line", "grid", "on-fill"];
 
 export function palette(): Palette {
   return Object.fromEntries(NAMES.map((name) => [name, colour(name)]));
@@ -65,7 +69,7 @@ function paintRow(
   const { lane } = track;
   const row = track.rows[depth] as Int32Array;
   const top = rowTop(track, depth);
-  let painted = -1;
+  const columns = new Columns(context, top, ROW - 2, colours);
   for (let at = firstAfter(lane, row, view.from); at < row.length; at += 1) {
     const index = row[at] as number;
     const start = lane.start[index] as number;
@@ -74,10 +78,11 @@ function paintRow(
     const right = Math.min(view.width + 2, (start + (lane.ns[index] as number) - view.from) * scale);
     const id = lane.id[index] as number;
     const marked = isMarked(emphasis, id, lane.op[index] as number);
-    // A column that is full already is not painted again, unless with what is looked for.
-    if (right - left < 1 && Math.floor(left) <= painted && marked !== true) continue;
-    painted = Math.floor(right - left < 1 ? left : right - 1);
-    context.globalAlpha = marked === false ? 0.16 : 1;
+    if (right - left < NARROW && id !== emphasis.selected && id !== emphasis.hovered) {
+      columns.add(left, right, track.colours[index] as string, marked);
+      continue;
+    }
+    context.globalAlpha = marked === false ? FADED : 1;
     context.fillStyle = colours[track.colours[index] as string] ?? (colours.unknown as string);
     const width = Math.max(1, right - left - (right - left > 3 ? 0.6 : 0));
     context.fillRect(left, top, width, ROW - 2);
@@ -86,16 +91,67 @@ function paintRow(
       context.lineWidth = id === emphasis.selected ? 2 : 1;
       context.strokeRect(left + 0.5, top + 0.5, Math.max(2, width - 1), ROW - 3);
     }
-    if (width > NARROWEST_LABEL) {
-      const light = track.colours[index] === "host" || track.colours[index] === "module" || track.colours[index] === "data";
-      context.fillStyle = (light ? colours.ink : colours["on-fill"]) as string;
-      const words = track.kind === "idle" ? (strings[lane.cause[index] as number] ?? "idle") : shortName(strings[lane.label[index] as number] ?? "");
-      const visible = Math.max(0, left) + 4;
-      const room = Math.floor((Math.min(view.width, right) - visible - 3) / 5.9);
-      if (room > 2) context.fillText(words.length > room ? `${words.slice(0, room - 1)}…` : words, visible, top + ROW / 2 - 0.5);
-    }
+    if (width > NARROWEST_LABEL) paintLabel(context, track, index, strings, Math.max(0, left) + 4, Math.min(view.width, right), top, colours);
   }
+  columns.flush();
   context.globalAlpha = 1;
+}
+
+function paintLabel(
+  context: CanvasRenderingContext2D,
+  track: Track,
+  index: number,
+  strings: string[],
+  left: number,
+  right: number,
+  top: number,
+  colours: Palette,
+): void {
+  const { lane } = track;
+  context.fillStyle = (LIGHT.has(track.colours[index] as string) ? colours.ink : colours["on-fill"]) as string;
+  const words = track.kind === "idle" ? (strings[lane.cause[index] as number] ?? "idle") : shortName(strings[lane.label[index] as number] ?? "");
+  const room = Math.floor((right - left - 3) / LETTER);
+  if (room > 2) context.fillText(words.length > room ? `${words.slice(0, room - 1)}…` : words, left, top + ROW / 2 - 0.5);
+}
+
+/** Slices narrower than they can be drawn: each column is as full as the time in it was. */
+class Columns {
+  private column = -1;
+  private readonly filled = new Map<string, number>();
+  private seen: boolean | null = null;
+
+  constructor(
+    private readonly context: CanvasRenderingContext2D,
+    private readonly top: number,
+    private readonly height: number,
+    private readonly colours: Palette,
+  ) {}
+
+  add(left: number, right: number, name: string, marked: boolean | null): void {
+    const column = Math.floor(left);
+    if (column !== this.column) this.flush();
+    this.column = column;
+    this.filled.set(name, (this.filled.get(name) ?? 0) + (right - left));
+    this.seen = marked || this.seen || (marked === false ? false : null);
+  }
+
+  flush(): void {
+    if (this.column < 0 && !this.filled.size) return;
+    let bottom = this.top + this.height;
+    const total = [...this.filled.values()].reduce((sum, part) => sum + part, 0);
+    // At least a pixel is seen of anything; what is looked for is seen at full height.
+    const factor = this.seen === true ? this.height / total : Math.min(this.height / total, Math.max(this.height, 1 / total));
+    this.context.globalAlpha = this.seen === false ? FADED : 1;
+    for (const [name, part] of this.filled) {
+      const height = part * factor;
+      this.context.fillStyle = this.colours[name] ?? (this.colours.unknown as string);
+      this.context.fillRect(this.column, bottom - height, 1, height);
+      bottom -= height;
+    }
+    this.filled.clear();
+    this.column = -1;
+    this.seen = null;
+  }
 }
 
 /** True: to be seen; false: to be faded; null: nothing is looked for. */
@@ -179,4 +235,39 @@ function tick(ns: number, step: number): string {
     }
   }
   return ns === 0 ? "0" : time(ns);
+}
+
+/** The whole step in a strip: what the device did, and which part of it is in view. */
+export function paintMinimap(context: CanvasRenderingContext2D, layout: Layout, view: View, height: number, colours: Palette): void {
+  context.clearRect(0, 0, view.width, height);
+  const scale = view.width / layout.end;
+  const device = layout.tracks.filter((track) => track.kind !== "host");
+  for (const track of device.length ? device : layout.tracks.slice(0, 1)) {
+    const idle = track.kind === "idle";
+    const [top, tall] = idle ? [height - 9, 7] : [3, height - 14];
+    const columns = new Columns(context, top, tall, colours);
+    // On a CPU the host's operators are the work; those around them are not.
+    const drawn = track.kind === "host" ? track.lane.bound.keys() : (track.rows[0] as Int32Array);
+    for (const index of drawn) {
+      if (track.kind === "host" && (track.lane.bound[index] as number) < 0) continue;
+      const left = (track.lane.start[index] as number) * scale;
+      const width = (track.lane.ns[index] as number) * scale;
+      if (width < NARROW) columns.add(left, left + width, track.colours[index] as string, null);
+      else {
+        context.fillStyle = colours[track.colours[index] as string] ?? (colours.unknown as string);
+        context.fillRect(left, top, width, tall);
+      }
+    }
+    columns.flush();
+  }
+  const left = view.from * scale;
+  const width = Math.max(3, (view.to - view.from) * scale);
+  context.globalAlpha = 0.6;
+  context.fillStyle = colours.paper as string;
+  context.fillRect(0, 0, left, height);
+  context.fillRect(left + width, 0, view.width, height);
+  context.globalAlpha = 1;
+  context.strokeStyle = colours.ink as string;
+  context.lineWidth = 1;
+  if (width < view.width - 1) context.strokeRect(left + 0.5, 0.5, width - 1, height - 1);
 }

@@ -6,11 +6,11 @@ import { BOUNDS, CAUSES, lastPart, share, shortName, time } from "../format";
 import { onSelect, select, selected } from "../selection";
 import { onScheme, swatch } from "../theme";
 import { type Fact, facts, hide, show } from "../tooltip";
-import { AXIS, type Emphasis, paint, palette, type View } from "./paint";
+import { AXIS, type Emphasis, paint, paintMinimap, palette, type View } from "./paint";
 import { firstAfter, layout as laidOut, type Layout, type Place, ROW, rowTop } from "./tracks";
 
 const SHORTEST_SPAN = 200; // ns
-const MINIMAP = 30;
+const MINIMAP = 38; // px
 
 export interface TimelineView {
   element: HTMLElement;
@@ -44,7 +44,7 @@ export function timeline(diagnosis: Diagnosis): TimelineView | null {
     requestAnimationFrame(() => {
       waiting = false;
       paint(sized(canvas, view.width, layout.height + AXIS), layout, diagnosis.strings, view, emphasis, colours);
-      paintMinimap(sized(minimap, view.width, MINIMAP), layout, view, colours);
+      paintMinimap(sized(minimap, view.width, MINIMAP), layout, view, MINIMAP, colours);
     });
   };
   const move = (from: number, to: number) => {
@@ -128,7 +128,7 @@ function legend(layout: Layout): HTMLElement {
   const known: [string, string, string][] = [
     [" compute", "compute", "compute-bound kernel"],
     [" bandwidth", "memory", "memory-bound"],
-    [" overhead", "small", "too small"],
+    [" small", "small", "too small"],
     [" network", "network", "collective"],
     [" host_link", "host_link", "copy to or from the host"],
     [" unknown", "unknown", "no cost known"],
@@ -152,37 +152,6 @@ function sized(canvas: HTMLCanvasElement, width: number, height: number): Canvas
   const context = canvas.getContext("2d") as CanvasRenderingContext2D;
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   return context;
-}
-
-/** The whole step in a strip: what the device did, and which part of it is in view. */
-function paintMinimap(context: CanvasRenderingContext2D, layout: Layout, view: View, colours: Record<string, string>): void {
-  context.clearRect(0, 0, view.width, MINIMAP);
-  const scale = view.width / layout.end;
-  const device = layout.tracks.filter((track) => track.kind !== "host");
-  for (const track of device.length ? device : layout.tracks) {
-    let painted = -1;
-    for (const row of track.rows.slice(0, 1)) {
-      for (const index of row) {
-        const left = (track.lane.start[index] as number) * scale;
-        const width = (track.lane.ns[index] as number) * scale;
-        if (width < 1 && Math.floor(left) <= painted) continue;
-        painted = Math.floor(left + Math.max(0, width - 1));
-        context.globalAlpha = track.kind === "idle" ? 0.45 : 1;
-        context.fillStyle = colours[track.colours[index] as string] ?? "grey";
-        context.fillRect(left, track.kind === "idle" ? 20 : 2, Math.max(1, width), track.kind === "idle" ? 8 : 18);
-      }
-    }
-  }
-  context.globalAlpha = 1;
-  const left = view.from * scale;
-  const width = Math.max(3, (view.to - view.from) * scale);
-  context.globalAlpha = 0.55;
-  context.fillStyle = colours.paper as string;
-  context.fillRect(0, 0, left, MINIMAP);
-  context.fillRect(left + width, 0, view.width, MINIMAP);
-  context.globalAlpha = 1;
-  context.strokeStyle = colours.ink as string;
-  context.strokeRect(left + 0.5, 0.5, width - 1, MINIMAP - 1);
 }
 
 function bringIntoView(place: Place, view: View, move: (from: number, to: number) => void): void {

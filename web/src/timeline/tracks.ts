@@ -1,6 +1,7 @@
 // Lanes laid out as tracks: nested slices below those around them, host above device.
 
 import type { Diagnosis, Lane } from "../content";
+import { colourName } from "../theme";
 
 export const ROW = 15;
 const DEEPEST = 9;
@@ -59,7 +60,7 @@ function colourOf(lane: Lane, kind: Kind, index: number, strings: string[]): str
   const cause = strings[lane.cause[index] as number];
   if (cause) return cause;
   const bound = strings[lane.bound[index] as number];
-  if (bound) return bound === "memory" ? "bandwidth" : bound === "small" ? "overhead" : bound;
+  if (bound) return colourName(bound);
   if (kind !== "host") return "unknown";
   return strings[lane.label[index] as number]?.startsWith("nn.Module") ? "module" : "host";
 }
@@ -69,7 +70,7 @@ export function layout(diagnosis: Diagnosis): Layout {
   const lanes = diagnosis.lanes
     .filter((lane) => lane.length > 0)
     .map((lane) => ({ lane, kind: kindOf(lane.name) }))
-    .sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind) || b.lane.length - a.lane.length);
+    .sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind) || (a.lane.start[0] as number) - (b.lane.start[0] as number));
   const places = new Map<number, Place>();
   const kernels = new Map<number, number[]>();
   const tracks: Track[] = [];
