@@ -89,9 +89,13 @@ class Page:
         self.run("arguments[0].scrollIntoView({behavior: 'instant'})", self.one(selector))
         self.settle()
 
+    def wait_for(self, script: str) -> Any:
+        """What a script hands to the function it gets as its last argument."""
+        return self._driver.execute_async_script(script)
+
     def settle(self) -> None:
         """Two frames: what was asked to be drawn is drawn."""
-        self._driver.execute_async_script(
+        self.wait_for(
             "const done = arguments[0];"
             "requestAnimationFrame(() => requestAnimationFrame(() => done()));"
         )

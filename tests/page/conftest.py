@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from boundby.report.page import diagnosis_page
-from tests.browser import Browser, Page
 from tests.diagnoses import full_diagnosis
 from tests.page.showing import show
+
+if TYPE_CHECKING:
+    from tests.browser import Browser, Page
 
 
 @pytest.fixture

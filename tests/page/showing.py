@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from boundby.model.diagnosis import Diagnosis
-from tests.browser import Browser, Page
+
+if TYPE_CHECKING:
+    from tests.browser import Browser, Page
 
 
 def show(browser: Browser, folder: Path, page: str) -> Page:

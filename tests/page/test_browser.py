@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import boundby
 from boundby.comparison import compare
 from boundby.report.page import comparison_page, diagnosis_page, in_notebook
-from tests.browser import Browser, Page
 from tests.diagnoses import EVIL, evil_diagnosis, full_diagnosis, large_diagnosis, real_diagnosis
 from tests.page.showing import check_bars, check_dots, check_nothing_ran, show, walk
+
+if TYPE_CHECKING:
+    from tests.browser import Browser, Page
 
 DATA = Path(__file__).parents[1] / "data" / "h200"
 SHARED = Path(__file__).parents[3] / "shared" / "traces" / "h200"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from tests.browser import Page
 from tests.diagnoses import full_diagnosis
 from tests.page.showing import open_tab
+
+if TYPE_CHECKING:
+    from tests.browser import Page
 
 
 def test_the_three_answers_stand_at_the_top(page: Page) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from tests.browser import Page
 from tests.diagnoses import full_diagnosis
+
+if TYPE_CHECKING:
+    from tests.browser import Page
 
 
 def test_the_timeline_zooms_to_a_microsecond_and_back(page: Page) -> None:
