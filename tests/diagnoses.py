@@ -9,11 +9,13 @@ from pathlib import Path
 import msgspec
 
 import boundby
-from boundby.model import Point
+from boundby.model import Machine, Point
 from boundby.model.diagnosis import (
+    Account,
     CollectiveRow,
     Diagnosis,
     Finding,
+    Group,
     Numerics,
     Peak,
     Proof,
@@ -21,6 +23,8 @@ from boundby.model.diagnosis import (
     RankRow,
     Slice,
     Speedup,
+    StepTimes,
+    Verdict,
     WhatIf,
 )
 from tests.machines import round_machine
@@ -106,6 +110,29 @@ def full_diagnosis() -> Diagnosis:
         ranks=[_rank(rank) for rank in range(4)]
         + [RankRow(rank=4, name="rank4.json", wall_ns=0.0, problem="rank4.json: no such file")],
         warnings=["clean steps took from 14.1 ms to 22.3 ms", f"a script named {EVIL}"],
+    )
+
+
+def bare_diagnosis() -> Diagnosis:
+    """Nothing was profiled, and the machine is not known."""
+    nothing = Group()
+    return Diagnosis(
+        machine=Machine(device="unknown device", kind="cpu"),
+        step=StepTimes(
+            kind="train",
+            wall_ns=5e6,
+            wall_source="clean",
+            wall_interval_ns=(5e6, 5e6),
+            samples_ns=[5e6],
+        ),
+        account=Account(
+            compute=nothing,
+            bandwidth=nothing,
+            overhead=nothing,
+            unknown=Group(ns=5e6, share=1.0),
+        ),
+        verdict=Verdict(bound_by="unknown", uncertain=True, why="nothing was profiled"),
+        warnings=["no profile: only the step's time is known, not where it went"],
     )
 
 

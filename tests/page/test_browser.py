@@ -10,7 +10,14 @@ import pytest
 import boundby
 from boundby.comparison import compare
 from boundby.report.page import comparison_page, diagnosis_page, in_notebook
-from tests.diagnoses import EVIL, evil_diagnosis, full_diagnosis, large_diagnosis, real_diagnosis
+from tests.diagnoses import (
+    EVIL,
+    bare_diagnosis,
+    evil_diagnosis,
+    full_diagnosis,
+    large_diagnosis,
+    real_diagnosis,
+)
 from tests.page.showing import check_bars, check_dots, check_nothing_ran, show, walk
 
 if TYPE_CHECKING:
@@ -40,6 +47,7 @@ def test_light_dark_and_back(page: Page) -> None:
         "Emulation.setEmulatedMedia",
         {"features": [{"name": "prefers-color-scheme", "value": "dark"}]},
     )
+    page.settle()
     assert page.run(scheme) == "dark"
     page.click("#scheme")
     assert page.run(scheme) == "light"
@@ -52,6 +60,12 @@ def test_printing_shows_every_table(page: Page) -> None:
     page.command("Emulation.setEmulatedMedia", {"media": "print"})
     assert all(panel.is_displayed() for panel in page.all("[role=tabpanel]"))
     assert not page.one("header nav").is_displayed()
+    assert all(button.is_displayed() for button in page.all("thead button"))
+    assert page.run(
+        "const canvas = document.querySelector('canvas.timeline');"
+        "const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);"
+        "return data.some(value => value > 0)"
+    ), "the timeline is drawn though nobody scrolled there"
     page.command("Emulation.setEmulatedMedia", {"media": ""})
 
 
@@ -79,6 +93,17 @@ def test_names_that_would_be_markup_stay_text(browser: Browser, tmp_path: Path) 
     assert page.text(".verdict p") == f"{EVIL}."
     assert EVIL in page.text(".detail")
     assert page.complaints() == []
+
+
+def test_a_step_of_which_only_the_time_is_known_has_a_page(
+    browser: Browser, tmp_path: Path
+) -> None:
+    page = show(browser, tmp_path, diagnosis_page(bare_diagnosis()))
+    walk(page)
+    assert page.complaints() == []
+    assert page.text("h1").startswith("Bound by something unknown")
+    check_bars(page, bare_diagnosis())
+    assert page.all("#roofline, #timeline, #tables, #findings, #what-if, #ranks") == []
 
 
 def test_twenty_thousand_slices_are_drawn(browser: Browser, tmp_path: Path) -> None:

@@ -25,11 +25,12 @@ function top(comparison: Comparison): HTMLElement {
       ? "There are too few steps to tell it from noise."
       : `That is ${comparison.beyond_noise ? "beyond" : "within"} the noise of these steps: ${percent(low - 1)} to ${percent(high - 1)}.`;
   const colour = comparison.beyond_noise ? (change > 0 ? "overhead-text" : "compute-text") : "ink";
+  const profiled = comparison.before.wall_source === "profiled" && comparison.after.wall_source === "profiled";
   const full = Math.max(...[comparison.before, comparison.after].flatMap((side) => [side.wall_ns, ...side.samples_ns]));
   return h(
     "section",
     { id: "top" },
-    h("div", { class: "hero" }, h("div", { class: "verdict" }, h("h1", { "style.color": `var(--${colour})` }, `${(Math.abs(change) * 100).toFixed(1)}% ${change > 0 ? "slower" : "faster"}`), h("p", {}, doubt))),
+    h("div", { class: "hero" }, h("div", { class: "verdict" }, h("h1", { "style.color": `var(--${colour})` }, `${(Math.abs(change) * 100).toFixed(1)}% ${change > 0 ? "slower" : "faster"}${profiled ? ", as profiled" : ""}`), h("p", {}, doubt))),
     h("div", { class: "sides" }, sideRow("before", comparison.before, full), sideRow("after", comparison.after, full)),
   );
 }
@@ -89,7 +90,7 @@ function differences(id: string, title: string, rows: Difference[], comparison: 
   const full = Math.max(...rows.map((row) => Math.abs(row.delta_ns)), 1);
   const lines = id === "lines";
   const columns: Column<Difference>[] = [
-    { title: lines ? "line" : "operator", value: (row) => row.name, cell: (row) => h("span", { title: row.name }, lines ? lastPart(row.name) : shortName(row.name)) },
+    { title: lines ? "line" : "operator", value: (row) => row.name, cell: (row) => h("span", { title: row.name }, lines ? lastPart(row.name) : shortName(row.name)), name: true },
     { title: "before", value: (row) => row.before_ns, cell: (row) => time(row.before_ns), numeric: true },
     { title: "after", value: (row) => row.after_ns, cell: (row) => time(row.after_ns), numeric: true },
     { title: "change", value: (row) => row.delta_ns, cell: delta, numeric: true },

@@ -32,7 +32,7 @@ function card(diagnosis: Diagnosis, finding: Finding, index: number): HTMLElemen
     h("h3", {}, `${index + 1}. ${finding.fault}`, h("span", { class: "tag" }, swatch(finding.group), finding.group)),
     words.summary && h("p", { class: "muted" }, words.summary),
     saving(finding.saving_ns, wall),
-    whisker({ low, expected, high }, wall, finding.group, `${time(low)} to ${time(high)}`),
+    whisker({ low, expected, high }, wall, finding.group, low < high ? `${time(low)} to ${time(high)}` : ""),
     h("div", { class: "code" }, h("code", {}, finding.change), copyButton("the change", () => finding.change)),
     finding.assumes && h("p", {}, h("span", { class: "muted" }, "if "), finding.assumes),
     finding.where.length > 0 && h(

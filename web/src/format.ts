@@ -96,7 +96,7 @@ export const PARTS: Record<string, string> = {
 export const BOUNDS: Record<string, string> = {
   compute: "compute",
   memory: "memory bandwidth",
-  small: "too small to matter: overhead",
+  small: "too small: overhead",
   network: "network",
   host_link: "host link",
   unknown: "no cost known",

@@ -134,7 +134,7 @@ export function moduleTree(diagnosis: Diagnosis): HTMLElement {
       h(
         "table",
         { role: "treegrid" },
-        h("thead", {}, h("tr", {}, ["module", "time", "of the step", "its own", "floor of time", ""].map((title, index) => h("th", { scope: "col", class: index && index < 5 ? "number" : undefined }, title)))),
+        h("thead", {}, h("tr", {}, ["module", "time", "of the step", "its own", "of roof", ""].map((title, index) => h("th", { scope: "col", class: index && index < 5 ? "number" : undefined }, title)))),
         body,
       ),
     ),

@@ -145,7 +145,7 @@ export function roofline(diagnosis: Diagnosis): RooflineView | null {
     h("p", { class: "muted" }, "One dot per operator, line and shapes; area is time. On a roof, nothing can be faster; below one, kernels are slower than the machine allows. Ctrl and wheel zoom, dragging moves, a click picks an operator out."),
     h("div", { class: "legend" }, [...new Set(list.map((dot) => dot.op.bound))].map((bound) => h("span", {}, swatch(bound), BOUNDS[bound] ?? bound))),
     canvas,
-    h("div", { class: "legend roofs" }, chips),
+    h("div", { class: "legend roofs" }, h("span", {}, "roofs, solid as measured, dashed as on the datasheet:"), chips),
     undrawn(diagnosis, list),
   );
   return { element, dots: list, chart: () => made, start };

@@ -77,7 +77,7 @@ function stepTime(diagnosis: Diagnosis): HTMLElement {
     "div",
     { class: "step-time" },
     h("div", { class: "figure" }, time(step.wall_ns)),
-    h("div", { class: "muted" }, `a ${step.kind.startsWith("ProfilerStep") || step.kind === "step" ? "" : `${step.kind} `}step, ${time(low)} to ${time(high)}`),
+    h("div", { class: "muted" }, `a ${step.kind.startsWith("ProfilerStep") || step.kind === "step" ? "" : `${step.kind} `}step${low < high ? `, ${time(low)} to ${time(high)}` : ""}`),
     h("div", { class: "muted" }, `${step.samples_ns.length} ${step.wall_source} steps${step.kernels ? `, ${step.kernels.toLocaleString("en-US")} kernels each` : ""}`),
     h("div", { class: "muted" }, shares.filter(([, value]) => value !== null && value !== undefined).map(([name, value]) => `${name} ${share(value)}`).join(" · ")),
   );

@@ -7,7 +7,8 @@ export interface Column<Row> {
   value: (row: Row) => number | string | null;
   cell?: (row: Row) => Child | Child[];
   numeric?: boolean;
-  wide?: boolean;
+  wide?: boolean; // gets the room that is left
+  name?: boolean; // may be long, and is cut
 }
 
 const FIRST_ROWS = 60;
@@ -83,7 +84,7 @@ export function table<Row>(
     clear(body);
     for (const row of all ? kept : kept.slice(0, FIRST_ROWS)) {
       const line = h("tr", {}, columns.map((column) =>
-        h("td", { class: [column.numeric && "number", column.wide && "wide"].filter(Boolean).join(" ") || undefined }, column.cell ? column.cell(row) : String(column.value(row) ?? "")),
+        h("td", { class: column.numeric ? "number" : column.wide ? "wide" : column.name ? "name" : undefined }, column.cell ? column.cell(row) : String(column.value(row) ?? "")),
       ));
       if (onRow) {
         line.tabIndex = 0;

@@ -10,12 +10,12 @@ import { type Column, table, tabs } from "./table";
 import { swatch } from "./theme";
 
 const lineColumns = (wall: number): Column<Line>[] => [
-  { title: "line", value: (row) => row.where, cell: (row) => h("span", { title: row.where }, lastPart(row.where)) },
+  { title: "line", value: (row) => row.where, cell: (row) => h("span", { title: row.where }, lastPart(row.where)), name: true },
   { title: "code", value: (row) => row.text ?? "", cell: (row) => h("code", {}, row.text ?? ""), wide: true },
   { title: "time", value: (row) => row.ns, cell: (row) => time(row.ns), numeric: true },
   { title: "of the step", value: (row) => row.share, cell: (row) => share(row.share), numeric: true },
   {
-    title: "floor of time",
+    title: "of roof",
     value: (row) => (row.floor_ns !== null && row.ns ? row.floor_ns / row.ns : null),
     cell: (row) => share(row.floor_ns !== null && row.ns ? row.floor_ns / row.ns : null),
     numeric: true,
@@ -29,7 +29,7 @@ function mainGroup(row: Line): string {
 
 const OPS: Column<Op>[] = [
   { title: "bound", value: (row) => row.bound, cell: (row) => [swatch(row.bound), row.bound, row.roof_suspect ? " ?" : ""] },
-  { title: "operator", value: (row) => row.name, cell: (row) => h("span", { title: row.name }, shortName(row.name)) },
+  { title: "operator", value: (row) => row.name, cell: (row) => h("span", { title: row.name }, shortName(row.name)), name: true },
   { title: "time", value: (row) => row.ns, cell: (row) => time(row.ns), numeric: true },
   { title: "calls", value: (row) => row.count, numeric: true },
   {
@@ -40,10 +40,10 @@ const OPS: Column<Op>[] = [
   },
   { title: "above floor", value: (row) => row.excess_ns, cell: (row) => time(row.excess_ns), numeric: true },
   { title: "FLOP/byte", value: (row) => intensity(row), cell: (row) => count(round(intensity(row))), numeric: true },
-  { title: "line", value: (row) => row.where ?? "", cell: (row) => h("span", { title: row.where ?? "" }, lastPart(row.where)) },
-  { title: "shapes", value: (row) => row.shapes, cell: (row) => h("span", { class: "muted" }, row.shapes), wide: true },
+  { title: "line", value: (row) => row.where ?? "", cell: (row) => h("span", { title: row.where ?? "" }, lastPart(row.where)), name: true },
   { title: "dtype", value: (row) => row.dtype ?? "" },
   { title: "phase", value: (row) => row.phase ?? "" },
+  { title: "shapes", value: (row) => row.shapes, cell: (row) => h("span", { class: "muted" }, row.shapes), wide: true },
 ];
 
 export function intensity(op: Op): number | null {
@@ -69,7 +69,7 @@ const CLASSES: Column<ClassRow>[] = [
 ];
 
 const COLLECTIVES: Column<Collective>[] = [
-  { title: "collective", value: (row) => row.name, cell: (row) => h("span", { title: row.name }, shortName(row.name)) },
+  { title: "collective", value: (row) => row.name, cell: (row) => h("span", { title: row.name }, shortName(row.name)), name: true },
   { title: "time", value: (row) => row.ns, cell: (row) => time(row.ns), numeric: true },
   { title: "not hidden", value: (row) => row.exposed_ns, cell: (row) => time(row.exposed_ns), numeric: true },
   { title: "calls", value: (row) => row.count, numeric: true },
@@ -86,7 +86,8 @@ export function tables(diagnosis: Diagnosis): HTMLElement | null {
     return made.element;
   };
   if (diagnosis.lines.length) {
-    parts.push(["Source lines", () => follow<Line>(table("lines", diagnosis.lines, lineColumns(diagnosis.step.wall_ns)), (row, op) => row.where === (op.where ?? "unknown"))]);
+    const columns = lineColumns(diagnosis.step.wall_ns).filter((column) => column.title !== "code" || diagnosis.lines.some((row) => row.text));
+    parts.push(["Source lines", () => follow<Line>(table("lines", diagnosis.lines, columns), (row, op) => row.where === (op.where ?? "unknown"))]);
   }
   if (diagnosis.modules.length) parts.push(["Modules", () => moduleTree(diagnosis)]);
   if (diagnosis.ops.length) {

@@ -43,6 +43,8 @@ def headline(comparison: Comparison) -> Text:
     """The answer in one line."""
     change = comparison.slowdown
     words = "slower" if change > 0 else "faster"
+    if comparison.before.wall_source == comparison.after.wall_source == "profiled":
+        words += " as profiled"
     if comparison.beyond_noise is None:
         doubt = "too few steps to tell it from noise"
     elif comparison.beyond_noise:

@@ -38,14 +38,15 @@ export function timeline(diagnosis: Diagnosis): TimelineView | null {
   let waiting = false;
   let started = false;
 
+  const drawNow = () => {
+    waiting = false;
+    paint(sized(canvas, view.width, layout.height + AXIS), layout, diagnosis.strings, view, emphasis, colours);
+    paintMinimap(sized(minimap, view.width, MINIMAP), layout, view, MINIMAP, colours);
+  };
   const draw = () => {
     if (waiting || !started) return;
     waiting = true;
-    requestAnimationFrame(() => {
-      waiting = false;
-      paint(sized(canvas, view.width, layout.height + AXIS), layout, diagnosis.strings, view, emphasis, colours);
-      paintMinimap(sized(minimap, view.width, MINIMAP), layout, view, MINIMAP, colours);
-    });
+    requestAnimationFrame(drawNow);
   };
   const move = (from: number, to: number) => {
     const span = Math.min(layout.end, Math.max(SHORTEST_SPAN, to - from));
@@ -108,7 +109,8 @@ export function timeline(diagnosis: Diagnosis): TimelineView | null {
       draw();
     }).observe(canvas.parentElement as HTMLElement);
     view.width = Math.max(320, canvas.parentElement?.clientWidth ?? 800);
-    draw();
+    // At once: a page that is being printed has no next frame.
+    drawNow();
   };
   return { element, start, view: () => ({ ...view }), zoomTo: move, choose: (id) => choose(id, true), found: search.found };
 }
@@ -324,6 +326,7 @@ function sliceFacts(diagnosis: Diagnosis, layout: Layout, place: Place): HTMLEle
 
 function described(diagnosis: Diagnosis, layout: Layout, place: Place, go: (id: number) => void): HTMLElement {
   const { lane } = place.track;
+  const name = diagnosis.strings[lane.label[place.index] as number];
   const launch = lane.flow[place.index] as number;
   const launched = layout.kernels.get(lane.id[place.index] as number) ?? [];
   const op = diagnosis.ops[lane.op[place.index] as number];
@@ -331,7 +334,8 @@ function described(diagnosis: Diagnosis, layout: Layout, place: Place, go: (id: 
   return h(
     "div",
     {},
-    facts(title(diagnosis, place), [["whole name", diagnosis.strings[lane.label[place.index] as number]], ["on", place.track.title], ...sliceList(diagnosis, layout, place)]),
+    facts(title(diagnosis, place), [["on", place.track.title], ...sliceList(diagnosis, layout, place)]),
+    name && name !== title(diagnosis, place) && place.track.kind !== "idle" ? h("p", { class: "muted whole" }, h("code", {}, name)) : null,
     h(
       "div",
       { class: "tools" },

@@ -65,12 +65,17 @@ function colourOf(lane: Lane, kind: Kind, index: number, strings: string[]): str
   return strings[lane.label[index] as number]?.startsWith("nn.Module") ? "module" : "host";
 }
 
+/** Threads that did next to nothing come after those that worked. */
+function isQuiet(lane: Lane): boolean {
+  return lane.length < 5;
+}
+
 export function layout(diagnosis: Diagnosis): Layout {
   const order: Kind[] = ["host", "idle", "stream"];
   const lanes = diagnosis.lanes
     .filter((lane) => lane.length > 0)
     .map((lane) => ({ lane, kind: kindOf(lane.name) }))
-    .sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind) || (a.lane.start[0] as number) - (b.lane.start[0] as number));
+    .sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind) || Number(isQuiet(a.lane)) - Number(isQuiet(b.lane)) || (a.lane.start[0] as number) - (b.lane.start[0] as number));
   const places = new Map<number, Place>();
   const kernels = new Map<number, number[]>();
   const tracks: Track[] = [];
