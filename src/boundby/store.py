@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import TypeVar
@@ -56,6 +57,15 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def is_saved(path: Path) -> bool:
+    """Whether a file starts as those do that `write` wrote."""
+    try:
+        with path.open("rb") as file:
+            return re.match(rb'\s*\{\s*"schema"\s*:', file.read(64)) is not None
+    except OSError:
+        return False
 
 
 def read(path: Path, kind: type[Saved], what: str) -> Saved:

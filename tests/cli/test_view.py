@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from boundby import store
+from boundby import load, store
 from boundby.model.diagnosis import Diagnosis
 from tests.diagnoses import SYNCS, full_diagnosis
 
@@ -95,6 +95,10 @@ def test_a_file_that_is_none_is_one_line(tmp_path: Path, content: str, complaint
     assert done.returncode == 2
     (line,) = done.stderr.strip().splitlines()
     assert complaint in line
+
+
+def test_python_loads_it_too(saved: Path) -> None:
+    assert load(saved) == full_diagnosis()
 
 
 def test_no_file_is_one_line() -> None:

@@ -50,7 +50,7 @@ export function accountBar(diagnosis: Diagnosis): HTMLElement {
         },
         piece.excess > 0 &&
           h("div", { class: "excess", "style.width": `${(100 * piece.excess) / piece.ns}%` }),
-        width > 9 && h("span", {}, `${words || piece.group} ${share(piece.ns / wall)}`),
+        width > 9 && h("span", { "style.color": piece.shade < 0.8 ? "var(--ink)" : undefined }, `${words || piece.group} ${share(piece.ns / wall)}`),
       );
       const content = facts(`${piece.group}${words ? `: ${words}` : ""}`, [
         ["time", time(piece.ns)],

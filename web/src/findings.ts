@@ -43,7 +43,7 @@ function card(diagnosis: Diagnosis, finding: Finding, index: number): HTMLElemen
       finding.where.length > MOST_LINES ? ` and ${finding.where.length - MOST_LINES} more` : "",
     ),
     finding.excludes.length > 0 && h("p", { class: "muted" }, `not together with ${finding.excludes.join(", ")}`),
-    proofs.map((proof) => proofBlock(proof)),
+    proofs.map((proof) => proofBlock(proof, finding)),
     ["Why it costs time", "When it does not help"].map((heading) =>
       words[heading] ? h("details", {}, h("summary", {}, heading), h("p", {}, words[heading])) : null,
     ),
@@ -58,7 +58,7 @@ export function saving({ expected, high }: Range, wall: number): HTMLElement {
 
 /** A range on a scale from nothing to `full`, with a tick where it is expected. */
 function whisker(range: Range, full: number, group: string, words: string): HTMLElement {
-  const at = (value: number) => `${Math.min(100, Math.max(0, (100 * value) / full))}%`;
+  const at = (value: number) => Math.min(100, Math.max(0, (100 * value) / full));
   return h(
     "div",
     { class: "whisker" },
@@ -67,11 +67,11 @@ function whisker(range: Range, full: number, group: string, words: string): HTML
       { class: "track" },
       h("div", {
         class: "range",
-        "style.left": at(range.low),
-        "style.width": at(range.high - range.low),
+        "style.left": `${at(range.low)}%`,
+        "style.width": `${at(range.high) - at(range.low)}%`,
         "style.background": `var(--${group})`,
       }),
-      h("div", { class: "tick", "style.left": at(range.expected) }),
+      h("div", { class: "tick", "style.left": `${at(range.expected)}%` }),
     ),
     h("span", { class: "muted number" }, words),
   );
@@ -82,13 +82,16 @@ function togetherCard(proof: Proof): HTMLElement {
 }
 
 /** Predicted over measured, on one scale of speed-ups. */
-function proofBlock(proof: Proof): HTMLElement {
+function proofBlock(proof: Proof, finding?: Finding): HTMLElement {
   const bad = proof.outcome !== "kept";
   const block = h(
     "div",
     { class: "proof" },
     h("p", {}, h("span", { class: bad ? "badge bad" : "badge good" }, proof.outcome), " ", proof.treatment && h("strong", {}, proof.treatment), proof.why ? ` ${proof.why}` : ""),
   );
+  if (proof.change && proof.change !== finding?.change) {
+    add(block, h("div", { class: "code" }, h("code", {}, proof.change), copyButton("the change", () => proof.change)));
+  }
   if (proof.speedup) {
     const measured = { low: proof.speedup.low, expected: proof.speedup.median, high: proof.speedup.high };
     const most = Math.max(measured.high, proof.predicted?.high ?? 1, 1.05);

@@ -7,7 +7,7 @@ import { lastPart, share, time } from "./format";
 const CAUSES: Record<string, string> = { sync: "after a sync", data: "waiting for data" };
 
 export function provenance(diagnosis: Diagnosis): HTMLElement | null {
-  const facts = [...observed(diagnosis), ...used(diagnosis)];
+  const facts = [...observed(diagnosis), ...used(diagnosis), ...doubted(diagnosis)];
   const causes = diagnosis.idle.filter((row) => row.ns >= 0.005 * diagnosis.step.wall_ns).slice(0, 8);
   if (!facts.length && !causes.length) return null;
   return section(
@@ -34,6 +34,18 @@ function observed({ step }: Diagnosis): [string, string][] {
   }
   if (step.phases.length) facts.push(["host alone takes", step.phases.map((phase) => `${phase.name} ${time(phase.host_issue_ns)}`).join(", ")]);
   for (const other of step.others) facts.push(["also seen", `${other.steps} ${other.kind} steps of ${time(other.wall_ns)}`]);
+  return facts;
+}
+
+/** What is faster than light, and what nothing costs: said, not hidden. */
+function doubted({ ops, account, step }: Diagnosis): [string, string][] {
+  const facts: [string, string][] = [];
+  const suspects = ops.filter((op) => op.roof_suspect);
+  if (suspects.length) {
+    const ns = suspects.reduce((sum, op) => sum + op.ns, 0);
+    facts.push(["faster than light", `${suspects.length} operators (${time(ns)}, marked ?) are past their roof: a formula or a roof is wrong`]);
+  }
+  if (account.unknown.ns > 0.001 * step.wall_ns) facts.push(["unknown", `${time(account.unknown.ns)} of the step: no formula says what its operators must cost`]);
   return facts;
 }
 
