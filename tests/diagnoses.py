@@ -12,6 +12,7 @@ import boundby
 from boundby.model import Machine, Point
 from boundby.model.diagnosis import (
     Account,
+    BatchRow,
     CollectiveRow,
     Diagnosis,
     Finding,
@@ -71,11 +72,16 @@ def full_diagnosis() -> Diagnosis:
             _finding(third, 0.1 * wall),
         ],
         what_if=[
+            _together(wall, 1.0),
             _together(wall, 0.6, first),
             _together(wall, 0.8, second),
             _together(wall, 0.9, third),
             _together(wall, 0.5, first, second),
             _together(wall, 0.7, second, third),
+        ],
+        batches=[
+            BatchRow(factor=2, wall_ns=spread(1.25 * wall)),
+            BatchRow(factor=4, wall_ns=spread(2.0 * wall)),
         ],
         proofs=[
             Proof(
@@ -145,6 +151,9 @@ def _finding(fault: str, saving_ns: float, excludes: Sequence[str] = ()) -> Find
         change=f"mend({fault!r})",
         assumes="nothing depends on it",
         excludes=list(excludes),
+        summary="The step does something twice.",
+        why="it has to wait",
+        when_not="when it does not",
     )
 
 

@@ -50,7 +50,7 @@ def test_the_content_is_the_diagnosis() -> None:
     assert names == [row.name for row in diagnosis.ops]
     assert told["ops"]["fields"]["ns"]["v"] == pytest.approx([row.ns for row in diagnosis.ops])
     assert sum(len(lane["ns"]) for lane in told["lanes"]) == len(diagnosis.timeline)
-    assert told["explanations"][diagnosis.findings[0].fault]["Why it costs time"]
+    assert [finding["why"] for finding in told["findings"]] == ["it has to wait"] * 3
 
 
 def test_without_scripts_the_report_is_there_as_text() -> None:

@@ -45,6 +45,9 @@ export interface Finding {
   assumes: string;
   excludes: string[];
   provable: boolean;
+  summary: string;
+  why: string;
+  when_not: string;
 }
 
 export interface WhatIf { faults: string[]; wall_ns: Range; groups: Groups }
@@ -168,9 +171,9 @@ export interface Diagnosis {
   idle: { cause: string; name: string; where: string | null; ns: number }[];
   findings: Finding[];
   what_if: WhatIf[];
+  batches: { factor: number; wall_ns: Range }[];
   proofs: Proof[];
   warnings: string[];
-  explanations: Record<string, Record<string, string>>;
   strings: string[];
   lanes: Lane[];
 }

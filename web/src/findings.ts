@@ -23,14 +23,13 @@ export function findings(diagnosis: Diagnosis): HTMLElement | null {
 
 function card(diagnosis: Diagnosis, finding: Finding, index: number): HTMLElement {
   const wall = diagnosis.step.wall_ns;
-  const words = diagnosis.explanations[finding.fault] ?? {};
   const proofs = diagnosis.proofs.filter((proof) => proof.faults.length === 1 && proof.faults[0] === finding.fault);
   const { low, expected, high } = finding.saving_ns;
   return h(
     "article",
     { class: "card finding", id: `finding-${finding.fault}`, "style.border-left-color": `var(--${finding.group})` },
     h("h3", {}, `${index + 1}. ${finding.fault}`, h("span", { class: "tag" }, swatch(finding.group), finding.group)),
-    words.summary && h("p", { class: "muted" }, words.summary),
+    finding.summary && h("p", { class: "muted" }, finding.summary),
     saving(finding.saving_ns, wall),
     whisker({ low, expected, high }, wall, finding.group, low < high ? `${time(low)} to ${time(high)}` : ""),
     h("div", { class: "code" }, h("code", {}, finding.change), copyButton("the change", () => finding.change)),
@@ -44,10 +43,13 @@ function card(diagnosis: Diagnosis, finding: Finding, index: number): HTMLElemen
     ),
     finding.excludes.length > 0 && h("p", { class: "muted" }, `not together with ${finding.excludes.join(", ")}`),
     proofs.map((proof) => proofBlock(proof, finding)),
-    ["Why it costs time", "When it does not help"].map((heading) =>
-      words[heading] ? h("details", {}, h("summary", {}, heading), h("p", {}, words[heading])) : null,
-    ),
+    folded("Why it costs time", finding.why),
+    folded("When it does not help", finding.when_not),
   );
+}
+
+function folded(heading: string, words: string): HTMLElement | null {
+  return words ? h("details", {}, h("summary", {}, heading), h("p", {}, words)) : null;
 }
 
 /** The saving in words; one that is not expected at all is only what it may be. */
@@ -136,7 +138,20 @@ function median(values: number[]): number {
 
 /** Tick findings and see the step with all of them mended, from replays made beforehand. */
 export function whatIf(diagnosis: Diagnosis): HTMLElement | null {
-  if (!diagnosis.what_if.length) return null;
+  const combined = combinations(diagnosis);
+  const batches = largerBatches(diagnosis);
+  if (!combined && !batches) return null;
+  return section(
+    "what-if",
+    "What if",
+    h("span", { class: "muted" }, "the step replayed, with what you tick mended"),
+    combined,
+    batches,
+  );
+}
+
+function combinations(diagnosis: Diagnosis): HTMLElement | null {
+  if (!diagnosis.what_if.some((entry) => entry.faults.length)) return null;
   const key = (faults: Iterable<string>) => [...faults].sort().join("\n");
   const known = new Map<string, WhatIf>(diagnosis.what_if.map((entry) => [key(entry.faults), entry]));
   const offered = diagnosis.findings.map((finding) => finding.fault).filter((fault) => diagnosis.what_if.some((entry) => entry.faults.includes(fault)));
@@ -156,7 +171,7 @@ export function whatIf(diagnosis: Diagnosis): HTMLElement | null {
       reason.textContent = words ?? "";
     }
     clear(result);
-    add(result, outcome(diagnosis, ticked.size ? (known.get(key(ticked)) ?? null) : null));
+    add(result, outcome(diagnosis, known.get("") ?? null, ticked.size ? (known.get(key(ticked)) ?? null) : null));
   };
   const list = h("fieldset", {}, h("legend", {}, "Mend"), offered.map((fault) => {
     const box = h("input", { type: "checkbox", "data-fault": fault });
@@ -170,12 +185,7 @@ export function whatIf(diagnosis: Diagnosis): HTMLElement | null {
     return h("label", {}, box, " ", fault, " ", reason);
   }));
   refresh();
-  return section(
-    "what-if",
-    "What if",
-    h("span", { class: "muted" }, "the step replayed with what you tick mended"),
-    h("div", { class: "columns what-if" }, list, result),
-  );
+  return h("div", { class: "columns what-if" }, list, result);
 }
 
 function excludes(diagnosis: Diagnosis, one: string, other: string): boolean {
@@ -183,21 +193,46 @@ function excludes(diagnosis: Diagnosis, one: string, other: string): boolean {
   return of(one).includes(other) || of(other).includes(one);
 }
 
-function outcome(diagnosis: Diagnosis, entry: WhatIf | null): HTMLElement {
-  const wall = diagnosis.step.wall_ns;
-  const now: Record<string, number> = {};
-  for (const name of GROUPS) now[name] = diagnosis.account[name].ns;
+/** The step as it is over the step as it would be; `base` is the one that was replayed. */
+function outcome(diagnosis: Diagnosis, base: WhatIf | null, entry: WhatIf | null): HTMLElement {
+  const wall = base?.wall_ns.expected ?? diagnosis.step.wall_ns;
+  const now: Record<string, number> = base ? base.groups : {};
+  if (!base) for (const name of GROUPS) now[name] = diagnosis.account[name].ns;
   const full = Math.max(wall, entry?.wall_ns.high ?? 0);
   const rows = [h("div", { class: "muted" }, "now"), h("div", {}, groupsBar(now, full)), h("div", { class: "number" }, time(wall))];
-  if (entry) {
-    const then = Object.keys(entry.groups).length ? entry.groups : { unknown: entry.wall_ns.expected };
-    const { low, expected, high } = entry.wall_ns;
-    rows.push(
-      h("div", { class: "muted" }, "then"),
-      h("div", { class: "then" }, groupsBar(then, full), h("div", { class: "error", "style.left": `${(100 * low) / full}%`, "style.width": `${(100 * (high - low)) / full}%` })),
-      h("div", { class: "number", id: "what-if-time" }, time(expected)),
-    );
-    return h("div", {}, h("div", { class: "before-after" }, rows), h("p", { class: "large" }, h("strong", {}, `${(wall / expected).toFixed(2)}x`), ` as fast: ${time(expected)} a step (${time(low)} to ${time(high)})`));
-  }
-  return h("div", {}, h("div", { class: "before-after" }, rows), h("p", { class: "muted" }, "Tick one or more."));
+  const guess = diagnosis.step.wall_source === "profiled" && base ? h("p", { class: "muted" }, `A clean step is not known from a trace: it is taken to last ${time(wall)}, with part of the host's time the profiler's.`) : null;
+  if (!entry) return h("div", {}, h("div", { class: "before-after" }, rows), h("p", { class: "muted" }, "Tick one or more."), guess);
+  const then = Object.keys(entry.groups).length ? entry.groups : { unknown: entry.wall_ns.expected };
+  const { low, expected, high } = entry.wall_ns;
+  rows.push(
+    h("div", { class: "muted" }, "then"),
+    h("div", { class: "then" }, groupsBar(then, full), h("div", { class: "error", "style.left": `${Math.min(100, (100 * low) / full)}%`, "style.width": `${(100 * (high - low)) / full}%` })),
+    h("div", { class: "number", id: "what-if-time" }, time(expected)),
+  );
+  return h(
+    "div",
+    {},
+    h("div", { class: "before-after" }, rows),
+    h("p", { class: "large" }, h("strong", {}, `${(wall / expected).toFixed(2)}x`), ` as fast: ${time(expected)} a step${low < high ? ` (${time(low)} to ${time(high)})` : ""}`),
+    guess,
+  );
+}
+
+/** What larger batches would take, and what they would get done in that time. */
+function largerBatches(diagnosis: Diagnosis): HTMLElement | null {
+  if (!diagnosis.batches.length) return null;
+  const wall = diagnosis.what_if.find((entry) => !entry.faults.length)?.wall_ns.expected ?? diagnosis.step.wall_ns;
+  return h(
+    "table",
+    { class: "plain batches" },
+    h("thead", {}, h("tr", {}, ["batch", "a step would take", "from", "to", "samples a second"].map((title, index) => h("th", { scope: "col", class: index ? "number" : undefined }, title)))),
+    h("tbody", {}, diagnosis.batches.map(({ factor, wall_ns }) =>
+      h(
+        "tr",
+        {},
+        h("th", { scope: "row" }, `${factor} times as large`),
+        [time(wall_ns.expected), time(wall_ns.low), time(wall_ns.high), `${((factor * wall) / wall_ns.expected).toFixed(2)}x`].map((text) => h("td", { class: "number" }, text)),
+      ),
+    )),
+  );
 }

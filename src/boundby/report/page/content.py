@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 from typing import Any
 
 import msgspec
 
 from boundby.comparison import Comparison
 from boundby.model.diagnosis import Diagnosis
-from boundby.remedies import HEADINGS, REMEDIES
 from boundby.report.page.columns import Strings, columns, lanes, short
 
 _AS_COLUMNS = ("ops", "lines", "modules")
@@ -34,7 +32,6 @@ def diagnosis_content(diagnosis: Diagnosis) -> str:
             told["lanes"] = lanes(value, strings)
         else:
             told[field] = short(msgspec.to_builtins(value))
-    told["explanations"] = _explanations({finding.fault for finding in diagnosis.findings})
     told["strings"] = strings.table
     return as_script(told)
 
@@ -55,25 +52,3 @@ def as_script(told: dict[str, Any]) -> str:
 def _version() -> str:
     # An import of the package itself would lead past its layers, to torch.
     return str(sys.modules["boundby"].__version__)
-
-
-def _explanations(faults: set[str]) -> dict[str, dict[str, str]]:
-    """The parts of a remedy's own documentation, by their headings."""
-    return {
-        remedy.fault: {"summary": remedy.summary} | _sections(remedy.document)
-        for remedy in REMEDIES
-        if remedy.fault in faults
-    }
-
-
-def _sections(document: str) -> dict[str, str]:
-    sections: dict[str, list[str]] = {}
-    current: list[str] = []
-    for line in document.strip().splitlines()[1:]:
-        if line in HEADINGS:
-            current = sections.setdefault(line, [])
-        else:
-            current.append(line)
-    return {
-        heading: textwrap.dedent("\n".join(lines)).strip() for heading, lines in sections.items()
-    }
