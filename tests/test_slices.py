@@ -46,6 +46,8 @@ def test_a_kernel_has_its_operator_its_floor_and_its_launch() -> None:
     # 2 x 8192^3 operations at 1 PFLOP/s.
     assert kernel.floor_ns == pytest.approx(2 * 8192**3 / 1e15 * 1e9)
     assert kernel.flow is not None
+    (operator,) = (piece for piece in found if piece.name == "aten::mm")
+    assert (operator.op, operator.bound) == (kernel.op, None), "it asks for the work, no more"
     launch = found[kernel.flow]
     assert (launch.lane, launch.name, launch.cause) == ("host 1", "cudaLaunchKernel", "launch")
 

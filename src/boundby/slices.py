@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from boundby.account import Accounted
 from boundby.account.busy import union
 from boundby.account.idle import LABELS, Gaps, gap_causes
-from boundby.account.work import Work, shapes_of
+from boundby.account.work import shapes_of
 from boundby.model import HostKind, Ints, Timeline
 from boundby.model.diagnosis import Slice
 
@@ -110,15 +108,8 @@ def _idle_slice(timeline: Timeline, gaps: Gaps | None, gap: int) -> Slice:
     )
 
 
-@dataclass(slots=True, init=False)
 class _Lookup:
     """What a timeline's rows are in the account: their work, and its row among the operators."""
-
-    _timeline: Timeline
-    _works: list[Work]
-    _member: Ints
-    _op_of_work: list[int | None]
-    _work_of_row: dict[int, int]
 
     def __init__(self, timeline: Timeline, accounted: Accounted) -> None:
         self._timeline = timeline
@@ -128,29 +119,29 @@ class _Lookup:
             (row.name, row.bound, row.where, row.shapes): index
             for index, row in enumerate(accounted.ops)
         }
-        shapes = [shapes_of(call) for call in timeline.calls]
+        shapes = {-1: ""}
+        for call in {work.call for work in self._works} - {-1}:
+            shapes[call] = shapes_of(timeline.calls[call])
         self._op_of_work = [
             rows.get(
                 (
                     work.name,
                     work.bound,
                     _entry(timeline.sources, work.source),
-                    shapes[work.call] if work.call >= 0 else "",
+                    shapes[work.call],
                 )
             )
-            for work in accounted.works
+            for work in self._works
         ]
-        # On a CPU operators are the work; on a device they only ask for it.
-        on_cpu = not len(timeline.device)
-        self._work_of_row = (
-            {work.row: index for index, work in enumerate(self._works)} if on_cpu else {}
-        )
+        self._work_of_row = {work.row: index for index, work in enumerate(self._works)}
 
     def of_host(self, row: int) -> Slice:
         timeline = self._timeline
         host = timeline.host
         index = self._work_of_row.get(row)
-        work = self._works[index] if index is not None else None
+        # On a CPU operators are the work itself; on a device they only ask for it.
+        on_cpu = index is not None and not len(timeline.device)
+        work = self._works[index] if index is not None and on_cpu else None
         return Slice(
             lane=f"host {host.thread[row]}",
             name=timeline.names[host.name[row]],

@@ -101,7 +101,7 @@ export function tables(diagnosis: Diagnosis): HTMLElement | null {
   return section("tables", "Evidence", filterChip(), tabs("evidence", parts));
 }
 
-/** Says which operator the tables are restricted to, and lets go of it. */
+/** Says which operator everything is restricted to, wherever one looks, and lets go of it. */
 function filterChip(): HTMLElement {
   const chip = h("span", { class: "chip", id: "filter", role: "status" });
   const draw = (op: Op | null) => {
@@ -117,5 +117,8 @@ function filterChip(): HTMLElement {
   };
   onSelect(draw);
   draw(selected());
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && selected()) select(null);
+  });
   return chip;
 }
