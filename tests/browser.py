@@ -122,8 +122,11 @@ class Page:
         asked = []
         for entry in self._driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]
-            if message["method"] == "Network.requestWillBeSent":
-                url = message["params"]["request"]["url"]
-                if message["params"]["type"] != "Document":
-                    asked.append(url)
+            if message["method"] != "Network.requestWillBeSent":
+                continue
+            request = message["params"]
+            # The browser's own start page is still loading when the first of ours opens.
+            own = request["documentURL"].startswith("chrome://")
+            if request["type"] != "Document" and not own:
+                asked.append(request["request"]["url"])
         return asked

@@ -45,6 +45,15 @@ def test_one_step_each_says_nothing_about_noise() -> None:
     assert made.slowdown == 1
 
 
+def test_a_time_that_was_given_has_no_samples() -> None:
+    """With `--wall` the samples of a trace are profiled steps, and say nothing about it."""
+    given = real_diagnosis()
+    assert max(given.step.samples_ns) > given.step.wall_ns
+    made = compare(given, given, names=("a", "a"))
+    assert made.beyond_noise is None
+    assert made.before.samples_ns == []
+
+
 def test_the_groups_changes_add_up_to_the_step() -> None:
     diagnosis = real_diagnosis()
     account = diagnosis.account
@@ -108,5 +117,9 @@ def test_steps_timed_in_different_ways_are_a_warning() -> None:
     profiled = with_steps(samples, wall_source="profiled")
     mixed = compare(with_steps(samples), profiled, names=("", ""))
     assert any("clean, the other profiled" in line for line in mixed.warnings)
+    numbered = [with_steps(samples, kind=f"ProfilerStep#{number}") for number in (1, 2)]
+    assert compare(*numbered, names=("", "")).warnings == []
+    other = compare(with_steps(samples, kind="train 4x8"), numbered[0], names=("", ""))
+    assert any("train 4x8 and ProfilerStep" in line for line in other.warnings)
     both = compare(profiled, profiled, names=("", ""))
     assert any("under a profiler" in line for line in both.warnings)

@@ -89,14 +89,14 @@ def _side(diagnosis: Diagnosis, name: str) -> Side:
         wall_ns=step.wall_ns,
         wall_source=step.wall_source,
         interval_ns=step.wall_interval_ns,
-        samples_ns=step.samples_ns,
+        samples_ns=_samples(diagnosis),
     )
 
 
 def _ratio(before: Diagnosis, after: Diagnosis) -> tuple[Range, bool | None]:
     """After over before: of the medians, resampled; of all samples where there are few."""
     expected = after.step.wall_ns / before.step.wall_ns
-    first, second = before.step.samples_ns, after.step.samples_ns
+    first, second = _samples(before), _samples(after)
     if min(len(first), len(second)) >= _FEWEST_SAMPLES:
         low, high = _resampled(first, second)
     elif min(len(first), len(second)) > 1:
@@ -105,6 +105,18 @@ def _ratio(before: Diagnosis, after: Diagnosis) -> tuple[Range, bool | None]:
         return Range(low=expected, expected=expected, high=expected), None
     low, high = min(low, expected), max(high, expected)
     return Range(low=low, expected=expected, high=high), not low <= 1 <= high
+
+
+def _samples(diagnosis: Diagnosis) -> list[float]:
+    """The step times that its time is the median of; a time that was given has none."""
+    step = diagnosis.step
+    around = step.samples_ns and min(step.samples_ns) <= step.wall_ns <= max(step.samples_ns)
+    return step.samples_ns if around else []
+
+
+def _kind(diagnosis: Diagnosis) -> str:
+    """What kind of step it is; the profiler's markers carry the step's number."""
+    return diagnosis.step.kind.partition("#")[0]
 
 
 def _resampled(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
@@ -235,11 +247,8 @@ def _warnings(before: Diagnosis, after: Diagnosis) -> list[str]:
         )
     elif before.step.wall_source == "profiled":
         warnings.append("both steps were timed under a profiler, which slows the host")
-    if before.step.kind != after.step.kind and "clean" in (
-        before.step.wall_source,
-        after.step.wall_source,
-    ):
-        warnings.append(f"different steps: {before.step.kind} and {after.step.kind}")
+    if _kind(before) != _kind(after):
+        warnings.append(f"different steps: {_kind(before)} and {_kind(after)}")
     if before.verdict.uncertain or after.verdict.uncertain:
         warnings.append("a verdict is uncertain: see the diagnoses themselves")
     return warnings

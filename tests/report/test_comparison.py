@@ -19,11 +19,12 @@ def test_the_answer_is_the_first_line() -> None:
 
 def test_what_got_slower_comes_first_and_names_are_not_markup() -> None:
     before = real_diagnosis()
-    evil = "[/red] [bold]x :smile:"
+    evil = "[/red] [bold]x :smile: " + "a_name_too_long_for_any_table_" * 4
     rows = [msgspec.structs.replace(row, ns=row.ns + 1e6 * n) for n, row in enumerate(before.ops)]
     rows[-1] = msgspec.structs.replace(rows[-1], name=evil)
     after = msgspec.structs.replace(before, ops=rows)
     lines = as_text(compare(before, after, names=("a", "b"))).splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("operators"))
     assert lines[first + 1].startswith("[/red] [bold]x :smile:")
+    assert all("ms" in line or "us" in line for line in lines[first + 1 : first + 5])
     assert "+" in lines[first + 1]

@@ -16,6 +16,7 @@ from boundby.report.terminal import COLOURS, PART_WORDS, short_name
 _WIDTH = 100
 _MOST_ROWS = 10
 _WORTH_A_ROW = 0.001
+_LONGEST_NAME = 40
 
 
 class ComparisonReport:
@@ -101,7 +102,7 @@ def _table(what: str, rows: list[Difference]) -> Table:
 
 def _columns(what: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(what, no_wrap=True)
+    table.add_column(what, no_wrap=True, overflow="ellipsis", max_width=_LONGEST_NAME)
     for heading in ("before", "after", "change"):
         table.add_column(heading, justify="right", no_wrap=True)
     return table
