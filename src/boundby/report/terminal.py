@@ -167,9 +167,12 @@ def _together(diagnosis: Diagnosis) -> list[Text]:
     """What all that go together would make of the step, and what a larger batch would take."""
     lines = []
     several = [row for row in diagnosis.what_if if len(row.faults) > 1]
+    # A trace's step is the profiled one: what is imagined is held against the replayed one.
+    unmended = (row.wall_ns.expected for row in diagnosis.what_if if not row.faults)
+    before = next(unmended, diagnosis.step.wall_ns)
     if several:
         best = min(several, key=lambda row: row.wall_ns.expected)
-        wall, before = best.wall_ns, diagnosis.step.wall_ns
+        wall = best.wall_ns
         lines.append(
             Text.assemble(
                 ("together ", "bold"),
@@ -180,7 +183,7 @@ def _together(diagnosis: Diagnosis) -> list[Text]:
         )
     if diagnosis.batches:
         words = ", ".join(
-            f"{row.factor}x as large {row.wall_ns.expected / diagnosis.step.wall_ns:.2f}x the time"
+            f"{row.factor}x as large {row.wall_ns.expected / before:.2f}x the time"
             for row in diagnosis.batches
         )
         lines.append(Text(f"a batch {words} (predicted)", style="dim"))
