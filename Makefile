@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs format clean
+.PHONY: help demo test check docs web web-check format clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## set everything up and diagnose the training of a small GPT
 	$(BIN)/boundby run examples/char_gpt.py
@@ -28,12 +28,23 @@ docs: $(STAMP) ## write the pages that are made from the code
 	$(BIN)/python scripts/make_docs.py
 	$(BIN)/python scripts/make_lab_docs.py
 
+web: web/node_modules ## build the report page's script and style (needs node)
+	cd web && npm run --silent check && npm run --silent build
+
+web-check: web/node_modules ## is the committed script what web/ builds?
+	cd web && npm run --silent check && npm run --silent build -- --check
+
 format: $(STAMP) ## rewrite the code in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean: ## remove the virtual environment and all caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) web/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+web/node_modules: web/package.json web/package-lock.json
+	@command -v npm >/dev/null || { echo "node and npm are needed to build the page"; exit 1; }
+	cd web && npm ci --ignore-scripts --no-audit --no-fund
+	@touch $@
 
 # Everything a contributor needs; torch comes in the one version the project is developed with.
 $(STAMP): pyproject.toml constraints.txt

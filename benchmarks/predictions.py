@@ -262,7 +262,7 @@ def predicted(diagnosis: dict[str, Any], faults: list[str]) -> dict[str, Any]:
     known = {finding["fault"] for finding in diagnosis["findings"]}
     wanted = known & set(faults)
     for row in diagnosis["what_if"]:
-        if set(row["faults"]) == wanted:
+        if wanted and set(row["faults"]) == wanted:
             return {"predicted_ns": row["wall_ns"], "replay_error": error}
     nothing = {"low": 0.99 * wall, "expected": wall, "high": wall}
     return {"predicted_ns": nothing, "replay_error": error}

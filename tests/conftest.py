@@ -1,6 +1,14 @@
 """Tests marked gpu skip, with a reason, where torch finds no CUDA device."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import pytest
+
+if TYPE_CHECKING:
+    from tests.browser import Browser
 
 
 def _cuda_is_available() -> bool:
@@ -16,3 +24,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked and not _cuda_is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests that need one; they skip, with a reason, where there is none."""
+    pytest.importorskip("selenium")
+    from tests.browser import Browser
+
+    opened = Browser()
+    yield opened
+    opened.close()

@@ -80,6 +80,19 @@ def test_a_step_at_the_roof_is_told_of_faster_chips() -> None:
     assert "B200 3.00 ms (2.00 ms to 4.00 ms)" in text
 
 
+def test_combinations_are_held_against_the_step_that_was_replayed() -> None:
+    diagnosis = boundby.load(SYNCS)
+    unmended, *mended = diagnosis.what_if
+    assert unmended.faults == []
+    assert sum(unmended.groups.values()) == pytest.approx(unmended.wall_ns.expected)
+    savings = {finding.fault: finding.saving_ns.expected for finding in diagnosis.findings}
+    singles = [entry for entry in mended if len(entry.faults) == 1]
+    assert singles
+    for entry in singles:
+        left = unmended.wall_ns.expected - savings[entry.faults[0]]
+        assert entry.wall_ns.expected == pytest.approx(left, rel=1e-6)
+
+
 def test_printing_a_diagnosis_is_its_report() -> None:
     text = str(boundby.load(SYNCS))
     assert text.splitlines()[0].startswith("overhead-bound")

@@ -38,6 +38,7 @@ from boundby.remedies.at_the_roof import bigger_chips
 from boundby.replay import Script, issue_ns, with_host, with_wall
 from boundby.roofs.operators import Exercise
 from boundby.roofs.paper import from_datasheet
+from boundby.slices import slices_of
 from boundby.verdict import Judged, judge
 
 # Clean steps that differ by more than this are not one kind of step on a quiet machine.
@@ -141,6 +142,7 @@ def diagnose_capture(
     )
     return _diagnosis(
         accounted,
+        timeline,
         target=target,
         machine=machine,
         step=step,
@@ -260,6 +262,7 @@ def diagnose_trace(
         verdict = _for_traces(judged, accounted, pinned=wall_ns)
     return _diagnosis(
         accounted,
+        timeline,
         target=str(trace.path),
         machine=machine,
         step=step,
@@ -284,6 +287,7 @@ def _advice_for_trace(
 
 def _diagnosis(
     accounted: Accounted,
+    timeline: Timeline | None,
     *,
     target: str | None,
     machine: Machine,
@@ -305,6 +309,7 @@ def _diagnosis(
         modules=accounted.modules,
         collectives=accounted.collectives,
         idle=accounted.idle,
+        timeline=slices_of(timeline, accounted) if timeline is not None else [],
         findings=advice.findings,
         what_if=advice.what_if,
         batches=advice.batches,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from boundby import store
 from boundby.capture import kineto
 from boundby.diagnosis import diagnose_trace
 from boundby.errors import BoundbyError
@@ -119,7 +120,12 @@ def load(
     wall_ns: float | None = None,
     index: int | None = None,
 ) -> Diagnosis:
-    """The diagnosis of a trace file, or of all ranks in a folder of them."""
+    """The diagnosis of a trace file, or of all ranks in a folder of them; or a saved diagnosis.
+
+    A saved one is read as it is: `machine`, `wall_ns` and `index` are for traces.
+    """
+    if store.is_saved(Path(path)):
+        return store.read(Path(path), Diagnosis, "diagnosis")
     paths = find_traces([Path(path)])
     if len(paths) == 1:
         return diagnose_trace(kineto.read(paths[0]), machine, wall_ns=wall_ns, index=index)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import TypeVar
@@ -26,15 +27,15 @@ def as_json(saved: Record) -> bytes:
 
 def write(saved: Record, path: Path) -> None:
     """A saved type as indented JSON."""
-    _write(as_json(saved), path)
+    write_bytes(as_json(saved), path)
 
 
 def write_text(text: str, path: Path) -> None:
     """A page or another text."""
-    _write(text.encode(), path)
+    write_bytes(text.encode(), path)
 
 
-def _write(content: bytes, path: Path) -> None:
+def write_bytes(content: bytes, path: Path) -> None:
     """Write all of it or nothing: a reader never sees half a file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,6 +57,15 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def is_saved(path: Path) -> bool:
+    """Whether a file starts as those do that `write` wrote."""
+    try:
+        with path.open("rb") as file:
+            return re.match(rb'\s*\{\s*"schema"\s*:', file.read(64)) is not None
+    except OSError:
+        return False
 
 
 def read(path: Path, kind: type[Saved], what: str) -> Saved:

@@ -21,7 +21,7 @@ from boundby.diagnosis import diagnose_trace
 from boundby.errors import BoundbyError
 from boundby.model import Timeline
 from boundby.model.diagnosis import Diagnosis
-from boundby.report.display import as_text
+from boundby.report.terminal import as_text
 from tests.capture.kineto_events import DATA, step_events, text, write
 
 BODY = text(step_events() * 3, deviceProperties=[{"id": 0, "name": "NVIDIA H200"}]).encode()

@@ -13,7 +13,10 @@ pytest.importorskip("torch")
 
 
 def test_a_plain_loop_is_diagnosed(tmp_path: Path) -> None:
-    options = ("--warmup", "2", "--steps", "4", "--profiled", "2", "--out", "kept")
+    options = (
+        *("--warmup", "2", "--steps", "4", "--profiled", "2", "--out", "kept"),
+        *("--html", "page.html", "--perfetto", "slices.json"),
+    )
     done = run(tmp_path, TRAINING + "for _ in range(100): train()\nprint('end')", options=options)
     assert done.code == 0
     assert done.out == ""
@@ -32,6 +35,9 @@ def test_a_plain_loop_is_diagnosed(tmp_path: Path) -> None:
     assert "USDT" not in done.err
     assert json.loads((tmp_path / "kept" / "diagnosis.json").read_text()) == done.diagnosis
     assert (tmp_path / "kept" / "trace.json").stat().st_size
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    names = {event["name"] for event in _events(tmp_path / "slices.json")}
+    assert "aten::addmm" in names
 
 
 def test_a_script_sees_what_it_would_see_without_us(tmp_path: Path) -> None:
@@ -193,3 +199,8 @@ def test_looking_for_torch_is_not_importing_it(tmp_path: Path) -> None:
     )
     done = run(tmp_path, source)
     assert done.step["kind"] == "train 4x8"
+
+
+def _events(path: Path) -> list[dict[str, str]]:
+    events: list[dict[str, str]] = json.loads(path.read_text())["traceEvents"]
+    return events

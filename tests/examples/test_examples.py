@@ -7,11 +7,17 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from boundby.model.diagnosis import Diagnosis
+from boundby.report.page import diagnosis_page
+from tests.page.showing import check_bars, check_dots, show, walk
+
+if TYPE_CHECKING:
+    from tests.browser import Browser
 
 ROOT = Path(__file__).parents[2]
 
@@ -145,6 +151,15 @@ def test_other_kinds_of_step_are_told_apart(watched: Example, diagnosis: Diagnos
     others = sorted(other.kind for other in diagnosis.step.others)
     assert len(others) == len(watched.other_kinds)
     assert all(map(str.startswith, others, watched.other_kinds))
+
+
+def test_its_page_loads_in_silence(diagnosis: Diagnosis, browser: Browser, tmp_path: Path) -> None:
+    page = show(browser, tmp_path, diagnosis_page(diagnosis))
+    walk(page)
+    assert page.complaints() == []
+    assert page.requests() == []
+    check_bars(page, diagnosis)
+    check_dots(page, diagnosis)
 
 
 def _python(*args: str, cache: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -27,19 +29,39 @@ def label_idle(timeline: Timeline, begins: Ints, ends: Ints) -> dict[str, float]
     runtime's launch calls, and until work that was just queued starts; `python` is the rest:
     interpreter, framework, dispatch.
     """
+    gaps = gap_causes(timeline, begins, ends)
+    return {label: float(amount.sum()) for label, amount in gaps.parts.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gaps:
+    """The times in which the device had nothing to do, in order, and why.
+
+    `parts` is each gap's time by cause; `launches` the host row that launched the work with which
+    it ends, -1 where that is not known.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    launches: Ints
+    parts: dict[str, Floats]
+
+
+def gap_causes(timeline: Timeline, begins: Ints, ends: Ints) -> Gaps:
+    """Each gap between the busy intervals of a step, divided as `label_idle` says."""
     gaps_from = np.concatenate([[timeline.start_ns], ends])
     gaps_to = np.concatenate([begins, [max(timeline.end_ns, int(ends[-1]) if len(ends) else 0)]])
     keep = gaps_to > gaps_from
     gaps_from, gaps_to = gaps_from[keep], gaps_to[keep]
     launches = _next_launches(timeline, gaps_to)
-    totals = dict.fromkeys(LABELS, 0.0)
+    parts = {label: np.zeros(len(gaps_from)) for label in LABELS}
     threads = _issuing_threads(timeline, launches)
     for thread in np.unique(threads):
         mine = threads == thread
-        parts = _split(timeline, int(thread), gaps_from[mine], gaps_to[mine], launches[mine])
-        for label, amount in parts.items():
-            totals[label] += amount
-    return totals
+        split = _split(timeline, int(thread), gaps_from[mine], gaps_to[mine], launches[mine])
+        for label, amount in split.items():
+            parts[label][mine] = amount
+    return Gaps(start_ns=gaps_from, end_ns=gaps_to, launches=launches, parts=parts)
 
 
 def idle_rows(timeline: Timeline, begins: Ints, ends: Ints) -> list[IdleRow]:
@@ -106,7 +128,8 @@ def _issuing_threads(timeline: Timeline, launches: Ints) -> Ints:
 
 def _split(
     timeline: Timeline, thread: int, gaps_from: Ints, gaps_to: Ints, launches: Ints
-) -> dict[str, float]:
+) -> dict[str, Floats]:
+    """Each gap's time by cause, for gaps that end with work from one thread."""
     host = timeline.host
     rows = host.thread == thread
     data = _Coverage(timeline, rows & (host.kind == HostKind.DATA))
@@ -131,11 +154,12 @@ def _split(
     whole = (gaps_to - gaps_from).astype(np.float64)
     held_back = queued & (whole > _LATENCY_NS)
     rest = np.clip(whole - in_data - np.maximum(after_sync, 0) - in_launch, 0, None)
+    after_sync = np.maximum(after_sync, 0)
     return {
-        "data": float(in_data[waiting].sum()),
-        "sync": float(np.maximum(after_sync, 0)[waiting].sum() + whole[held_back].sum()),
-        "launch": float(in_launch[waiting].sum() + whole[queued & ~held_back].sum()),
-        "python": float(rest[waiting].sum()),
+        "data": np.where(waiting, in_data, 0.0),
+        "sync": np.where(waiting, after_sync, 0.0) + np.where(held_back, whole, 0.0),
+        "launch": np.where(waiting, in_launch, 0.0) + np.where(queued & ~held_back, whole, 0.0),
+        "python": np.where(waiting, rest, 0.0),
     }
 
 

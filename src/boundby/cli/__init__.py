@@ -18,6 +18,8 @@ from boundby.errors import INTERRUPTED, BoundbyError
 _VERBS = {
     "run": "Diagnose an unmodified script: run train.py --its --own --options.",
     "trace": "Diagnose existing profiler traces, one rank or many.",
+    "view": "Show a saved diagnosis again: terminal, page, Perfetto.",
+    "compare": "What got slower from one diagnosis to another; for CI too.",
     "lab": "The first principles, predicted and measured on this machine.",
     "explain": "What a finding means, and when not to follow it.",
     "machine": "Measure and show this machine's roofs.",

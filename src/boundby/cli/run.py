@@ -8,11 +8,14 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from boundby.cli.outputs import page_options, write_page
 from boundby.cli.target import TargetCommand
 
 if TYPE_CHECKING:
@@ -46,6 +49,7 @@ _PATIENCE_WITH_THREADS_S = 3.0
     type=click.Path(path_type=Path),
     help="Use roofs saved with `boundby machine --json`.",
 )
+@page_options
 @click.option("--json", "json_file", metavar="FILE", help="Write the diagnosis (- for stdout).")
 @click.option(
     "--out",
@@ -62,6 +66,9 @@ def command(
     step_by: str,
     keep_going: bool,
     machine_file: Path | None,
+    html_file: str | None,
+    perfetto_file: str | None,
+    open_page: bool,
     json_file: str | None,
     out: Path | None,
     quiet: bool,
@@ -84,6 +91,12 @@ def command(
     results = _Results(
         name,
         json_file=json_file,
+        write_page=partial(
+            write_page,
+            html_file=html_file,
+            perfetto_file=perfetto_file,
+            open_page=open_page,
+        ),
         out=out,
         quiet=quiet,
         rank=rank,
@@ -118,6 +131,7 @@ class _Results:
         name: str,
         *,
         json_file: str | None,
+        write_page: Callable[[Diagnosis], None],
         out: Path | None,
         quiet: bool,
         rank: int,
@@ -127,6 +141,7 @@ class _Results:
         self._name = name
         self._rank = rank
         self._json_file = json_file
+        self._write_page = write_page
         self._out = out / f"rank{rank}" if out is not None and world > 1 else out
         self._quiet = quiet or rank > 0
         self._machine_file = machine_file
@@ -202,6 +217,8 @@ class _Results:
                 stdout.write(store.as_json(diagnosis) + b"\n")
         elif self._rank == 0 and self._json_file:
             store.write(diagnosis, Path(self._json_file))
+        if self._rank == 0:
+            self._write_page(diagnosis)
         if self._out is not None:
             store.write(diagnosis, self._out / "diagnosis.json")
             if capture.trace is not None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from boundby.cli.outputs import page_options
+
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
@@ -28,6 +30,7 @@ def parse_time(text: str) -> float:
 )
 @click.option("--wall", metavar="TIME", help="A clean step's time, as you measured it: 84.2ms.")
 @click.option("--index", type=int, metavar="N", help="Which step; default: the median one.")
+@page_options
 @click.option("--json", "json_file", metavar="FILE", help="Write the diagnosis (- for stdout).")
 @click.option("--quiet", is_flag=True, help="Print no report.")
 @click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -35,13 +38,17 @@ def command(
     machine_file: Path | None,
     wall: str | None,
     index: int | None,
+    html_file: str | None,
+    perfetto_file: str | None,
+    open_page: bool,
     json_file: str | None,
     quiet: bool,
     traces: tuple[Path, ...],
 ) -> None:
     """Diagnose torch profiler traces: one file, several, or a folder with all ranks of a job."""
-    from boundby import job, store
+    from boundby import job
     from boundby.cli.console import error_console, output_console, progress_bar
+    from boundby.cli.outputs import write_json, write_page
     from boundby.errors import BoundbyError
     from boundby.report.terminal import DiagnosisReport
     from boundby.roofs import cache
@@ -60,10 +67,8 @@ def command(
                 paths, machine, wall_ns=wall_ns, index=index, progress=progress
             )
         diagnosis = job.combine(members)
-    if json_file == "-":
-        click.echo(store.as_json(diagnosis))
-    elif json_file:
-        store.write(diagnosis, Path(json_file))
+    write_json(diagnosis, json_file)
+    write_page(diagnosis, html_file, perfetto_file, open_page=open_page)
     if not quiet:
         (error_console() if json_file == "-" else output_console()).print(
             DiagnosisReport(diagnosis)

@@ -174,11 +174,12 @@ class IdleRow(Record, frozen=True, kw_only=True):
     ns: float  # of the profiled step
 
 
-class Slice(Record, frozen=True, kw_only=True):
+class Slice(Record, frozen=True, kw_only=True, omit_defaults=True):
     """A piece of the timeline, for the page and for Perfetto, from the step's start.
 
     `lane` is "host THREAD", "stream N" or "idle"; `op` indexes the diagnosis' operators, `flow` the
-    slice that launched this one; `cause` says why an idle device idles.
+    slice that launched this one; `cause` says why an idle device idles, and of a host slice that it
+    launches, syncs or waits for data.
     """
 
     lane: str
@@ -200,7 +201,10 @@ class Range(Record, frozen=True, kw_only=True):
 
 
 class Finding(Record, frozen=True, kw_only=True):
-    """A fault, where it is, and what mending it would save."""
+    """A fault, where it is, and what mending it would save.
+
+    `summary`, `why` and `when_not` are the remedy's own words, so that a report needs no remedy.
+    """
 
     fault: str
     group: GroupName
@@ -210,10 +214,16 @@ class Finding(Record, frozen=True, kw_only=True):
     assumes: str = ""
     excludes: list[str] = []
     provable: bool = False
+    summary: str = ""
+    why: str = ""
+    when_not: str = ""
 
 
 class WhatIf(Record, frozen=True, kw_only=True):
-    """Several faults mended together: the step's time then, and where it would go."""
+    """Several faults mended together: the step's time then, and where it would go.
+
+    Without any fault, it is the step as it is replayed: what the others are to be held against.
+    """
 
     faults: list[str]
     wall_ns: Range

@@ -119,7 +119,8 @@ def find(pictures: Sequence[Picture]) -> list[Finding]:
 def combine(pictures: Sequence[Picture], findings: Sequence[Finding]) -> list[WhatIf]:
     """Every combination of findings that do not exclude each other: the step's time with it.
 
-    Fixes do not simply add up: each is imagined in the step as the others left it.
+    Fixes do not simply add up: each is imagined in the step as the others left it. The first is
+    none of them: the step that all are to be held against, which a trace's profiled one is not.
     """
     names = {finding.fault for finding in findings[:_MOST_COMBINED]}
     mended = [remedy for remedy in REMEDIES if remedy.fault in names and remedy.combines]
@@ -127,8 +128,9 @@ def combine(pictures: Sequence[Picture], findings: Sequence[Finding]) -> list[Wh
     runs += [(picture, "expected") for picture in pictures[1:]]
     walls: dict[tuple[str, ...], list[float]] = {}
     groups: dict[tuple[str, ...], dict[str, float]] = {}
-    for picture, scenario in runs:
-        for faults, changed in _combinations(picture, mended, scenario):
+    for picture, scenario in runs if mended else []:
+        unmended: tuple[tuple[str, ...], Picture] = ((), picture)
+        for faults, changed in (unmended, *_combinations(picture, mended, scenario)):
             wall = _wall(changed.replay(Change()), picture, pictures[0])
             walls.setdefault(faults, []).append(wall)
             if picture is pictures[0] and scenario == "expected":
@@ -197,4 +199,7 @@ def _finding(known: list[tuple[Picture, Imagined]], remedy: Remedy, likeliest: P
         assumes=imagined.assumes,
         excludes=list(remedy.excludes),
         provable=bool(remedy.treatments),
+        summary=remedy.summary,
+        why=remedy.section("Why it costs time"),
+        when_not=remedy.section("When it does not help"),
     )

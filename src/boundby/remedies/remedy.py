@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -62,3 +63,10 @@ class Remedy:
     def summary(self) -> str:
         """The first line of its documentation."""
         return self.document.strip().splitlines()[0]
+
+    def section(self, heading: str) -> str:
+        """What its documentation says under a heading, without the indentation."""
+        _, _, rest = self.document.partition(f"\n{heading}\n")
+        lines = rest.splitlines()
+        ends = (at for at, line in enumerate(lines) if line and not line[0].isspace())
+        return textwrap.dedent("\n".join(lines[: next(ends, len(lines))])).strip()

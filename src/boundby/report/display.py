@@ -1,23 +1,10 @@
-"""Registers how a diagnosis shows itself when it is printed."""
+"""Registers how a diagnosis shows itself: printed, and in a notebook."""
 
 from __future__ import annotations
 
-import io
-
-from rich.console import Console
-
-from boundby.model.diagnosis import Diagnosis, renderers
-from boundby.report.terminal import DiagnosisReport
-
-_WIDTH = 100
-
-
-def as_text(diagnosis: Diagnosis) -> str:
-    console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, highlight=False)
-    console.print(DiagnosisReport(diagnosis))
-    written = console.file
-    assert isinstance(written, io.StringIO)
-    return written.getvalue()
-
+from boundby.model.diagnosis import renderers
+from boundby.report.page import in_notebook
+from boundby.report.terminal import as_text
 
 renderers["text/plain"] = as_text
+renderers["text/html"] = in_notebook

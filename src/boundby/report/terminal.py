@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -14,7 +15,7 @@ from boundby.model import Machine
 from boundby.model.diagnosis import Diagnosis, GroupName, RankRow
 from boundby.report.machine import age
 
-_COLOURS: dict[GroupName, str] = {
+COLOURS: dict[GroupName, str] = {
     "compute": "green",
     "bandwidth": "blue",
     "overhead": "red",
@@ -27,7 +28,7 @@ _MOST_CAUSES = 4
 _SHORTEST_LINE_SHARE = 0.005
 _TEMPLATE = re.compile(r"[<(].*$", re.DOTALL)
 _NAMESPACE = re.compile(r"^(?:void )?(?:\w+::)+")
-_PART_WORDS = {
+PART_WORDS = {
     "device_memory": "device memory",
     "host_link": "host link",
     "network": "network",
@@ -37,8 +38,7 @@ _PART_WORDS = {
     "data": "waiting for data",
     "small_kernels": "small kernels",
 }
-
-
+_TEXT_WIDTH = 100
 _CAUSE_WORDS = {"sync": "after a sync", "data": "waiting for data"}
 
 
@@ -76,10 +76,19 @@ class DiagnosisReport:
             yield Text.assemble(("! ", "yellow"), warning)
 
 
+def as_text(diagnosis: Diagnosis) -> str:
+    """The report without colours, as a file or a log would hold it."""
+    console = Console(file=io.StringIO(), width=_TEXT_WIDTH, color_system=None, highlight=False)
+    console.print(DiagnosisReport(diagnosis))
+    written = console.file
+    assert isinstance(written, io.StringIO)
+    return written.getvalue()
+
+
 def verdict_line(diagnosis: Diagnosis) -> Text:
     """The answer in one line."""
     verdict = diagnosis.verdict
-    colour = _COLOURS[verdict.bound_by]
+    colour = COLOURS[verdict.bound_by]
     if verdict.bound_by == "unknown":
         return Text.assemble(("bound by: unknown", f"bold {colour}"), f" ({verdict.why})")
     sure = "uncertain: " if verdict.uncertain else ""
@@ -118,15 +127,15 @@ def _account(diagnosis: Diagnosis) -> Table:
     table.add_column(style="dim", overflow="fold")
     for name, group in diagnosis.account.groups().items():
         details = [
-            f"{_PART_WORDS.get(part, part)} {units.time(ns)}"
+            f"{PART_WORDS.get(part, part)} {units.time(ns)}"
             for part, ns in sorted(group.parts.items(), key=lambda item: -item[1])
             if ns >= 0.001 * diagnosis.step.wall_ns
         ]
         if group.excess_ns and group.ns:
             details.append(f"{units.time(group.excess_ns)} of it above the roofs' floor")
         table.add_row(
-            Text(name, style=_COLOURS[name]),
-            Text("█" * round(group.share * _BAR_CELLS), style=_COLOURS[name]),
+            Text(name, style=COLOURS[name]),
+            Text("█" * round(group.share * _BAR_CELLS), style=COLOURS[name]),
             units.share(group.share),
             units.time(group.ns),
             ", ".join(details),
@@ -144,7 +153,7 @@ def _findings(diagnosis: Diagnosis) -> Group:
         lines += [
             Text.assemble(
                 f"{number}. ",
-                (finding.fault, _COLOURS[finding.group]),
+                (finding.fault, COLOURS[finding.group]),
                 f" would save {units.time(saving.expected)} ({units.time(saving.low)} to "
                 f"{units.time(saving.high)}), {share} of the step{where}",
             ),
@@ -160,9 +169,12 @@ def _together(diagnosis: Diagnosis) -> list[Text]:
     """What all that go together would make of the step, and what a larger batch would take."""
     lines = []
     several = [row for row in diagnosis.what_if if len(row.faults) > 1]
+    # A trace's step is the profiled one: what is imagined is held against the replayed one.
+    unmended = (row.wall_ns.expected for row in diagnosis.what_if if not row.faults)
+    before = next(unmended, diagnosis.step.wall_ns)
     if several:
         best = min(several, key=lambda row: row.wall_ns.expected)
-        wall, before = best.wall_ns, diagnosis.step.wall_ns
+        wall = best.wall_ns
         lines.append(
             Text.assemble(
                 ("together ", "bold"),
@@ -173,7 +185,7 @@ def _together(diagnosis: Diagnosis) -> list[Text]:
         )
     if diagnosis.batches:
         words = ", ".join(
-            f"{row.factor}x as large {row.wall_ns.expected / diagnosis.step.wall_ns:.2f}x the time"
+            f"{row.factor}x as large {row.wall_ns.expected / before:.2f}x the time"
             for row in diagnosis.batches
         )
         lines.append(Text(f"a batch {words} (predicted)", style="dim"))
@@ -201,7 +213,7 @@ def _lines(diagnosis: Diagnosis) -> Table:
             break
         main = max(row.groups, key=lambda group: row.groups[group], default="unknown")
         table.add_row(
-            Text(main, style=_COLOURS.get(main, "")),  # type: ignore[call-overload]
+            Text(main, style=COLOURS.get(main, "")),  # type: ignore[call-overload]
             units.time(row.ns),
             units.share(row.share),
             Text(row.where),

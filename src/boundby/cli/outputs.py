@@ -1,0 +1,81 @@
+"""Where a verb's result goes besides the terminal: files, a page, a browser."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from boundby.model.diagnosis import Diagnosis
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def page_options(command: Command) -> Command:
+    """--html, --perfetto and --open, for every verb that ends with a diagnosis.
+
+    The verb gets them as `html_file`, `perfetto_file` and `open_page`, and hands them to
+    `write_page`.
+    """
+    for option in (
+        click.option("--open", "open_page", is_flag=True, help="Open the page in a browser."),
+        click.option("--perfetto", "perfetto_file", metavar="FILE", help="Write a Perfetto trace."),
+        click.option("--html", "html_file", metavar="FILE", help="Write the page, one file."),
+    ):
+        command = option(command)
+    return command
+
+
+def write_page(
+    diagnosis: Diagnosis, html_file: str | None, perfetto_file: str | None, *, open_page: bool
+) -> None:
+    """Write what was asked for; a page that is to be opened is kept somewhere in any case."""
+    from boundby import store
+    from boundby.report.page import diagnosis_page
+    from boundby.report.perfetto import as_perfetto
+
+    if perfetto_file:
+        store.write_bytes(as_perfetto(diagnosis), Path(perfetto_file))
+    if html_file or open_page:
+        path = Path(html_file) if html_file else page_of_its_own()
+        store.write_bytes(diagnosis_page(diagnosis).encode(), path)
+        if open_page:
+            open_in_browser(path)
+
+
+def write_json(diagnosis: Any, json_file: str | None) -> None:
+    """JSON to a file, or to stdout for -."""
+    from boundby import store
+
+    if json_file == "-":
+        click.echo(store.as_json(diagnosis))
+    elif json_file:
+        store.write(diagnosis, Path(json_file))
+
+
+def page_of_its_own() -> Path:
+    """Where a page goes that was only asked to be opened: it must outlive this process."""
+    return Path(tempfile.mkdtemp(prefix="boundby-")) / "report.html"
+
+
+def open_in_browser(path: Path) -> None:
+    """Open a page where there is a screen; say where it is in any case."""
+    import webbrowser
+
+    place = path.resolve()
+    if not (_has_display() and webbrowser.open(place.as_uri())):
+        click.echo(f"boundby: no display here; the page is {place}", err=True)
+    else:
+        click.echo(f"boundby: the page is {place}", err=True)
+
+
+def _has_display() -> bool:
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

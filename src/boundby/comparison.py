@@ -1,0 +1,254 @@
+"""Two diagnoses side by side: what got slower, by how much, and whether that is noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from boundby.model.diagnosis import Diagnosis, LineRow, Range
+from boundby.model.record import SCHEMA, Record
+
+_FEWEST_SAMPLES = 5
+_RESAMPLES = 4000
+_MOST_ROWS = 400
+
+
+class Side(Record, frozen=True, kw_only=True):
+    """One of the two: what it is called, where it ran, how long its step takes."""
+
+    name: str
+    target: str | None = None
+    device: str
+    kind: str
+    bound_by: str
+    wall_ns: float
+    wall_source: str
+    interval_ns: tuple[float, float]
+    samples_ns: list[float] = []
+
+
+class Difference(Record, frozen=True, kw_only=True):
+    """One thing in both: its time in each; None where it is not there at all."""
+
+    name: str
+    detail: str = ""
+    text: str | None = None
+    before_ns: float | None = None
+    after_ns: float | None = None
+    delta_ns: float
+    before_count: int | None = None
+    after_count: int | None = None
+
+
+class Comparison(Record, frozen=True, kw_only=True):
+    """What changed from one diagnosis to another.
+
+    `ratio` is the step's time after over before, with a 95% interval where there are samples
+    enough; `beyond_noise` is None where nothing says how large the noise is.
+    """
+
+    schema: int = SCHEMA
+    before: Side
+    after: Side
+    ratio: Range
+    beyond_noise: bool | None
+    groups: list[Difference]
+    ops: list[Difference]
+    lines: list[Difference]
+    warnings: list[str] = []
+
+    @property
+    def slowdown(self) -> float:
+        """How much longer the step takes: 0.05 is 5%, negative is faster."""
+        return self.ratio.expected - 1
+
+
+def compare(before: Diagnosis, after: Diagnosis, *, names: tuple[str, str]) -> Comparison:
+    ratio, beyond = _ratio(before, after)
+    return Comparison(
+        before=_side(before, names[0]),
+        after=_side(after, names[1]),
+        ratio=ratio,
+        beyond_noise=beyond,
+        groups=_groups(before, after),
+        ops=_ops(before, after),
+        lines=_lines(before.lines, after.lines),
+        warnings=_warnings(before, after),
+    )
+
+
+def _side(diagnosis: Diagnosis, name: str) -> Side:
+    step = diagnosis.step
+    return Side(
+        name=name,
+        target=diagnosis.target,
+        device=diagnosis.machine.device,
+        kind=step.kind,
+        bound_by=diagnosis.verdict.bound_by,
+        wall_ns=step.wall_ns,
+        wall_source=step.wall_source,
+        interval_ns=step.wall_interval_ns,
+        samples_ns=_samples(diagnosis),
+    )
+
+
+def _ratio(before: Diagnosis, after: Diagnosis) -> tuple[Range, bool | None]:
+    """After over before: of the medians, resampled; of all samples where there are few."""
+    expected = after.step.wall_ns / before.step.wall_ns
+    first, second = _samples(before), _samples(after)
+    if min(len(first), len(second)) >= _FEWEST_SAMPLES:
+        low, high = _resampled(first, second)
+    elif min(len(first), len(second)) > 1:
+        low, high = min(second) / max(first), max(second) / min(first)
+    else:
+        return Range(low=expected, expected=expected, high=expected), None
+    low, high = min(low, expected), max(high, expected)
+    return Range(low=low, expected=expected, high=high), not low <= 1 <= high
+
+
+def _samples(diagnosis: Diagnosis) -> list[float]:
+    """The step times that its time is the median of; a time that was given has none."""
+    step = diagnosis.step
+    around = step.samples_ns and min(step.samples_ns) <= step.wall_ns <= max(step.samples_ns)
+    return step.samples_ns if around else []
+
+
+def _kind(diagnosis: Diagnosis) -> str:
+    """What kind of step it is; the profiler's markers carry the step's number."""
+    return diagnosis.step.kind.partition("#")[0]
+
+
+def _resampled(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """A bootstrap of the ratio of medians: where it lies with 95% confidence."""
+    chance = np.random.default_rng(0)
+    medians = [
+        np.median(chance.choice(np.asarray(samples), (_RESAMPLES, len(samples))), axis=1)
+        for samples in (first, second)
+    ]
+    low, high = np.percentile(medians[1] / medians[0], [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _groups(before: Diagnosis, after: Diagnosis) -> list[Difference]:
+    """The account's groups, each followed by its parts."""
+    rows = []
+    others = after.account.groups()
+    for name, group in before.account.groups().items():
+        other = others[name]
+        rows.append(_difference(name, "", group.ns, other.ns))
+        for part in dict.fromkeys([*group.parts, *other.parts]):
+            now, then = group.parts.get(part, 0.0), other.parts.get(part, 0.0)
+            if now or then:
+                rows.append(_difference(name, part, now, then))
+    return rows
+
+
+def _ops(before: Diagnosis, after: Diagnosis) -> list[Difference]:
+    """By operator and shapes, wherever they are called: lines move between versions."""
+    gathered: dict[tuple[str, str], list[list[float]]] = {}
+    for side, diagnosis in enumerate((before, after)):
+        for row in diagnosis.ops:
+            entry = gathered.setdefault((row.name, row.shapes), [[], []])
+            entry[side] += [row.ns, row.count]
+    rows = []
+    for (name, shapes), (first, second) in gathered.items():
+        rows.append(
+            Difference(
+                name=name,
+                detail=shapes,
+                before_ns=sum(first[0::2]) if first else None,
+                after_ns=sum(second[0::2]) if second else None,
+                delta_ns=sum(second[0::2]) - sum(first[0::2]),
+                before_count=int(sum(first[1::2])) if first else None,
+                after_count=int(sum(second[1::2])) if second else None,
+            )
+        )
+    return _ranked(rows)
+
+
+def _lines(before: Sequence[LineRow], after: Sequence[LineRow]) -> list[Difference]:
+    """By source line: the same place and text, else the same text in the same file, else place."""
+    rows = []
+    left, right = list(before), list(after)
+    for key in (_place_and_text, _file_and_text, _place):
+        pairs, left, right = _paired(left, right, key)
+        rows += [
+            _difference(b.where, "" if a.where == b.where else f"was {a.where}", a.ns, b.ns, b.text)
+            for a, b in pairs
+        ]
+    rows += [_difference(row.where, "gone", row.ns, None, row.text) for row in left]
+    rows += [_difference(row.where, "new", None, row.ns, row.text) for row in right]
+    return _ranked(rows)
+
+
+def _place_and_text(row: LineRow) -> object:
+    return row.where, row.text
+
+
+def _file_and_text(row: LineRow) -> object:
+    return (row.where.rpartition(":")[0], row.text) if row.text else None
+
+
+def _place(row: LineRow) -> object:
+    return row.where
+
+
+def _paired(
+    left: Iterable[LineRow], right: Iterable[LineRow], key: Callable[[LineRow], object]
+) -> tuple[list[tuple[LineRow, LineRow]], list[LineRow], list[LineRow]]:
+    """Rows of both with the same key, first to first; and what is left of either."""
+    waiting: dict[object, list[LineRow]] = {}
+    for row in right:
+        waiting.setdefault(key(row), []).append(row)
+    pairs, alone = [], []
+    for row in left:
+        same = waiting.get(key(row)) if key(row) is not None else None
+        if same:
+            pairs.append((row, same.pop(0)))
+        else:
+            alone.append(row)
+    return pairs, alone, [row for rows in waiting.values() for row in rows]
+
+
+def _difference(
+    name: str,
+    detail: str,
+    before_ns: float | None,
+    after_ns: float | None,
+    text: str | None = None,
+) -> Difference:
+    return Difference(
+        name=name,
+        detail=detail,
+        text=text,
+        before_ns=before_ns,
+        after_ns=after_ns,
+        delta_ns=(after_ns or 0.0) - (before_ns or 0.0),
+    )
+
+
+def _ranked(rows: list[Difference]) -> list[Difference]:
+    """What got slower first, what got faster last."""
+    largest = sorted(rows, key=lambda row: -abs(row.delta_ns))[:_MOST_ROWS]
+    return sorted(largest, key=lambda row: -row.delta_ns)
+
+
+def _warnings(before: Diagnosis, after: Diagnosis) -> list[str]:
+    warnings = []
+    if before.machine.device != after.machine.device:
+        warnings.append(
+            f"different machines: {before.machine.device} and {after.machine.device}; what differs "
+            "may be theirs, not the program's"
+        )
+    if before.step.wall_source != after.step.wall_source:
+        warnings.append(
+            f"one step was timed {before.step.wall_source}, the other {after.step.wall_source}"
+        )
+    elif before.step.wall_source == "profiled":
+        warnings.append("both steps were timed under a profiler, which slows the host")
+    if _kind(before) != _kind(after):
+        warnings.append(f"different steps: {_kind(before)} and {_kind(after)}")
+    if before.verdict.uncertain or after.verdict.uncertain:
+        warnings.append("a verdict is uncertain: see the diagnoses themselves")
+    return warnings

@@ -1,0 +1,115 @@
+"""Two diagnoses side by side, for a terminal: what got slower first."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from boundby import units
+from boundby.comparison import Comparison, Difference, Side
+from boundby.report.terminal import COLOURS, PART_WORDS, short_name
+
+_WIDTH = 100
+_MOST_ROWS = 10
+_WORTH_A_ROW = 0.001
+_LONGEST_NAME = 40
+
+
+class ComparisonReport:
+    """Renders a `Comparison`; computes nothing."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        comparison = self._comparison
+        yield headline(comparison)
+        yield Text(_side("before", comparison.before), style="dim")
+        yield Text(_side("after", comparison.after), style="dim")
+        yield Padding(_groups(comparison), (1, 0, 0, 0))
+        least = _WORTH_A_ROW * comparison.before.wall_ns
+        for what, rows in (("source lines", comparison.lines), ("operators", comparison.ops)):
+            shown = [row for row in rows if abs(row.delta_ns) >= least]
+            if shown:
+                yield Padding(_table(what, shown), (1, 0, 0, 0))
+        for warning in comparison.warnings:
+            yield Text.assemble(("! ", "yellow"), warning)
+
+
+def headline(comparison: Comparison) -> Text:
+    """The answer in one line."""
+    change = comparison.slowdown
+    words = "slower" if change > 0 else "faster"
+    if comparison.before.wall_source == comparison.after.wall_source == "profiled":
+        words += " as profiled"
+    if comparison.beyond_noise is None:
+        doubt = "too few steps to tell it from noise"
+    elif comparison.beyond_noise:
+        doubt = "beyond noise"
+    else:
+        doubt = "within noise"
+    ratio = comparison.ratio
+    interval = f"{ratio.low - 1:+.1%} to {ratio.high - 1:+.1%}"
+    known = comparison.beyond_noise is not None
+    colour = ("red" if change > 0 else "green") if comparison.beyond_noise else ""
+    return Text.assemble(
+        (f"{abs(change):.1%} {words}", f"bold {colour}".strip()),
+        f": {units.time(comparison.before.wall_ns)} to {units.time(comparison.after.wall_ns)}, "
+        f"{doubt}{f' ({interval})' if known else ''}",
+    )
+
+
+def as_text(comparison: Comparison) -> str:
+    console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, highlight=False)
+    console.print(ComparisonReport(comparison))
+    written = console.file
+    assert isinstance(written, io.StringIO)
+    return written.getvalue()
+
+
+def _side(word: str, side: Side) -> str:
+    low, high = side.interval_ns
+    return (
+        f"{word}: {side.name} · {side.bound_by}-bound · {units.time(side.wall_ns)} "
+        f"({units.time(low)} to {units.time(high)}, {len(side.samples_ns)} {side.wall_source} "
+        f"steps) · {side.device}"
+    )
+
+
+def _groups(comparison: Comparison) -> Table:
+    table = _columns("account")
+    for row in comparison.groups:
+        colour = COLOURS.get(row.name, "")  # type: ignore[call-overload]
+        name = f"  {PART_WORDS.get(row.detail, row.detail)}" if row.detail else row.name
+        table.add_row(Text(name, style="dim" if row.detail else colour), *_figures(row))
+    return table
+
+
+def _table(what: str, rows: list[Difference]) -> Table:
+    table = _columns(what)
+    table.add_column("", style="dim", overflow="ellipsis", no_wrap=True)
+    largest = sorted(rows, key=lambda row: -abs(row.delta_ns))[:_MOST_ROWS]
+    for row in sorted(largest, key=lambda row: -row.delta_ns):
+        words = " · ".join(part for part in (row.detail, row.text) if part)
+        name = Text(short_name(row.name), no_wrap=True, overflow="ellipsis")
+        table.add_row(name, *_figures(row), Text(words))
+    return table
+
+
+def _columns(what: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(what, no_wrap=True, overflow="ellipsis", max_width=_LONGEST_NAME)
+    for heading in ("before", "after", "change"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _figures(row: Difference) -> tuple[str, str, Text]:
+    delta = row.delta_ns
+    words = f"{'+' if delta > 0 else '-' if delta < 0 else ''}{units.time(abs(delta))}"
+    colour = "red" if delta > 0 else "green" if delta < 0 else "dim"
+    return units.time(row.before_ns), units.time(row.after_ns), Text(words, style=colour)

@@ -1,0 +1,54 @@
+"""What the page is told: a diagnosis or a comparison as one compact JSON object."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+
+from boundby.comparison import Comparison
+from boundby.model.diagnosis import Diagnosis
+from boundby.report.page.columns import Strings, columns, lanes, short
+
+_AS_COLUMNS = ("ops", "lines", "modules")
+_NOT_ESCAPED_BY_JSON = {
+    "<": "\\u003c",
+    ">": "\\u003e",
+    "&": "\\u0026",
+    "\u2028": "\\u2028",
+    "\u2029": "\\u2029",
+}
+
+
+def diagnosis_content(diagnosis: Diagnosis) -> str:
+    strings = Strings()
+    told: dict[str, Any] = {"kind": "diagnosis", "version": _version()}
+    for field in diagnosis.__struct_fields__:
+        value = getattr(diagnosis, field)
+        if field in _AS_COLUMNS:
+            told[field] = columns(value, strings)
+        elif field == "timeline":
+            told["lanes"] = lanes(value, strings)
+        else:
+            told[field] = short(msgspec.to_builtins(value))
+    told["strings"] = strings.table
+    return as_script(told)
+
+
+def comparison_content(comparison: Comparison) -> str:
+    told = short(msgspec.to_builtins(comparison))
+    return as_script({"kind": "comparison", "version": _version(), **told})
+
+
+def as_script(told: dict[str, Any]) -> str:
+    """JSON that no text in it can end early, wherever in a page it stands."""
+    text = msgspec.json.encode(told).decode()
+    for character, escape in _NOT_ESCAPED_BY_JSON.items():
+        text = text.replace(character, escape)
+    return text
+
+
+def _version() -> str:
+    # An import of the package itself would lead past its layers, to torch.
+    return str(sys.modules["boundby"].__version__)

@@ -1,0 +1,30 @@
+"""A comparison on a terminal of fixed width, without colours."""
+
+import msgspec
+
+from boundby.comparison import compare
+from boundby.report.comparison import as_text
+from tests.diagnoses import real_diagnosis
+from tests.test_comparison import around, with_steps
+
+
+def test_the_answer_is_the_first_line() -> None:
+    before, after = with_steps(around(10e6, 0.01)), with_steps(around(12e6, 0.01))
+    text = as_text(compare(before, after, names=("old.json", "new.json")))
+    assert text.splitlines()[0].startswith("20.0% slower: 10.0 ms to 12.0 ms, beyond noise (+1")
+    assert "before: old.json" in text
+    back = as_text(compare(after, before, names=("new.json", "old.json")))
+    assert back.splitlines()[0].startswith("16.7% faster")
+
+
+def test_what_got_slower_comes_first_and_names_are_not_markup() -> None:
+    before = real_diagnosis()
+    evil = "[/red] [bold]x :smile: " + "a_name_too_long_for_any_table_" * 4
+    rows = [msgspec.structs.replace(row, ns=row.ns + 1e6 * n) for n, row in enumerate(before.ops)]
+    rows[-1] = msgspec.structs.replace(rows[-1], name=evil)
+    after = msgspec.structs.replace(before, ops=rows)
+    lines = as_text(compare(before, after, names=("a", "b"))).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("operators"))
+    assert lines[first + 1].startswith("[/red] [bold]x :smile:")
+    assert all("ms" in line or "us" in line for line in lines[first + 1 : first + 5])
+    assert "+" in lines[first + 1]

@@ -1,0 +1,110 @@
+// Times, sizes and rates as people read them; the same as units.py in the Python package.
+
+const PREFIXES = ["", "k", "M", "G", "T", "P", "E"];
+
+function threeDigits(value: number): string {
+  const magnitude = Math.abs(value);
+  if (magnitude >= 99.95) return Math.round(value).toLocaleString("en-US");
+  return value.toFixed(magnitude >= 9.995 ? 1 : 2);
+}
+
+function scaled(value: number, unit: string): string {
+  let step = 0;
+  while (Math.abs(value) >= 999.5 && step < PREFIXES.length - 1) {
+    value /= 1000;
+    step += 1;
+  }
+  return `${threeDigits(value)} ${PREFIXES[step]}${unit}`;
+}
+
+type Known = number | null | undefined;
+
+export function time(ns: Known): string {
+  if (ns === null || ns === undefined) return "-";
+  const magnitude = Math.abs(ns);
+  if (magnitude === 0) return "0";
+  if (magnitude < 999.5) return `${threeDigits(ns)} ns`;
+  if (magnitude < 999_500) return `${threeDigits(ns / 1e3)} µs`;
+  if (magnitude < 999_500_000) return `${threeDigits(ns / 1e6)} ms`;
+  if (magnitude < 60e9) return `${threeDigits(ns / 1e9)} s`;
+  const seconds = Math.round(ns / 1e9);
+  return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+}
+
+export function signedTime(ns: number): string {
+  return ns === 0 ? "0" : `${ns > 0 ? "+" : "−"}${time(Math.abs(ns))}`;
+}
+
+export function size(bytes: Known): string {
+  return bytes === null || bytes === undefined ? "-" : scaled(bytes, "B");
+}
+
+export function rate(value: Known, unit: string): string {
+  return value === null || value === undefined ? "-" : scaled(value, unit);
+}
+
+export function count(value: Known): string {
+  if (value === null || value === undefined) return "-";
+  if (Math.abs(value) < 999.5 && Number.isInteger(value)) return String(value);
+  return scaled(value, "").trim();
+}
+
+export function share(value: Known): string {
+  if (value === null || value === undefined) return "-";
+  const percent = value * 100;
+  if (percent === 0) return "0%";
+  return Math.abs(percent) >= 9.95 ? `${percent.toFixed(0)}%` : `${percent.toFixed(1)}%`;
+}
+
+export function age(iso: string): string {
+  const seconds = (Date.now() - Date.parse(iso)) / 1000;
+  for (const [name, length] of [["day", 86400], ["hour", 3600], ["minute", 60]] as const) {
+    const whole = Math.floor(seconds / length);
+    if (whole > 0) return `${whole} ${name}${whole > 1 ? "s" : ""} ago`;
+  }
+  return "just now";
+}
+
+/** An operator's or a kernel's name without namespaces and template arguments. */
+export function shortName(name: string): string {
+  if (name.startsWith("aten::")) return name.slice(6);
+  if (name.startsWith("nn.Module: ")) return name.slice(11);
+  const plain = name
+    .replace("(anonymous namespace)::", "")
+    .replace(/[<(].*$/s, "")
+    .replace(/^(?:void )?(?:\w+::)+/, "")
+    .replace(/^void /, "");
+  return plain || name;
+}
+
+/** The file and line without its folders. */
+export function lastPart(where: string | null | undefined): string {
+  return where ? (where.split("/").pop() ?? where) : "";
+}
+
+export const PARTS: Record<string, string> = {
+  device_memory: "device memory",
+  host_link: "host link",
+  network: "network",
+  python: "Python and framework",
+  launch: "launching",
+  sync: "syncs",
+  data: "waiting for data",
+  small_kernels: "small kernels",
+};
+
+export const BOUNDS: Record<string, string> = {
+  compute: "compute",
+  memory: "memory bandwidth",
+  small: "too small: overhead",
+  network: "network",
+  host_link: "host link",
+  unknown: "no cost known",
+};
+
+export const CAUSES: Record<string, string> = {
+  python: "waiting for Python and the framework",
+  launch: "waiting for a launch",
+  sync: "after a sync",
+  data: "waiting for data",
+};

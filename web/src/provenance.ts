@@ -1,0 +1,67 @@
+// How all of this is known: the observer's cost, the host's own time, what else was seen.
+
+import type { Diagnosis } from "./content";
+import { h, section } from "./dom";
+import { lastPart, share, time } from "./format";
+
+const CAUSES: Record<string, string> = { sync: "after a sync", data: "waiting for data" };
+
+export function provenance(diagnosis: Diagnosis): HTMLElement | null {
+  const facts = [...observed(diagnosis), ...used(diagnosis), ...doubted(diagnosis)];
+  const causes = diagnosis.idle.filter((row) => row.ns >= 0.005 * diagnosis.step.wall_ns).slice(0, 8);
+  if (!facts.length && !causes.length) return null;
+  return section(
+    "known",
+    "How it is known",
+    null,
+    h("dl", { class: "facts" }, facts.flatMap(([name, words]) => [h("dt", {}, name), h("dd", {}, words)])),
+    causes.length > 0 && h("h3", {}, "Idle, and after what"),
+    causes.length > 0 && h("dl", { class: "facts" }, causes.flatMap((row) => [
+      h("dt", {}, time(row.ns)),
+      h("dd", {}, `${CAUSES[row.cause] ?? row.cause}: ${row.name}`, row.where ? ` at ${lastPart(row.where)}` : ""),
+    ])),
+  );
+}
+
+function observed({ step }: Diagnosis): [string, string][] {
+  const facts: [string, string][] = [];
+  if (step.dilation) {
+    facts.push(["observer", `the profiled step took ${step.dilation.toFixed(2)}x a clean one${step.inferred_share ? `; ${share(step.inferred_share)} of the step is idle time, divided as in the profile` : ""}`]);
+  }
+  if (step.replay_error !== null) facts.push(["replay", `the replayed step is off by ${share(Math.abs(step.replay_error))}`]);
+  if (step.samples_ns.length > 1) {
+    facts.push([`${step.wall_source} steps`, `${step.samples_ns.length}, from ${time(Math.min(...step.samples_ns))} to ${time(Math.max(...step.samples_ns))}`]);
+  }
+  if (step.phases.length) facts.push(["host alone takes", step.phases.map((phase) => `${phase.name} ${time(phase.host_issue_ns)}`).join(", ")]);
+  for (const other of step.others) facts.push(["also seen", `${other.steps} ${other.kind} steps of ${time(other.wall_ns)}`]);
+  return facts;
+}
+
+/** What is faster than light, and what nothing costs: said, not hidden. */
+function doubted({ ops, account, step }: Diagnosis): [string, string][] {
+  const facts: [string, string][] = [];
+  const suspects = ops.filter((op) => op.roof_suspect);
+  if (suspects.length) {
+    const ns = suspects.reduce((sum, op) => sum + op.ns, 0);
+    facts.push(["faster than light", `${suspects.length} operators (${time(ns)}, marked ?) are past their roof: a formula or a roof is wrong`]);
+  }
+  if (account.unknown.ns > 0.001 * step.wall_ns) facts.push(["unknown", `${time(account.unknown.ns)} of the step: no formula says what its operators must cost`]);
+  return facts;
+}
+
+function used({ utilisation }: Diagnosis): [string, string][] {
+  const facts: [string, string][] = [];
+  for (const [name, key] of [["MFU", "mfu"], ["HFU", "hfu"]] as const) {
+    const value = utilisation[key];
+    const sheet = utilisation[`${key}_datasheet`];
+    if (value !== null && value !== undefined) {
+      facts.push([name, `${share(value)} of the measured roofs${sheet && sheet !== value ? `, ${share(sheet)} of the datasheet's` : ""}`]);
+    }
+  }
+  if (utilisation.bandwidth !== null && utilisation.bandwidth !== undefined) facts.push(["memory bandwidth", share(utilisation.bandwidth)]);
+  if (utilisation.device !== null && utilisation.device !== undefined) facts.push(["device busy", share(utilisation.device)]);
+  if (utilisation.host_lead_ns !== null && utilisation.host_lead_ns !== undefined) {
+    facts.push(["host ahead of device", `${time(utilisation.host_lead_ns)} in the median, profiled`]);
+  }
+  return facts;
+}

@@ -1,0 +1,162 @@
+// The top of the page: the verdict, the step's time, and the three answers one comes for.
+
+import { accountBar, accountTable } from "./account";
+import type { Diagnosis, Line } from "./content";
+import { copyButton, h } from "./dom";
+import { age, lastPart, share, time } from "./format";
+import { schemeButton, swatch } from "./theme";
+
+const FREE = ["compute", "bandwidth", "overhead"];
+
+export function header(target: string | null, about: string, links: [string, string][]): HTMLElement {
+  return h(
+    "header",
+    {},
+    h("a", { class: "brand", href: "#top" }, "boundby"),
+    h("span", { class: "target", title: target ?? "" }, lastPart(target)),
+    h("span", { class: "muted about" }, about),
+    h("nav", { "aria-label": "sections" }, links.map(([id, words]) => h("a", { href: `#${id}` }, words))),
+    schemeButton(),
+  );
+}
+
+export function warnings(lines: string[]): HTMLElement | null {
+  if (!lines.length) return null;
+  return h(
+    "aside",
+    { class: "warnings", "aria-label": "warnings" },
+    h("ul", {}, lines.map((line) => h("li", {}, line))),
+  );
+}
+
+export function roofsWords(diagnosis: Diagnosis): string {
+  const machine = diagnosis.machine;
+  if (machine.measured_at) {
+    return `roofs measured ${age(machine.measured_at)}${machine.quick ? ", quick look" : ""}`;
+  }
+  return machine.chip ? `roofs from the datasheet of ${machine.chip}` : "no roofs known";
+}
+
+export function summary(diagnosis: Diagnosis): HTMLElement {
+  return h(
+    "section",
+    { id: "top", "aria-label": "verdict" },
+    h("div", { class: "hero" }, verdict(diagnosis), stepTime(diagnosis)),
+    accountBar(diagnosis),
+    h("div", { class: "columns" }, accountTable(diagnosis), ifFree(diagnosis)),
+    h("div", { class: "answers" }, doFirst(diagnosis), costliest(diagnosis)),
+  );
+}
+
+function verdict(diagnosis: Diagnosis): HTMLElement {
+  const { bound_by, uncertain, why } = diagnosis.verdict;
+  const words = bound_by === "unknown" ? "Bound by something unknown" : `${capital(bound_by)}-bound`;
+  return h(
+    "div",
+    { class: "verdict" },
+    h(
+      "h1",
+      { "style.color": `var(--${bound_by}-text)` },
+      words,
+      uncertain && h("span", { class: "badge" }, "uncertain"),
+    ),
+    h("p", {}, capital(why), why ? "." : ""),
+  );
+}
+
+function stepTime(diagnosis: Diagnosis): HTMLElement {
+  const { step } = diagnosis;
+  const [low, high] = step.wall_interval_ns;
+  const used = diagnosis.utilisation;
+  const shares: [string, number | null | undefined][] = [
+    ["MFU", used.mfu],
+    ["memory bandwidth", used.bandwidth],
+    ["device busy", used.device],
+  ];
+  return h(
+    "div",
+    { class: "step-time" },
+    h("div", { class: "figure" }, time(step.wall_ns)),
+    h("div", { class: "muted" }, `a ${step.kind.startsWith("ProfilerStep") || step.kind === "step" ? "" : `${step.kind} `}step${low < high ? `, ${time(low)} to ${time(high)}` : ""}`),
+    h("div", { class: "muted" }, `${step.samples_ns.length} ${step.wall_source} steps${step.kernels ? `, ${step.kernels.toLocaleString("en-US")} kernels each` : ""}`),
+    h("div", { class: "muted" }, shares.filter(([, value]) => value !== null && value !== undefined).map(([name, value]) => `${name} ${share(value)}`).join(" · ")),
+  );
+}
+
+function ifFree(diagnosis: Diagnosis): HTMLElement | null {
+  const free = FREE.filter((name) => diagnosis.verdict.if_free[name] !== undefined);
+  if (!free.length) return null;
+  const gain = (name: string) => diagnosis.verdict.if_free[name] ?? 1;
+  const most = Math.max(...free.map(gain), 1.001);
+  return h(
+    "div",
+    { class: "if-free" },
+    h("h3", {}, "If it cost nothing, the step would run"),
+    free
+      .sort((a, b) => gain(b) - gain(a))
+      .map((name) =>
+        h(
+          "div",
+          { class: "gain", "data-free": name },
+          h("span", {}, swatch(name), name, " free"),
+          h("div", { class: "track" }, h("div", {
+            "style.width": `${(100 * (gain(name) - 1)) / (most - 1)}%`,
+            "style.background": `var(--${name})`,
+          })),
+          h("span", { class: "number" }, `${gain(name).toFixed(2)}x as fast`),
+        ),
+      ),
+  );
+}
+
+function doFirst(diagnosis: Diagnosis): HTMLElement {
+  const first = diagnosis.findings[0];
+  if (!first) {
+    return h(
+      "div",
+      { class: "card answer" },
+      h("h3", {}, "Do first"),
+      h("p", {}, "None of the faults that boundby knows would save as much as a percent of this step."),
+    );
+  }
+  return h(
+    "div",
+    { class: "card answer", "style.border-left-color": `var(--${first.group})` },
+    h("h3", {}, "Do first"),
+    h(
+      "p",
+      { class: "large" },
+      h("a", { href: `#finding-${first.fault}` }, first.fault),
+      " would save ",
+      h("strong", {}, time(first.saving_ns.expected)),
+      `, ${share(first.saving_ns.expected / diagnosis.step.wall_ns)} of the step`,
+    ),
+    h("div", { class: "code" }, h("code", {}, first.change), copyButton("the change", () => first.change)),
+    h("p", { class: "muted" }, first.where.length ? `at ${first.where.slice(0, 3).map(lastPart).join(", ")}; ` : "", `if ${first.assumes}`),
+  );
+}
+
+function costliest(diagnosis: Diagnosis): HTMLElement | null {
+  const line = diagnosis.lines.find((row) => row.where !== "unknown");
+  if (!line) return null;
+  return h(
+    "div",
+    { class: "card answer" },
+    h("h3", {}, "Costliest line"),
+    h("p", { class: "large" }, h("a", { href: "#tables" }, lastPart(line.where)), ": ", h("strong", {}, time(line.ns)), ` of work, ${share(line.share)} of the step`),
+    line.text && h("div", { class: "code" }, h("code", {}, line.text)),
+    h("p", { class: "muted" }, lineWords(line)),
+  );
+}
+
+function lineWords(line: Line): string {
+  const total = Object.values(line.groups).reduce((sum, ns) => sum + ns, 0) || 1;
+  const parts = Object.entries(line.groups)
+    .sort((a, b) => b[1] - a[1])
+    .map(([group, ns]) => `${group} ${share(ns / total)}`);
+  return `of that: ${parts.join(", ")}`;
+}
+
+export function capital(words: string): string {
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}

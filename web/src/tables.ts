@@ -1,0 +1,124 @@
+// The evidence by source line, module, operator, class and collective.
+
+import { groupsBar } from "./account";
+import type { ClassRow, Collective, Diagnosis, Line, Op } from "./content";
+import { add, clear, h, section } from "./dom";
+import { count, lastPart, rate, share, shortName, size, time } from "./format";
+import { moduleTree } from "./modules";
+import { onSelect, select, selected } from "./selection";
+import { type Column, table, tabs } from "./table";
+import { swatch } from "./theme";
+
+const lineColumns = (wall: number): Column<Line>[] => [
+  { title: "line", value: (row) => row.where, cell: (row) => h("span", { title: row.where }, lastPart(row.where)), name: true },
+  { title: "code", value: (row) => row.text ?? "", cell: (row) => h("code", {}, row.text ?? ""), wide: true },
+  { title: "time", value: (row) => row.ns, cell: (row) => time(row.ns), numeric: true },
+  { title: "of the step", value: (row) => row.share, cell: (row) => share(row.share), numeric: true },
+  {
+    title: "of roof",
+    value: (row) => (row.floor_ns !== null && row.ns ? row.floor_ns / row.ns : null),
+    cell: (row) => share(row.floor_ns !== null && row.ns ? row.floor_ns / row.ns : null),
+    numeric: true,
+  },
+  { title: "goes to", value: (row) => mainGroup(row), cell: (row) => groupsBar(row.groups, Math.max(row.ns, wall / 4)) },
+];
+
+function mainGroup(row: Line): string {
+  return Object.entries(row.groups).sort((a, b) => b[1] - a[1])[0]?.[0] ?? "unknown";
+}
+
+const OPS: Column<Op>[] = [
+  { title: "bound", value: (row) => row.bound, cell: (row) => [swatch(row.bound), row.bound, row.roof_suspect ? " ?" : ""] },
+  { title: "operator", value: (row) => row.name, cell: (row) => h("span", { title: row.name }, shortName(row.name)), name: true },
+  { title: "time", value: (row) => row.ns, cell: (row) => time(row.ns), numeric: true },
+  { title: "calls", value: (row) => row.count, numeric: true },
+  {
+    title: "of roof",
+    value: (row) => row.roof_fraction,
+    cell: (row) => (row.upper_bound && row.roof_fraction ? `under ${share(row.roof_fraction)}` : share(row.roof_fraction)),
+    numeric: true,
+  },
+  { title: "above floor", value: (row) => row.excess_ns, cell: (row) => time(row.excess_ns), numeric: true },
+  { title: "FLOP/byte", value: (row) => intensity(row), cell: (row) => count(round(intensity(row))), numeric: true },
+  { title: "line", value: (row) => row.where ?? "", cell: (row) => h("span", { title: row.where ?? "" }, lastPart(row.where)), name: true },
+  { title: "dtype", value: (row) => row.dtype ?? "" },
+  { title: "phase", value: (row) => row.phase ?? "" },
+  { title: "shapes", value: (row) => row.shapes, cell: (row) => h("span", { class: "muted" }, row.shapes), wide: true },
+];
+
+export function intensity(op: Op): number | null {
+  return op.flops && op.bytes ? op.flops / op.bytes : null;
+}
+
+function round(value: number | null): number | null {
+  return value === null ? null : Number(value.toPrecision(3));
+}
+
+const CLASSES: Column<ClassRow>[] = [
+  { title: "class", value: (row) => row.class },
+  { title: "share of FLOPs", value: (row) => row.flops_share, cell: (row) => `${(row.flops_share * 100).toFixed(2)}%`, numeric: true },
+  { title: "share of time", value: (row) => row.time_share, cell: (row) => `${(row.time_share * 100).toFixed(1)}%`, numeric: true },
+  { title: "time", value: (row) => row.ns, cell: (row) => time(row.ns), numeric: true },
+  { title: "FLOP/s", value: (row) => row.flops_per_s, cell: (row) => rate(row.flops_per_s, "FLOP/s"), numeric: true },
+  {
+    title: "slower per FLOP than contractions",
+    value: (row) => row.slower_than_contractions,
+    cell: (row) => (row.slower_than_contractions ? `${count(Math.round(row.slower_than_contractions))}x` : "-"),
+    numeric: true,
+  },
+];
+
+const COLLECTIVES: Column<Collective>[] = [
+  { title: "collective", value: (row) => row.name, cell: (row) => h("span", { title: row.name }, shortName(row.name)), name: true },
+  { title: "time", value: (row) => row.ns, cell: (row) => time(row.ns), numeric: true },
+  { title: "not hidden", value: (row) => row.exposed_ns, cell: (row) => time(row.exposed_ns), numeric: true },
+  { title: "calls", value: (row) => row.count, numeric: true },
+  { title: "message", value: (row) => row.bytes, cell: (row) => size(row.bytes), numeric: true },
+  { title: "bandwidth", value: (row) => row.bytes_per_s, cell: (row) => rate(row.bytes_per_s, "B/s"), numeric: true },
+];
+
+export function tables(diagnosis: Diagnosis): HTMLElement | null {
+  const parts: [string, () => HTMLElement][] = [];
+  const follow = <Row>(made: { element: HTMLElement; restrict: (keep: ((row: Row) => boolean) | null) => void }, keep: (row: Row, op: Op) => boolean) => {
+    const restrict = (op: Op | null) => made.restrict(op ? (row) => keep(row, op) : null);
+    onSelect(restrict);
+    if (selected()) restrict(selected());
+    return made.element;
+  };
+  if (diagnosis.lines.length) {
+    const columns = lineColumns(diagnosis.step.wall_ns).filter((column) => column.title !== "code" || diagnosis.lines.some((row) => row.text));
+    parts.push(["Source lines", () => follow<Line>(table("lines", diagnosis.lines, columns), (row, op) => row.where === (op.where ?? "unknown"))]);
+  }
+  if (diagnosis.modules.length) parts.push(["Modules", () => moduleTree(diagnosis)]);
+  if (diagnosis.ops.length) {
+    parts.push(["Operators", () => follow<Op>(table("operators", diagnosis.ops, OPS, (row) => select(row)), (row, op) => row === op)]);
+  }
+  if (diagnosis.classes.length) {
+    parts.push(["Classes", () => follow<ClassRow>(table("classes", diagnosis.classes, CLASSES), (row, op) => row.class === op.class)]);
+  }
+  if (diagnosis.collectives.length) parts.push(["Collectives", () => table("collectives", diagnosis.collectives, COLLECTIVES).element]);
+  if (!parts.length) return null;
+  return section("tables", "Evidence", filterChip(), tabs("evidence", parts));
+}
+
+/** Says which operator everything is restricted to, wherever one looks, and lets go of it. */
+function filterChip(): HTMLElement {
+  const chip = h("span", { class: "chip", id: "filter", role: "status" });
+  const draw = (op: Op | null) => {
+    clear(chip);
+    chip.hidden = op === null;
+    if (op) {
+      add(
+        chip,
+        `only ${shortName(op.name)}${op.where ? ` at ${lastPart(op.where)}` : ""}${op.shapes ? `, ${op.shapes}` : ""} `,
+        h("button", { type: "button", class: "small", "aria-label": "show everything again", onclick: () => select(null) }, "×"),
+      );
+    }
+  };
+  onSelect(draw);
+  draw(selected());
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && selected()) select(null);
+  });
+  return chip;
+}
