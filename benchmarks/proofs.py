@@ -34,16 +34,16 @@ SDPA = ["--attention", "sdpa"]
 SCRIPTS: dict[str, tuple[list[str], list[list[str]]]] = {
     "bert": (
         [WORKLOADS, "bert"],
-        [["--fused", *SDPA, *GRAPHED], ["--fused", *GRAPHED], ["--fused", *SDPA, "--compile"]],
+        [["--fused", *SDPA, *GRAPHED], ["--fused", *GRAPHED], ["--fused", *SDPA, "--graphs"]],
     ),
     "gpt2": (
         [WORKLOADS, "gpt2"],
-        [["--fused", *SDPA, *GRAPHED], ["--fused", *SDPA, "--compile"]],
+        [["--fused", *SDPA, *GRAPHED], ["--fused", *SDPA, "--compile", "--graphs"]],
     ),
-    "vit": ([WORKLOADS, "vit"], [["--fused", *GRAPHED], ["--fused", "--compile"]]),
+    "vit": ([WORKLOADS, "vit"], [["--fused", *GRAPHED], ["--fused", "--compile", "--graphs"]]),
     "resnet50": (
         [WORKLOADS, "resnet50"],
-        [["--fused", "--channels-last", *GRAPHED], ["--fused", "--channels-last", "--compile"]],
+        [["--fused", "--channels-last", *GRAPHED], ["--fused", "--channels-last", "--graphs"]],
     ),
     "llama-decode": (
         [WORKLOADS, "llama-decode", "--steps", "400"],

@@ -36,6 +36,7 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
     "materialised-attention": (attention.SDPA, compilation.COMPILE),
     "wasted-tiles": (compilation.COMPILE,),  # which pads odd dimensions
     "repeated-casts": (compilation.COMPILE,),
+    "unfused-operators": (compilation.COMPILE,),
     "layout-copies": (layout.CHANNELS_LAST,),
     "waiting-for-data": (loaders.WORKERS,),
     "pageable-copies": (loaders.PINNED,),

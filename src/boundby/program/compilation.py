@@ -31,19 +31,28 @@ def _compile(
     return undo
 
 
+# About what a model of a dozen layers takes with nothing cached: only to know what may still fit.
+_COMPILING_S, _TUNING_S = 30.0, 240.0
+
 COMPILE = Treatment(
     name="compile",
     change="model = torch.compile(model)",
     apply=compiled,
+    preparation_s=_COMPILING_S,
+    slot="compilation",
 )
 REDUCE_OVERHEAD = Treatment(
     name="compile:reduce-overhead",
     change='model = torch.compile(model, mode="reduce-overhead")',
     apply=partial(compiled, "reduce-overhead"),
     devices=("cuda",),
+    preparation_s=_COMPILING_S,
+    slot="compilation",
 )
 MAX_AUTOTUNE = Treatment(
     name="compile:max-autotune",
     change='model = torch.compile(model, mode="max-autotune")',
     apply=partial(compiled, "max-autotune"),
+    preparation_s=_TUNING_S,
+    slot="compilation",
 )

@@ -167,4 +167,5 @@ CUDA_GRAPHS = Treatment(
     change="model = torch.cuda.make_graphed_callables(model, (sample_input,))",
     apply=cuda_graphs,
     devices=("cuda",),
+    slot="compilation",
 )

@@ -14,7 +14,8 @@ class Treatment:
     `apply` is entered in the script's process before the script starts, and before torch is
     imported; `environment` is set before that process starts. `precision` names the dtype in which
     it now computes what had more digits before: None promises the same arithmetic, up to its order.
-    `devices`: where there is a point in trying.
+    `devices`: where there is a point in trying. `preparation_s`: about how long the program takes
+    longer to start. Of treatments in one `slot` only one can be applied.
     """
 
     name: str
@@ -23,3 +24,5 @@ class Treatment:
     environment: Mapping[str, str] = field(default_factory=dict)
     precision: str | None = None
     devices: tuple[str, ...] = ("cpu", "cuda")
+    preparation_s: float = 0.0
+    slot: str = ""

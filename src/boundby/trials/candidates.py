@@ -29,14 +29,20 @@ def candidates_of(
     faults += [fault for fault in known if fault not in found and (everything or fault in only)]
     wanted = [fault for fault in faults if (not only or fault in only) and fault not in skip]
     mended: dict[Treatment, list[str]] = {}
-    for fault in wanted:
-        for treatment in known[fault].treatments:
-            if diagnosis.machine.kind in treatment.devices:
+    # The likeliest way for each fault first, then the second ways, and so on.
+    ways = max((len(known[fault].treatments) for fault in wanted), default=0)
+    for way in range(ways):
+        for fault in wanted:
+            for treatment in _usable(known[fault], diagnosis.machine.kind)[way : way + 1]:
                 mended.setdefault(treatment, []).append(fault)
     return [
         _candidate(treatment, [known[fault] for fault in faults], found, diagnosis.step.wall_ns)
         for treatment, faults in mended.items()
     ]
+
+
+def _usable(remedy: Remedy, device: str) -> list[Treatment]:
+    return [treatment for treatment in remedy.treatments if device in treatment.devices]
 
 
 def _candidate(
@@ -51,6 +57,8 @@ def _candidate(
         precision=treatment.precision,
         excludes=frozenset(fault for remedy in mends for fault in remedy.excludes),
         environment=tuple(treatment.environment.items()),
+        preparation_s=treatment.preparation_s,
+        slot=treatment.slot,
     )
 
 

@@ -25,11 +25,20 @@ class Candidate:
     precision: str | None = None
     excludes: frozenset[str] = frozenset()
     environment: tuple[tuple[str, str], ...] = ()
+    preparation_s: float = 0.0
+    slot: str = ""
+
+    def is_rival(self, other: Candidate) -> bool:
+        """Whether the two are different ways to do one thing."""
+        if self.slot or other.slot:
+            return self.slot == other.slot
+        return self.faults[0] == other.faults[0]
 
     def goes_with(self, others: Sequence[Candidate]) -> bool:
         mine = dict(self.environment)
         return not any(
-            not set(self.faults).isdisjoint({*other.faults, *other.excludes})
+            self.is_rival(other)
+            or not other.excludes.isdisjoint(self.faults)
             or not self.excludes.isdisjoint(other.faults)
             or any(mine.get(name, value) != value for name, value in other.environment)
             for other in others

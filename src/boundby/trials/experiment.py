@@ -148,6 +148,7 @@ def ledger_of(candidates: Sequence[Candidate], observed: Sequence[Observed]) -> 
         observed,
         precisions={one.key: one.precision for one in candidates},
         environments={one.key for one in candidates if one.environment},
+        preparations={one.key: one.preparation_s for one in candidates},
     )
 
 

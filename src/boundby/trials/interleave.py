@@ -96,7 +96,7 @@ class Schedule:
         others = [
             result.speedup.median
             for other in self._candidates
-            if set(other.faults) & set(candidate.faults) and other.key != candidate.key
+            if other.is_rival(candidate) and other.key != candidate.key
             for result in [self._ledger.result((other.key,))]
             if result.speedup is not None and result.computes_right
         ]

@@ -48,11 +48,13 @@ class Ledger:
         *,
         precisions: Mapping[str, str | None] | None = None,
         environments: Collection[str] = (),
+        preparations: Mapping[str, float] | None = None,
     ) -> None:
         """`environments`: treatments that leave no trace in the program itself."""
         self.observed = list(observed)
         self._precisions = precisions or {}
         self._environments = environments
+        self._preparations = preparations or {}
         self._known: dict[tuple[frozenset[str], int], Result] = {}
 
     def add(self, observed: Observed) -> None:
@@ -83,8 +85,8 @@ class Ledger:
             return own[-1]
         parts = [one.seconds for key in arm for one in self.tried((key,))[-1:]]
         baseline = [one.seconds for one in self.tried(BASELINE)]
-        # Something new may have to be compiled first.
-        return max([*parts, *(1.2 * one for one in baseline)], default=30.0)
+        new = max((self._preparations.get(key, 0.0) for key in arm), default=0.0)
+        return max([*parts, *(1.2 * one + new * (not parts) for one in baseline)], default=30.0)
 
     def median_ns(self, arm: Arm) -> float | None:
         medians = [one.median_ns for one in self.timed(arm)]
