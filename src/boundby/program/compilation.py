@@ -33,6 +33,7 @@ def _compile(
 
 # About what a model of a dozen layers takes with nothing cached: only to know what may still fit.
 _COMPILING_S, _TUNING_S = 30.0, 240.0
+_FUSED = ("unfused-operators", "repeated-casts", "wasted-tiles")
 
 COMPILE = Treatment(
     name="compile",
@@ -40,6 +41,7 @@ COMPILE = Treatment(
     apply=compiled,
     preparation_s=_COMPILING_S,
     slot="compilation",
+    covers=_FUSED,
 )
 REDUCE_OVERHEAD = Treatment(
     name="compile:reduce-overhead",
@@ -48,6 +50,7 @@ REDUCE_OVERHEAD = Treatment(
     devices=("cuda",),
     preparation_s=_COMPILING_S,
     slot="compilation",
+    covers=(*_FUSED, "eager-launches"),
 )
 MAX_AUTOTUNE = Treatment(
     name="compile:max-autotune",
@@ -55,4 +58,5 @@ MAX_AUTOTUNE = Treatment(
     apply=partial(compiled, "max-autotune"),
     preparation_s=_TUNING_S,
     slot="compilation",
+    covers=(*_FUSED, "eager-launches"),
 )

@@ -15,7 +15,8 @@ class Treatment:
     imported; `environment` is set before that process starts. `precision` names the dtype in which
     it now computes what had more digits before: None promises the same arithmetic, up to its order.
     `devices`: where there is a point in trying. `preparation_s`: about how long the program takes
-    longer to start. Of treatments in one `slot` only one can be applied.
+    longer to start. Of treatments in one `slot` only one can be applied. `covers`: the faults that
+    are gone with it, where that is more, or other, than the one it is tried for.
     """
 
     name: str
@@ -26,3 +27,4 @@ class Treatment:
     devices: tuple[str, ...] = ("cpu", "cuda")
     preparation_s: float = 0.0
     slot: str = ""
+    covers: tuple[str, ...] = ()

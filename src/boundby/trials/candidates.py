@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from boundby import remedies
 from boundby.errors import BoundbyError
-from boundby.model.diagnosis import Diagnosis, Finding, Range
+from boundby.model.diagnosis import Diagnosis, Range
 from boundby.remedies import Remedy, Treatment
 from boundby.trials.combination import Candidate
 
@@ -36,7 +36,7 @@ def candidates_of(
             for treatment in _usable(known[fault], diagnosis.machine.kind)[way : way + 1]:
                 mended.setdefault(treatment, []).append(fault)
     return [
-        _candidate(treatment, [known[fault] for fault in faults], found, diagnosis.step.wall_ns)
+        _candidate(treatment, [known[fault] for fault in faults], diagnosis)
         for treatment, faults in mended.items()
     ]
 
@@ -45,28 +45,35 @@ def _usable(remedy: Remedy, device: str) -> list[Treatment]:
     return [treatment for treatment in remedy.treatments if device in treatment.devices]
 
 
-def _candidate(
-    treatment: Treatment, mends: list[Remedy], found: dict[str, Finding], wall_ns: float
-) -> Candidate:
-    first = found.get(mends[0].fault)
+def _candidate(treatment: Treatment, mends: list[Remedy], diagnosis: Diagnosis) -> Candidate:
+    faults = tuple(remedy.fault for remedy in mends)
+    covers = treatment.covers or faults[:1]
     return Candidate(
-        key=f"{mends[0].fault}/{treatment.name}",
-        faults=tuple(remedy.fault for remedy in mends),
+        key=f"{faults[0]}/{treatment.name}",
+        faults=faults,
         change=treatment.change,
-        predicted=promised(first, wall_ns) if first is not None else None,
+        predicted=promised(diagnosis, covers),
         precision=treatment.precision,
         excludes=frozenset(fault for remedy in mends for fault in remedy.excludes),
         environment=tuple(treatment.environment.items()),
         preparation_s=treatment.preparation_s,
         slot=treatment.slot,
+        covers=covers,
     )
 
 
-def promised(finding: Finding, wall_ns: float) -> Range:
-    """A finding's saving as a speed-up."""
-    saving = finding.saving_ns
-    low, expected, high = (
-        wall_ns / max(wall_ns - saved, 0.01 * wall_ns)
-        for saved in (saving.low, saving.expected, saving.high)
-    )
+def promised(diagnosis: Diagnosis, covers: Collection[str]) -> Range | None:
+    """What the replay says of these faults mended together, as a speed-up; None if not found."""
+    wall = diagnosis.step.wall_ns
+    found = [finding for finding in diagnosis.findings if finding.fault in covers]
+    if len(found) == 1:
+        saving = found[0].saving_ns
+        left = [wall - saved for saved in (saving.low, saving.expected, saving.high)]
+    else:
+        wanted = {finding.fault for finding in found}
+        together = [one.wall_ns for one in diagnosis.what_if if set(one.faults) == wanted]
+        if not wanted or not together:
+            return None
+        left = [together[0].high, together[0].expected, together[0].low]
+    low, expected, high = (wall / max(ns, 0.01 * wall) for ns in left)
     return Range(low=low, expected=expected, high=high)

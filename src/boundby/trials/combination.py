@@ -27,6 +27,7 @@ class Candidate:
     environment: tuple[tuple[str, str], ...] = ()
     preparation_s: float = 0.0
     slot: str = ""
+    covers: tuple[str, ...] = ()
 
     def is_rival(self, other: Candidate) -> bool:
         """Whether the two are different ways to do one thing."""

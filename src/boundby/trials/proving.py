@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from boundby.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model.diagnosis import Diagnosis, Proof, Range
+from boundby.trials.candidates import promised
 from boundby.trials.combination import Candidate
 from boundby.trials.interleave import Schedule, Step
 from boundby.trials.ledger import BASELINE, Arm, Ledger
@@ -89,7 +90,8 @@ class Trials:
         final = self.final
         if len(final) > 1:
             chosen = [one for key in final for one in self.candidates if one.key == key]
-            proofs.append(self._proof(chosen, _promised(diagnosis, chosen)))
+            covers = {fault for one in chosen for fault in one.covers}
+            proofs.append(self._proof(chosen, promised(diagnosis, covers)))
         return proofs
 
     def _proof(self, chosen: Sequence[Candidate], predicted: Range | None) -> Proof:
@@ -110,16 +112,6 @@ class Trials:
             change="\n".join(one.change for one in chosen),
             log=result.log if keep_log else None,
         )
-
-
-def _promised(diagnosis: Diagnosis, chosen: Sequence[Candidate]) -> Range | None:
-    """What the replay said of these faults mended together, as a speed-up."""
-    faults = {fault for one in chosen for fault in one.faults}
-    for imagined in diagnosis.what_if:
-        if set(imagined.faults) == faults:
-            wall, then = diagnosis.step.wall_ns, imagined.wall_ns
-            return Range(low=wall / then.high, expected=wall / then.expected, high=wall / then.low)
-    return None
 
 
 def _no_baseline(observed: Observed) -> str:
