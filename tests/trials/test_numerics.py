@@ -1,5 +1,7 @@
 """What counts as the same numbers, and what does not."""
 
+import msgspec
+
 from boundby.trials.numerics import judge
 from boundby.trials.observation import Call, Input, Notes
 
@@ -78,6 +80,12 @@ def test_losses_that_drift_by_themselves_may_drift() -> None:
     changed = [notes(later=1.001)]
     assert judge(drifting, changed, notes(), None).ok
     assert not judge(baselines(), changed, notes(), None).ok
+    # Nudged losses that cross at one step have not come back together.
+    first = notes()
+    crossed = [[2.0], [1.9], [1.8], [1.75], [1.7 * 1.001], [1.65 * 1.002], [1.6 * 1.004]]
+    nudged = msgspec.structs.replace(first, losses=crossed)
+    early = [*crossed[:3], [1.75 * 1.0005], *crossed[4:]]
+    assert judge([first, nudged], [msgspec.structs.replace(first, losses=early)], first, None).ok
 
 
 def test_other_data_are_compared_by_the_scatter_of_steps() -> None:

@@ -107,7 +107,9 @@ def _record(
             ]
             return tuple(x for x in out if isinstance(x, torch.Tensor))
 
-    positional = Positional().train(module.training)
+    positional = Positional()
+    # Not by train(): parts that a script has set to eval stay so.
+    positional.training = module.training
     # Recording runs the module a few times: what it counts and averages is put back after.
     kept = [(buffer, buffer.clone()) for buffer in module.buffers()]
     static = [x.detach().clone().requires_grad_(x.requires_grad) for x in tensors]

@@ -168,6 +168,7 @@ class Notebook(Companion):
             precise = torch.get_float32_matmul_precision() == "highest"
             # Convolutions on CUDA are tf32 unless the script says otherwise.
             loose = device == "cuda" and torch.backends.cudnn.allow_tf32
+            loose &= any(isinstance(one, torch.nn.modules.conv._ConvNd) for one in called.modules())
             return "float32" if precise and not loose else "tf32"
         return str(parameter.dtype).removeprefix("torch.")
 
