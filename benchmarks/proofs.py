@@ -1,6 +1,6 @@
 """What `boundby prove` reaches on real scripts, beside the best that is made of them by hand.
 
-    python benchmarks/proofs.py run bert --budget 170s    # prove, on the untouched script
+    python benchmarks/proofs.py run bert --budget 240s    # prove, on the untouched script
     python benchmarks/proofs.py hand bert                 # beside the best by hand, in turn
     python benchmarks/proofs.py table                     # docs/proofs.md, from the ledger
 
@@ -278,7 +278,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("verb", choices=["run", "hand", "table"])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SCRIPTS))
-    parser.add_argument("--budget", default="170s")
+    parser.add_argument("--budget", default="240s")
     args = parser.parse_args()
     if args.verb == "table":
         table()

@@ -28,7 +28,7 @@ def test_a_function_in_fresh_processes(tmp_path: Path, monkeypatch: pytest.Monke
     )
     # A second is enough for the baseline and its reference alone.
     (proof,) = diagnosis.proofs
-    assert (proof.outcome, proof.why) == ("not run", "the budget was spent")
+    assert (proof.outcome, proof.why) == ("not run", "its turn did not come")
     assert len(proof.before_ns) == 1
     assert diagnosis.target == "train"
     assert "no fix held" in str(diagnosis)

@@ -57,7 +57,7 @@ class Combined:
 def combine(candidates: Sequence[Candidate], ledger: Ledger) -> Combined:
     """Replays all decisions from the ledger."""
     queue = _queue(candidates, ledger)
-    if not queue or not ledger.result((queue[0].key,)).held:
+    if not queue or not ledger.result((queue[0].key,)).promises:
         return Combined(arm=BASELINE, wanted=None)
     chosen = [queue[0]]
     noise = 1.5 * float(ledger.spread().std())
@@ -74,8 +74,8 @@ def combine(candidates: Sequence[Candidate], ledger: Ledger) -> Combined:
             continue
         if len(tried) < _MOST_ASKED and abs(after / before - 1) < _NEAR:
             return Combined(arm=current, wanted=arm)
-        held = ledger.result((candidate.key,)).held
-        if 1 - after / before > (_GAIN_OF_HELD if held else max(_GAIN_OF_OTHERS, noise)):
+        promises = ledger.result((candidate.key,)).promises
+        if 1 - after / before > (_GAIN_OF_HELD if promises else max(_GAIN_OF_OTHERS, noise)):
             chosen.append(candidate)
     return Combined(arm=tuple(one.key for one in chosen), wanted=None)
 
@@ -90,10 +90,13 @@ def _queue(candidates: Sequence[Candidate], ledger: Ledger) -> list[Candidate]:
     able = [(one, result) for one, result in known if result.computes_right]
     ranked = sorted(
         able,
-        key=lambda pair: (not pair[1].held, -(pair[1].speedup.median if pair[1].speedup else 0)),
+        key=lambda pair: (
+            not pair[1].promises,
+            -(pair[1].speedup.median if pair[1].speedup else 0),
+        ),
     )
     return [
         one
         for one, result in ranked
-        if result.held or (result.speedup is not None and result.speedup.high > 1)
+        if result.promises or (result.speedup is not None and result.speedup.high > 1)
     ]

@@ -202,7 +202,7 @@ def _patch(request: Request, trials: Trials, diagnosis: Diagnosis) -> Patch | No
     final = trials.final
     path = _script_path(request.target)
     timed = trials.ledger.timed(BASELINE)
-    if not final or path is None or not timed:
+    if path is None or not timed or not trials.ledger.result(final).held:
         return None
     chosen = {one.key: one.change for one in trials.candidates}
     return make_patch(

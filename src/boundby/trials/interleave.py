@@ -25,7 +25,7 @@ _MOST_RUNS = 6
 _FEWEST_BASELINES = 2
 _MOST_RUNS_AT_THE_END = 8
 # Of the budget: when the first round, all rounds and the combinations have to be over.
-_FIRST_ROUND, _ROUNDS, _COMBINATIONS = 0.8, 0.6, 0.85
+_FIRST_ROUND, _ROUNDS, _COMBINATIONS = 0.7, 0.6, 0.85
 # Two ways to mend one fault: the one behind by more than this is not looked at again.
 _BEHIND = 0.97
 
@@ -89,8 +89,9 @@ class Schedule:
             return True
         if result.runs >= _MOST_RUNS or self._is_behind(candidate, result.speedup):
             return True
-        clear = half_width(result.speedup) <= _NARROW or result.speedup.low > _PLAINLY_FASTER
-        return result.runs > 1 and clear
+        if half_width(result.speedup) <= _NARROW and result.runs > 1:
+            return True
+        return result.held and result.speedup.low > _PLAINLY_FASTER
 
     def _is_behind(self, candidate: Candidate, speedup: Speedup) -> bool:
         others = [

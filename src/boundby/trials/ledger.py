@@ -16,6 +16,11 @@ _UNKNOWN_PEAK = Peak()
 
 # Less than this is not worth a change to anybody's script.
 _WORTHWHILE = 1.005
+# Where processes differ by more than this, fewer runs than these can fall on either side by chance:
+# of three and three, all of one above all of the other, in one of twenty.
+_UNSTEADY = 0.08
+_FEWEST_UNSTEADY = 4
+_FEWEST = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +38,11 @@ class Result:
     @property
     def held(self) -> bool:
         return self.outcome == "kept"
+
+    @property
+    def promises(self) -> bool:
+        """Whether it may hold once there are enough runs: worth combining when time is short."""
+        return self.computes_right and self.speedup is not None and self.speedup.low > 1
 
     @property
     def computes_right(self) -> bool:
@@ -101,7 +111,7 @@ class Ledger:
     def _judge(self, arm: Arm) -> Result:
         tried, timed, base = self.tried(arm), self.timed(arm), self.timed(BASELINE)
         if not tried or not base:
-            return Result(outcome="not run", why="the budget was spent")
+            return Result(outcome="not run", why="its turn did not come")
         log = tried[-1].log
         problem = next((one.problem for one in tried if one.problem), None)
         if problem is None and not timed:
@@ -126,7 +136,8 @@ class Ledger:
         faster = speedup.estimate(
             [one.samples_ns for one in base], [one.samples_ns for one in timed], self.spread()
         )
-        outcome, why = _outcome(faster, checked)
+        runs = min(len(base), len(timed))
+        outcome, why = _outcome(faster, checked, runs, float(self.spread().std()))
         return Result(
             outcome=outcome,
             why=why,
@@ -154,13 +165,17 @@ class Ledger:
         return any(key in self._environments for key in arm)
 
 
-def _outcome(faster: Speedup, checked: Numerics) -> tuple[Outcome, str]:
+def _outcome(faster: Speedup, checked: Numerics, runs: int, spread: float) -> tuple[Outcome, str]:
     if not checked.ok:
         return "wrong numbers", checked.why
     if faster.median < 1 and faster.high < 1:
         return "no gain", "it is slower"
     if faster.low <= 1 or faster.median < _WORTHWHILE:
         return "no gain", "no difference that processes do not differ by anyway"
+    if runs < (_FEWEST if spread <= _UNSTEADY else _FEWEST_UNSTEADY):
+        return "no gain", (
+            f"{runs} runs of each are too few to tell, with processes that differ by {spread:.0%}"
+        )
     return "kept", checked.why
 
 

@@ -36,7 +36,7 @@ from boundby.trials.notebook import EXACT_STEPS, SEEDED_STEPS, Notebook
 _STEADY_STEPS = 3
 # A program whose steps never become steady is timed nonetheless, after this many.
 _MOST_WARMUP = 40
-_MOST_CLEAN_S = 15.0
+_LEAST_CLEAN_S, _MOST_CLEAN_S = 1.0, 15.0
 
 
 def treatment(key: str) -> Treatment:
@@ -75,6 +75,7 @@ class Trial:
             least_warmup=compared + _STEADY_STEPS,
             most_warmup=_MOST_WARMUP,
             most_warmup_s=spec["patience_s"],
+            least_clean_s=_LEAST_CLEAN_S,
             most_clean_s=_MOST_CLEAN_S,
         )
         for plugin in spec["plugins"]:
