@@ -204,7 +204,7 @@ def training_step(args: argparse.Namespace) -> Step:
     if args.channels_last:
         model = model.to(memory_format=torch.channels_last)
     if args.compile:
-        model = torch.compile(model)
+        model = torch.compile(model, mode=args.mode)
     chosen: dict[str, Any] = {"fused": True} if args.fused else {}
     if args.graphs and args.fused:
         chosen["capturable"] = True
@@ -264,6 +264,8 @@ def decoding(args: argparse.Namespace, count: int) -> Iterator[None]:
 
     config = llama_config(args)
     model = LlamaForCausalLM(config).to(args.device, torch.bfloat16).eval()
+    if args.compile:
+        model = torch.compile(model, mode=args.mode)
     cache = DynamicCache()
     ids = tokens(config.vocab_size, args.batch or 1, 128, args.device)
     with torch.inference_mode():
@@ -279,6 +281,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--batch", type=int)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--mode", help="of torch.compile: reduce-overhead, max-autotune")
     parser.add_argument("--fused", action="store_true")
     parser.add_argument("--graphs", action="store_true", help="the whole step as a CUDA graph")
     parser.add_argument("--channels-last", action="store_true")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from boundby.observation import diagnose as diagnose
     from boundby.observation import watch as watch
     from boundby.roofs import obtain as machine
+    from boundby.trials.functions import prove as prove
 
 __version__ = "0.1.0"
 
@@ -29,12 +30,13 @@ _PUBLIC = {
     "formula": "boundby.costs:formula",
     "load": "boundby.job:load",
     "machine": "boundby.roofs:obtain",
+    "prove": "boundby.trials.functions:prove",
     "remedies": "boundby.remedies",
     "step": "boundby.capture.live.script:mark_step",
     "watch": "boundby.observation:watch",
 }
 # These give out a Diagnosis, which shows itself once the report is loaded.
-_SHOWN = {"diagnose", "load", "watch"}
+_SHOWN = {"diagnose", "load", "prove", "watch"}
 
 __all__ = [
     "Cost",
@@ -44,6 +46,7 @@ __all__ = [
     "formula",
     "load",
     "machine",
+    "prove",
     "remedies",
     "step",
     "watch",

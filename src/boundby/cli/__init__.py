@@ -17,6 +17,7 @@ from boundby.errors import INTERRUPTED, BoundbyError
 # Verb -> what it does. The file cli/VERB.py holds the command of the same name.
 _VERBS = {
     "run": "Diagnose an unmodified script: run train.py --its --own --options.",
+    "prove": "Apply each fix to an unmodified script, measure it, keep what held.",
     "trace": "Diagnose existing profiler traces, one rank or many.",
     "view": "Show a saved diagnosis again: terminal, page, Perfetto.",
     "compare": "What got slower from one diagnosis to another; for CI too.",

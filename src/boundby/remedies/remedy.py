@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from boundby.model.diagnosis import GroupName
 from boundby.picture import Change, Picture
+from boundby.program import TREATMENTS, Treatment
+
+__all__ = ["HEADINGS", "Imagined", "Remedy", "Treatment"]
 
 HEADINGS = (
     "What it sees",
@@ -32,24 +34,11 @@ class Imagined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Treatment:
-    """A way to mend a fault from outside, in a script nobody touches.
-
-    `apply` is entered in the script's process before the script starts; `environment` is set
-    before that process does. `precision` names the dtype in which it now computes what had more
-    digits before: None promises the same arithmetic, up to its order.
-    """
-
-    name: str
-    change: str  # what a user would write in the script
-    apply: Callable[[], AbstractContextManager[None]] | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    precision: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """One fault. `excludes` names faults whose mending cannot be added to this one's."""
+    """One fault. `excludes` names faults whose mending cannot be added to this one's.
+
+    Without `treatments` of its own it has those that `program.TREATMENTS` knows for the fault.
+    """
 
     fault: str
     group: GroupName
@@ -58,6 +47,10 @@ class Remedy:
     excludes: tuple[str, ...] = ()
     treatments: tuple[Treatment, ...] = ()
     combines: bool = True  # whether its mended step can be mended further
+
+    def __post_init__(self) -> None:
+        if not self.treatments:
+            object.__setattr__(self, "treatments", TREATMENTS.get(self.fault, ()))
 
     @property
     def summary(self) -> str:

@@ -14,6 +14,7 @@ from boundby import units
 from boundby.model import Machine
 from boundby.model.diagnosis import Diagnosis, GroupName, RankRow
 from boundby.report.machine import age
+from boundby.report.proofs import ProofsReport
 
 COLOURS: dict[GroupName, str] = {
     "compute": "green",
@@ -80,6 +81,9 @@ def as_text(diagnosis: Diagnosis) -> str:
     """The report without colours, as a file or a log would hold it."""
     console = Console(file=io.StringIO(), width=_TEXT_WIDTH, color_system=None, highlight=False)
     console.print(DiagnosisReport(diagnosis))
+    if diagnosis.proofs:
+        console.print()
+        console.print(ProofsReport(diagnosis, warnings=False))
     written = console.file
     assert isinstance(written, io.StringIO)
     return written.getvalue()

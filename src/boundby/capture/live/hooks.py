@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from boundby.capture.live.companion import companions
 from boundby.capture.live.optimizers import optimizer_in, optimizer_of
 from boundby.capture.live.provenance import ask_for_provenance
 
@@ -164,9 +165,14 @@ class Hooks:
             watcher.call_begins(called, args, kwargs)
         self._depth += 1
         try:
-            return run(*args, **kwargs)
+            for companion in companions:
+                companion.call_begins(called, args, kwargs)
+            result = run(*args, **kwargs)
+            for companion in companions:
+                companion.call_ends(called, result)
         finally:
             self._depth -= 1
+        return result
 
     def _around_backward(self, original: Any) -> Any:
         hooks, is_compiling = self, self._is_compiling
@@ -183,6 +189,8 @@ class Hooks:
         watcher = self.watcher
         if watcher is not None:
             watcher.backward_begins()
+        for companion in companions:
+            companion.backward_begins(args[0] if args else kwargs.get("tensors"))
         self._depth += 1
         self._in_backward = True
         try:
@@ -241,6 +249,8 @@ class Hooks:
         if watcher is None:
             return run(*args, **kwargs)
         watcher.optimizer_begins(optimizer)
+        for companion in companions:
+            companion.optimizer_begins(optimizer)
         self._is_stepping = self._has_stepped = True
         try:
             result = run(*args, **kwargs)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from boundby.capture.live.circumstances import Bystander, Circumstances
+from boundby.capture.live.companion import companions
 from boundby.capture.live.keys import Keys
 from boundby.capture.live.provenance import kernel_lines
 from boundby.capture.live.shapes import first_shape
@@ -73,6 +74,8 @@ class Recorder:
         if self._on_first_step is not None:
             self._on_first_step()
             self._on_first_step = None
+        for companion in companions:
+            companion.step_ended()
         self.windows.step_ended(kind)
 
     def call_begins(self, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

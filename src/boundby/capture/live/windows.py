@@ -44,6 +44,7 @@ class Plan:
     clean: int = 10
     issue: int = 7
     profiled: int = 3
+    least_warmup: int = _FEWEST_WARMUP
     most_warmup: int = 30
     most_warmup_s: float = 120.0
     least_clean_s: float = 0.0
@@ -194,13 +195,13 @@ class Windows:
         if self._plan.warmup is not None:
             return count >= self._plan.warmup
         if count >= self._plan.most_warmup or (
-            count > _FEWEST_WARMUP and now - self._began > self._plan.most_warmup_s * 1e9
+            count > self._plan.least_warmup and now - self._began > self._plan.most_warmup_s * 1e9
         ):
             return True
         main = self.main_kind
         recent = [sample.ns for sample in self.warmup[1:] if sample.kind == main]
         recent = recent[-_STABLE_STEPS:]
-        if count < _FEWEST_WARMUP or len(recent) < _STABLE_STEPS:
+        if count < self._plan.least_warmup or len(recent) < _STABLE_STEPS:
             return False
         return max(recent) - min(recent) <= _STABLE * statistics.median(recent)
 

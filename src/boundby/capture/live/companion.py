@@ -1,0 +1,46 @@
+"""Those who go along with a running program: told of its parts, and free to change them.
+
+A watcher only looks. Companions are for what changes a program from outside, or compares what two
+runs of it compute: they get the values themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+
+class Companion:
+    """Told after the watcher, on the thread that runs the steps; each does what it needs."""
+
+    def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """An outermost module, compiled function or graph is about to run."""
+
+    def call_ends(self, called: Any, result: Any) -> None:
+        """It has returned this."""
+
+    def backward_begins(self, roots: Any) -> None:
+        """Backward is about to run from these tensors."""
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        """An optimizer is about to step."""
+
+    def start_over(self) -> None:
+        """The program has changed: what was compiled or recorded of it is out of date."""
+
+    def step_ended(self) -> None:
+        """A step of the program has ended."""
+
+
+# All who go along now. One script runs at a time, as do those who change it.
+companions: list[Companion] = []
+
+
+@contextlib.contextmanager
+def accompanied_by(companion: Companion) -> Iterator[None]:
+    companions.append(companion)
+    try:
+        yield
+    finally:
+        companions.remove(companion)

@@ -1,0 +1,177 @@
+"""boundby prove: apply each fix to the unmodified script, measure it, keep what held."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from boundby.cli.target import TargetCommand
+from boundby.errors import INTERRUPTED
+
+if TYPE_CHECKING:
+    from boundby.model.diagnosis import Diagnosis
+    from boundby.trials.patch import Patch
+
+_DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|min|h)?$")
+_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 1.0}
+
+
+class _Duration(click.ParamType[float]):
+    """`90s`, `10m`, `1h`; a plain number is seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, float):
+            return value
+        found = _DURATION.match(str(value).strip())
+        if found is None or float(found[1]) <= 0:
+            self.fail(f"{value} is no duration: write 90s, 10m or 1h", param, ctx)
+        return float(found[1]) * _SECONDS[found[2]]
+
+
+class _Names(click.ParamType[list[str]]):
+    name = "names"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[str]:
+        if isinstance(value, list):
+            return value
+        return [name.strip() for name in str(value).split(",") if name.strip()]
+
+
+@click.command(name="prove", cls=TargetCommand, context_settings={"allow_interspersed_args": False})
+@click.option("--budget", type=_Duration(), default="10m", show_default=True, help="Time to spend.")
+@click.option("--only", type=_Names(), default="", metavar="FAULT,...", help="Try these faults.")
+@click.option("--skip", type=_Names(), default="", metavar="FAULT,...", help="Leave these out.")
+@click.option("--all", "everything", is_flag=True, help="Also try fixes for which nothing speaks.")
+@click.option("--timeout", type=_Duration(), help="Longest one run may take; default: scaled.")
+@click.option("--steps", type=click.IntRange(3), default=15, show_default=True, help="Timed steps.")
+@click.option(
+    "--step-by",
+    type=click.Choice(["auto", "optimizer", "forward"]),
+    default="auto",
+    help="What ends a step; default: found out.",
+)
+@click.option(
+    "--diagnosis",
+    "diagnosis_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Start from a saved diagnosis of the script.",
+)
+@click.option(
+    "--machine",
+    "machine_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Use roofs saved with `boundby machine --json`.",
+)
+@click.option("--plugin", "plugins", multiple=True, metavar="MODULE", help="Remedies of your own.")
+@click.option(
+    "--keep-logs",
+    "logs",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep what each run printed.",
+)
+@click.option("--json", "json_file", metavar="FILE", help="Write the diagnosis (- for stdout).")
+@click.option(
+    "--patch",
+    "patch_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write what held as a diff of the script.",
+)
+@click.option("--scratch", is_flag=True, help="Run in copies of this folder.")
+@click.option("--resume", is_flag=True, help="Go on with a proof that was interrupted.")
+@click.option("--quiet", is_flag=True, help="Print no report.")
+@click.argument("target", nargs=-1, type=click.UNPROCESSED)
+def command(
+    budget: float,
+    only: list[str],
+    skip: list[str],
+    everything: bool,
+    timeout: float | None,
+    steps: int,
+    step_by: str,
+    diagnosis_file: Path | None,
+    machine_file: Path | None,
+    plugins: tuple[str, ...],
+    logs: Path | None,
+    json_file: str | None,
+    patch_file: Path | None,
+    scratch: bool,
+    resume: bool,
+    quiet: bool,
+    target: tuple[str, ...],
+) -> int:
+    """Prove fixes on an unmodified script: boundby prove [OPTIONS] train.py --its --own --options.
+
+    \b
+    Each fix is applied from outside, in fresh processes, interleaved with the script as it is; what
+    is faster and computes the same is kept, then combined. The script is never edited.
+    """
+    from boundby import store
+    from boundby.capture.live.execution import Target
+    from boundby.cli.console import progress_bar
+    from boundby.model.diagnosis import Diagnosis
+    from boundby.trials.experiment import Request, prove_target
+
+    is_module = target[0] == "-m"
+    name, *args = target[1:] if is_module else target
+    request = Request(
+        target=Target(name=name, args=args, is_module=is_module),
+        budget_s=budget,
+        only=only,
+        skip=skip,
+        everything=everything,
+        limit_s=timeout,
+        steps=steps,
+        step_by=step_by,
+        diagnosis=store.read(diagnosis_file, Diagnosis, "diagnosis") if diagnosis_file else None,
+        machine_file=machine_file,
+        plugins=plugins,
+        logs=logs,
+        scratch=scratch,
+        resume=resume,
+    )
+    with progress_bar("proving:", shown=not quiet) as progress:
+        proven = prove_target(request, progress)
+    _tell(proven.diagnosis, json_file, quiet)
+    if patch_file is not None:
+        _write_patch(proven.patch, patch_file)
+    return INTERRUPTED if proven.interrupted else 0
+
+
+def _tell(diagnosis: Diagnosis, json_file: str | None, quiet: bool) -> None:
+    from boundby import store
+    from boundby.cli.console import error_console
+    from boundby.report.proofs import ProofsReport
+
+    if json_file == "-":
+        click.echo(store.as_json(diagnosis).decode())
+    elif json_file:
+        store.write(diagnosis, Path(json_file))
+    if not quiet:
+        error_console().print(ProofsReport(diagnosis))
+
+
+def _write_patch(patch: Patch | None, path: Path) -> None:
+    from boundby.errors import BoundbyError
+
+    if patch is None:
+        click.echo("boundby: no fix held: there is nothing to patch", err=True)
+        return
+    try:
+        path.write_text(patch.text())
+    except OSError as error:
+        raise BoundbyError(f"cannot write {path}: {error.strerror}") from None
+    for note in patch.notes:
+        click.echo(f"boundby: {note}", err=True)

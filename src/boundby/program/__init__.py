@@ -1,0 +1,47 @@
+"""Changing a program from outside: what a user would write into a script, without touching it.
+
+One file per kind of change. `TREATMENTS` says which of them mend which fault, the likeliest first.
+Nothing heavy is imported: all this is loaded before the script, which may set how torch is loaded.
+"""
+
+from __future__ import annotations
+
+from boundby.program import (
+    allocator,
+    attention,
+    checkpointing,
+    compilation,
+    graphs,
+    layout,
+    loaders,
+    optimizers,
+    precision,
+    threads,
+)
+from boundby.program.treatment import Treatment
+
+__all__ = ["TREATMENTS", "Treatment"]
+
+TREATMENTS: dict[str, tuple[Treatment, ...]] = {
+    "unfused-optimizer": (optimizers.FUSED,),
+    "zeroed-gradients": (optimizers.GRADIENTS_TO_NONE,),
+    "float32-products": (precision.TF32, precision.AUTOCAST, precision.BFLOAT16_PRODUCTS),
+    "float32-activations": (precision.AUTOCAST,),
+    "eager-launches": (
+        compilation.REDUCE_OVERHEAD,
+        compilation.COMPILE,
+        graphs.CUDA_GRAPHS,
+        compilation.MAX_AUTOTUNE,
+    ),
+    "materialised-attention": (attention.SDPA, compilation.COMPILE),
+    "wasted-tiles": (compilation.COMPILE,),  # which pads odd dimensions
+    "unfused-operators": (compilation.COMPILE,),
+    "layout-copies": (layout.CHANNELS_LAST,),
+    "waiting-for-data": (loaders.WORKERS,),
+    "pageable-copies": (loaders.PINNED,),
+    "openmp-spin": (threads.SLEEPING_THREADS, threads.ONE_THREAD),
+    "wasteful-checkpointing": (checkpointing.NO_CHECKPOINTS,),
+    "fragmented-memory": (allocator.EXPANDABLE_SEGMENTS,),
+    "activations-in-memory": (checkpointing.CHECKPOINTS,),
+    "slow-attention": (attention.CUDNN_ATTENTION, attention.FLASH_ATTENTION),
+}

@@ -1,0 +1,119 @@
+"""Attention through fused kernels: a model's own switch, and the backends of torch's."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from boundby.program.attributes import Swaps, when_torch_arrives
+from boundby.program.outermost import outermost_modules
+from boundby.program.touched import note
+from boundby.program.treatment import Treatment
+
+_SWITCH = "_attn_implementation"
+# Of `torch.backends.cuda`: what is switched off so that one of them is left.
+_BACKENDS = {
+    "flash": ("enable_mem_efficient_sdp", "enable_cudnn_sdp"),
+    "cudnn": ("enable_flash_sdp", "enable_mem_efficient_sdp"),
+    "efficient": ("enable_flash_sdp", "enable_cudnn_sdp"),
+}
+
+
+@contextlib.contextmanager
+def fused_attention() -> Iterator[None]:
+    """Models of transformers take torch's attention; `nn.MultiheadAttention` keeps no weights."""
+
+    def arrived(torch: Any, swaps: Swaps) -> None:
+        swaps.swap(torch.nn.MultiheadAttention, "forward", _without_weights)
+
+    with when_torch_arrives(arrived), outermost_modules(_switch):
+        yield
+
+
+def _switch(
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[[], None] | None:
+    configs = {
+        id(part.config): part.config
+        for part in module.modules()
+        if hasattr(getattr(part, "config", None), _SWITCH)
+    }
+    eager = [one for one in configs.values() if getattr(one, _SWITCH) in (None, "eager")]
+    if not eager:
+        return None
+    before = [(one, getattr(one, _SWITCH)) for one in eager]
+    if hasattr(module, "set_attn_implementation"):
+        module.set_attn_implementation("sdpa")
+    for one in eager:
+        setattr(one, _SWITCH, "sdpa")
+    note(f"attention of {type(module).__name__}")
+
+    def undo() -> None:
+        for config, switch in before:
+            setattr(config, _SWITCH, switch)
+
+    return undo
+
+
+def _without_weights(original: Any) -> Any:
+    @functools.wraps(original)
+    def forward(self: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        # Weights are asked for unless somebody says no: the second positional argument after mask.
+        if len(args) < 2 and kwargs.get("need_weights", True):
+            kwargs["need_weights"] = False
+            note("attention weights not kept")
+        return original(self, query, key, value, *args, **kwargs)
+
+    return forward
+
+
+@contextlib.contextmanager
+def attention_backend(name: str) -> Iterator[None]:
+    """Only one fused backend of `scaled_dot_product_attention`, with plain math to fall back on."""
+
+    def arrived(torch: Any, swaps: Swaps) -> None:
+        switches = torch.backends.cuda
+        for switch in _BACKENDS[name]:
+            if hasattr(switches, switch):
+                getattr(switches, switch)(False)
+                swaps.later(partial(getattr(switches, switch), True))
+        swaps.swap(torch.nn.functional, "scaled_dot_product_attention", _noted)
+
+    with when_torch_arrives(arrived):
+        yield
+
+
+def _noted(original: Any) -> Any:
+    import torch
+
+    is_compiling = torch.compiler.is_compiling
+
+    @functools.wraps(original)
+    def attention(*args: Any, **kwargs: Any) -> Any:
+        if not is_compiling():
+            note("attention backend")
+        return original(*args, **kwargs)
+
+    return attention
+
+
+SDPA = Treatment(
+    name="sdpa",
+    change='attn_implementation="sdpa"  # or F.scaled_dot_product_attention, need_weights=False',
+    apply=fused_attention,
+)
+CUDNN_ATTENTION = Treatment(
+    name="sdpa:cudnn",
+    change="with torch.nn.attention.sdpa_kernel(SDPBackend.CUDNN_ATTENTION): ...",
+    apply=partial(attention_backend, "cudnn"),
+    devices=("cuda",),
+)
+FLASH_ATTENTION = Treatment(
+    name="sdpa:flash",
+    change="with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION): ...",
+    apply=partial(attention_backend, "flash"),
+    devices=("cuda",),
+)

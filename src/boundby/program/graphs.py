@@ -1,0 +1,173 @@
+"""The outermost modules replayed as CUDA graphs, forward and backward."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from boundby.capture.live.companion import Companion, accompanied_by
+from boundby.program.outermost import outermost_modules
+from boundby.program.touched import note
+from boundby.program.treatment import Treatment
+
+# Arguments of these kinds are part of what was recorded; anything else may change unseen.
+_CONSTANTS = (type(None), bool, int, float, str)
+
+
+@contextlib.contextmanager
+def cuda_graphs() -> Any:
+    recorder = _Recorder()
+    with accompanied_by(recorder), outermost_modules(recorder.attach):
+        yield
+
+
+class _Recorder(Companion):
+    """Records a module's call when the same kind of call comes the second time."""
+
+    def __init__(self) -> None:
+        self._recorded: dict[Any, Callable[..., Any]] = {}
+        self._seen: set[Any] = set()
+
+    def start_over(self) -> None:
+        self._recorded.clear()
+        self._seen.clear()
+
+    def attach(
+        self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[], None] | None:
+        plain = module.forward
+
+        @functools.wraps(plain)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return self._call(module, plain, args, kwargs)
+
+        module.forward = forward
+
+        def undo() -> None:
+            module.forward = plain
+
+        return undo
+
+    def _call(self, module: Any, plain: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        import torch
+        from torch.utils import _pytree
+
+        leaves, spec = _pytree.tree_flatten((args, kwargs))
+        tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+        rest = [None if isinstance(x, torch.Tensor) else x for x in leaves]
+        if (
+            not tensors
+            or not all(x.is_cuda for x in tensors)
+            or not all(isinstance(x, _CONSTANTS) for x in rest)
+            or torch.cuda.is_current_stream_capturing()
+        ):
+            return plain(*args, **kwargs)
+        key = (
+            id(module),
+            module.training,
+            torch.is_grad_enabled(),
+            torch.is_autocast_enabled("cuda"),
+            tuple((tuple(x.shape), x.dtype, x.requires_grad) for x in tensors),
+            tuple(map(repr, rest)),
+        )
+        if key not in self._seen:
+            self._seen.add(key)
+            return plain(*args, **kwargs)
+        if key not in self._recorded:
+            self._recorded[key] = _record(module, plain, leaves, spec, tensors)
+            note(f"graph of {type(module).__name__}")
+        return self._recorded[key](tensors)
+
+
+def _record(
+    module: Any, plain: Any, leaves: list[Any], spec: Any, tensors: list[Any]
+) -> Callable[[list[Any]], Any]:
+    import torch
+    from torch.utils import _pytree
+
+    shape_of_result: list[Any] = []
+
+    class Positional(torch.nn.Module):  # type: ignore[misc]
+        """The module as a function of tensors alone, to tensors alone."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, *given: Any) -> tuple[Any, ...]:
+            following = iter(given)
+            filled = [next(following) if isinstance(x, torch.Tensor) else x for x in leaves]
+            args, kwargs = _pytree.tree_unflatten(filled, spec)
+            out, out_spec = _pytree.tree_flatten(plain(*args, **kwargs))
+            shape_of_result[:] = [
+                out_spec,
+                [None if isinstance(x, torch.Tensor) else (x,) for x in out],
+            ]
+            return tuple(x for x in out if isinstance(x, torch.Tensor))
+
+    positional = Positional()
+    # Not by train(): parts that a script has set to eval stay so.
+    positional.training = module.training
+    # Recording runs the module a few times: what it counts and averages is put back after.
+    kept = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    static = [x.detach().clone().requires_grad_(x.requires_grad) for x in tensors]
+    with _autocast_without_cache(torch):
+        if torch.is_grad_enabled():
+            run = torch.cuda.make_graphed_callables(
+                positional, tuple(static), allow_unused_input=True
+            )
+        else:
+            run = _replayed(torch, positional, static)
+    with torch.no_grad():
+        for buffer, value in kept:
+            buffer.copy_(value)
+
+    def call(given: list[Any]) -> Any:
+        results = iter(run(*given))
+        out_spec, constants = shape_of_result
+        out = [next(results) if constant is None else constant[0] for constant in constants]
+        return _pytree.tree_unflatten(out, out_spec)
+
+    return call
+
+
+def _replayed(torch: Any, function: Any, static: list[Any]) -> Callable[..., Any]:
+    """Without gradients: one graph, its inputs copied in, its outputs copied out."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            function(*static)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = function(*static)
+
+    def run(*given: Any) -> tuple[Any, ...]:
+        for slot, value in zip(static, given, strict=True):
+            slot.copy_(value)
+        graph.replay()
+        # The next replay writes over them.
+        return tuple(x.clone() for x in outputs)
+
+    return run
+
+
+def _autocast_without_cache(torch: Any) -> contextlib.AbstractContextManager[Any]:
+    if not torch.is_autocast_enabled("cuda"):
+        return contextlib.nullcontext()
+    context: contextlib.AbstractContextManager[Any] = torch.autocast(
+        "cuda", torch.get_autocast_dtype("cuda"), cache_enabled=False
+    )
+    return context
+
+
+CUDA_GRAPHS = Treatment(
+    name="cuda-graphs",
+    change="model = torch.cuda.make_graphed_callables(model, (sample_input,))",
+    apply=cuda_graphs,
+    devices=("cuda",),
+    slot="compilation",
+)

@@ -1,0 +1,124 @@
+"""Data made ahead by workers, in pinned memory, and copied while the host goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from boundby.program.attributes import Swaps, when_torch_arrives
+from boundby.program.touched import note
+from boundby.program.treatment import Treatment
+
+_MOST_WORKERS = 8
+_PREFETCH = 4
+
+
+def spare_workers() -> int:
+    """Half of the cores that this process may use: the rest is the program's own."""
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    return max(1, min(_MOST_WORKERS, cores // 2))
+
+
+@contextlib.contextmanager
+def loader_workers() -> Iterator[None]:
+    """Every DataLoader over an indexed dataset gets workers that stay."""
+
+    def settings(torch: Any, given: dict[str, Any]) -> dict[str, Any]:
+        # An iterable dataset yields its items once for each worker, unless it is written for them.
+        if given["num_workers"] or isinstance(given["dataset"], torch.utils.data.IterableDataset):
+            return {}
+        return {
+            "num_workers": spare_workers(),
+            "persistent_workers": True,
+            "prefetch_factor": _PREFETCH,
+            "pin_memory": torch.cuda.is_available(),
+        }
+
+    with _loaders(settings, "workers for a DataLoader"):
+        yield
+
+
+@contextlib.contextmanager
+def pinned_copies() -> Iterator[None]:
+    """Batches in pinned memory, and copies of them to the device that nobody waits for."""
+
+    def settings(torch: Any, given: dict[str, Any]) -> dict[str, Any]:
+        return {} if given["pin_memory"] else {"pin_memory": True}
+
+    def arrived(torch: Any, swaps: Swaps) -> None:
+        swaps.swap(torch.Tensor, "to", _to_without_waiting)
+        swaps.swap(torch.Tensor, "cuda", _cuda_without_waiting)
+
+    with _loaders(settings, "pinned batches"), when_torch_arrives(arrived):
+        yield
+
+
+@contextlib.contextmanager
+def _loaders(settings: Any, words: str) -> Iterator[None]:
+    """DataLoaders as they would be made with other arguments."""
+
+    def arrived(torch: Any, swaps: Swaps) -> None:
+        def around(original: Any) -> Any:
+            signature = inspect.signature(original)
+
+            @functools.wraps(original)
+            def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+                bound = signature.bind(self, *args, **kwargs)
+                bound.apply_defaults()
+                changed = settings(torch, bound.arguments)
+                if not changed:
+                    original(self, *args, **kwargs)
+                    return
+                given = signature.bind(self, *args, **kwargs)
+                given.arguments.update(changed)
+                original(*given.args, **given.kwargs)
+                note(words)
+
+            return __init__
+
+        from torch.utils.data import DataLoader
+
+        swaps.swap(DataLoader, "__init__", around)
+
+    with when_torch_arrives(arrived):
+        yield
+
+
+def _to_without_waiting(original: Any) -> Any:
+    @functools.wraps(original)
+    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.is_cuda or not self.is_pinned():
+            return original(self, *args, **kwargs)
+        return original(self, *args, **(kwargs | {"non_blocking": True}))
+
+    return to
+
+
+def _cuda_without_waiting(original: Any) -> Any:
+    @functools.wraps(original)
+    def cuda(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.is_cuda or not self.is_pinned():
+            return original(self, *args, **kwargs)
+        return original(self, *args, **(kwargs | {"non_blocking": True}))
+
+    return cuda
+
+
+WORKERS = Treatment(
+    name="workers",
+    change=f"DataLoader(..., num_workers={spare_workers()}, persistent_workers=True, "
+    f"prefetch_factor={_PREFETCH}, pin_memory=True)",
+    apply=loader_workers,
+)
+PINNED = Treatment(
+    name="pinned",
+    change="DataLoader(..., pin_memory=True); batch.to(device, non_blocking=True)",
+    apply=pinned_copies,
+    devices=("cuda",),
+)

@@ -1,0 +1,102 @@
+"""Fewer digits: matrix products in tf32 or bfloat16, and autocast."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from boundby.capture.live.companion import Companion, accompanied_by
+from boundby.program.attributes import Swaps, when_torch_arrives
+from boundby.program.touched import note
+from boundby.program.treatment import Treatment
+
+
+@contextlib.contextmanager
+def matmul_precision(precision: str) -> Iterator[None]:
+    """float32 products as `torch.set_float32_matmul_precision` says, whatever the script sets."""
+
+    def arrived(torch: Any, swaps: Swaps) -> None:
+        before, choose = torch.get_float32_matmul_precision(), torch.set_float32_matmul_precision
+        choose(precision)
+        note(f"matmul precision {precision}")
+        swaps.swap(torch, "set_float32_matmul_precision", lambda _: lambda wanted: None)
+        swaps.later(partial(choose, before))
+
+    with when_torch_arrives(arrived):
+        yield
+
+
+class _Autocast(Companion):
+    """Autocast from the forward's begin until backward: the loss is computed under it too.
+
+    Where nothing is differentiated, it ends with the call. A script that autocasts itself is left
+    alone.
+    """
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = dtype
+        self._entered: Any = None
+
+    def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._entered is not None or not hasattr(called, "parameters"):
+            return
+        import torch
+
+        parameter = next(iter(called.parameters()), None)
+        if parameter is None or parameter.dtype != torch.float32:
+            return
+        device = parameter.device.type
+        if torch.is_autocast_enabled(device):
+            return
+        self._entered = torch.autocast(device, getattr(torch, self._dtype))
+        self._entered.__enter__()
+        note(f"autocast to {self._dtype}")
+
+    def call_ends(self, called: Any, result: Any) -> None:
+        import torch
+
+        if not torch.is_grad_enabled():
+            self._leave()
+
+    def backward_begins(self, roots: Any) -> None:
+        self._leave()
+
+    def step_ended(self) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        entered, self._entered = self._entered, None
+        if entered is not None:
+            entered.__exit__(None, None, None)
+
+
+def autocast(dtype: str = "bfloat16") -> contextlib.AbstractContextManager[None]:
+    return accompanied_by(_Autocast(dtype))
+
+
+def _matmul(precision: str) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    return partial(matmul_precision, precision)
+
+
+TF32 = Treatment(
+    name="tf32",
+    change='torch.set_float32_matmul_precision("high")',
+    apply=_matmul("high"),
+    precision="tf32",
+    devices=("cuda",),
+)
+BFLOAT16_PRODUCTS = Treatment(
+    name="bf16-products",
+    change='torch.set_float32_matmul_precision("medium")',
+    apply=_matmul("medium"),
+    precision="bfloat16",
+    devices=("cpu",),  # on CUDA it is no more than tf32
+)
+AUTOCAST = Treatment(
+    name="autocast",
+    change="with torch.autocast(device.type, torch.bfloat16): ...  # around forward and loss",
+    apply=autocast,
+    precision="bfloat16",
+)

@@ -1,0 +1,113 @@
+"""Proofs for a terminal: what was predicted beside what was measured, and what was kept."""
+
+from __future__ import annotations
+
+import statistics
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from boundby import units
+from boundby.model.diagnosis import Diagnosis, Outcome, Proof, Range, Speedup
+
+_COLOURS: dict[Outcome, str] = {
+    "kept": "green",
+    "no gain": "bright_black",
+    "wrong numbers": "red",
+    "failed": "red",
+    "not run": "bright_black",
+}
+
+
+class ProofsReport:
+    """Renders the proofs of a `Diagnosis`; computes nothing that is not a median."""
+
+    def __init__(self, diagnosis: Diagnosis, *, warnings: bool = True) -> None:
+        self._diagnosis = diagnosis
+        self._warnings = diagnosis.warnings if warnings else []
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        proofs = self._diagnosis.proofs
+        if not proofs:
+            yield Text("nothing was found that can be mended from outside: no proof was tried")
+            return
+        yield final_line(proofs)
+        yield Padding(_table(proofs), (1, 0, 1, 0))
+        yield from _reasons(proofs)
+        best = best_of(proofs)
+        if best is not None:
+            yield Padding(Text("to get the same, write", style="bold"), (1, 0, 0, 0))
+            for line in best.change.splitlines():
+                yield Text(f"   {line}")
+        for warning in self._warnings:
+            yield Text.assemble(("! ", "yellow"), warning)
+
+
+def best_of(proofs: list[Proof]) -> Proof | None:
+    """What to keep: all that held together, else the best that held alone."""
+    kept = [proof for proof in proofs if proof.outcome == "kept" and proof.speedup is not None]
+    return max(kept, key=lambda one: (len(one.faults), _median(one.speedup)), default=None)
+
+
+def final_line(proofs: list[Proof]) -> Text:
+    best = best_of(proofs)
+    if best is None or best.speedup is None:
+        return Text("no fix held: the step stays as it is", style="bold")
+    before, after = statistics.median(best.before_ns), statistics.median(best.after_ns)
+    return Text.assemble(
+        (f"{units.time(before)} -> {units.time(after)}, {_speedup(best.speedup)}", "bold green"),
+        ", loss unchanged within noise" if best.numerics and best.numerics.ok else "",
+    )
+
+
+def _table(proofs: list[Proof]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("fix", overflow="fold")
+    for heading in ("predicted", "measured", "runs", "memory"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("outcome", no_wrap=True)
+    for proof in proofs:
+        faults = ", ".join(dict.fromkeys(proof.faults))
+        table.add_row(
+            Text.assemble((proof.treatment, "bold")),
+            _promised(proof.predicted),
+            _speedup(proof.speedup) if proof.speedup else "-",
+            f"{len(proof.before_ns)}+{len(proof.after_ns)}",
+            _memory(proof),
+            Text(proof.outcome, style=_COLOURS[proof.outcome]),
+        )
+        table.add_row(Text(f"  for {faults}", style="dim"))
+    return table
+
+
+def _reasons(proofs: list[Proof]) -> list[Text]:
+    return [
+        Text.assemble(
+            (f"{proof.treatment}: ", "bold"),
+            (proof.outcome, _COLOURS[proof.outcome]),
+            f", {proof.why}" if proof.why else "",
+            (f" (log: {proof.log})" if proof.log else "", "dim"),
+        )
+        for proof in proofs
+    ]
+
+
+def _speedup(speedup: Speedup) -> str:
+    return f"{speedup.median:.2f}x ({speedup.low:.2f} to {speedup.high:.2f})"
+
+
+def _promised(predicted: Range | None) -> str:
+    if predicted is None:
+        return "-"
+    return f"{predicted.expected:.2f}x ({predicted.low:.2f} to {predicted.high:.2f})"
+
+
+def _memory(proof: Proof) -> str:
+    before, after = proof.peak_bytes.before, proof.peak_bytes.after
+    return f"{after / before - 1:+.0%}" if before and after else "-"
+
+
+def _median(speedup: Speedup | None) -> float:
+    return speedup.median if speedup is not None else 0.0

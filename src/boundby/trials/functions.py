@@ -1,0 +1,118 @@
+"""Proving from Python: any function that is one step."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from boundby import observation, store
+from boundby.capture.live.execution import Target
+from boundby.model import Machine
+from boundby.model.diagnosis import Diagnosis
+from boundby.trials.candidates import candidates_of
+from boundby.trials.experiment import Request, ledger_of, prove_target
+from boundby.trials.proving import Trials
+from boundby.trials.same_process import CAVEAT, SameProcess
+
+
+def prove(
+    function: Callable[..., Any],
+    *args: Any,
+    budget_s: float = 600.0,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    steps: int = 15,
+    machine: Machine | None = None,
+    **kwargs: Any,
+) -> Diagnosis:
+    """Diagnose a function that is one step, apply each fix to it, and measure what that brings.
+
+    A function that can be imported, with arguments that can be pickled, is run in fresh processes;
+    any other in this one.
+    """
+    if _is_importable(function) and (arguments := _pickled(args, kwargs)) is not None:
+        with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
+            request = Request(
+                target=_driver(function, arguments, Path(folder)),
+                budget_s=budget_s,
+                only=only,
+                skip=skip,
+                steps=steps,
+                machine_file=_saved(machine, Path(folder)),
+                search_path=[entry or str(Path.cwd()) for entry in sys.path],
+            )
+            diagnosis = prove_target(request).diagnosis
+        return msgspec.structs.replace(diagnosis, target=function.__qualname__)
+    return _prove_here(
+        functools.partial(function, *args, **kwargs), budget_s, only, skip, steps, machine
+    )
+
+
+def _prove_here(
+    call: Callable[[], Any],
+    budget_s: float,
+    only: Sequence[str],
+    skip: Sequence[str],
+    steps: int,
+    machine: Machine | None,
+) -> Diagnosis:
+    trial = SameProcess(call, steps)
+    # A process that has run the profiler is slower for good: here it slows all trials alike.
+    diagnosis = observation.diagnose(call, machine=machine)
+    candidates = candidates_of(diagnosis, only=only, skip=skip)
+    candidates = [one for one in candidates if not one.environment]
+    trials = Trials(
+        observe=trial.observe,
+        candidates=candidates,
+        ledger=ledger_of(candidates, ()),
+        budget_s=budget_s,
+    )
+    if candidates:
+        trials.run()
+    return msgspec.structs.replace(
+        diagnosis, proofs=trials.proofs(diagnosis), warnings=[*diagnosis.warnings, CAVEAT]
+    )
+
+
+def _is_importable(function: Callable[..., Any]) -> bool:
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if module in (None, "__main__") or name is None or "<" in name:
+        return False
+    try:
+        found: object = functools.reduce(getattr, name.split("."), sys.modules[module])
+    except (AttributeError, KeyError):
+        return False
+    return found is function
+
+
+def _pickled(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
+    try:
+        return pickle.dumps((args, kwargs))
+    except (pickle.PicklingError, TypeError, AttributeError):
+        return None
+
+
+def _driver(function: Callable[..., Any], arguments: bytes, folder: Path) -> Target:
+    path = folder / "arguments.pickle"
+    path.write_bytes(arguments)
+    return Target(
+        name="boundby.trials.driver",
+        args=[function.__module__, function.__qualname__, os.fspath(path)],
+        is_module=True,
+    )
+
+
+def _saved(machine: Machine | None, folder: Path) -> Path | None:
+    if machine is None:
+        return None
+    path = folder / "machine.json"
+    store.write(machine, path)
+    return path

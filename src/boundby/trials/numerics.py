@@ -1,0 +1,257 @@
+"""Whether a changed program still computes what it did.
+
+Two questions. With dropout off, on the same weights and data: is it further from float32 than the
+program was before, beyond what the fix's precision explains? And with dropout: do the first losses
+lie where the program's own lie under other dropout seeds?
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from boundby.model.diagnosis import Numerics
+from boundby.trials.notebook import EXACT_STEPS, NUDGES
+from boundby.trials.observation import Call, Input, Notes
+
+# Relative error of one result in each dtype. For float32 it is not the last bit: sums over
+# thousands of terms in another order, through tens of layers, differ by a hundred of them.
+_UNIT = {"float64": 1e-12, "float32": 1e-5, "tf32": 2**-11, "float16": 2**-11, "bfloat16": 2**-8}
+# Outputs and gradients gather the errors of all layers, a mean loss averages them out.
+_VECTOR_UNITS = 8.0
+_SCALAR_UNITS = 2.0
+# Two programs that are equally far from float32 may be so on opposite sides.
+_AS_FAR = 2.0
+# Losses drift apart faster than steps add up. Nudged runs of the baseline show how fast; what they
+# drift by may be exceeded this often. Without them: tenfold at every step, as was seen with batch
+# norms and a high learning rate.
+_AS_NUDGED = 4.0
+_DRIFT = 10.0
+# However fast it drifts, more than this is another program.
+_MOST_DRIFT = 0.10
+_MOST_VECTOR_DRIFT = 0.25
+# Baselines under three seeds show a part of what dropout can do.
+_SEEDS_REACH = 2.0
+FEWEST_SEEDS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One quantity: how far it was off before, how far it is now, what is allowed."""
+
+    what: str
+    error: float
+    allowed: float
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= self.allowed
+
+
+def judge(
+    before: Sequence[Notes],
+    after: Sequence[Notes],
+    reference: Notes | None,
+    precision: str | None,
+) -> Numerics:
+    """`before` holds the baseline under several dropout seeds, the first of them stands for all."""
+    if not before or not after:
+        return Numerics(ok=False, why="nothing to compare")
+    base, fixed = before[0], after[0]
+    if not _same_data(base, fixed):
+        return _by_scatter(before, after)
+    compared = [] if base.draws_exact else list(_exact(before, fixed, reference, precision))
+    worst = max(compared, key=lambda one: one.error / max(one.allowed, 1e-12), default=None)
+    if worst is not None and not worst.ok:
+        words = (
+            f"{worst.what} off by {_percent(worst.error)} with dropout off, "
+            f"{_percent(worst.allowed)} is explained"
+        )
+        return Numerics(ok=False, why=words)
+    seeded = _seeded(before, after, precision)
+    if seeded is not None and not seeded.ok:
+        words = (
+            f"losses off by {_percent(seeded.error)}, "
+            f"{_percent(seeded.allowed)} is within the spread of {len(before)} dropout seeds"
+        )
+        return Numerics(ok=False, why=words)
+    if worst is None and seeded is None:
+        return Numerics(ok=False, why="neither a loss nor an output could be compared")
+    return Numerics(ok=True, why=_fine(worst, seeded, len(before)))
+
+
+def _fine(worst: Compared | None, seeded: Compared | None, seeds: int) -> str:
+    words = []
+    if worst is not None:
+        words.append(
+            f"{worst.what} within {_percent(worst.error)} with dropout off "
+            f"({_percent(worst.allowed)} allowed)"
+        )
+    if seeded is not None:
+        words.append(f"losses within the spread of {seeds} dropout seeds")
+    return ", ".join(words)
+
+
+def _exact(
+    before: Sequence[Notes], fixed: Notes, reference: Notes | None, precision: str | None
+) -> Iterator[Compared]:
+    """Losses, gradients and outputs of the steps without dropout."""
+    base, nudged = before[0], before[1:]
+    own = base.precision if base.precision in _UNIT else "bfloat16" if base.precision else "float32"
+    now = precision or "float32"
+    # A nudge was of the program's own rounding errors; a coarser fix makes larger ones.
+    coarser = max(1.0, NUDGES[now] / NUDGES[own])
+    unit = _UNIT[now]
+    is_finer = reference is not None and reference.precision != base.precision
+    if reference is None or not (_same_data(base, reference) and (is_finer or own == "float32")):
+        # Nothing better than the program itself to compare with: both err.
+        reference, unit = base, max(unit, _UNIT[own])
+    steps = EXACT_STEPS if base.has_dropout else None
+    losses = [_flat(notes.losses[:steps]) for notes in (reference, base, fixed)]
+    drifts = _drifts(losses[1], [_flat(notes.losses[:steps]) for notes in nudged])
+    scalar = _SCALAR_UNITS * max(_UNIT[now], _UNIT[own])
+    off = 0.0
+    for index, (wanted, was, value) in enumerate(zip(*losses, strict=False)):
+        off = max(off, _relative(wanted, was))
+        drift = drifts[index] * coarser if drifts else scalar * (_DRIFT**index - 1)
+        yield Compared(
+            what=f"loss of step {index + 1}",
+            error=_relative(wanted, value),
+            allowed=_AS_FAR * off + scalar + min(drift, _MOST_DRIFT),
+        )
+    for vector in _vectors(reference, base, fixed, nudged, has_losses=bool(losses[0])):
+        drift = max((_distance(vector.before, one) for one in vector.nudged), default=0.0)
+        yield Compared(
+            what=vector.what,
+            error=_distance(vector.truth, vector.now),
+            allowed=_AS_FAR * _distance(vector.truth, vector.before)
+            + _VECTOR_UNITS * unit
+            + min(_AS_NUDGED * coarser * drift, _MOST_VECTOR_DRIFT),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Vector:
+    what: str
+    truth: list[float]
+    before: list[float]
+    now: list[float]
+    nudged: list[list[float]]
+
+
+def _vectors(
+    reference: Notes, base: Notes, fixed: Notes, nudged: Sequence[Notes], *, has_losses: bool
+) -> Iterator[_Vector]:
+    """Gradients of the first step and outputs of its calls; without losses, of later calls too."""
+    sets = [("gradients", [notes.gradients for notes in (reference, base, fixed, *nudged)])]
+    for index, call in enumerate(base.calls):
+        # Later outputs hold the updates too: the losses answer for those.
+        if call.step > 0 and has_losses:
+            break
+        calls = [
+            notes.calls[index]
+            for notes in (reference, base, fixed, *nudged)
+            if index < len(notes.calls) and _same_inputs(notes.calls[index], call)
+        ]
+        if len(calls) < 3 + len(nudged):
+            break
+        sets += [
+            (f"output {place + 1}", [one.outputs[place] for one in calls])
+            for place in range(min(len(one.outputs) for one in calls))
+        ]
+    for what, (truth, was, now, *others) in sets:
+        if truth and len({len(one) for one in (truth, was, now, *others)}) == 1:
+            yield _Vector(what=what, truth=truth, before=was, now=now, nudged=others)
+
+
+def _drifts(first: Sequence[float], others: Sequence[Sequence[float]]) -> list[float]:
+    """How far each loss may drift, going by nudged baselines; empty without any."""
+    others = [losses for losses in others if len(losses) == len(first)]
+    if not others:
+        return []
+    seen = [
+        max(_relative(loss, losses[index]) for losses in others) for index, loss in enumerate(first)
+    ]
+    # Two losses that drift apart may cross: what was seen up to the next step counts.
+    return [_AS_NUDGED * max(seen[: index + 2]) for index in range(len(seen))]
+
+
+def _seeded(
+    before: Sequence[Notes], after: Sequence[Notes], precision: str | None
+) -> Compared | None:
+    """The mean loss with dropout on, against its range over the baseline's seeds."""
+    if not before[0].has_dropout:
+        return None
+    means = [_mean_loss(notes) for notes in before]
+    known = [mean for mean in means if mean is not None]
+    fixed = [mean for notes in after if (mean := _mean_loss(notes)) is not None]
+    if len(known) < FEWEST_SEEDS or not fixed:
+        return None
+    middle = statistics.median(known)
+    reach = _SEEDS_REACH * (max(known) - min(known)) / max(abs(middle), 1e-12)
+    allowed = reach + _SCALAR_UNITS * _UNIT[precision or "float32"]
+    return Compared(
+        what="losses", error=_relative(middle, statistics.median(fixed)), allowed=allowed
+    )
+
+
+def _by_scatter(before: Sequence[Notes], after: Sequence[Notes]) -> Numerics:
+    """The data differ, as when workers draw them: losses must lie among the losses of steps."""
+    known = [loss for notes in before for loss in _flat(notes.losses)]
+    fixed = [loss for notes in after for loss in _flat(notes.losses)]
+    if len(known) < FEWEST_SEEDS or not fixed:
+        return Numerics(ok=False, why="it computes with other data, and shows no losses")
+    reach = 3 * statistics.stdev(known) + 1e-6 * abs(statistics.mean(known))
+    off = abs(statistics.mean(fixed) - statistics.mean(known))
+    words = "its data are drawn anew; losses lie among those of the steps before"
+    if off > reach:
+        words = f"its data differ, and its losses are off by {off:.3g}, more than steps differ by"
+    return Numerics(ok=off <= reach, why=words)
+
+
+def _mean_loss(notes: Notes) -> float | None:
+    losses = _flat(notes.losses[EXACT_STEPS:])
+    return statistics.mean(losses) if losses else None
+
+
+def _same_data(one: Notes, other: Notes) -> bool:
+    """Whether the first calls got the same inputs."""
+    if not one.calls or not other.calls:
+        return True
+    return _same_inputs(one.calls[0], other.calls[0])
+
+
+def _same_inputs(one: Call, other: Call) -> bool:
+    return len(one.inputs) == len(other.inputs) and all(
+        _alike(*pair) for pair in zip(one.inputs, other.inputs, strict=True)
+    )
+
+
+def _alike(one: Input, other: Input) -> bool:
+    if one.shape != other.shape or one.sum != other.sum:
+        return False
+    if one.values is None or other.values is None:
+        return one.values == other.values
+    return _distance(one.values, other.values) < 0.05
+
+
+def _flat(losses: Sequence[Sequence[float]]) -> list[float]:
+    return [loss for step in losses for loss in step]
+
+
+def _relative(truth: float, value: float) -> float:
+    if truth == value:
+        return 0.0
+    return abs(value - truth) / max(abs(truth), 1e-12)
+
+
+def _distance(truth: Sequence[float], value: Sequence[float]) -> float:
+    """Of two vectors, as a share of the first one's length."""
+    apart, length = math.dist(truth, value), math.hypot(*truth)
+    return apart / length if length else (0.0 if apart == 0 else math.inf)
+
+
+def _percent(share: float) -> str:
+    return f"{share:.2%}" if share >= 1e-4 else f"{share * 1e6:.2g} ppm"

@@ -1,0 +1,157 @@
+"""Starting one trial in a fresh process, and ending it when it does not end by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from boundby.capture.live.execution import Target
+from boundby.trials import observation
+from boundby.trials.observation import Observed
+
+# Experiment loggers that have a switch for it record nothing outside this machine.
+_OFFLINE = {
+    "BOUNDBY": "1",
+    "WANDB_MODE": "offline",
+    "NEPTUNE_MODE": "offline",
+    "CLEARML_OFFLINE_MODE": "1",
+    "COMET_START_ONLINE": "0",
+    "SWANLAB_MODE": "offline",
+}
+_TAIL = 4000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What all trials of one script share."""
+
+    target: Target
+    step_by: str = "auto"
+    steps: int = 15
+    plugins: Sequence[str] = ()
+    logs: Path | None = None
+    search_path: Sequence[str] = ()  # what python is to find modules in, where it is not usual
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One process to be run: which treatments, with which dropout seed, for how long at most."""
+
+    arm: tuple[str, ...]
+    seed: int
+    reference: bool = False
+    has_dropout: bool = True
+    environment: Mapping[str, str] = field(default_factory=dict)
+    limit_s: float
+
+    @property
+    def nudged(self) -> bool:
+        """The first baseline as it is; those after it show how much a rounding error becomes."""
+        return not self.arm and not self.reference and self.seed > 1
+
+
+def observe(setting: Setting, wanted: Wanted, *, folder: Path, cwd: Path) -> Observed:
+    """Run it and come back with what it saw, or why it saw nothing."""
+    result = folder / "result.json"
+    result.unlink(missing_ok=True)
+    spec = folder / "spec.json"
+    spec.write_text(json.dumps(_spec(setting, wanted, result)))
+    log = _log_file(setting, wanted, folder)
+    began = time.monotonic()
+    problem = _run(spec, log, wanted, cwd, environment(wanted.environment, setting.search_path))
+    known: dict[str, object] = {
+        "arm": list(wanted.arm),
+        "reference": wanted.reference,
+        "seed": wanted.seed,
+        "seconds": time.monotonic() - began,
+        "log": str(log),
+    }
+    if not result.exists():
+        words = problem or "the process ended without a result"
+        return Observed(**{**known, "problem": words})  # type: ignore[arg-type]
+    return observation.read(result.read_bytes(), **known)
+
+
+def _spec(setting: Setting, wanted: Wanted, result: Path) -> dict[str, Any]:
+    target = setting.target
+    return {
+        "target": {"name": target.name, "args": list(target.args), "is_module": target.is_module},
+        "treatments": list(wanted.arm),
+        "plugins": list(setting.plugins),
+        "seed": wanted.seed,
+        "nudged": wanted.nudged,
+        "has_dropout": wanted.has_dropout,
+        "reference": wanted.reference,
+        "steps": setting.steps,
+        "step_by": setting.step_by,
+        "patience_s": wanted.limit_s / 2,
+        "result": str(result),
+    }
+
+
+def _log_file(setting: Setting, wanted: Wanted, folder: Path) -> Path:
+    kept = setting.logs or folder
+    name = "reference" if wanted.reference else "+".join(wanted.arm) or "baseline"
+    name = name.replace("/", "-").replace(":", "-")
+    handle, path = tempfile.mkstemp(prefix=f"{name}.", suffix=".log", dir=kept)
+    os.close(handle)
+    return Path(path)
+
+
+def _run(
+    spec: Path, log: Path, wanted: Wanted, cwd: Path, environment: Mapping[str, str]
+) -> str | None:
+    """Why the process did not come to its own end; None where it did."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "boundby.trials.worker", str(spec)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(timeout=wanted.limit_s)
+        except subprocess.TimeoutExpired:
+            return f"no end after {wanted.limit_s:.0f} s: it hangs, or compiles for ever"
+        finally:
+            _end_group(process)
+    return _reason(code, log)
+
+
+def environment(extra: Mapping[str, str], search_path: Sequence[str] = ()) -> dict[str, str]:
+    """What a script under trial finds in its environment."""
+    found = {**os.environ, **_OFFLINE, **extra}
+    if search_path:
+        found["PYTHONPATH"] = os.pathsep.join(search_path)
+    return found
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """End the process and all it has started, in its own group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _reason(code: int, log: Path) -> str | None:
+    if code < 0:
+        name = signal.Signals(-code).name
+        word = ": out of memory?" if name == "SIGKILL" else ""
+        return f"ended by {name}{word}"
+    if code == 0:
+        return None
+    lines = log.read_bytes()[-_TAIL:].decode(errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else f"exit code {code}"

@@ -1,0 +1,235 @@
+"""Each change to a program: it is made, it is noted, and it is undone."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+
+from boundby.capture.live.hooks import Hooks  # noqa: E402
+from boundby.program import TREATMENTS, Treatment  # noqa: E402
+from boundby.program.checkpointing import CHECKPOINTS, NO_CHECKPOINTS  # noqa: E402
+from boundby.program.loaders import spare_workers  # noqa: E402
+from boundby.program.touched import touched  # noqa: E402
+from tests.capture.test_live_hooks import Events  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def hooks() -> Iterator[None]:
+    made = Hooks()
+    made.install(torch)
+    made.watcher = Events()
+    touched.clear()
+    yield
+    made.remove()
+
+
+@contextlib.contextmanager
+def applied(treatment: Treatment) -> Iterator[None]:
+    assert treatment.apply is not None
+    with treatment.apply():
+        yield
+
+
+def named(name: str) -> Treatment:
+    return next(one for found in TREATMENTS.values() for one in found if one.name == name)
+
+
+def mlp() -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+
+
+def test_every_treatment_is_named_once_and_says_its_change() -> None:
+    every = {one for found in TREATMENTS.values() for one in found}
+    assert len({one.name for one in every}) == len(every)
+    for one in every:
+        assert one.change
+        assert one.apply is not None or one.environment
+
+
+@pytest.mark.parametrize("options", [{}, {"foreach": False, "fused": False}])
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "Adagrad"])
+def test_optimizers_are_fused(name: str, options: dict[str, Any]) -> None:
+    made = getattr(torch.optim, name)
+    before = made.__init__
+    with applied(named("fused")):
+        optimizer = made((p for p in mlp().parameters()), lr=0.1, **options)
+        assert optimizer.param_groups[0]["fused"] is True
+        assert len(optimizer.param_groups[0]["params"]) == 4
+    assert made.__init__ is before
+    assert touched == {f"fused {name}": 1}
+
+
+def test_parameters_that_cannot_be_fused_are_left() -> None:
+    with applied(named("fused")):
+        optimizer = torch.optim.SGD([torch.zeros(2, dtype=torch.complex64, requires_grad=True)])
+    assert not optimizer.param_groups[0]["fused"]
+    assert not touched
+
+
+def test_gradients_are_dropped() -> None:
+    net = mlp()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with applied(named("set-to-none")):
+        net(torch.ones(2, 4)).sum().backward()
+        optimizer.zero_grad(set_to_none=False)
+        assert net[0].weight.grad is None
+    assert touched == {"gradients set to None": 1}
+
+
+def test_matmul_precision_comes_and_goes() -> None:
+    with applied(named("tf32")):
+        assert torch.get_float32_matmul_precision() == "high"
+        torch.set_float32_matmul_precision("highest")
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_autocast_covers_forward_and_loss_and_not_backward() -> None:
+    net = mlp()
+    with applied(named("autocast")):
+        out = net(torch.ones(2, 4))
+        assert out.dtype == torch.bfloat16
+        assert torch.is_autocast_enabled("cpu")
+        out.sum().backward()
+        assert not torch.is_autocast_enabled("cpu")
+        with torch.no_grad():
+            assert net(torch.ones(2, 4)).dtype == torch.bfloat16
+        assert not torch.is_autocast_enabled("cpu")
+
+
+def test_a_script_that_autocasts_itself_is_left_alone() -> None:
+    net = mlp()
+    with applied(named("autocast")):
+        with torch.autocast("cpu", torch.float16):
+            assert net(torch.ones(2, 4)).dtype == torch.float16
+        assert not torch.is_autocast_enabled("cpu")
+    assert not touched
+
+
+def test_the_outermost_module_is_compiled_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, loss = mlp(), torch.nn.MSELoss()
+    monkeypatch.setattr(torch.compiler, "set_stance", None, raising=False)
+    with applied(named("compile")):
+        made: list[Any] = []
+        net.compile = lambda **options: made.append(options)
+        for _ in range(2):
+            loss(net(torch.ones(2, 4)), torch.ones(2, 1))
+        assert made == [{"mode": None}]
+    assert touched == {"compiled Sequential": 1}
+
+
+def test_channels_last_for_images_and_convolutions() -> None:
+    seen: list[bool] = []
+
+    class Net(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv2d(3, 4, 3)
+
+        def forward(self, x: Any) -> Any:
+            seen.append(x.is_contiguous(memory_format=torch.channels_last))
+            return self.conv(x)
+
+    net = Net()
+    weight = net.conv.weight
+    with applied(named("channels-last")):
+        net(torch.randn(2, 3, 8, 8))
+        assert net.conv.weight is weight
+        assert weight.is_contiguous(memory_format=torch.channels_last)
+    net(torch.randn(2, 3, 8, 8))
+    assert seen == [True, False]
+    assert weight.is_contiguous()
+
+
+def test_loaders_get_workers() -> None:
+    data = torch.utils.data.TensorDataset(torch.arange(8))
+    loader_class = torch.utils.data.DataLoader
+    before = loader_class.__init__
+    with applied(named("workers")):
+        loader = loader_class(data, 2)
+        assert (loader.num_workers, loader.persistent_workers) == (spare_workers(), True)
+        own = loader_class(data, num_workers=1)
+        assert (own.num_workers, own.persistent_workers) == (1, False)
+
+        class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc]
+            def __iter__(self) -> Any:
+                return iter(range(3))
+
+        assert loader_class(Stream()).num_workers == 0
+    assert loader_class.__init__ is before
+    assert touched == {"workers for a DataLoader": 1}
+
+
+def test_a_model_with_a_switch_takes_fused_attention() -> None:
+    net = mlp()
+    net.config = SimpleNamespace(_attn_implementation="eager")
+    with applied(named("sdpa")):
+        net(torch.ones(2, 4))
+        assert net.config._attn_implementation == "sdpa"
+    assert net.config._attn_implementation == "eager"
+    assert touched == {"attention of Sequential": 1}
+
+
+def test_multihead_attention_keeps_no_weights() -> None:
+    attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    x = torch.randn(2, 4, 8)
+    wanted, weights = attention(x, x, x)
+    with applied(named("sdpa")):
+        out, none = attention(x, x, x)
+    assert weights is not None
+    assert none is None
+    assert torch.allclose(out, wanted, atol=1e-6)
+
+
+class Block(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.calls = 0
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        return self.linear(x).relu()
+
+
+def test_blocks_run_again_in_backward() -> None:
+    net = torch.nn.Sequential(*(Block() for _ in range(3)))
+    with applied(CHECKPOINTS):
+        net(torch.ones(2, 4)).sum().backward()
+        assert [block.calls for block in net] == [2, 2, 2]
+    net(torch.ones(2, 4)).sum().backward()
+    assert [block.calls for block in net] == [3, 3, 3]
+
+
+def test_checkpoints_are_taken_off() -> None:
+    import torch.utils.checkpoint as checkpointing
+
+    block = Block()
+    with applied(NO_CHECKPOINTS):
+        out = checkpointing.checkpoint(block, torch.ones(2, 4), use_reentrant=False)
+        out.sum().backward()
+    assert block.calls == 1
+    assert touched == {"a checkpoint taken off": 1}
+
+
+def test_graphs_leave_a_program_without_a_device_alone() -> None:
+    net = mlp()
+    plain = net(torch.ones(2, 4))
+    with applied(named("cuda-graphs")):
+        for _ in range(3):
+            assert torch.equal(net(torch.ones(2, 4)), plain)
+    assert not touched
+    assert "forward" not in vars(net) or net.forward.__func__ is torch.nn.Sequential.forward
+
+
+def test_threads_are_set_and_put_back() -> None:
+    before = torch.get_num_threads()
+    with applied(named("one-thread")):
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before
+    assert os.environ.get("OMP_WAIT_POLICY") is None

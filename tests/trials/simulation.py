@@ -1,0 +1,71 @@
+"""Experiments on programs that exist only as numbers: processes differ, steps differ in them."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from boundby.trials.combination import Candidate
+from boundby.trials.interleave import Schedule
+from boundby.trials.ledger import Ledger
+from boundby.trials.observation import Notes, Observed
+
+SECONDS = 12.0
+
+
+def candidate(name: str, **known: object) -> Candidate:
+    return Candidate(key=f"{name}/{name}", faults=(name,), change=f"# {name}", **known)  # type: ignore[arg-type]
+
+
+class Program:
+    """`gains` are true speed-ups by key; together they multiply."""
+
+    def __init__(
+        self,
+        gains: Mapping[str, float],
+        *,
+        seed: int,
+        processes: float = 0.035,
+        steps: float = 0.02,
+        broken: Sequence[str] = (),
+        wrong: Sequence[str] = (),
+    ) -> None:
+        self._gains = gains
+        self._random = np.random.default_rng(seed)
+        self._processes = processes
+        self._steps = steps
+        self._broken = broken
+        self._wrong = wrong
+
+    def observe(self, arm: Sequence[str], reference: bool, seed: int) -> Observed:
+        wall = 50e6
+        for key in arm:
+            wall /= self._gains[key]
+        wall *= np.exp(self._random.normal(0, self._processes))
+        samples = wall * np.exp(np.abs(self._random.normal(0, self._steps, size=15)))
+        off = 1.01 if any(key in self._wrong for key in arm) else 1.0
+        return Observed(
+            arm=list(arm),
+            reference=reference,
+            seed=seed,
+            seconds=SECONDS,
+            kind="train",
+            samples_ns=samples.tolist(),
+            notes=Notes(losses=[[2.0 * off]] * 7, gradients=[1.0, 2.0]),
+            touched={"something": 1},
+            problem="broken" if any(key in self._broken for key in arm) else None,
+        )
+
+
+def experiment(
+    candidates: Sequence[Candidate], program: Program, budget_s: float = 600.0
+) -> tuple[Ledger, Schedule, list[tuple[str, ...]]]:
+    ledger = Ledger()
+    schedule = Schedule(candidates, ledger, budget_s)
+    order = []
+    elapsed = 0.0
+    while (step := schedule.next(elapsed)) is not None:
+        ledger.add(program.observe(step.arm, step.reference, len(ledger.tried(step.arm)) + 1))
+        elapsed += SECONDS
+        if not step.reference:
+            order.append(step.arm)
+    return ledger, schedule, order

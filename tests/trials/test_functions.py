@@ -1,0 +1,67 @@
+"""Proving functions: in fresh processes where they can be imported, else in this one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import boundby
+from tests.machines import round_machine
+
+torch: Any = pytest.importorskip("torch")
+
+from boundby.trials import functions  # noqa: E402
+from tests.trials import stepping  # noqa: E402
+
+
+def test_which_functions_other_processes_can_import() -> None:
+    assert functions._is_importable(stepping.train)
+    assert not functions._is_importable(lambda: None)
+    assert not functions._is_importable(torch.nn.Linear(1, 1).forward)
+
+
+def test_a_function_in_fresh_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    diagnosis = boundby.prove(
+        stepping.train, 32, only=["unfused-optimizer"], budget_s=1, steps=4, machine=round_machine()
+    )
+    # A second is enough for the baseline and its reference alone.
+    (proof,) = diagnosis.proofs
+    assert (proof.outcome, proof.why) == ("not run", "its turn did not come")
+    assert len(proof.before_ns) == 1
+    assert diagnosis.target == "train"
+    assert "no fix held" in str(diagnosis)
+
+
+def test_a_closure_in_this_process() -> None:
+    """Everything starts alike each time, and nothing stays changed."""
+    torch.manual_seed(0)
+    parts = (torch.nn.Linear(256, 256), torch.nn.Dropout(0.1), torch.nn.Linear(256, 256))
+    model = torch.nn.Sequential(*parts)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train() -> None:
+        loss = model(torch.ones(512, 256)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    forward, dropout = torch.nn.Module.__call__, torch.nn.functional.dropout
+    diagnosis = boundby.prove(
+        train,
+        only=["unfused-optimizer", "float32-products"],
+        budget_s=20,
+        steps=4,
+        machine=round_machine(),
+    )
+    proofs = {proof.treatment: proof for proof in diagnosis.proofs}
+    assert proofs["autocast"].outcome in ("kept", "no gain")
+    numerics = proofs["autocast"].numerics
+    assert numerics is not None
+    assert numerics.ok, numerics.why
+    assert proofs["fused"].why == "it found nothing in the script to change"
+    assert any("all was tried in this one" in warning for warning in diagnosis.warnings)
+    assert torch.nn.Module.__call__ is forward
+    assert torch.nn.functional.dropout is dropout
+    assert not torch.is_autocast_enabled("cpu")

@@ -1,0 +1,106 @@
+"""What is run, in which order, and what is made of it, on simulated programs."""
+
+import pytest
+
+from boundby.trials.ledger import BASELINE
+from tests.trials.simulation import Program, candidate, experiment
+
+
+@pytest.mark.parametrize(("noise", "tries"), [(0.01, 20), (0.035, 60), (0.06, 20)])
+def test_a_change_that_changes_nothing_is_no_gain(noise: float, tries: int) -> None:
+    """A against A: at most one of twenty may seem to be faster."""
+    one = candidate("nothing")
+    kept = [
+        seed
+        for seed in range(tries)
+        if experiment([one], Program({one.key: 1.0}, seed=seed, processes=noise))[0]
+        .result((one.key,))
+        .held
+    ]
+    assert len(kept) <= tries // 20
+
+
+def test_real_gains_are_found_and_their_intervals_hold_the_truth() -> None:
+    one = candidate("faster")
+    found = inside = 0
+    for seed in range(25):
+        ledger, _, _ = experiment([one], Program({one.key: 1.15}, seed=seed))
+        result = ledger.result((one.key,))
+        assert result.speedup is not None
+        found += result.held
+        inside += result.speedup.low <= 1.15 <= result.speedup.high
+    assert found >= 22
+    assert inside >= 22
+
+
+def test_baseline_and_fix_take_turns() -> None:
+    one = candidate("faster")
+    _, _, order = experiment([one], Program({one.key: 1.1}, seed=1))
+    assert order[:4] == [BASELINE, (one.key,), BASELINE, (one.key,)]
+    assert abs(order.count(BASELINE) - order.count((one.key,))) <= 1
+
+
+def test_what_is_plain_is_not_asked_again() -> None:
+    slow, fast, broken = candidate("slow"), candidate("fast"), candidate("broken")
+    program = Program({slow.key: 0.5, fast.key: 2.0, broken.key: 3.0}, seed=3, broken=[broken.key])
+    ledger, schedule, order = experiment([slow, fast, broken], program)
+    assert order.count((slow.key,)) == 1
+    assert order.count((broken.key,)) == 1
+    assert ledger.result((broken.key,)).outcome == "failed"
+    assert ledger.result((slow.key,)).why == "it is slower"
+    assert schedule.final == (fast.key,)
+    # The one that held is measured again with the baseline beside it.
+    assert order[-1] in (BASELINE, (fast.key,))
+
+
+def test_what_held_is_combined_best_first() -> None:
+    names = ("good", "better", "wrong", "idle")
+    good, better, wrong, idle = (candidate(name) for name in names)
+    gains = {good.key: 1.2, better.key: 1.5, wrong.key: 4.0, idle.key: 1.0}
+    program = Program(gains, seed=5, processes=0.01, wrong=[wrong.key])
+    ledger, schedule, order = experiment([good, better, wrong, idle], program)
+    assert schedule.final == (better.key, good.key)
+    result = ledger.result(schedule.final)
+    assert result.held
+    assert result.speedup is not None
+    assert result.speedup.low <= 1.8 <= result.speedup.high
+    assert ledger.result((wrong.key,)).outcome == "wrong numbers"
+    assert order.count(schedule.final) > 1
+
+
+def test_fixes_that_exclude_each_other_are_not_combined() -> None:
+    first = candidate("first", excludes=frozenset({"second"}))
+    second = candidate("second")
+    third = candidate("third", environment=(("OMP", "1"),))
+    fourth = candidate("fourth", environment=(("OMP", "2"),))
+    gains = {first.key: 1.5, second.key: 1.4, third.key: 1.3, fourth.key: 1.25}
+    _, schedule, order = experiment(
+        [first, second, third, fourth], Program(gains, seed=7, processes=0.01)
+    )
+    assert schedule.final == (first.key, third.key)
+    assert not any({first.key, second.key} <= set(arm) for arm in order)
+    assert not any({third.key, fourth.key} <= set(arm) for arm in order)
+
+
+@pytest.mark.parametrize("budget", [1.0, 60.0, 150.0])
+def test_the_budget_is_kept(budget: float) -> None:
+    candidates = [candidate(name) for name in "abcdef"]
+    gains = {one.key: 1.2 for one in candidates}
+    ledger, _, _ = experiment(candidates, Program(gains, seed=2), budget_s=budget)
+    # Without a baseline and its reference there is nothing to say.
+    assert len(ledger.observed) * 12 <= max(budget, 24.0)
+    if budget == 1.0:
+        assert ledger.result((candidates[0].key,)).outcome == "not run"
+
+
+def test_an_experiment_goes_on_where_it_was() -> None:
+    candidates = [candidate(name) for name in "ab"]
+    gains = {candidates[0].key: 1.3, candidates[1].key: 1.1}
+    whole, _, _ = experiment(candidates, Program(gains, seed=4))
+    from boundby.trials.interleave import Schedule
+    from boundby.trials.ledger import Ledger
+
+    resumed = Ledger(whole.observed[:5])
+    step = Schedule(candidates, resumed, 600.0).next(60.0)
+    assert step is not None
+    assert list(step.arm) == whole.observed[5].arm

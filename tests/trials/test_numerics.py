@@ -1,0 +1,104 @@
+"""What counts as the same numbers, and what does not."""
+
+import msgspec
+
+from boundby.trials.numerics import judge
+from boundby.trials.observation import Call, Input, Notes
+
+LOSSES = [2.0, 1.9, 1.8, 1.75, 1.7, 1.65, 1.6]
+SPREAD = [0.0, 0.02, -0.02]
+OUTPUTS = [1.0, -2.0, 3.0]
+
+
+def notes(
+    *,
+    scale: float = 1.0,
+    seeded: float = 0.0,
+    dropouts: int = 0,
+    precision: str = "float32",
+    tokens: int = 7,
+    outputs: float = 1.0,
+    later: float = 1.0,
+) -> Notes:
+    losses = [loss * scale for loss in LOSSES]
+    losses[1:3] = [loss * later for loss in losses[1:3]]
+    losses[3:] = [loss + seeded for loss in losses[3:]]
+    call = Call(
+        step=0,
+        inputs=[Input(shape=[4], sum=tokens)],
+        outputs=[[value * outputs for value in OUTPUTS]],
+    )
+    return Notes(
+        losses=[[loss] for loss in losses],
+        gradients=[0.5 * scale, 0.25 * scale],
+        calls=[call],
+        dropouts=dropouts,
+        draws_seeded=dropouts > 0,
+        precision=precision,
+    )
+
+
+def baselines(dropouts: int = 0) -> list[Notes]:
+    return [notes(seeded=off if dropouts else 0.0, dropouts=dropouts) for off in SPREAD]
+
+
+def test_the_same_is_the_same() -> None:
+    found = judge(baselines(), [notes()], notes(), None)
+    assert found.ok
+
+
+def test_a_thousandth_is_noticed_in_float32() -> None:
+    for changed in (notes(scale=1.001), notes(outputs=1.001), notes(later=1.001)):
+        found = judge(baselines(), [changed], notes(), None)
+        assert not found.ok
+        assert "with dropout off" in found.why
+
+
+def test_a_thousandth_is_what_bfloat16_explains() -> None:
+    changed = notes(scale=1.001, outputs=1.002)
+    assert judge(baselines(), [changed], notes(), "bfloat16").ok
+    assert not judge(baselines(), [notes(scale=1.2)], notes(), "bfloat16").ok
+
+
+def test_an_error_the_program_made_before_is_no_fault_of_the_fix() -> None:
+    """Off from float32 on the other side, by as much."""
+    before = [notes(scale=1.004, precision="bfloat16")] * 3
+    assert judge(before, [notes(scale=0.996)], notes(), None).ok
+    assert not judge(before, [notes(scale=0.94)], notes(), None).ok
+
+
+def test_losses_may_lie_within_the_spread_of_dropout() -> None:
+    before = baselines(dropouts=3)
+    assert judge(before, [notes(seeded=0.03, dropouts=3)], notes(dropouts=3), None).ok
+    found = judge(before, [notes(seeded=0.3, dropouts=3)], notes(dropouts=3), None)
+    assert not found.ok
+    assert "3 dropout seeds" in found.why
+
+
+def test_losses_that_drift_by_themselves_may_drift() -> None:
+    drifting = [notes(), notes(later=1.0005), notes(later=0.9995)]
+    changed = [notes(later=1.001)]
+    assert judge(drifting, changed, notes(), None).ok
+    assert not judge(baselines(), changed, notes(), None).ok
+    # Nudged losses that cross at one step have not come back together.
+    first = notes()
+    crossed = [[2.0], [1.9], [1.8], [1.75], [1.7 * 1.001], [1.65 * 1.002], [1.6 * 1.004]]
+    nudged = msgspec.structs.replace(first, losses=crossed)
+    early = [*crossed[:3], [1.75 * 1.0005], *crossed[4:]]
+    assert judge([first, nudged], [msgspec.structs.replace(first, losses=early)], first, None).ok
+
+
+def test_other_data_are_compared_by_the_scatter_of_steps() -> None:
+    found = judge(baselines(), [notes(tokens=8, scale=1.01)], notes(), None)
+    assert found.ok
+    assert "drawn anew" in found.why
+    assert not judge(baselines(), [notes(tokens=8, scale=2.0)], notes(), None).ok
+
+
+def test_numbers_that_blow_up_are_wrong() -> None:
+    assert not judge(baselines(), [notes(scale=1e298, outputs=1e300)], notes(), "bfloat16").ok
+
+
+def test_nothing_to_compare_is_not_fine() -> None:
+    assert not judge(baselines(), [], notes(), None).ok
+    assert not judge([Notes()], [Notes()], None, None).ok

@@ -1,0 +1,172 @@
+"""boundby prove on real scripts: what is planted to be wrong is refused for the right reason."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from boundby import store
+from tests.machines import round_machine
+from tests.scripts import TRAINING, environment, write
+
+pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[2]
+# Most of its steps is waiting: they are alike on the busiest machine.
+LOOP = TRAINING + "import time\nfor _ in range(400): train(); time.sleep(0.03)\n"
+# Large enough for its steps to be alike, small enough to be quick.
+STEADY = """
+import torch
+torch.manual_seed(0)
+torch.set_num_threads(1)
+from torch import nn
+model = nn.Sequential(nn.Linear(256, 512), nn.Dropout(0.1), nn.Linear(512, 8))
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(400):
+    x = torch.randn(256, 256)
+    loss = model(x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def start(folder: Path, source: str, *options: str) -> "subprocess.Popen[str]":
+    write(folder, source)
+    store.write(round_machine(), folder / "machine.json")
+    given = [
+        "--plugin",
+        "tests.trials.planted",
+        "--machine",
+        "machine.json",
+        "--json",
+        "proof.json",
+    ]
+    return subprocess.Popen(
+        [sys.executable, "-m", "boundby", "prove", *given, *options, "train.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=environment(PYTHONPATH=f"{ROOT / 'src'}:{ROOT}", XDG_CACHE_HOME=str(folder / "cache")),
+    )
+
+
+def finish(running: "subprocess.Popen[str]", folder: Path) -> tuple[int, str, dict[str, Any]]:
+    _, err = running.communicate(timeout=300)
+    saved = folder / "proof.json"
+    return running.returncode, err, json.loads(saved.read_text()) if saved.exists() else {}
+
+
+def prove(folder: Path, source: str, *options: str) -> tuple[int, str, dict[str, Any]]:
+    return finish(start(folder, source, *options), folder)
+
+
+def outcomes(diagnosis: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {proof["treatment"]: (proof["outcome"], proof["why"]) for proof in diagnosis["proofs"]}
+
+
+def test_planted_fixes_are_refused_for_the_right_reason(tmp_path: Path) -> None:
+    faults = "planted-wrong,planted-slower,planted-hanging,planted-crashing"
+    code, err, diagnosis = prove(
+        tmp_path, STEADY, "--only", faults, "--timeout", "12s", "--budget", "5m"
+    )
+    assert code == 0, err
+    found = outcomes(diagnosis)
+    assert found["wrong"][0] == "wrong numbers"
+    assert "with dropout off" in found["wrong"][1]
+    assert found["slower"] == ("no gain", "it is slower")
+    assert found["hanging"][0] == "failed"
+    assert "no end after 12 s" in found["hanging"][1]
+    assert found["crashing"] == ("failed", "MemoryError: planted: out of memory")
+    assert "no fix held" in err
+    failed = next(proof for proof in diagnosis["proofs"] if proof["treatment"] == "crashing")
+    assert "planted: out of memory" in Path(failed["log"]).read_text()
+    # Only what was named is tried, and the script ran in few processes.
+    assert len(diagnosis["proofs"]) == 4
+
+
+def test_interrupted_resumed_and_nothing_changed_is_no_gain(tmp_path: Path) -> None:
+    options = ("--only", "planted-nothing", "--keep-logs", "logs", "--steps", "5")
+    running = start(tmp_path, LOOP, *options)
+    logs = tmp_path / "logs"
+    while running.poll() is None and not list(logs.glob("planted-*")):
+        time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    code, err, interrupted = finish(running, tmp_path)
+    assert code == 130
+    assert "the same command with --resume goes on from here" in err
+    (proof,) = interrupted["proofs"]
+    assert (proof["outcome"], proof["why"]) == ("not run", "its turn did not come")
+    before = proof["before_ns"]
+    # What was measured is not measured again; a budget counts from the very beginning.
+    code, err, resumed = prove(tmp_path, LOOP, *options, "--budget", "50s", "--resume")
+    assert code == 0, err
+    (proof,) = resumed["proofs"]
+    assert proof["outcome"] == "no gain"
+    assert proof["before_ns"][: len(before)] == before
+    assert len(proof["after_ns"]) >= 1
+
+
+def test_what_holds_is_kept_and_patched(tmp_path: Path) -> None:
+    """A loop that sleeps in its data: workers make the batches meanwhile."""
+    source = """
+import time, torch
+from torch.utils.data import DataLoader, Dataset
+torch.manual_seed(0)
+class Rows(Dataset):
+    def __len__(self): return 400
+    def __getitem__(self, index):
+        time.sleep(0.02)
+        return torch.full((8,), float(index % 7))
+if __name__ == "__main__":
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for batch in DataLoader(Rows(), batch_size=2):
+        loss = model(batch).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        time.sleep(0.02)
+    open("checkpoint.txt", "w").write("done")
+"""
+    code, err, diagnosis = prove(
+        tmp_path,
+        source,
+        *("--only", "waiting-for-data", "--budget", "50s", "--steps", "8"),
+        *("--patch", "fix.diff", "--scratch"),
+    )
+    assert code == 0, err
+    (proof,) = diagnosis["proofs"]
+    assert proof["outcome"] == "kept", proof["why"]
+    assert proof["speedup"]["low"] > 1.2
+    assert proof["predicted"] is not None
+    assert "-> " in err
+    assert "loss unchanged within noise" in err
+    before = (tmp_path / "train.py").read_text()
+    subprocess.run(
+        ["patch", "-p1", "-i", "fix.diff"], cwd=tmp_path, check=True, capture_output=True
+    )
+    after = (tmp_path / "train.py").read_text()
+    assert before != after
+    assert "persistent_workers=True" in after
+
+
+def test_a_script_that_cannot_be_measured_is_one_line(tmp_path: Path) -> None:
+    code, err, _ = prove(tmp_path, "import torch\nraise SystemExit(7)")
+    assert code == 7
+    assert "no step was found" in err
+    code, err, _ = prove(tmp_path, LOOP, "--only", "nonsense")
+    assert code == 2
+    assert "no fault is called nonsense" in err
+    code, err, _ = prove(tmp_path, LOOP, "--resume")
+    assert code == 2
+    assert "nothing to resume" in err
+    code, err, _ = prove(tmp_path, LOOP, "--budget", "soon")
+    assert code == 2
+    assert "90s, 10m or 1h" in err
