@@ -28,10 +28,12 @@ def _scaled(value: float, unit: str) -> str:
 
 
 def time(ns: float | None) -> str:
-    """12.3 us, 45.6 ms, 1.20 s, 3 min 20 s; a dash for an unknown."""
+    """250 ps, 12.3 us, 45.6 ms, 1.20 s, 3 min 20 s; a dash for an unknown."""
     if ns is None:
         return _NO_FIGURE
     magnitude = abs(ns)
+    if 0 < magnitude < 0.9995:
+        return f"{_three_digits(ns * 1e3)} ps"
     if magnitude < 999.5:
         return f"{_three_digits(ns)} ns"
     if magnitude < 999_500:

@@ -173,7 +173,7 @@ def _groups(picture: Picture, wall_ns: float) -> dict[str, float]:
 
 
 def _wall(replayed_ns: float, picture: Picture, likeliest: Picture) -> float:
-    """The clean time of a step that was imagined in one of several pictures.
+    """What a replayed time is of the clean step, in one of several pictures.
 
     Where the clean step's time is known, it is the same in all of them: only the host's part in
     the imagined step differs. In a trace the step itself is a guess in each.
@@ -184,12 +184,12 @@ def _wall(replayed_ns: float, picture: Picture, likeliest: Picture) -> float:
 
 def _finding(known: list[tuple[Picture, Imagined]], remedy: Remedy, likeliest: Picture) -> Finding:
     savings = [
-        max(0.0, picture.wall_ns - _wall(picture.replay(change), picture, likeliest))
+        max(0.0, _wall(picture.base_ns - picture.replay(change), picture, likeliest))
         for picture, found in known
         for change in (found.worst, found.expected, found.best)
     ]
-    picture, imagined = known[0]
-    expected = max(0.0, picture.saving(imagined.expected))
+    imagined = known[0][1]
+    expected = savings[1]
     return Finding(
         fault=remedy.fault,
         group=remedy.group,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
@@ -161,7 +162,7 @@ def _findings(diagnosis: Diagnosis) -> Group:
                 f" would save {units.time(saving.expected)} ({units.time(saving.low)} to "
                 f"{units.time(saving.high)}), {share} of the step{where}",
             ),
-            Text(f"   {finding.change}", style="cyan"),
+            Text(textwrap.indent(finding.change, "   "), style="cyan"),
             Text(f"   if {finding.assumes}", style="dim"),
         ]
     lines += _together(diagnosis)

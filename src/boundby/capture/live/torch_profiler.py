@@ -38,6 +38,24 @@ def _silenced() -> Iterator[None]:
             del os.environ[_LOG_LEVEL]
 
 
+@contextlib.contextmanager
+def _unheard() -> Iterator[None]:
+    """What is written to stderr meanwhile, also by C++, goes nowhere."""
+    try:
+        kept = os.dup(2)
+    except OSError:
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
 class TorchProfiler:
     """torch's own profiler, unless the script is using it."""
 
@@ -72,7 +90,11 @@ class TorchProfiler:
                     # Only with a schedule are steps marked in the trace.
                     schedule=lambda _: profiler.ProfilerAction.RECORD,
                 )
+                before = self._torch.empty(1)
                 started.start()
+            with _unheard():
+                # Once a process, it remarks on memory it has not seen taken: here, to nobody.
+                del before
         except RuntimeError as error:
             self.problem = _failure(error)
             return False
