@@ -34,7 +34,7 @@ _CHUNKS = 4
 _RATIOS = (1, 2, 4, 8, 16)  # chunks of communication against four of math
 _SIDE = 8192
 _COPY_BYTES = 128 * 1024**2
-_STREAM_BYTES = 256 * 1024**2
+_STREAM_BYTES = 192 * 1024**2
 
 
 class _Parts(Protocol):
@@ -91,8 +91,8 @@ def measure(bench: Bench, probe: Probe) -> Observation:
     both: list[Interval] = []
     for chunks in _RATIOS:
         comms_work = parts.comms(chunks)
-        alone.append(bench.wall(comms_work))
-        both.append(bench.wall(parts.together(math_work, comms_work)))
+        alone.append(bench.wall(comms_work, rounds=5))
+        both.append(bench.wall(parts.together(math_work, comms_work), rounds=5))
     middle = _RATIOS.index(_CHUNKS)
     comms, together = alone[middle], both[middle]
     shorter = min(math.value, comms.value)
