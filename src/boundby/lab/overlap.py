@@ -85,16 +85,17 @@ def _chunk_times(machine: Machine, probe: Probe) -> tuple[float, float]:
 
 def measure(bench: Bench, probe: Probe) -> Observation:
     parts: _Parts = probe.state
-    math_work = parts.math(_CHUNKS)
-    math = bench.wall(math_work)
+    work = parts.math(_CHUNKS)
     alone: list[Interval] = []
     both: list[Interval] = []
     for chunks in _RATIOS:
         comms_work = parts.comms(chunks)
-        alone.append(bench.wall(comms_work, rounds=5))
-        both.append(bench.wall(parts.together(math_work, comms_work), rounds=5))
-    middle = _RATIOS.index(_CHUNKS)
-    comms, together = alone[middle], both[middle]
+        works = {"math": work, "comms": comms_work, "both": parts.together(work, comms_work)}
+        times = bench.compare(works, rounds=5)
+        alone.append(times["comms"])
+        both.append(times["both"])
+        if chunks == _CHUNKS:
+            math, comms, together = times["math"], times["comms"], times["both"]
     shorter = min(math.value, comms.value)
     total = math.value + comms.value
     hidden = Interval(
