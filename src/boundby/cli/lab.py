@@ -13,7 +13,14 @@ import click
 @click.option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N; default: the accelerator.")
 @click.option("--quick", is_flag=True, help="Smaller sizes, fewer repeats, a wider error.")
 @click.option("--json", "json_file", metavar="FILE", help="Also write it as JSON (- for stdout).")
-@click.option("--html", "html_file", metavar="FILE", help="Also write a page with the plots.")
+@click.option(
+    "--html",
+    "html_file",
+    metavar="[FILE]",
+    is_flag=False,
+    flag_value="boundby-lab.html",
+    help="Also write a page with the plots (boundby-lab.html).",
+)
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def command(
     names: tuple[str, ...],
@@ -63,6 +70,8 @@ def command(
         store.write(report, Path(json_file))
     if html_file:
         store.write_text(page(report), Path(html_file))
+        if not quiet:
+            errors.print(f"boundby: the page is {html_file}", highlight=False, markup=False)
     if not quiet:
         (errors if json_file == "-" else output_console()).print(LabTable(report))
     _end(interrupted, done=len(report.results), chosen=len(chosen))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from boundby.model import Machine
@@ -43,23 +43,31 @@ class Bench:
 
     def wall(self, work: Work, *, rounds: int = _ROUNDS) -> Interval:
         """Time of one call as a script sees it: many calls in a row, then a wait for the device."""
+        return self.compare({"": work}, rounds=rounds)[""]
+
+    def compare(self, works: Mapping[str, Work], *, rounds: int = _ROUNDS) -> dict[str, Interval]:
+        """The same for several, taken in turns: what disturbs one disturbs them all."""
+        calls = {name: self._calls(work) for name, work in works.items()}
+        samples: dict[str, list[float]] = {name: [] for name in works}
+        for _ in range(rounds):
+            for name, work in works.items():
+                samples[name].append(self._sample(work, calls[name]))
+        return {name: spread(Timing.of(taken)) for name, taken in samples.items()}
+
+    def _calls(self, work: Work) -> int:
+        """How many calls make a sample long enough to be read off a clock."""
         self.tick()
         for _ in range(2):
             work()
+        return max(1, min(2_000, round(_WALL_NS / self._sample(work, 1))))
+
+    def _sample(self, work: Work, calls: int) -> float:
         self.stopwatch.sync()
         began = time.perf_counter_ns()
-        work()
+        for _ in range(calls):
+            work()
         self.stopwatch.sync()
-        calls = max(1, min(2_000, round(_WALL_NS / (time.perf_counter_ns() - began))))
-        samples = []
-        for _ in range(rounds):
-            self.stopwatch.sync()
-            began = time.perf_counter_ns()
-            for _ in range(calls):
-                work()
-            self.stopwatch.sync()
-            samples.append((time.perf_counter_ns() - began) / calls)
-        return spread(Timing.of(samples))
+        return max(1, time.perf_counter_ns() - began) / calls
 
 
 def spread(timing: Timing) -> Interval:

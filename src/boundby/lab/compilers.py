@@ -81,10 +81,13 @@ def predict(machine: Machine, probe: Probe) -> Predictions:
 
 def measure(bench: Bench, probe: Probe) -> Observation:
     compiled, arguments = probe.state
-    times: dict[str, Interval] = {"eager": bench.wall(eager_step(bench.target))}
-    times["compiled"] = bench.wall(lambda: compiled(*arguments))
+    works: dict[str, Work] = {
+        "eager": eager_step(bench.target),
+        "compiled": lambda: compiled(*arguments),
+    }
     if bench.cuda:
-        times["graph"] = bench.wall(_graph(bench))
+        works["graph"] = _graph(bench)
+    times = bench.compare(works)
     seen = Observation(found=dict(times))
     seen.found["speedup"] = times["eager"].over(times["compiled"])
     for name, words in {

@@ -17,6 +17,7 @@ The experiment
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from boundby import units
@@ -31,7 +32,7 @@ from boundby.lab.rates import (
     streamed_bytes,
 )
 from boundby.model import Machine
-from boundby.model.lab import Axis, Bar, Bars
+from boundby.model.lab import Axis, Bar, Bars, Interval
 from boundby.roofs.stopwatch import Work
 
 _LAYERS, _TINY, _TINY_BATCH = 20, 32, 4
@@ -79,9 +80,9 @@ def measure(bench: Bench, _: Probe) -> Observation:
     columns = size // (BYTES[product_dtype(bench.machine)] * inner) // 128 * 128
     weights = _numbers(bench, columns, inner).t()
     square = _numbers(bench, width, width)
-    tiny = [bench.wall(_tiny_model(bench, batch)) for batch in (_TINY_BATCH, 2 * _TINY_BATCH)]
-    big = [bench.time(_product(bench, batch, square)) for batch in (large, 2 * large)]
-    thin = [bench.time(_product(bench, batch, weights)) for batch in (skinny, 2 * skinny)]
+    tiny = _both(bench, _TINY_BATCH, lambda batch: _tiny_model(bench, batch))
+    big = _both(bench, large, lambda batch: _product(bench, batch, square))
+    thin = _both(bench, skinny, lambda batch: _product(bench, batch, weights))
     whole = rate_of(bench.machine, "memory.dram") / 1e9
     moved = BYTES[product_dtype(bench.machine)] * inner * columns
     seen = Observation(
@@ -118,6 +119,11 @@ def measure(bench: Bench, _: Probe) -> Observation:
         )
     )
     return seen
+
+
+def _both(bench: Bench, batch: int, model: Callable[[int], Work]) -> list[Interval]:
+    """The time at a batch and at twice that batch."""
+    return list(bench.compare({"one": model(batch), "two": model(2 * batch)}).values())
 
 
 def _tiny_bytes() -> float:

@@ -24,6 +24,7 @@ from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, 
 from boundby.lab.rates import stream_rate, streamed_bytes
 from boundby.model import Machine
 from boundby.model.lab import Axis, Bar, Bars, Interval
+from boundby.roofs.stopwatch import Work
 
 _BYTES_PER_ELEMENT = 8  # one float32 read, one written
 # Small enough to stay in a core's own cache and on one thread, large enough to hide the call.
@@ -56,27 +57,28 @@ def measure(bench: Bench, _: Probe) -> Observation:
         torch.cos(x, out=between_)
         torch.cos(between_, out=y)
 
-    with torch.inference_mode():
-        one = bench.time(lambda: torch.cos(x, out=y))
-        both = bench.time(eager)
-        gelu = bench.time(lambda: torch.ops.aten.gelu.out(x, out=y))
-        relu = bench.time(lambda: torch.clamp_min(x, 0.0, out=y))
+    compiled = torch.compile(twice, dynamic=False)
+    works: dict[str, Work] = {
+        "cos": lambda: torch.cos(x, out=y),
+        "cos(cos) eager": eager,
+        "cos(cos) fused": lambda: compiled(x, y),
+        "relu": lambda: torch.clamp_min(x, 0.0, out=y),
+        "gelu": lambda: torch.ops.aten.gelu.out(x, out=y),
+    }
     with torch.no_grad():
-        compiled = torch.compile(twice, dynamic=False)
-        fused = bench.time(lambda: compiled(x, y))
+        times = bench.compare(works)
+    one, both, fused = times["cos"], times["cos(cos) eager"], times["cos(cos) fused"]
     seen = Observation(
         found={
             "one": one.times(1 / elements),
             "eager": both.over(one),
             "fused": fused.over(one),
-            "gelu": gelu.over(relu),
+            "gelu": times["gelu"].over(times["relu"]),
         },
         summary=f"two eager passes take {both.value / one.value:.2f} times one, the fused pair "
         f"{fused.value / one.value:.2f} times: the trip to memory is what costs",
     )
     _find_reasons(bench, seen)
-    times = {"cos": one, "cos(cos) eager": both, "cos(cos) fused": fused}
-    times |= {"relu": relu, "gelu": gelu}
     pass_ns = predict(bench.machine, Probe())["one"].times(elements)
     seen.plots.append(_plot(times, pass_ns))
     return seen

@@ -34,7 +34,7 @@ _CHUNKS = 4
 _RATIOS = (1, 2, 4, 8, 16)  # chunks of communication against four of math
 _SIDE = 8192
 _COPY_BYTES = 128 * 1024**2
-_STREAM_BYTES = 256 * 1024**2
+_STREAM_BYTES = 192 * 1024**2
 
 
 class _Parts(Protocol):
@@ -85,16 +85,17 @@ def _chunk_times(machine: Machine, probe: Probe) -> tuple[float, float]:
 
 def measure(bench: Bench, probe: Probe) -> Observation:
     parts: _Parts = probe.state
-    math_work = parts.math(_CHUNKS)
-    math = bench.wall(math_work)
+    work = parts.math(_CHUNKS)
     alone: list[Interval] = []
     both: list[Interval] = []
     for chunks in _RATIOS:
         comms_work = parts.comms(chunks)
-        alone.append(bench.wall(comms_work))
-        both.append(bench.wall(parts.together(math_work, comms_work)))
-    middle = _RATIOS.index(_CHUNKS)
-    comms, together = alone[middle], both[middle]
+        works = {"math": work, "comms": comms_work, "both": parts.together(work, comms_work)}
+        times = bench.compare(works, rounds=5)
+        alone.append(times["comms"])
+        both.append(times["both"])
+        if chunks == _CHUNKS:
+            math, comms, together = times["math"], times["comms"], times["both"]
     shorter = min(math.value, comms.value)
     total = math.value + comms.value
     hidden = Interval(

@@ -84,7 +84,9 @@ def measure(bench: Bench, _: Probe) -> Observation:
     share = kernel.value / on_host
     seen.found["overhead"] = Interval(low=1 - share, value=1 - share, high=1 - share)
     parts["dispatch"] = max(0.0, on_host - sum(parts.values()))
-    fastest = max(r.value for r in bench.machine.roofs if r.unit == "FLOP/s" and "8" not in r.name)
+    fastest = max(
+        r.value for r in bench.machine.roofs if r.unit == "FLOP/s" and "float8" not in r.name
+    )
     seen.found["missed"] = addition.times(fastest / 1e9)
     for name, value in parts.items():
         seen.add(f"part.{name}", f"an addition in torch: {name}", "ns", value)

@@ -40,6 +40,7 @@ from boundby.model.lab import Axis, Bar, Bars, Interval
 _BLOCKS, _PER_BLOCK = 2, 4
 _ACTIVATIONS = _BLOCKS * _PER_BLOCK
 _ELEMENTS = {"cuda": 64 * 1024**2, "cpu": 16 * 1024**2}
+_CACHED_ELEMENTS = 64 * 1024
 _LAYERS = 4
 _PRODUCT = {"cuda": (8192, 4096), "cpu": (256, 1024)}  # rows, width
 
@@ -78,17 +79,15 @@ def measure(bench: Bench, _: Probe) -> Observation:
     elements = _ELEMENTS[bench.device.kind] // (8 if bench.quick else 1)
     x = torch.randn(elements, device=bench.target, requires_grad=True)
     grad = torch.ones(elements, device=bench.target)
-    times, kept = {}, {}
-    compiled = torch.compile(_activations, dynamic=False)
+    # For any size, so that the same code can be timed on cached numbers too.
+    compiled = torch.compile(_activations, dynamic=True)
     variants: dict[str, Forward] = {
         "stored": _activations,
         "checkpointed": _checkpointed(_block, _BLOCKS),
         "fused": compiled,
     }
-    for name, forward in variants.items():
-        times[name] = bench.wall(_training(forward, x, grad))
-        if name != "fused":
-            kept[name] = _bytes_kept(forward, x)
+    times = bench.compare({name: _training(forward, x, grad) for name, forward in variants.items()})
+    kept = {name: _bytes_kept(variants[name], x) for name in ("stored", "checkpointed")}
     seen = Observation(
         found={
             "checkpointed": times["checkpointed"].over(times["stored"]),
@@ -99,6 +98,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
     seen.found["kept"] = exactly(ratio)
     for name, size in kept.items():
         seen.add(f"kept.{name}", f"pointwise, {name}: kept for backward", "B", size)
+    _find_reason(bench, compiled, seen)
     products = _products(bench)
     seen.found["products"] = products["checkpointed"].over(products["stored"])
     seen.summary = (
@@ -126,6 +126,25 @@ def measure(bench: Bench, _: Probe) -> Observation:
     axis = Axis(name="time over storing", unit="x", log=False)
     seen.plots.append(Bars(title="Recomputing instead of storing", axis=axis, bars=bars))
     return seen
+
+
+def _find_reason(bench: Bench, compiled: Forward, seen: Observation) -> None:
+    """What the fused kernels' arithmetic costs, on numbers that do not come from memory."""
+    import torch
+
+    if bench.cuda:
+        return
+    x = torch.randn(_CACHED_ELEMENTS, requires_grad=True)
+    time = bench.wall(_training(compiled, x, torch.ones(_CACHED_ELEMENTS)))
+    alone = time.value / _CACHED_ELEMENTS
+    rates = (2 / stream_rate(bench.machine, "copy"), 3 / stream_rate(bench.machine, "add"))
+    memory = 4e9 * sum(rates)
+    seen.add("fused_alone", "pointwise, compiled: on cached numbers, per element", "ns", alone)
+    if alone > memory:
+        seen.reasons["fused"] = (
+            f"on cached numbers the fused kernels take {units.time(alone)} an element where the "
+            f"memory takes {units.time(memory)}: what the compiler made is bound by arithmetic"
+        )
 
 
 def _block(x: Any) -> Any:
@@ -192,7 +211,7 @@ def _products(bench: Bench) -> dict[str, Interval]:
     def train(forward: Forward) -> Any:
         return torch.autograd.grad(forward(x), wanted, grad)
 
-    return {name: bench.wall(partial(train, forward)) for name, forward in variants.items()}
+    return bench.compare({name: partial(train, each) for name, each in variants.items()})
 
 
 EXPERIMENT = Experiment(

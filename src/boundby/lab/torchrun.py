@@ -86,7 +86,9 @@ class Ranks:
         command += ["--nproc-per-node", "2", "-m", __name__]
         command += [self._folder.name, self.kind, str(os.getpid())]
         threads = max(1, (os.cpu_count() or 2) // 2)
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo"}
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+        if sys.platform == "linux":
+            environment["GLOO_SOCKET_IFNAME"] = "lo"
         with self._log.open("wb") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 

@@ -32,7 +32,7 @@ section { background: var(--card); border: 1px solid var(--edge); border-radius:
 table { border-collapse: collapse; margin: 12px 0; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: 3px 14px 3px 0; } th { color: var(--soft); font-weight: 500; }
 th:first-child, td:first-child { text-align: left; }
-.plots { display: flex; flex-wrap: wrap; gap: 14px; }
+.plots { display: flex; flex-wrap: wrap; gap: 14px; align-items: flex-start; }
 svg.plot { max-width: 100%; height: auto; border-radius: 6px; }
 """
 _SIGNS = {True: "✓ ", False: "✗ ", None: ""}

@@ -15,7 +15,7 @@ from boundby import units
 from boundby.model.lab import Axis, Bars, Lines, Mark, Plot, Series
 
 WIDTH = 640
-_LEFT, _RIGHT, _TOP, _BOTTOM = 92, 18, 62, 46
+_LEFT, _RIGHT, _TOP, _BOTTOM = 92, 18, 68, 46
 _HEIGHT = 340
 _BAR, _GAP, _BAR_LEFT, _BAR_RIGHT = 16, 12, 232, 92
 _TICKS = 5
@@ -188,31 +188,34 @@ def _shape(x: float, y: float, colour: int) -> str:
 
 
 def _marks(marks: Sequence[Mark], across: Place) -> list[str]:
-    """Vertical lines; their words keep out of each other's way, one above, one below."""
+    """Vertical lines; the words of the left half stand left of theirs, the others right."""
     drawn = []
-    for index, mark in enumerate(marks):
+    ordered = sorted(marks, key=lambda mark: mark.x)
+    for index, mark in enumerate(ordered):
         x = across(mark.x)
         law = " law" if mark.predicted else ""
         drawn.append(_line(x, _TOP, x, _HEIGHT - _BOTTOM, f"mark{law}"))
-        # What was predicted stands to the left of its line, what was found to the right.
-        right = x < WIDTH * 0.28 or (not mark.predicted and x < WIDTH * 0.72)
+        right = index >= len(ordered) / 2
+        right = (right and x < WIDTH * 0.75) or x < WIDTH * 0.3
         words = f"{mark.name} {label(float(f'{mark.x:.3g}'), '')}"
+        place, anchor = (x + 6, "start") if right else (x - 6, "end")
         y = _HEIGHT - _BOTTOM - 10 - 16 * (index % 4)
-        drawn.append(
-            _text(x + (6 if right else -6), y, words, "small over", "start" if right else "end")
-        )
+        drawn.append(_text(place, y, words, "small over", anchor))
     return drawn
 
 
 def _legend(series: Sequence[Series]) -> list[str]:
-    x, drawn = float(_LEFT), []
+    x, y, drawn = float(_LEFT), 38.0, []
     for index, each in enumerate(series):
+        width = 46 + 6.6 * len(each.name)
+        if x + width > WIDTH and x > _LEFT:
+            x, y = float(_LEFT), y + 16
         colour, law = index % _COLOURS, " law" if each.predicted else ""
-        drawn.append(_line(x, 42, x + 22, 42, f"line l{colour}{law}"))
+        drawn.append(_line(x, y, x + 22, y, f"line l{colour}{law}"))
         if not each.predicted:
-            drawn.append(_shape(x + 11, 42, colour))
-        drawn.append(_text(x + 28, 46, each.name, "small"))
-        x += 46 + 6.6 * len(each.name)
+            drawn.append(_shape(x + 11, y, colour))
+        drawn.append(_text(x + 28, y + 4, each.name, "small"))
+        x += width
     return drawn
 
 
