@@ -129,7 +129,7 @@ def test_the_table_says_what_held_and_why() -> None:
     text = written.getvalue()
     assert text.startswith("1 of 2 laws held on this machine; failed: shard")
     assert "RuntimeError: [no] link" in text
-    assert "0.40 to 0.60 ns" in text
+    assert "400 to 600 ps" in text
 
 
 def test_the_list_says_what_there_is() -> None:
