@@ -1,0 +1,78 @@
+"""An account, a verdict and advice put together into a diagnosis."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boundby.account import Accounted
+from boundby.diagnosis.advice import Advice
+from boundby.model import Machine, Timeline
+from boundby.model.diagnosis import (
+    Account,
+    Diagnosis,
+    Group,
+    StepTimes,
+    Utilisation,
+    Verdict,
+)
+from boundby.slices import slices_of
+
+
+def assemble(
+    accounted: Accounted,
+    timeline: Timeline | None,
+    *,
+    target: str | None,
+    machine: Machine,
+    step: StepTimes,
+    verdict: Verdict,
+    advice: Advice,
+    warnings: list[str],
+) -> Diagnosis:
+    return Diagnosis(
+        target=target,
+        machine=machine,
+        step=step,
+        account=accounted.account,
+        verdict=verdict,
+        utilisation=accounted.utilisation,
+        classes=accounted.classes,
+        ops=accounted.ops,
+        lines=accounted.lines,
+        modules=accounted.modules,
+        collectives=accounted.collectives,
+        idle=accounted.idle,
+        timeline=slices_of(timeline, accounted) if timeline is not None else [],
+        findings=advice.findings,
+        what_if=advice.what_if,
+        batches=advice.batches,
+        bigger_chips=advice.bigger_chips,
+        warnings=warnings + accounted.warnings,
+    )
+
+
+def nothing_known(wall_ns: float) -> Accounted:
+    """A step of which only the time is known."""
+    empty = Group()
+    return Accounted(
+        account=Account(
+            compute=empty,
+            bandwidth=empty,
+            overhead=empty,
+            unknown=Group(ns=wall_ns, share=1.0),
+        ),
+        utilisation=Utilisation(),
+        classes=[],
+        ops=[],
+        lines=[],
+        modules=[],
+        collectives=[],
+        idle=[],
+        device_busy_ns=None,
+        kernels=0,
+        inferred_share=0.0,
+        scaled=1.0,
+        works=[],
+        member=np.empty(0, np.int64),
+        warnings=[],
+    )

@@ -1,0 +1,224 @@
+"""The diagnosis of a script that ran under watch."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+import numpy as np
+
+from boundby import units
+from boundby.account import Accounted, account_for
+from boundby.capture import kineto
+from boundby.capture.live.recorder import Capture
+from boundby.capture.live.refine import details, refine
+from boundby.diagnosis.advice import Advice, Timer, advise
+from boundby.diagnosis.assembly import assemble, nothing_known
+from boundby.errors import BoundbyError
+from boundby.model import Machine, Timeline
+from boundby.model.diagnosis import Diagnosis, KindOfStep, PhaseTime, StepTimes, Verdict
+from boundby.picture import Picture, Timings
+from boundby.replay import issue_ns, with_host
+from boundby.verdict import judge
+
+# Clean steps that differ by more than this are not one kind of step on a quiet machine.
+_UNEVEN = 1.5
+# A profiled step is never faster than a clean one, unless those were disturbed.
+_FASTER_PROFILED = 0.8
+# Work that has to be scaled down by more than this was not the clean step's.
+_SCALED = 1.2
+_NO_STEP = (
+    "no step was found: boundby looks for optimizer steps and, in a script without any, for "
+    "repeated calls of an outermost module or compiled function (seen: {seen}); mark the end of "
+    "a step in the script with boundby.step()"
+)
+
+# The host's time for one script differs by this much between processes: interleaved runs of
+# host-bound steps on an H200 spread by 15 to 20% around their middle.
+_PROCESSES_DIFFER = 0.20
+_MOST_SPREAD = 0.40
+
+_NO_VERDICT = Verdict(bound_by="unknown", uncertain=True, why="nothing was profiled")
+
+
+def require_steps(capture: Capture) -> str:
+    """The kind of step to diagnose; an explanation where none was found."""
+    if capture.main_kind is None:
+        seen = ", ".join(f"{count} {what}" for what, count in capture.seen.items())
+        raise BoundbyError(_NO_STEP.format(seen=seen))
+    return capture.main_kind
+
+
+def diagnose_capture(
+    capture: Capture, machine: Machine, *, target: str | None, timer: Timer | None = None
+) -> Diagnosis:
+    """The diagnosis of a script that ran under watch.
+
+    `timer` times single operators on the device the script ran on; without it, imagined kernels
+    take what the machine's roofs and curves promise.
+    """
+    kind = require_steps(capture)
+    samples = capture.clean.get(kind) or capture.warmup[kind][1:] or capture.warmup[kind]
+    wall_ns = statistics.median(samples)
+    warnings = list(capture.warnings) + _uneven(samples)
+    if kind not in capture.clean:
+        warnings.append("no clean step was measured: the time is that of warm-up steps")
+    timeline, dilation = _profiled_step(capture, wall_ns)
+    judged, advice = None, Advice()
+    if timeline is None:
+        accounted = nothing_known(wall_ns)
+        warnings.append("no profile: only the step's time is known, not where it went")
+    else:
+        tf32 = bool(capture.settings.get("tf32"))
+        accounted = account_for(
+            timeline, machine, wall_ns=wall_ns, tf32=tf32, folders=[*sys.path, ""]
+        )
+        pictures = _pictures(capture, timeline, machine, accounted, wall_ns)
+        judged = judge(pictures[0])
+        advice = advise(pictures[1:] or pictures, timer)
+        doubt = _doubt(dilation, accounted)
+        if doubt:
+            verdict = judged.verdict
+            words = f"{doubt}; {verdict.why}"
+            verdict = msgspec.structs.replace(verdict, uncertain=True, why=words)
+            judged = dataclasses.replace(judged, verdict=verdict)
+        warnings += [line for line in timeline.warnings if "a CPU trace" not in line]
+    step = StepTimes(
+        kind=kind,
+        wall_ns=wall_ns,
+        wall_source="clean" if kind in capture.clean else "warm-up",
+        wall_interval_ns=interval_of_median(samples),
+        samples_ns=list(samples),
+        phases=[
+            PhaseTime(
+                name=name,
+                host_issue_ns=ns,
+                samples_ns=[step.get(name, 0.0) for step in capture.issue],
+            )
+            for name, ns in capture.phases.items()
+        ],
+        device_busy_ns=accounted.device_busy_ns,
+        kernels=accounted.kernels,
+        dilation=dilation,
+        replay_error=judged.replay_error if judged else None,
+        inferred_share=accounted.inferred_share,
+        others=_other_kinds(capture, kind),
+    )
+    return assemble(
+        accounted,
+        timeline,
+        target=target,
+        machine=machine,
+        step=step,
+        verdict=judged.verdict if judged else _NO_VERDICT,
+        advice=advice,
+        warnings=warnings,
+    )
+
+
+def _pictures(
+    capture: Capture, timeline: Timeline, machine: Machine, accounted: Accounted, wall_ns: float
+) -> list[Picture]:
+    """The step as measured; then, to imagine changes in, with the likeliest host and its range.
+
+    No host takes longer for a step than the step: one that was measured so was disturbed while it
+    was measured. What the first picture says of the step as it is stays free of that.
+    """
+    timings = Timings()
+
+    def picture(factor: float) -> Picture:
+        return Picture(
+            timeline,
+            machine,
+            accounted,
+            wall_ns=wall_ns,
+            phases=capture.phases,
+            host=partial(with_host, factor=factor),
+            timings=timings,
+            circumstances=capture.circumstances,
+        )
+
+    measured = picture(1.0)
+    if measured.script is None:
+        return [measured]
+    likely = min(1.0, wall_ns / max(issue_ns(measured.script), 1.0))
+    spread = _host_spread(capture.issue)
+    return [measured, *(picture(likely * part) for part in (1.0, 1 - spread, 1 + spread))]
+
+
+def _host_spread(issue: Sequence[dict[str, float]]) -> float:
+    """By how much the host's time varies: from step to step, and from process to process."""
+    totals = [sum(step.values()) for step in issue]
+    if len(totals) < 2:
+        return _PROCESSES_DIFFER
+    reach = (max(totals) - min(totals)) / 2 / statistics.median(totals)
+    return min(_MOST_SPREAD, max(_PROCESSES_DIFFER, reach))
+
+
+def _doubt(dilation: float | None, accounted: Accounted) -> str | None:
+    """Why the profiled step cannot stand for the clean ones; None where it can."""
+    if dilation is not None and dilation < _FASTER_PROFILED:
+        return (
+            f"clean steps took {1 / dilation:.1f} times as long as the profiled one, which carries "
+            "the profiler: something else was using the machine"
+        )
+    if accounted.scaled < 1 / _SCALED:
+        more = 1 / accounted.scaled - 1
+        return f"the profiled step's work alone takes {more:.0%} longer than a whole clean step"
+    return None
+
+
+def _uneven(samples: Sequence[float]) -> list[str]:
+    """One line when clean steps differ so much that something else must be going on."""
+    low, high = (float(x) for x in np.percentile(samples, [10, 90]))
+    if high < _UNEVEN * low:
+        return []
+    return [
+        f"clean steps took from {units.time(low)} to {units.time(high)}: does the work vary, or is "
+        "something else running on this machine?"
+    ]
+
+
+def interval_of_median(samples: Sequence[float]) -> tuple[float, float]:
+    """Where the median lies with 95% confidence, by order statistics: no shape is assumed."""
+    ordered = np.sort(np.asarray(samples, float))
+    count = len(ordered)
+    reach = 0.98 * count**0.5  # 1.96 standard deviations of a binomial with p = 1/2
+    low = max(0, int(np.floor(count / 2 - reach)))
+    high = min(count - 1, int(np.ceil(count / 2 + reach)) - 1)
+    return float(ordered[low]), float(ordered[max(low, high)])
+
+
+def _profiled_step(capture: Capture, wall_ns: float) -> tuple[Timeline | None, float | None]:
+    """The median profiled step of the main kind; the first one is the profiler's own start."""
+    if capture.trace is None:
+        return None, None
+    trace = kineto.read(capture.trace)
+    wanted = [
+        index
+        for index, kind in enumerate(capture.profiled)
+        if index > 0 and kind == capture.main_kind and index < len(trace.steps)
+    ] or list(range(len(trace.steps)))[-1:]
+    if not wanted:
+        return None, None
+    wanted.sort(key=lambda index: trace.steps[index].wall_ns)
+    timeline = trace.timeline(wanted[len(wanted) // 2])
+    if capture.results is not None:
+        timeline = refine(timeline, details(capture.results), capture.kernel_lines)
+    return timeline, timeline.wall_ns / wall_ns if wall_ns else None
+
+
+def _other_kinds(capture: Capture, main: str) -> list[KindOfStep]:
+    seen: dict[str, list[float]] = {}
+    for kinds in (capture.warmup, capture.clean):
+        for kind, times in kinds.items():
+            seen.setdefault(kind, []).extend(times)
+    return [
+        KindOfStep(kind=kind, steps=len(times), wall_ns=statistics.median(times))
+        for kind, times in seen.items()
+        if kind != main
+    ]

@@ -1,0 +1,175 @@
+"""The diagnosis of a step in a trace file."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from boundby.account import Accounted, account_for
+from boundby.capture import kineto
+from boundby.diagnosis.advice import advise
+from boundby.diagnosis.assembly import assemble
+from boundby.errors import BoundbyError
+from boundby.model import Machine, Timeline
+from boundby.model.diagnosis import Diagnosis, GroupName, StepTimes, Verdict
+from boundby.picture import Picture
+from boundby.replay import replay, with_host, with_wall
+from boundby.roofs.paper import from_datasheet
+from boundby.verdict import Judged, judge
+
+# Of a trace's host times, how much may be the host's own: half in the middle, from hardly any of it
+# to all. The profilers of our own traces made steps 1.2 to 8 times as long.
+_HOST_FACTORS = (0.5, 0.1, 1.0)
+# Of a clean step, replayed with a host that costs nothing: from here on the device is the limit.
+_KEPT_BUSY = 0.92
+
+
+def diagnose_trace(
+    trace: kineto.Trace,
+    machine: Machine | None = None,
+    *,
+    wall_ns: float | None = None,
+    index: int | None = None,
+) -> Diagnosis:
+    """The diagnosis of a step in a trace file.
+
+    The profiler's cost is in a trace's wall time and cannot be told from it, so the wall is an
+    interval: from the device's busy time to what was profiled. `wall_ns`, a clean step's time
+    that the user knows, pins it.
+    """
+    timeline = trace.timeline(index)
+    if timeline.wall_ns <= 0:
+        raise BoundbyError(f"{trace.path}: the step takes no time: its events have no durations")
+    warnings = list(dict.fromkeys([*trace.warnings, *timeline.warnings]))
+    if not timeline.calls and len(timeline.host):
+        warnings.append(
+            "operators carry no shapes: record them with profile(record_shapes=True) to know what "
+            "their time should be"
+        )
+    if machine is None:
+        machine = _machine_of(trace, warnings)
+    profiled = float(timeline.wall_ns)
+    accounted = account_for(timeline, machine, wall_ns=wall_ns or profiled)
+    if wall_ns is not None:
+        pictures = _pinned(timeline, machine, accounted, wall_ns)
+        picture = pictures[0]
+    else:
+        picture = Picture(timeline, machine, accounted, wall_ns=profiled, phases={})
+        pictures = _guesses(timeline, machine, accounted)
+    judged = judge(picture)
+    shortest = judged.free_host_ns
+    if judged.verdict.uncertain and accounted.device_busy_ns:
+        # A replay that does not explain the step cannot bound it: the device's busy time does.
+        shortest = accounted.device_busy_ns
+    interval = (wall_ns, wall_ns) if wall_ns else (min(shortest, profiled), profiled)
+    walls = [float(step.wall_ns) for step in trace.steps]
+    if picture.script is not None and (waits := int((picture.script.depends >= 0).sum())):
+        warnings.append(
+            f"the trace names no events between streams: {waits} waits are taken from the observed "
+            "order"
+        )
+    step = StepTimes(
+        kind=timeline.label or "traced",
+        wall_ns=wall_ns or profiled,
+        wall_source="clean" if wall_ns else "profiled",
+        wall_interval_ns=interval,
+        samples_ns=walls,
+        device_busy_ns=accounted.device_busy_ns,
+        kernels=accounted.kernels,
+        dilation=profiled / wall_ns if wall_ns else None,
+        replay_error=judged.replay_error if wall_ns is None else None,
+        inferred_share=accounted.inferred_share,
+    )
+    verdict = judged.verdict
+    if accounted.device_busy_ns and wall_ns is None:
+        verdict = _for_traces(judged, accounted)
+    return assemble(
+        accounted,
+        timeline,
+        target=str(trace.path),
+        machine=machine,
+        step=step,
+        verdict=verdict,
+        advice=advise(pictures, None),
+        warnings=warnings,
+    )
+
+
+def _pinned(
+    timeline: Timeline, machine: Machine, accounted: Accounted, wall_ns: float
+) -> list[Picture]:
+    """The step with its host times brought down to the clean step's time, which the user knows.
+
+    A host that keeps the device busy nearly all of that time runs ahead of it, nobody knows how
+    far: it may take any part of the step's time.
+    """
+
+    def picture(factor: float) -> Picture:
+        return Picture(
+            timeline,
+            machine,
+            accounted,
+            wall_ns=wall_ns,
+            phases={},
+            host=lambda script: with_host(with_wall(script, wall_ns), factor),
+        )
+
+    limit = picture(1.0)
+    if limit.script is None or replay(with_host(limit.script, 0.0)) < _KEPT_BUSY * wall_ns:
+        return [limit]
+    return [picture(factor) for factor in _HOST_FACTORS]
+
+
+def _guesses(timeline: Timeline, machine: Machine, accounted: Accounted) -> list[Picture]:
+    """The step with as much of its host times as the profiler may have left."""
+    return [
+        Picture(
+            timeline,
+            machine,
+            accounted,
+            wall_ns=None,
+            phases={},
+            host=partial(with_host, factor=factor),
+        )
+        for factor in _HOST_FACTORS
+    ]
+
+
+def _machine_of(trace: kineto.Trace, warnings: list[str]) -> Machine:
+    """The machine a trace names, from the datasheet table; one without roofs where it is not."""
+    listed = next((device for device in trace.metadata.devices if device.name), None)
+    if listed is None or listed.name is None:
+        warnings.append("the trace does not name its device: no roofs; --machine FILE brings them")
+        return Machine(device="unknown device", kind="cpu")
+    machine = from_datasheet(listed.name, listed.memory_bytes)
+    if machine is None:
+        warnings.append(
+            f"{listed.name} is not in the datasheet table: no roofs; --machine FILE brings them"
+        )
+        return Machine(device=listed.name, kind="cuda", memory_bytes=listed.memory_bytes)
+    return machine
+
+
+def _for_traces(judged: Judged, accounted: Accounted) -> Verdict:
+    """The verdict of a trace, whose host times hold the profiler's cost.
+
+    It is said whether the verdict also holds for the shortest step the trace allows, with a free
+    host.
+    """
+    groups = accounted.account.groups()
+    work = {
+        name: group.ns if name != "overhead" else group.parts.get("small_kernels", 0.0)
+        for name, group in groups.items()
+    }
+    shortest: GroupName = max(groups, key=lambda name: work[name])
+    share = work[shortest] / max(sum(work.values()), 1.0)
+    verdict = judged.verdict
+    if shortest == verdict.bound_by:
+        words = f"{verdict.why}; it holds however much the profiler slowed the step"
+        return msgspec.structs.replace(verdict, why=words)
+    words = (
+        f"{verdict.why}, as profiled; were all idle time the profiler's doing, it would be "
+        f"{shortest} ({share:.0%} of device time): --wall with a clean step's time decides"
+    )
+    return msgspec.structs.replace(verdict, uncertain=True, why=words)
