@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from boundby.cli.outputs import page_options, write_json, write_page
 from boundby.cli.target import TargetCommand
 from boundby.errors import INTERRUPTED
 
@@ -82,6 +83,7 @@ class _Names(click.ParamType[list[str]]):
     help="Keep what each run printed.",
 )
 @click.option("--json", "json_file", metavar="FILE", help="Write the diagnosis (- for stdout).")
+@page_options
 @click.option(
     "--patch",
     "patch_file",
@@ -106,6 +108,9 @@ def command(
     plugins: tuple[str, ...],
     logs: Path | None,
     json_file: str | None,
+    html_file: str | None,
+    perfetto_file: str | None,
+    open_page: bool,
     patch_file: Path | None,
     scratch: bool,
     resume: bool,
@@ -144,23 +149,20 @@ def command(
     )
     with progress_bar("proving:", shown=not quiet) as progress:
         proven = prove_target(request, progress)
-    _tell(proven.diagnosis, json_file, quiet)
+    write_json(proven.diagnosis, json_file)
+    write_page(proven.diagnosis, html_file, perfetto_file, open_page=open_page)
+    if not quiet:
+        _tell(proven.diagnosis)
     if patch_file is not None:
         _write_patch(proven.patch, patch_file)
     return INTERRUPTED if proven.interrupted else 0
 
 
-def _tell(diagnosis: Diagnosis, json_file: str | None, quiet: bool) -> None:
-    from boundby import store
+def _tell(diagnosis: Diagnosis) -> None:
     from boundby.cli.console import error_console
     from boundby.report.proofs import ProofsReport
 
-    if json_file == "-":
-        click.echo(store.as_json(diagnosis).decode())
-    elif json_file:
-        store.write(diagnosis, Path(json_file))
-    if not quiet:
-        error_console().print(ProofsReport(diagnosis))
+    error_console().print(ProofsReport(diagnosis))
 
 
 def _write_patch(patch: Patch | None, path: Path) -> None:

@@ -21,6 +21,7 @@ _WORTHWHILE = 1.005
 _UNSTEADY = 0.08
 _FEWEST_UNSTEADY = 4
 _FEWEST = 2
+_DWARFED = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +173,9 @@ def _outcome(faster: Speedup, checked: Numerics, runs: int, spread: float) -> tu
         return "no gain", "it is slower"
     if faster.low <= 1 or faster.median < _WORTHWHILE:
         return "no gain", "no difference that processes do not differ by anyway"
-    if runs < (_FEWEST if spread <= _UNSTEADY else _FEWEST_UNSTEADY):
+    # Where processes differ much, few of them may agree by chance, unless the gain dwarfs that.
+    unsteady = spread > _UNSTEADY and faster.low < 1 + _DWARFED * spread
+    if runs < (_FEWEST_UNSTEADY if unsteady else _FEWEST):
         return "no gain", (
             f"{runs} runs of each are too few to tell, with processes that differ by {spread:.0%}"
         )
