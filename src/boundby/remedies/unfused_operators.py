@@ -43,8 +43,8 @@ _ELSEWHERE = ("host_link", "network")
 _COMPILED = ("triton_", "CompiledFunction", "Torch-Compiled")
 # A CPU makes random numbers one after the other, in whatever kernel.
 _RANDOM = ("bernoulli", "dropout", "rand", "normal_", "exponential_", "uniform_")
-# On a CPU the arithmetic of a chain's heaviest member stays: worst, expected, best. At worst nothing
-# is gained there: compiled steps of small models were seen to take as long as eager ones.
+# On a CPU the arithmetic of a chain's heaviest member stays: worst, expected, best. At worst
+# nothing is gained: compiled steps of small models were seen to take as long as eager ones.
 _HEAVIEST = (math.inf, 1.0, 0.5)
 _SLOWER_LAUNCH = 1.3
 # Partial results, then their sum, beside the pass that uses it.

@@ -32,8 +32,8 @@ _DRIFT = 10.0
 # However fast it drifts, more than this is another program.
 _MOST_DRIFT = 0.10
 _MOST_VECTOR_DRIFT = 0.25
-# Student's t, two-sided 99%, by how many seeds were seen beside the first: three of them show only a
-# part of what dropout can do, and a fix that draws other numbers must not be refused for that.
+# Student's t, two-sided 99%, by how many seeds were seen beside the first: three of them show
+# only a part of what dropout can do, and a fix must not be refused for drawing other numbers.
 _STUDENT = (9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36)
 FEWEST_SEEDS = 3
 
