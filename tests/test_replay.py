@@ -8,7 +8,14 @@ import pytest
 from boundby.account import account_for
 from boundby.model import HostKind, OpCall, Timeline
 from boundby.picture import Picture
-from boundby.replay import Script, issue_ns, replay, script_of, with_clean_phases
+from boundby.replay import (
+    Script,
+    issue_ns,
+    replay,
+    retimed,
+    script_of,
+    with_clean_phases,
+)
 from boundby.verdict import judge
 from tests.machines import round_machine
 from tests.timelines import US, Scene, tensor
@@ -168,3 +175,26 @@ def test_the_timelines_own_step_is_replayed() -> None:
     script = script_of(scene.timeline(), gap_ns=0.0)
     assert replay(script) == pytest.approx(scene.end * US, rel=0.1)
     assert len(script.device_ns) == 12
+
+
+def test_events_are_moved_to_where_the_replay_has_them() -> None:
+    """Profiled, each launch takes 400 us and the device waits; clean, all three take 60 us."""
+    timeline = scene_of([(PRODUCT, 138.0)] * 3, host_us=400).timeline()
+    script = with_clean_phases(script_of(timeline, gap_ns=1_000.0), {"forward": 60.0 * US})
+    moved = retimed(timeline, script)
+    starts = np.sort(moved.device.start_ns)
+    assert np.diff(starts) == pytest.approx([139 * US] * 2, abs=2)
+    # From the end of the step before to the end of this one: three kernels and three gaps.
+    assert moved.wall_ns == pytest.approx(3 * 139 * US, abs=3)
+    assert moved.host.duration_ns.max() < 60 * US
+    assert (np.diff(moved.host.start_ns) >= 0).all()
+
+
+def test_idle_time_is_named_by_the_replayed_step_not_by_the_profiled_one() -> None:
+    timeline = scene_of([(PRODUCT, 138.0)] * 3, host_us=400).timeline()
+    wall = 3 * 142.0 * US
+    profiled = account_for(timeline, MACHINE, wall_ns=wall).account.overhead.parts
+    clean = account_for(timeline, MACHINE, wall_ns=wall, phases={"forward": 60.0 * US})
+    assert profiled["python"] > profiled["launch"]
+    assert clean.account.overhead.parts["python"] == pytest.approx(0, abs=US)
+    assert clean.account.overhead.parts["launch"] == pytest.approx(3 * 4 * US, rel=0.1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ from boundby.model.diagnosis import (
     OpRow,
     Utilisation,
 )
+from boundby.replay import retimed, script_of, with_clean_phases
 
 # A profiled step this much longer than a clean one says little about where the idle time goes.
 _DILATED = 1.05
@@ -56,13 +57,16 @@ def account_for(
     machine: Machine,
     *,
     wall_ns: float,
+    phases: Mapping[str, float] | None = None,
     tf32: bool = False,
     folders: Sequence[str] = (),
 ) -> Accounted:
     """Divide a step's clean wall time among compute, bandwidth, overhead and the unknown.
 
     Kernel time is taken as measured. What is left of the wall is idle time, divided in the
-    proportions in which the profiled step idled. `folders` are where source files are looked for.
+    proportions in which the step idles when it is replayed with the host's clean times, `phases`;
+    without those, in which the profiled step idled. `folders` are where source files are looked
+    for.
     """
     warnings: list[str] = []
     dispatch, scaled = 0.0, 1.0
@@ -71,9 +75,10 @@ def account_for(
     on_device = len(timeline.device) > 0
     if on_device:
         works, member = device_work(timeline, machine, tf32=tf32)
-        busy_times = union(timeline.device.start_ns, timeline.device.duration_ns)
-        idle = label_idle(timeline, *busy_times)
-        causes = idle_rows(timeline, *busy_times)
+        pace = _clean_pace(timeline, machine, phases) if phases else timeline
+        busy_times = union(pace.device.start_ns, pace.device.duration_ns)
+        idle = label_idle(pace, *busy_times)
+        causes = idle_rows(pace, *busy_times)
     else:
         works, dispatch = cpu_work(timeline, machine, wall_ns=wall_ns)
         idle = dict.fromkeys(LABELS, 0.0) | {"data": data_ns(timeline, works)}
@@ -114,8 +119,14 @@ def account_for(
     )
 
 
+def _clean_pace(timeline: Timeline, machine: Machine, phases: Mapping[str, float]) -> Timeline:
+    """The step as it runs without a profiler, whose cost makes any host late."""
+    script = script_of(timeline, gap_ns=machine.overheads.kernel_gap_ns)
+    return retimed(timeline, with_clean_phases(script, dict(phases)))
+
+
 def _divide(left: float, idle: dict[str, float]) -> dict[str, float]:
-    """What is left of the wall, in the proportions of the profiled step's idle time."""
+    """What is left of the wall, in the proportions of the replayed step's idle time."""
     total = sum(idle.values())
     if not total:
         return {"python": left}

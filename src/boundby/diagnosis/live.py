@@ -75,7 +75,12 @@ def diagnose_capture(
     else:
         tf32 = bool(capture.settings.get("tf32"))
         accounted = account_for(
-            timeline, machine, wall_ns=wall_ns, tf32=tf32, folders=[*sys.path, ""]
+            timeline,
+            machine,
+            wall_ns=wall_ns,
+            phases=capture.phases,
+            tf32=tf32,
+            folders=[*sys.path, ""],
         )
         pictures = _pictures(capture, timeline, machine, accounted, wall_ns)
         judged = judge(pictures[0])

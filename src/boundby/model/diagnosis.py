@@ -171,7 +171,7 @@ class IdleRow(Record, frozen=True, kw_only=True):
     cause: str
     name: str
     where: str | None = None
-    ns: float  # of the profiled step
+    ns: float  # of the step as replayed; of the profiled one, for a trace
 
 
 class Slice(Record, frozen=True, kw_only=True, omit_defaults=True):
