@@ -189,7 +189,10 @@ def _finding(known: list[tuple[Picture, Imagined]], remedy: Remedy, likeliest: P
         for change in (found.worst, found.expected, found.best)
     ]
     imagined = known[0][1]
-    expected = savings[1]
+    # A fault that the likeliest picture does not show saves nothing there.
+    seen = known[0][0] is likeliest
+    expected = savings[1] if seen else 0.0
+    savings += [] if seen else [0.0]
     return Finding(
         fault=remedy.fault,
         group=remedy.group,

@@ -60,7 +60,7 @@ def _left(
 ) -> Change:
     script = picture.script
     assert script is not None
-    host = np.where(captured, script.host_ns * left, script.host_ns)
+    host = np.where(captured, script.scaled(left), script.host_ns)
     return Change(host_ns=host, after_ns=script.after_ns * left, gap_ns=gap_ns)
 
 

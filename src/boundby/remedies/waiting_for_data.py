@@ -49,15 +49,10 @@ def imagine(picture: Picture) -> Imagined | None:
 
 
 def _shorter(picture: Picture, waited: float, left: float) -> Change:
-    saved = waited * (1 - left)
     script = picture.script
     if script is None:
-        return Change(python_ns=saved)
-    # Waiting stands before the first launch that follows it: taken off where host time is longest.
-    host = script.host_ns.copy()
-    longest = int(np.argmax(host))
-    host[longest] = max(0.0, host[longest] - saved)
-    return Change(host_ns=host)
+        return Change(python_ns=waited * (1 - left))
+    return Change(host_ns=script.host_ns - np.minimum(script.data_ns, script.host_ns) * (1 - left))
 
 
 def _lines(picture: Picture, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
