@@ -110,7 +110,9 @@ function ifFree(diagnosis: Diagnosis): HTMLElement | null {
 }
 
 function doFirst(diagnosis: Diagnosis): HTMLElement {
-  const first = diagnosis.findings[0];
+  // A larger batch is another step, not this one mended: it goes with nothing, and comes last.
+  const mends = new Set(diagnosis.what_if.flatMap((one) => one.faults));
+  const first = diagnosis.findings.find((one) => mends.has(one.fault)) ?? diagnosis.findings[0];
   if (!first) {
     return h(
       "div",
