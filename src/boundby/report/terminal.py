@@ -73,6 +73,8 @@ class DiagnosisReport:
             yield _spaced(_collectives(diagnosis))
         if diagnosis.ranks:
             yield _spaced(_ranks(diagnosis.ranks))
+        if diagnosis.proofs:
+            yield _spaced(ProofsReport(diagnosis, warnings=False))
         yield _spaced(Group(*_evidence(diagnosis)))
         for warning in diagnosis.warnings:
             yield Text.assemble(("! ", "yellow"), warning)
@@ -82,9 +84,6 @@ def as_text(diagnosis: Diagnosis) -> str:
     """The report without colours, as a file or a log would hold it."""
     console = Console(file=io.StringIO(), width=_TEXT_WIDTH, color_system=None, highlight=False)
     console.print(DiagnosisReport(diagnosis))
-    if diagnosis.proofs:
-        console.print()
-        console.print(ProofsReport(diagnosis, warnings=False))
     written = console.file
     assert isinstance(written, io.StringIO)
     return written.getvalue()
