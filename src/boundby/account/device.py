@@ -66,6 +66,8 @@ def device_work(timeline: Timeline, machine: Machine, *, tf32: bool) -> tuple[li
             work.name = timeline.names[timeline.host.name[op]]
         if row >= 0:
             _cost_operator(work, timeline, machine, costed, int(row), tf32 or bool(on_tf32[index]))
+        elif device.call is not None and device.call[event] >= 0:
+            _cost_replayed(work, timeline, machine, costed, int(device.call[event]))
         else:
             _cost_event(work, timeline, machine, event)
         works.append(work)
@@ -105,8 +107,26 @@ def _cost_operator(
     work.name = timeline.names[timeline.host.name[row]]
     cost = costed.of_call[timeline.host.call[row]]
     assert cost is not None
-    convolves = timeline.device_kind == "cuda" and bool(_CONVOLUTION.search(work.name))
-    work.cost = costed.on(cost, tf32=tf32 or convolves)
+    _set_cost(work, machine, costed.on(cost, tf32=tf32 or _convolves(work, timeline)))
+
+
+def _cost_replayed(
+    work: Work, timeline: Timeline, machine: Machine, costed: Costs, call: int
+) -> None:
+    """A kernel of a graph costs what the same kernel costs where its operator is known."""
+    cost = costed.of_call[call]
+    if cost is None:
+        return
+    work.name, work.call = timeline.calls[call].name, call
+    _set_cost(work, machine, costed.on(cost, tf32=_convolves(work, timeline)))
+
+
+def _convolves(work: Work, timeline: Timeline) -> bool:
+    return timeline.device_kind == "cuda" and bool(_CONVOLUTION.search(work.name))
+
+
+def _set_cost(work: Work, machine: Machine, cost: Cost) -> None:
+    work.cost = cost
     work.floor_ns = machine.floor(work.cost)
     work.op_class = costs.op_class(work.name) or "unknown"
     work.bound = bound_of(machine, work.cost, work.kernels)

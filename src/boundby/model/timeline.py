@@ -71,8 +71,9 @@ class DeviceEvents(Record, frozen=True, kw_only=True):
 
     `launch` is the host row that enqueued it, `op` the host row of the innermost operator around
     that call; -1 is none. `graph` marks kernels replayed from a captured graph. `bytes` is the
-    size a copy, a memset or a collective reports, else -1. A row belongs to the step that launched
-    it: on a side stream it may reach over the step's ends.
+    size a copy, a memset or a collective reports, else -1. `call` is, for a kernel of a graph, the
+    operator call that the same kernel was seen to do outside of it, else -1. A row belongs to the
+    step that launched it: on a side stream it may reach over the step's ends.
     """
 
     start_ns: Ints
@@ -84,6 +85,7 @@ class DeviceEvents(Record, frozen=True, kw_only=True):
     op: npt.NDArray[np.int32]
     graph: npt.NDArray[np.bool_]
     bytes: Ints
+    call: npt.NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.start_ns)

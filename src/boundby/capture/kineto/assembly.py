@@ -14,6 +14,7 @@ from boundby.capture.kineto.events import (
     PAGEABLE_TO_DEVICE,
     PAGEABLE_TO_HOST,
 )
+from boundby.capture.kineto.graphs import calls_of_replayed
 from boundby.capture.kineto.metadata import Metadata
 from boundby.capture.kineto.names import clean
 from boundby.capture.kineto.nesting import Rows, matching, nearest, order, parents
@@ -45,7 +46,9 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
     origins = trace_origins(
         replace(host, name=used[0]), parent, [columns.names[n] for n in names], columns.stacks
     )
-    calls, keys = _compact([host.call], range(len(columns.calls)))
+    replayed = np.flatnonzero(links.graph).astype(np.int32)
+    seen = calls_of_replayed(columns, device, replayed)
+    calls, keys = _compact([host.call, seen], range(len(columns.calls)))
     return Timeline(
         start_ns=step.start_ns,
         end_ns=step.end_ns,
@@ -60,6 +63,7 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
             op=links.op,
             graph=links.graph,
             bytes=device.bytes,
+            call=calls[1],
         ),
         names=[clean(columns.names[number]) for number in names],
         sources=origins.sources,

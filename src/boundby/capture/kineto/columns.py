@@ -53,7 +53,11 @@ class _Numbered(dict[Key, int], Generic[Key]):
 
 
 _HOST_TYPES = (np.int64, np.int64, np.int8, np.int32, np.int32, *(np.int64,) * 4, *(np.int32,) * 2)
-_DEVICE_TYPES = (np.int64, np.int64, np.int8, np.int32, *(np.int64,) * 3, np.bool_, np.int64)
+_DEVICE_TYPES = (
+    *(np.int64, np.int64, np.int8, np.int32),
+    *(np.int64,) * 3,
+    *(np.bool_, np.int64, np.int32),
+)
 
 
 class ColumnBuilder:
@@ -65,6 +69,7 @@ class ColumnBuilder:
         self._threads: _Numbered[tuple[Number, Number]] = _Numbered()
         self._calls: _Numbered[CallKey] = _Numbered()
         self._stacks: _Numbered[str] = _Numbered()
+        self._shapes: _Numbered[bytes] = _Numbered()
         self._host: list[Sequence[Column]] = []
         self._device: list[Sequence[Column]] = []
         self.events = 0
@@ -187,7 +192,7 @@ class ColumnBuilder:
 
     def _add_device(self, events: list[Event]) -> None:
         events, start, duration = self._times(events)
-        names = self._names
+        names, shapes = self._names, self._shapes
         arguments = [event.args for event in events]
         device = integers([given.device for given in arguments])
         self._device.append(
@@ -202,6 +207,10 @@ class ColumnBuilder:
                 externals(arguments),
                 np.array([in_graph(given) for given in arguments], np.bool_),
                 integers([size(event) for event in events]),
+                np.array(
+                    [shapes[bytes(given.grid) + bytes(given.block)] for given in arguments],
+                    np.int32,
+                ),
             )
         )
 

@@ -34,6 +34,8 @@ class Arguments(msgspec.Struct, frozen=True, gc=False):
     strides: Raw = field(default=ABSENT, name="Input Strides")
     values: Raw = field(default=ABSENT, name="Concrete Inputs")
     stack: str | None = field(default=None, name="Call stack")
+    grid: Raw = ABSENT
+    block: Raw = ABSENT
     message_elements: Number = field(default=NONE, name="In msg nelems")
     message_type: str | None = field(default=None, name="dtype")
 

@@ -54,6 +54,7 @@ class DeviceRows:
     external: Ints
     graph: npt.NDArray[np.bool_]
     bytes: Ints
+    shape: npt.NDArray[np.int32]  # a number for each launch shape, grid and block
 
     @property
     def end(self) -> Ints:
