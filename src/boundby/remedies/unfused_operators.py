@@ -19,7 +19,7 @@ When it does not help
 
 Proven on
     BERT (12 layers) on an H200: 35.5 to 21.7 ms a step; 20.9 were predicted. ResNet-50 there: 29.4
-    to 22.1 ms, and 14.9 predicted: the host was the limit, which has been given more launches since.
+    to 22.1 ms, and 14.9 predicted: the host was the limit there, with more launches than thought.
 """
 
 from __future__ import annotations
