@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from boundby.cli.outputs import page_options, write_json, write_page
-from boundby.cli.target import TargetCommand
+from boundby.cli.target import TargetCommand, target_of
 from boundby.errors import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -124,15 +124,12 @@ def command(
     is faster and computes the same is kept, then combined. The script is never edited.
     """
     from boundby import store
-    from boundby.capture.live.execution import Target
     from boundby.cli.console import progress_bar
     from boundby.model.diagnosis import Diagnosis
     from boundby.trials.experiment import Request, prove_target
 
-    is_module = target[0] == "-m"
-    name, *args = target[1:] if is_module else target
     request = Request(
-        target=Target(name=name, args=args, is_module=is_module),
+        target=target_of(target),
         budget_s=budget,
         only=only,
         skip=skip,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from boundby.cli.outputs import page_options, write_page
-from boundby.cli.target import TargetCommand
+from boundby.cli.target import TargetCommand, target_of
 
 if TYPE_CHECKING:
     from boundby.capture.live.execution import Ending
@@ -79,17 +79,15 @@ def command(
     \b
     A module is run with -m: boundby run [OPTIONS] -m pkg.train --its --options
     """
-    from boundby.capture.live.execution import Target
     from boundby.capture.live.script import run_script
     from boundby.capture.live.windows import plan_of
 
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if world > 1 and warmup is None:
         warmup = _WARMUP_OF_JOBS
-    is_module = target[0] == "-m"
-    name, *args = target[1:] if is_module else target
+    script = target_of(target)
     results = _Results(
-        name,
+        script.name,
         json_file=json_file,
         write_page=partial(
             write_page,
@@ -107,7 +105,7 @@ def command(
     folder = Path(tempfile.mkdtemp(prefix="boundby-"))
     try:
         ending = run_script(
-            Target(name=name, args=args, is_module=is_module),
+            script,
             plan=plan_of(warmup=warmup, steps=steps, profiled=profiled, in_step=world > 1),
             step_by=step_by,  # type: ignore[arg-type]
             folder=folder,

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from boundby.capture.live.execution import Target
 
 
 class TargetCommand(click.Command):
@@ -42,3 +47,12 @@ def split(args: list[str], valued: set[str]) -> tuple[list[str], list[str]]:
             break
         index += 2 if argument in valued else 1
     return args[:index], args[index:]
+
+
+def target_of(words: tuple[str, ...]) -> Target:
+    """The script, or behind `-m` the module, and what is its own behind that."""
+    from boundby.capture.live.execution import Target
+
+    is_module = words[0] == "-m"
+    name, *args = words[1:] if is_module else words
+    return Target(name=name, args=args, is_module=is_module)

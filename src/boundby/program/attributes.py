@@ -1,4 +1,4 @@
-"""Attributes of torch put aside for something else, and back again."""
+"""Changing torch as soon as the script has imported it."""
 
 from __future__ import annotations
 
@@ -8,40 +8,9 @@ from types import ModuleType
 from typing import Any
 
 from boundby.capture.live.arrival import when_imported
+from boundby.capture.live.swaps import Swaps
 
-
-class Swaps:
-    """Attributes that were replaced; `undo` restores those that nobody has replaced since."""
-
-    def __init__(self) -> None:
-        self._undo: list[Callable[[], None]] = []
-
-    def swap(self, owner: Any, name: str, around: Callable[[Any], Any]) -> None:
-        """Replace `owner.name` by what `around` makes of it; a missing one is passed over."""
-        original = getattr(owner, name, None)
-        if original is None:
-            return
-        inherited = isinstance(owner, type) and name not in vars(owner)
-        ours = around(original)
-        setattr(owner, name, ours)
-
-        def restore() -> None:
-            if getattr(owner, name) is not ours:
-                return
-            if inherited:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)
-
-        self._undo.append(restore)
-
-    def later(self, undo: Callable[[], None]) -> None:
-        """Something else to be undone."""
-        self._undo.append(undo)
-
-    def undo(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+__all__ = ["Swaps", "when_torch_arrives"]
 
 
 @contextlib.contextmanager

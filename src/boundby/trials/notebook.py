@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from boundby.capture.live.companion import Companion, companions
-from boundby.program.attributes import Swaps
+from boundby.capture.live.swaps import Swaps
 
 # Three steps: the first sees forward and backward, the second and third the optimizer's doing too.
 EXACT_STEPS = 3

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 from boundby.capture.live.companion import companions
 from boundby.capture.live.optimizers import optimizer_in, optimizer_of
 from boundby.capture.live.provenance import ask_for_provenance
+from boundby.capture.live.swaps import Swaps
 
 
 class Watcher(Protocol):
@@ -56,9 +57,9 @@ class Hooks:
         self._is_stepping = False
         self._has_stepped = False
         self._thread = threading.get_ident()
-        self._undo: list[Callable[[], None]] = []
+        self._swaps = Swaps()
         # What undoes the watch on every module; empty once it is narrowed to the outermost ones.
-        self._undo_wide: list[Callable[[], None]] = []
+        self._wide = Swaps()
         self._outermost: set[type] = set()
         _all.add(self)
 
@@ -67,59 +68,34 @@ class Hooks:
         self._is_compiling: Callable[[], bool] = torch.compiler.is_compiling
         self._optimizer_class: type = torch.optim.Optimizer
         self._module_class: type = torch.nn.Module
-        self._wrap(torch.autograd, "backward", self._around_backward, self._undo)
-        self._wrap(torch.optim.Optimizer, "_patch_step_function", self._around_patching, self._undo)
-        self._wrap(torch, "compile", self._around_compile, self._undo)
+        self._swaps.swap(torch.autograd, "backward", self._around_backward)
+        self._swaps.swap(torch.optim.Optimizer, "_patch_step_function", self._around_patching)
+        self._swaps.swap(torch, "compile", self._around_compile)
         if hasattr(torch.cuda.CUDAGraph, "replay"):
-            self._wrap(torch.cuda.CUDAGraph, "replay", self._around_replay, self._undo)
+            self._swaps.swap(torch.cuda.CUDAGraph, "replay", self._around_replay)
         for optimizer in _subclasses(torch.optim.Optimizer):
             if getattr(optimizer.step, "hooked", False):
                 self._watch_optimizer_class(optimizer)
-        self._wrap(torch.nn.Module, "__call__", self._around_module, self._undo_wide)
+        self._wide.swap(torch.nn.Module, "__call__", self._around_module)
         self._tell_dynamo(torch.nn.Module.__call__)
 
     def narrow(self) -> None:
         """Leave all modules alone but the outermost ones that were seen."""
-        if not self._undo_wide or not self._outermost:
+        if not self._wide or not self._outermost:
             return
-        while self._undo_wide:
-            self._undo_wide.pop()()
+        self._wide.undo()
         for outermost in self._outermost:
-            self._wrap(outermost, "__call__", self._around_module, self._undo)
+            self._swaps.swap(outermost, "__call__", self._around_module)
 
     def remove(self) -> None:
         """Put torch back as it was; for use from Python, where nothing ends with the script."""
         self.watcher = None
-        for undo in (self._undo_wide, self._undo):
-            while undo:
-                undo.pop()()
+        self._wide.undo()
+        self._swaps.undo()
 
     def _unseen(self) -> bool:
         """Whether a call passes unseen: inside another, or on a thread that is not the steps'."""
         return bool(self._depth or self.watcher is None or threading.get_ident() != self._thread)
-
-    def _wrap(
-        self,
-        owner: Any,
-        name: str,
-        around: Callable[[Any], Any],
-        undo_list: list[Callable[[], None]],
-    ) -> None:
-        original = getattr(owner, name)
-        inherited = isinstance(owner, type) and name not in vars(owner)
-        ours = around(original)
-        setattr(owner, name, ours)
-
-        def undo() -> None:
-            # What somebody has wrapped since is left: without a watcher ours lets all through.
-            if getattr(owner, name) is not ours:
-                return
-            if inherited:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)
-
-        undo_list.append(undo)
 
     def _tell_dynamo(self, call: Any) -> None:
         """Where Dynamo is loaded already, let it know our call of a module as the plain one.
@@ -129,7 +105,7 @@ class Hooks:
         for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
             module = sys.modules.get(name)
             if hasattr(module, "unpatched_nn_module_call"):
-                self._wrap(module, "unpatched_nn_module_call", lambda _: call, self._undo_wide)
+                self._wide.swap(module, "unpatched_nn_module_call", lambda _: call)
 
     def _around_module(self, original: Any) -> Any:
         hooks, is_compiling = self, self._is_compiling
@@ -159,7 +135,7 @@ class Hooks:
         self, run: Any, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         watcher = self.watcher
-        if self._undo_wide and isinstance(called, self._module_class):
+        if self._wide and isinstance(called, self._module_class):
             self._outermost.add(type(called))
         if watcher is not None:
             watcher.call_begins(called, args, kwargs)
@@ -217,7 +193,7 @@ class Hooks:
 
     def _watch_optimizer_class(self, optimizer: Any) -> None:
         if not hasattr(optimizer.step, "_boundby_unwatched"):
-            self._wrap(optimizer, "step", self._around_step, self._undo)
+            self._swaps.swap(optimizer, "step", self._around_step)
 
     def _around_step(self, original: Any) -> Any:
         hooks, is_compiling = self, self._is_compiling
