@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -9,6 +10,9 @@ import numpy as np
 from boundby.model.diagnosis import Diagnosis, LineRow, Range
 from boundby.model.record import SCHEMA, Record
 
+# Two processes of one script differ by this much without any reason: 3% each as a standard
+# deviation, twice that of their difference.
+_PROCESSES = 1.085
 _FEWEST_SAMPLES = 5
 _RESAMPLES = 4000
 _MOST_ROWS = 400
@@ -103,8 +107,14 @@ def _ratio(before: Diagnosis, after: Diagnosis) -> tuple[Range, bool | None]:
         low, high = min(second) / max(first), max(second) / min(first)
     else:
         return Range(low=expected, expected=expected, high=expected), None
-    low, high = min(low, expected), max(high, expected)
+    low = expected / _wider(expected / min(low, expected))
+    high = expected * _wider(max(high, expected) / expected)
     return Range(low=low, expected=expected, high=high), not low <= 1 <= high
+
+
+def _wider(reach: float) -> float:
+    """How far an interval reaches when processes differ too: independent errors, as factors."""
+    return math.exp(math.hypot(math.log(reach), math.log(_PROCESSES)))
 
 
 def _samples(diagnosis: Diagnosis) -> list[float]:

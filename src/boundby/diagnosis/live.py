@@ -14,9 +14,10 @@ import numpy as np
 from boundby import units
 from boundby.account import Accounted, account_for
 from boundby.capture import kineto
+from boundby.capture.live.circumstances import Circumstances
 from boundby.capture.live.recorder import Capture
 from boundby.capture.live.refine import details, refine
-from boundby.diagnosis.advice import Advice, Timer, advise
+from boundby.diagnosis.advice import Advice, Timer, advise, doubted
 from boundby.diagnosis.assembly import assemble, nothing_known
 from boundby.errors import BoundbyError
 from boundby.model import Machine, Timeline
@@ -29,6 +30,8 @@ from boundby.verdict import judge
 _UNEVEN = 1.5
 # A profiled step is never faster than a clean one, unless those were disturbed.
 _FASTER_PROFILED = 0.8
+# A script that waits this much of its time for a core was not alone on the machine.
+_STARVED = 0.15
 # Work that has to be scaled down by more than this was not the clean step's.
 _SCALED = 1.2
 _NO_STEP = (
@@ -85,12 +88,13 @@ def diagnose_capture(
         pictures = _pictures(capture, timeline, machine, accounted, wall_ns)
         judged = judge(pictures[0])
         advice = advise(pictures[1:] or pictures, timer)
-        doubt = _doubt(dilation, accounted)
+        doubt = _doubt(dilation, accounted, capture.circumstances)
         if doubt:
             verdict = judged.verdict
             words = f"{doubt}; {verdict.why}"
             verdict = msgspec.structs.replace(verdict, uncertain=True, why=words)
             judged = dataclasses.replace(judged, verdict=verdict)
+            advice = doubted(advice, wall_ns)
         warnings += [line for line in timeline.warnings if "a CPU trace" not in line]
     step = StepTimes(
         kind=kind,
@@ -164,8 +168,16 @@ def _host_spread(issue: Sequence[dict[str, float]]) -> float:
     return min(_MOST_SPREAD, max(_PROCESSES_DIFFER, reach))
 
 
-def _doubt(dilation: float | None, accounted: Accounted) -> str | None:
+def _doubt(
+    dilation: float | None, accounted: Accounted, circumstances: Circumstances
+) -> str | None:
     """Why the profiled step cannot stand for the clean ones; None where it can."""
+    main, wall_ns = circumstances.main, circumstances.wall_ns
+    if main is not None and wall_ns and main.delayed_ns > _STARVED * wall_ns:
+        return (
+            f"for {main.delayed_ns / wall_ns:.0%} of the clean steps the script stood ready "
+            "without a core: something else, or its own threads, was using the machine"
+        )
     if dilation is not None and dilation < _FASTER_PROFILED:
         return (
             f"clean steps took {1 / dilation:.1f} times as long as the profiled one, which carries "

@@ -74,7 +74,7 @@ def diagnose_trace(
         wall_ns=wall_ns or profiled,
         wall_source="clean" if wall_ns else "profiled",
         wall_interval_ns=interval,
-        samples_ns=walls,
+        samples_ns=[] if wall_ns else walls,
         device_busy_ns=accounted.device_busy_ns,
         kernels=accounted.kernels,
         dilation=profiled / wall_ns if wall_ns else None,

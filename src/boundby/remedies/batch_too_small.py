@@ -53,7 +53,8 @@ def imagine(picture: Picture) -> Imagined | None:
         expected=_for_half(picture, grown[1]),
         best=_for_half(picture, grown[2]),
         where=[],
-        change=f"batch_size = 2 * batch_size  # {grown[1] / picture.base_ns:.2f}x the step's time",
+        change=f"batch_size = 2 * batch_size  # a step takes {grown[1] / picture.base_ns:.2f}x as "
+        "long, for twice the samples",
         assumes="there is memory for it; what is flat is the traffic of weights, which more rows "
         "share"
         if skinny

@@ -102,10 +102,12 @@ def verdict_line(diagnosis: Diagnosis) -> Text:
 def _step_line(diagnosis: Diagnosis) -> str:
     step = diagnosis.step
     low, high = step.wall_interval_ns
+    seen = (
+        f"{units.time(low)} to {units.time(high)}, {len(step.samples_ns)} {step.wall_source} steps"
+    )
     parts = [
         step.kind if step.kind == "step" else f"{step.kind} step",
-        f"{units.time(step.wall_ns)} ({units.time(low)} to {units.time(high)},"
-        f" {len(step.samples_ns)} {step.wall_source} steps)",
+        f"{units.time(step.wall_ns)} ({seen if step.samples_ns else 'as given'})",
         diagnosis.machine.device,
         _roofs_words(diagnosis.machine),
     ]

@@ -74,6 +74,7 @@ def prove_target(request: Request, report: Progress = lambda *_: None) -> Proven
         else:
             report("diagnosing", 0.0)
             diagnosis = request.diagnosis or _diagnose(request, place())
+            progress.save(saved_at, diagnosis, [], 0.0)
         candidates = candidates_of(
             diagnosis, only=request.only, skip=request.skip, everything=request.everything
         )

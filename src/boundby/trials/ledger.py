@@ -22,6 +22,8 @@ _UNSTEADY = 0.08
 _FEWEST_UNSTEADY = 4
 _FEWEST = 2
 _DWARFED = 2.0
+# An interval from no gain to more than this leaves the question open.
+_OPEN = 1.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +173,9 @@ def _outcome(faster: Speedup, checked: Numerics, runs: int, spread: float) -> tu
         return "wrong numbers", checked.why
     if faster.median < 1 and faster.high < 1:
         return "no gain", "it is slower"
+    if faster.low <= 1 and faster.high > _OPEN:
+        words = f"not to be told: between {faster.low:.2f}x and {faster.high:.2f}x, by how much"
+        return "no gain", f"{words} processes differ; a quieter machine or a larger budget tells"
     if faster.low <= 1 or faster.median < _WORTHWHILE:
         return "no gain", "no difference that processes do not differ by anyway"
     # Where processes differ much, few of them may agree by chance, unless the gain dwarfs that.
