@@ -1,0 +1,28 @@
+"""A step replayed: what the host issues, in-order streams, syncs; the time that comes out.
+
+The host walks through its launches and waits; the device starts each piece of work at the latest
+of: its stream is free, it was issued, what it waits for has ended. Changing durations and
+replaying gives a counterfactual: what the step would take if something cost nothing.
+
+Nothing is fitted to the step's wall time. Host times come from the profile, brought down to what
+the host was measured to take, phase by phase, without a profiler. What is left between the
+replayed and the clean wall is the replay's error, and is shown.
+"""
+
+from __future__ import annotations
+
+from boundby.replay.pace import with_clean_phases, with_host, with_wall
+from boundby.replay.script import Script, Wait, script_of
+from boundby.replay.walk import issue_ns, replay, retimed
+
+__all__ = [
+    "Script",
+    "Wait",
+    "issue_ns",
+    "replay",
+    "retimed",
+    "script_of",
+    "with_clean_phases",
+    "with_host",
+    "with_wall",
+]

@@ -1,0 +1,115 @@
+"""Host times without the profiler's cost: brought to clean phases, to a wall, or by a factor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model import Phase
+from boundby.replay.script import Script
+from boundby.replay.walk import issue_ns, replay
+
+_FASTEST, _SLOWEST = 0.02, 3.0
+# A phase that takes nearly as long with a host that costs nothing was held up by the device.
+_BLOCKED = 0.8
+# Phases of the timeline, and what the clean measurement calls them.
+_CLEAN_PHASES: dict[tuple[Phase, ...], tuple[str, ...]] = {
+    (Phase.FORWARD, Phase.OTHER): ("forward", "other"),
+    (Phase.BACKWARD,): ("backward",),
+    (Phase.OPTIMIZER,): ("optimizer",),
+}
+
+
+def with_clean_phases(script: Script, clean: dict[str, float]) -> Script:
+    """Host times brought to what each phase was measured to take, from an idle device.
+
+    A phase may wait for the device in the middle, so its time is not simply proportional: the
+    factor is looked for with which the phase, replayed alone, takes as long as measured. A long
+    phase may fill the launch queue, and its time is then the device's: such a phase says nothing
+    of the host, and takes the factor of those that do.
+    """
+    factors: dict[tuple[Phase, ...], float | None] = {}
+    for phases, names in _CLEAN_PHASES.items():
+        measured = sum(clean.get(name, 0.0) for name in names)
+        mine = np.isin(script.phase, phases)
+        if measured and mine.any():
+            alone = _only(script, mine, keep_after=Phase.FORWARD in phases)
+            blocked = issue_ns(with_host(alone, _FASTEST)) > _BLOCKED * measured
+            factors[phases] = None if blocked else _factor(alone, measured)
+    usual = _usual_factor(script, factors)
+    by_action, after = np.ones(len(script.host_ns)), script.after_ns
+    for phases, factor in factors.items():
+        used = usual if factor is None else factor
+        by_action[np.isin(script.phase, phases)] = used
+        if Phase.FORWARD in phases:
+            after *= used
+    return replace(script, host_ns=script.scaled(by_action), after_ns=after)
+
+
+def _usual_factor(script: Script, factors: dict[tuple[Phase, ...], float | None]) -> float:
+    """What the profiler's host times come down to, over the phases that tell."""
+    before = after = 0.0
+    for phases, factor in factors.items():
+        if factor is not None:
+            host = float(script.host_ns[np.isin(script.phase, phases)].sum())
+            before += host
+            after += host * factor
+    return after / before if before else 1.0
+
+
+def with_host(script: Script, factor: float) -> Script:
+    """The same step with all host times longer or shorter."""
+    return replace(script, host_ns=script.scaled(factor), after_ns=script.after_ns * factor)
+
+
+def with_wall(script: Script, wall_ns: float) -> Script:
+    """Host times brought down so that the step takes a given time.
+
+    For traces alone, where nothing else is known of the host without a profiler: what a replay
+    of this says of its own step is empty, what it says of a changed one is not.
+    """
+    factor = _search(lambda tried: replay(with_host(script, tried)), wall_ns)
+    return with_host(script, factor)
+
+
+def _factor(script: Script, measured: float) -> float:
+    """A phase takes longer the longer its host times are."""
+    return _search(lambda tried: issue_ns(with_host(script, tried)), measured)
+
+
+def _search(takes: Callable[[float], float], wanted: float) -> float:
+    """By bisection: the factor with which something takes as long as wanted."""
+    low, high = _FASTEST, _SLOWEST
+    for _ in range(24):
+        middle = (low + high) / 2
+        if takes(middle) < wanted:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _only(script: Script, mine: npt.NDArray[np.bool_], *, keep_after: bool) -> Script:
+    """The actions of one phase, with the device work that they issue."""
+    actions = np.flatnonzero(mine)
+    counts = np.diff(script.first)[actions]
+    kept = np.concatenate(
+        [np.arange(script.first[a], script.first[a + 1]) for a in actions] or [np.empty(0, int)]
+    ).astype(np.int64)
+    return replace(
+        script,
+        host_ns=script.host_ns[actions],
+        data_ns=script.data_ns[actions] if len(script.data_ns) else script.data_ns,
+        wait=script.wait[actions],
+        phase=script.phase[actions],
+        first=np.concatenate([[0], np.cumsum(counts)]),
+        after_ns=script.after_ns if keep_after else 0.0,
+        device_ns=script.device_ns[kept],
+        stream=script.stream[kept],
+        depends=np.full(len(kept), -1, np.int64),
+        order=script.order[kept],
+        rows=script.rows[actions] if len(script.rows) else script.rows,
+    )

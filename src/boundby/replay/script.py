@@ -1,0 +1,203 @@
+"""A step as replay needs it: what the host does in order, and the device work it issues."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model import HostKind, Ints, Phase, Timeline
+
+Floats = npt.NDArray[np.float64]
+
+# Work that starts later than this after it was ready has waited for something.
+_STREAM_WAIT_NS = 5_000
+# Between kernels of a backlogged stream, where the machine's own figure is not known.
+USUAL_GAP_NS = 1_100.0
+# From a launch call's return to the start of its work: 0.4 to 1.7 us were seen on an H200. A device
+# that lags through the whole step shows its backlog instead.
+_USUAL_LATENCY_NS = 1_000.0
+_LONGEST_LATENCY_NS = 20_000.0
+
+
+class Wait(enum.IntEnum):
+    """What the host does after it has issued something."""
+
+    NOTHING = 0
+    STREAM = 1  # until all work issued so far has ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """A step as replay needs it: host actions in order, and device work in order of issue.
+
+    `host_ns[i]` is host time before action i is done; `first[i]:first[i + 1]` is the device work
+    it issues; `wait[i]` whether the host then waits; `phase[i]` the phase it belongs to. `after`
+    is the host time behind the last action. `depends[k]` is earlier work on another stream that
+    work k was seen to wait for, -1 for none. `rows[i]` is action i's row among the host's events.
+    `data_ns[i]` is the part of `host_ns[i]` that waits for the next batch: no faster framework, and
+    no missing profiler, makes that shorter.
+    """
+
+    host_ns: Floats
+    wait: npt.NDArray[np.int8]
+    phase: npt.NDArray[np.int8]
+    first: Ints
+    after_ns: float
+    device_ns: Floats
+    stream: Ints
+    depends: Ints
+    order: Ints  # position of each piece of work among the timeline's device events
+    latency_ns: float
+    gap_ns: float
+    rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    data_ns: Floats = field(default_factory=lambda: np.empty(0))
+
+    def scaled(self, factor: float | Floats) -> Floats:
+        """Host times longer or shorter, but for the waiting for data."""
+        data = self.data_ns if len(self.data_ns) else np.zeros(len(self.host_ns))
+        held = np.minimum(data, self.host_ns)
+        return held + (self.host_ns - held) * factor
+
+
+def script_of(timeline: Timeline, *, gap_ns: float | None = None) -> Script:
+    """The host's launches and syncs of a timeline, with the time it spent between them.
+
+    Time spent waiting inside a sync is not host time: it comes out of the replay again.
+    """
+    host, device = timeline.host, timeline.device
+    order = np.lexsort((device.start_ns, _issued(timeline)))
+    launches = device.launch[order].astype(np.int64)
+    acting = np.unique(launches[launches >= 0])
+    syncs = np.flatnonzero(host.kind == HostKind.SYNC)
+    rows = np.union1d(acting, syncs)
+    ends = (host.start_ns + host.duration_ns)[rows]
+    by_end = np.argsort(ends, kind="stable")
+    rows, ends = rows[by_end], ends[by_end].astype(np.float64)
+    is_sync = host.kind[rows] == HostKind.SYNC
+    waited = _waited(timeline, rows, is_sync)
+    start = float(min(timeline.start_ns, host.start_ns.min() if len(host) else 0))
+    # Several threads may act at once; what counts is when the next action is done.
+    between = np.diff(np.concatenate([[start], ends]))
+    position = np.full(len(host) + 1, -1, np.int64)
+    position[rows] = np.arange(len(rows))
+    action = position[launches]
+    # Work whose launch is not in the trace is issued with what came before it.
+    action = np.maximum.accumulate(np.where(action < 0, 0, action)) if len(action) else action
+    arranged = np.argsort(action, kind="stable")
+    order, action = order[arranged], action[arranged]
+    after = max(0.0, float(host_end(timeline)) - (ends[-1] if len(ends) else start))
+    return Script(
+        host_ns=np.clip(between - waited, 0.0, None),
+        wait=np.where(is_sync, Wait.STREAM, Wait.NOTHING).astype(np.int8),
+        phase=_phases(timeline, rows),
+        first=np.searchsorted(action, np.arange(len(rows) + 1)),
+        after_ns=after,
+        device_ns=device.duration_ns[order].astype(np.float64),
+        stream=np.unique(device.stream[order], return_inverse=True)[1].astype(np.int64),
+        depends=_dependencies(timeline, order),
+        order=order,
+        latency_ns=_latency(timeline),
+        gap_ns=USUAL_GAP_NS if gap_ns is None else gap_ns,
+        rows=rows,
+        data_ns=_data_before(timeline, np.concatenate([[start], ends])),
+    )
+
+
+def _issued(timeline: Timeline) -> Ints:
+    """When each device event's launch call returned; its own start where the call is unknown."""
+    host, device = timeline.host, timeline.device
+    known = device.launch >= 0
+    issued = device.start_ns.copy()
+    issued[known] = (host.start_ns + host.duration_ns)[device.launch[known]]
+    return issued
+
+
+def _latency(timeline: Timeline) -> float:
+    """From a launch call's return to the start of work that did not have to wait."""
+    known = timeline.device.launch >= 0
+    if not known.any():
+        return 0.0
+    waits = (timeline.device.start_ns - _issued(timeline))[known]
+    seen = max(0.0, float(np.percentile(waits, 10)))
+    return seen if seen < _LONGEST_LATENCY_NS else _USUAL_LATENCY_NS
+
+
+def host_end(timeline: Timeline) -> int:
+    """When the host's part of the step ends, which may be long before the device's."""
+    host = timeline.host
+    return int((host.start_ns + host.duration_ns).max()) if len(host) else timeline.end_ns
+
+
+def _waited(timeline: Timeline, rows: Ints, is_sync: npt.NDArray[np.bool_]) -> Floats:
+    """How long the host stood in each sync for the device: until the last work then running."""
+    host, device = timeline.host, timeline.device
+    waited = np.zeros(len(rows))
+    if not len(device):
+        return waited
+    issued, ends = _issued(timeline), device.start_ns + device.duration_ns
+    by_issue = np.argsort(issued, kind="stable")
+    latest = np.maximum.accumulate(ends[by_issue])
+    starts = host.start_ns[rows[is_sync]]
+    stops = starts + host.duration_ns[rows[is_sync]]
+    at = np.searchsorted(issued[by_issue], stops, side="right") - 1
+    until = np.where(at >= 0, np.minimum(latest[np.maximum(at, 0)], stops), starts)
+    waited[is_sync] = np.clip(until - starts, 0, None)
+    return waited
+
+
+def _data_before(timeline: Timeline, ends: Floats) -> Floats:
+    """How much of the time between consecutive actions went into waiting for the next batch."""
+    host = timeline.host
+    waiting = np.flatnonzero(host.kind == HostKind.DATA)
+    # Loaders may nest: what is inside another's wait is not waited for twice.
+    outer = [row for row in waiting.tolist() if host.parent[row] not in set(waiting.tolist())]
+    spent = np.zeros(len(ends) - 1)
+    for row in outer:
+        begins = float(host.start_ns[row])
+        stops = begins + float(host.duration_ns[row])
+        spent += np.clip(np.minimum(ends[1:], stops) - np.maximum(ends[:-1], begins), 0.0, None)
+    return spent
+
+
+def _phases(timeline: Timeline, rows: Ints) -> npt.NDArray[np.int8]:
+    """Phases as the clean measurement cuts them: gradients are zeroed outside the optimizer's."""
+    host = timeline.host
+    phase = host.phase[rows].copy()
+    zeroing = np.array(["zero_grad" in name for name in timeline.names] or [False])
+    row = rows.copy()
+    while True:
+        known = row >= 0
+        if not known.any():
+            return phase
+        phase[known & zeroing[host.name[row]]] = Phase.FORWARD
+        row[known] = host.parent[row[known]]
+
+
+def _dependencies(timeline: Timeline, order: Ints) -> Ints:
+    """Work on another stream that each piece of work was seen to wait for.
+
+    Traces name no event edges, so the observed order stands in: work that was issued long before
+    it started, on a stream that was free, started when the last work elsewhere ended.
+    """
+    device = timeline.device
+    stream = device.stream[order]
+    depends = np.full(len(order), -1, np.int64)
+    if len(np.unique(stream)) < 2:
+        return depends
+    start, end = device.start_ns[order], (device.start_ns + device.duration_ns)[order]
+    issued = _issued(timeline)[order]
+    last_on: dict[int, int] = {}
+    finished = np.argsort(end, kind="stable")
+    for work in np.argsort(start, kind="stable"):
+        mine = int(stream[work])
+        before = last_on.get(mine)
+        ready = max(int(issued[work]), int(end[before]) if before is not None else 0)
+        if start[work] - ready > _STREAM_WAIT_NS:
+            at = int(np.searchsorted(end[finished], start[work], side="right")) - 1
+            if at >= 0 and stream[finished[at]] != mine and finished[at] < work:
+                depends[work] = finished[at]
+        last_on[mine] = int(work)
+    return depends
