@@ -54,7 +54,7 @@ def best_of(proofs: list[Proof]) -> Proof | None:
 def final_line(proofs: list[Proof]) -> Text:
     best = best_of(proofs)
     if best is None or best.speedup is None:
-        return Text("no fix was shown to hold: the step stays as it is", style="bold")
+        return Text("no fix held: the step stays as it is", style="bold")
     before, after = statistics.median(best.before_ns), statistics.median(best.after_ns)
     return Text.assemble(
         (f"{units.time(before)} -> {units.time(after)}, {_speedup(best.speedup)}", "bold green"),

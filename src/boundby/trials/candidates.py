@@ -19,10 +19,8 @@ def candidates_of(
     everything: bool = False,
 ) -> list[Candidate]:
     """Treatments by the saving that is expected of them; `everything` adds those of no finding."""
+    check_faults(only, skip)
     known = {remedy.fault: remedy for remedy in remedies.REMEDIES}
-    for fault in (*only, *skip):
-        if fault not in known:
-            raise BoundbyError(f"no fault is called {fault}: boundby explain lists them")
     found = {finding.fault: finding for finding in diagnosis.findings}
     faults = [fault for fault in found if fault in known]
     # Naming a fault asks for it, whether it was found or not.
@@ -39,6 +37,14 @@ def candidates_of(
         _candidate(treatment, [known[fault] for fault in faults], diagnosis)
         for treatment, faults in mended.items()
     ]
+
+
+def check_faults(*named: Collection[str]) -> None:
+    """Fail, in one line, on a fault that nobody knows."""
+    known = {remedy.fault for remedy in remedies.REMEDIES}
+    for fault in (fault for names in named for fault in names):
+        if fault not in known:
+            raise BoundbyError(f"no fault is called {fault}: boundby explain lists them")
 
 
 def _usable(remedy: Remedy, device: str) -> list[Treatment]:

@@ -19,7 +19,7 @@ from boundby.capture.live.execution import Target
 from boundby.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model.diagnosis import Diagnosis
 from boundby.trials import process, progress, scratch
-from boundby.trials.candidates import candidates_of
+from boundby.trials.candidates import candidates_of, check_faults
 from boundby.trials.combination import Candidate
 from boundby.trials.ledger import BASELINE, Ledger
 from boundby.trials.observation import Observed
@@ -62,6 +62,7 @@ class Proven:
 def prove_target(request: Request, report: Progress = lambda *_: None) -> Proven:
     """Prove what can be proven of a script; Ctrl-C keeps what was done by then."""
     _load_plugins(request.plugins)
+    check_faults(request.only, request.skip)
     cwd = Path.cwd()
     before = scratch.files_in(cwd)
     saved_at = progress.path_for(request.target, cwd)
