@@ -328,6 +328,9 @@ diagnosis of the unfixed step; measurements are medians of three fresh processes
 interleaved. Times in ms. `saved` is the unfixed step less the fixed one (for a larger batch: as
 many unfixed steps as hold the same samples). `known` is the measurement's own uncertainty beside
 the saving: past 15% a row counts for coverage only.
+
+The newest measurement of each fix counts: where a model's fixes were measured in several goes, some
+rows stand beside an unfixed step of another go. BERT's are of two.
 """
 
 

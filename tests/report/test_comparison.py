@@ -11,7 +11,7 @@ from tests.test_comparison import around, with_steps
 def test_the_answer_is_the_first_line() -> None:
     before, after = with_steps(around(10e6, 0.01)), with_steps(around(12e6, 0.01))
     text = as_text(compare(before, after, names=("old.json", "new.json")))
-    assert text.splitlines()[0].startswith("20.0% slower: 10.0 ms to 12.0 ms, beyond noise (+")
+    assert text.splitlines()[0].startswith("20.0% slower: 10.0 ms to 12.0 ms, beyond noise (+10.5%")
     assert "before: old.json" in text
     back = as_text(compare(after, before, names=("new.json", "old.json")))
     assert back.splitlines()[0].startswith("16.7% faster")
