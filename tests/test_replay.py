@@ -108,6 +108,25 @@ def test_a_phase_that_fills_the_queue_says_nothing_of_the_host() -> None:
     assert clean.host_ns.sum() == pytest.approx((100 + count) * 3.0 * US, rel=0.02)
 
 
+def test_a_late_batch_of_the_profiled_step_does_not_lengthen_the_clean_one() -> None:
+    """Profiled, the step waited 100 us for its batch; clean, data and forward together take 50."""
+    waiting = replace(loop([110, 20, 20], [5, 5, 5]), data_ns=np.array([100.0 * US, 0, 0]))
+    script = replace(waiting, phase=np.array([1, 1, 2], np.int8))
+    clean = with_clean_phases(
+        script, {"other": 40.0 * US, "forward": 10.0 * US, "backward": 10_000}
+    )
+    assert clean.host_ns.tolist() == pytest.approx([40 * US, 10 * US, 10 * US], rel=1e-3)
+    assert clean.data_ns[0] == pytest.approx(35 * US, rel=1e-3)
+    assert replay(clean) == pytest.approx(60 * US, rel=1e-3)
+
+
+def test_a_wait_for_data_that_fits_is_left_as_it_is() -> None:
+    waiting = replace(loop([30, 20], [5, 5]), data_ns=np.array([20.0 * US, 0]))
+    clean = with_clean_phases(waiting, {"forward": 35.0 * US})
+    assert clean.data_ns.tolist() == [20 * US, 0]
+    assert replay(clean) == pytest.approx(35 * US, rel=1e-3)
+
+
 def scene_of(rows: list[tuple[OpCall, float]], *, host_us: float) -> Scene:
     """Operators launched `host_us` apart, each with one kernel of the given time."""
     scene = Scene()

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from boundby.capture.live.phases import usual_phases
 from boundby.capture.live.windows import Observer, Plan, Sample, Window, Windows, main_kind
 
 MS = 1_000_000
@@ -106,6 +107,32 @@ def test_warm_up_of_a_given_length() -> None:
     run = Run(Plan(warmup=2))
     run.steps(100, 1)
     assert run.window() is Window.CLEAN
+
+
+def test_clean_steps_are_timed_by_phase_without_a_sync() -> None:
+    run = Run(Plan(warmup=1, clean=2, issue=1))
+    run.steps(10)
+    synced = run.device.syncs
+    for forward_ms, backward_ms in ((3, 5), (2, 4)):
+        run.windows.phase_changed("forward")
+        run.clock.now += forward_ms * MS
+        run.windows.phase_changed("backward")
+        run.clock.now += backward_ms * MS
+        run.windows.phase_changed("other")
+        run.steps(1)
+    assert run.windows.steady == [
+        {"other": 1 * MS, "forward": 3 * MS, "backward": 5 * MS},
+        {"other": 1 * MS, "forward": 2 * MS, "backward": 4 * MS},
+    ]
+    assert run.device.syncs == synced + 2  # behind the last clean step, before the issue step
+
+
+def test_the_host_takes_the_smaller_of_what_it_took_from_idle_and_in_clean_steps() -> None:
+    issue = [{"forward": 15.0, "backward": 21.0}, {"forward": 17.0, "backward": 22.0}]
+    steady = [{"forward": 12.0, "backward": 30.0}] * 3
+    assert usual_phases(issue, steady) == {"forward": 12.0, "backward": 21.5}
+    assert usual_phases(issue, []) == {"forward": 16.0, "backward": 21.5}
+    assert usual_phases([], steady) == {}
 
 
 def test_all_windows_in_turn() -> None:

@@ -9,8 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model import Phase
-from boundby.replay.script import Script
+from boundby.replay.script import Floats, Script
 from boundby.replay.walk import issue_ns, replay
+
+# By groups of phases: what they took clean, and the factor of their host times, None for unknown.
+Clean = dict[tuple[Phase, ...], float]
+Factors = dict[tuple[Phase, ...], float | None]
 
 _FASTEST, _SLOWEST = 0.02, 3.0
 # A phase that takes nearly as long with a host that costs nothing was held up by the device.
@@ -31,15 +35,13 @@ def with_clean_phases(script: Script, clean: dict[str, float]) -> Script:
     phase may fill the launch queue, and its time is then the device's: such a phase says nothing
     of the host, and takes the factor of those that do.
     """
-    factors: dict[tuple[Phase, ...], float | None] = {}
-    for phases, names in _CLEAN_PHASES.items():
-        measured = sum(clean.get(name, 0.0) for name in names)
-        mine = np.isin(script.phase, phases)
-        if measured and mine.any():
-            alone = _only(script, mine, keep_after=Phase.FORWARD in phases)
-            blocked = issue_ns(with_host(alone, _FASTEST)) > _BLOCKED * measured
-            factors[phases] = None if blocked else _factor(alone, measured)
+    clean_ns = {
+        phases: sum(clean.get(name, 0.0) for name in names)
+        for phases, names in _CLEAN_PHASES.items()
+    }
+    factors = _factors(script, clean_ns)
     usual = _usual_factor(script, factors)
+    script = _with_data(script, clean_ns, factors, usual)
     by_action, after = np.ones(len(script.host_ns)), script.after_ns
     for phases, factor in factors.items():
         used = usual if factor is None else factor
@@ -47,6 +49,44 @@ def with_clean_phases(script: Script, clean: dict[str, float]) -> Script:
         if Phase.FORWARD in phases:
             after *= used
     return replace(script, host_ns=script.scaled(by_action), after_ns=after)
+
+
+def _factors(script: Script, clean_ns: Clean) -> Factors:
+    """For each phase that was measured the factor of its host times; None where it cannot tell."""
+    factors: Factors = {}
+    for phases, measured in clean_ns.items():
+        mine = np.isin(script.phase, phases)
+        if measured and mine.any():
+            alone = _only(script, mine, keep_after=Phase.FORWARD in phases)
+            blocked = issue_ns(with_host(alone, _FASTEST)) > _BLOCKED * measured
+            factors[phases] = None if blocked else _factor(alone, measured)
+    return factors
+
+
+def _with_data(script: Script, clean_ns: Clean, factors: Factors, usual: float) -> Script:
+    """Waits for data brought down where a profiled phase waited longer than the phase took clean.
+
+    Batches come unevenly, and a profiled step may have met a late one.
+    """
+    if not script.data_ns.any():
+        return script
+    for phases in (phases for phases, factor in factors.items() if factor is None):
+        mine = np.isin(script.phase, phases)
+        alone = _only(script, mine, keep_after=Phase.FORWARD in phases)
+
+        def takes(part: float, alone: Script = alone) -> float:
+            return issue_ns(with_host(_waiting(alone, part), usual))
+
+        if takes(1.0) > clean_ns[phases]:
+            part = _search(takes, clean_ns[phases], slowest=1.0)
+            script = _waiting(script, np.where(mine, part, 1.0))
+    return script
+
+
+def _waiting(script: Script, part: float | Floats) -> Script:
+    """The same step with only a part of each wait for data."""
+    held = np.minimum(script.data_ns, script.host_ns)
+    return replace(script, host_ns=script.host_ns - (1 - part) * held, data_ns=part * held)
 
 
 def _usual_factor(script: Script, factors: dict[tuple[Phase, ...], float | None]) -> float:
@@ -80,9 +120,9 @@ def _factor(script: Script, measured: float) -> float:
     return _search(lambda tried: issue_ns(with_host(script, tried)), measured)
 
 
-def _search(takes: Callable[[float], float], wanted: float) -> float:
+def _search(takes: Callable[[float], float], wanted: float, *, slowest: float = _SLOWEST) -> float:
     """By bisection: the factor with which something takes as long as wanted."""
-    low, high = _FASTEST, _SLOWEST
+    low, high = _FASTEST, slowest
     for _ in range(24):
         middle = (low + high) / 2
         if takes(middle) < wanted:

@@ -1,16 +1,17 @@
-"""How long the host takes for each phase of a step, begun from an idle device."""
+"""How long the host takes for each phase of a step."""
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 # Until a step's first phase is named: data is fetched, or a forward without modules runs.
 _START = "start"
 
 
 class Phases:
-    """The phases of one step at a time."""
+    """The phases of one step at a time; `sync` is called before each, to begin it from idle."""
 
     def __init__(self, sync: Callable[[], None], clock: Callable[[], int]) -> None:
         self._sync = sync
@@ -43,3 +44,24 @@ class Phases:
         self._sync()
         self._phase = phase
         self._since = self._clock()
+
+
+def usual_phases(
+    issue: Sequence[dict[str, float]], steady: Sequence[dict[str, float]]
+) -> dict[str, float]:
+    """What each phase takes the host.
+
+    From an idle device it waits for nothing, but there are few such steps, and a host may be
+    disturbed in all of them. In a clean step it may wait for the device, so that what it takes
+    there is never less than its own time: the smaller of the two is nearer.
+    """
+    found = {}
+    for name in {name: None for step in issue for name in step}:
+        found[name] = _middle(issue, name)
+        if any(name in step for step in steady):
+            found[name] = min(found[name], _middle(steady, name))
+    return found
+
+
+def _middle(steps: Sequence[dict[str, float]], phase: str) -> float:
+    return statistics.median(step.get(phase, 0.0) for step in steps)

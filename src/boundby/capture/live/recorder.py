@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from boundby.capture.live.circumstances import Bystander, Circumstances
 from boundby.capture.live.companion import companions
 from boundby.capture.live.keys import Keys
+from boundby.capture.live.phases import usual_phases
 from boundby.capture.live.provenance import kernel_lines
 from boundby.capture.live.shapes import first_shape
 from boundby.capture.live.steps import StepBy, StepFinder
@@ -151,7 +151,7 @@ class Recorder:
         for sample in windows.clean:
             taken.clean.setdefault(sample.kind, []).append(sample.ns)
         taken.issue = windows.issue
-        taken.phases = _usual_phases(windows.issue)
+        taken.phases = usual_phases(windows.issue, windows.steady)
         if self._device.is_cuda:
             taken.cuda_index = self._torch.cuda.current_device()
         taken.circumstances = self._bystander.circumstances(
@@ -171,16 +171,6 @@ class Recorder:
             "threads": int(torch.get_num_threads()),
             "torch": str(torch.__version__),
         }
-
-
-def _usual_phases(issue: list[dict[str, float]]) -> dict[str, float]:
-    """Each phase's lower quartile: what disturbs a host makes it slower, never faster."""
-    names = {name: None for step in issue for name in step}
-    found = {}
-    for name in names:
-        times = sorted(step.get(name, 0.0) for step in issue)
-        found[name] = times[len(times) // 4] if len(times) > 2 else statistics.median(times)
-    return found
 
 
 def _what_is_missing(window: Window, taken: Capture, problem: str | None) -> list[str]:

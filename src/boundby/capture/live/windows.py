@@ -1,8 +1,9 @@
 """The windows of one run: warm-up, clean steps, issue steps, profiled steps; then it is enough.
 
-Clean steps carry no profiler, because one that has run slows its process for good. Issue steps
-start every phase from an idle device, to see how long the host alone takes. Nothing here knows
-torch: the device and the clock are handed in, so that tests bring their own.
+Clean steps carry no profiler, because one that has run slows its process for good; their phases are
+timed on the host's clock alone. Issue steps start every phase from an idle device, to see how long
+the host takes where it has to wait for nothing. Nothing here knows torch: the device and the clock
+are handed in, so that tests bring their own.
 
 Like all of capture.live, this is loaded before the script: it imports nothing heavy, because a
 script may set how numpy and torch are to be loaded.
@@ -122,6 +123,7 @@ class Windows:
         self.warmup: list[Sample] = []
         self.clean: list[Sample] = []
         self.issue: list[dict[str, float]] = []
+        self.steady: list[dict[str, float]] = []  # the clean steps' phases, on the host's clock
         self.profiled: list[str] = []
         self._plan = plan
         self._device = device
@@ -137,6 +139,7 @@ class Windows:
         self._main: str | None = None
         self._count = 0
         self._phases = Phases(device.sync, clock)
+        self._steady = Phases(lambda: None, clock)
 
     @property
     def main_kind(self) -> str | None:
@@ -161,6 +164,8 @@ class Windows:
         """A phase begins inside a step; in the issue window each starts from an idle device."""
         if self.window is Window.ISSUE:
             self._phases.change(phase)
+        elif self.window is Window.CLEAN:
+            self._steady.change(phase)
 
     def start_over(self) -> None:
         """Forget the steps so far: they were not what the script is about.
@@ -171,7 +176,7 @@ class Windows:
             if self.window is Window.CLEAN and self._observer is not None:
                 self._observer.end()
             self.window = Window.WARMUP
-            self.warmup, self.clean, self.issue = [], [], []
+            self.warmup, self.clean, self.issue, self.steady = [], [], [], []
             self._began = self._last = self._clock()
 
     def finish(self) -> None:
@@ -210,10 +215,14 @@ class Windows:
         if self._observer is not None:
             self._observer.begin()
         self._marks = [self._device.mark()]
+        self._steady.begin()
         self._last = self._clock()
 
     def _measure_clean(self, kind: str) -> None:
         self._marks.append(self._device.mark())
+        if self._main is None or kind == self._main:
+            self.steady.append(self._steady.end())
+        self._steady.begin()
         self._add(kind)
         if self._observer is not None:
             self._observer.step()
