@@ -35,6 +35,7 @@ class Flow:
 
     values: list[Value]
     reads: list[dict[int, float]]  # value -> bytes of it that are read
+    given: list[list[int | None]]  # the value in each tensor of the call; None for one unknown
     makes: list[list[int]]
     makers: list[set[int]]  # the works whose values this one reads
     order: list[int]  # the works as the host issued them
@@ -48,6 +49,7 @@ def flow_of(timeline: Timeline, works: Sequence[Work]) -> Flow | None:
     flow = Flow(
         values=[],
         reads=[{} for _ in works],
+        given=[[] for _ in works],
         makes=[[] for _ in works],
         makers=[set() for _ in works],
         order=_issue_order(timeline, works),
@@ -60,9 +62,9 @@ def flow_of(timeline: Timeline, works: Sequence[Work]) -> Flow | None:
             current.pop(fresh.pop()[1], None)
         tensors = _tensors(timeline, work)
         overwrites = work.name.endswith(_OVERWRITING)
-        for tensor in tensors[1:] if overwrites else tensors:
-            if tensor.storage:
-                _read(flow, current, index, tensor)
+        for position, tensor in enumerate(tensors):
+            read = tensor.storage and not (overwrites and position == 0)
+            flow.given[index].append(_read(flow, current, index, tensor) if read else None)
         for storage, size in taken.get(index, ()):
             _make(flow, current, index, storage, size)
         if work.name.endswith("_") and tensors and tensors[0].storage:
@@ -72,7 +74,7 @@ def flow_of(timeline: Timeline, works: Sequence[Work]) -> Flow | None:
     return flow
 
 
-def _read(flow: Flow, current: dict[int, int], index: int, tensor: Tensor) -> None:
+def _read(flow: Flow, current: dict[int, int], index: int, tensor: Tensor) -> int:
     assert tensor.storage is not None
     value = current.get(tensor.storage)
     if value is None:
@@ -83,6 +85,7 @@ def _read(flow: Flow, current: dict[int, int], index: int, tensor: Tensor) -> No
     if index not in known.readers[-1:]:
         known.readers.append(index)
     flow.reads[index][value] = max(flow.reads[index].get(value, 0.0), tensor.bytes)
+    return value
 
 
 def _make(flow: Flow, current: dict[int, int], index: int, storage: int, size: float) -> None:

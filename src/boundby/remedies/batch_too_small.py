@@ -25,17 +25,23 @@ Proven on
 from __future__ import annotations
 
 from boundby.account.work import Work
-from boundby.dataflow import OUTSIDE, Value
+from boundby.dataflow import OUTSIDE, Flow, Value
 from boundby.model import Phase
 from boundby.model.diagnosis import BatchRow, Range
 from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
+from boundby.remedies.variants import doubled, exercise, ratio_of
+from boundby.roofs.operators import Exercise
 
 # A step that takes less than this much longer with twice the batch is short of work.
 _FLAT = 1.6
 _FACTORS = (2, 4)
-# How kernels grow, between the machine's curves (0) and in proportion to the batch (1).
+# How kernels grow, between the machine's curves (0) and in proportion to the batch (1); those that
+# were timed, this much more or less than they did alone.
 _GROWTH = (1.0, 0.25, -0.5)
+_TIMED = {1.0: 1.03, 0.25: 1.0, -0.5: 0.97, 0.0: 1.0}
+# The costliest calls are timed with twice the batch: these are most of any step seen.
+_MOST_TIMED = 48
 
 
 def imagine(picture: Picture) -> Imagined | None:
@@ -70,12 +76,9 @@ def batches(picture: Picture) -> list[BatchRow]:
             picture.wall_ns * larger(picture, factor, growth) / picture.base_ns
             for growth in _GROWTH
         )
-        times = sorted((slow, middle, fast))
+        low, high = min(slow, middle, fast), max(slow, middle, fast)
         rows.append(
-            BatchRow(
-                factor=factor,
-                wall_ns=Range(low=times[0], expected=middle, high=times[-1]),
-            )
+            BatchRow(factor=factor, wall_ns=Range(low=low, expected=middle, high=high)),
         )
     return rows
 
@@ -102,14 +105,47 @@ def _for_half(picture: Picture, doubled_ns: float) -> Change:
 def _times(picture: Picture, factor: int, growth: float) -> dict[int, float]:
     """Every piece of work with a larger batch: activations grow, weights and gradients do not."""
     constant = _constant_bytes(picture)
+    timed = _timed_doubled(picture)
     shortest = picture.machine.overheads.shortest_kernel_ns or 0.0
     times = {}
     for index, work in enumerate(picture.works):
+        if index in timed:
+            # What a kernel takes is some part for being there, and some for each sample.
+            times[index] = work.ns * (1 + (factor - 1) * max(0.0, timed[index] - 1))
+            times[index] *= _TIMED[growth]
+            continue
         curve, most = _ratios(picture, work, factor, constant[index])
         ratio = max(1.0, curve + (most - curve) * growth)
         start = min(shortest * work.kernels, work.ns)
         times[index] = start + (work.ns - start) * ratio
     return times
+
+
+def _timed_doubled(picture: Picture) -> dict[int, float]:
+    """How much longer the costliest calls take with twice the batch, where they could be timed."""
+    flow = picture.flow
+    if flow is None or not picture.on_device:
+        return {}
+    fixed = fixed_values(picture, flow)
+    pairs: dict[tuple[Exercise, Exercise], list[int]] = {}
+    for index, work in enumerate(picture.works):
+        call = picture.call(work)
+        if call is None or work.phase == Phase.OPTIMIZER or work.ns <= 0:
+            continue
+        grows = [value not in fixed for value in flow.given[index] if value is not None]
+        if not any(grows):
+            continue
+        given = [value is None or value not in fixed for value in flow.given[index]]
+        pair = exercise(call), exercise(doubled(call, given))
+        if pair[0] != pair[1]:
+            pairs.setdefault(pair, []).append(index)
+    costs = {pair: sum(picture.works[i].ns for i in mine) for pair, mine in pairs.items()}
+    found = {}
+    for pair in sorted(pairs, key=lambda pair: -costs[pair])[:_MOST_TIMED]:
+        ratio = ratio_of(picture, *pair)
+        if ratio is not None:
+            found.update(dict.fromkeys(pairs[pair], ratio))
+    return found
 
 
 def _ratios(picture: Picture, work: Work, factor: int, constant: float) -> tuple[float, float]:
@@ -141,7 +177,21 @@ def _constant_bytes(picture: Picture) -> list[float]:
     flow = picture.flow
     if flow is None:
         return [_weights_by_place(picture, work) for work in picture.works]
+    fixed = fixed_values(picture, flow)
     constant = [0.0] * len(picture.works)
+    for index in flow.order:
+        read = sum(size for value, size in flow.reads[index].items() if value in fixed)
+        made = [
+            flow.values[value].bytes
+            for value in flow.makes[index]
+            if value in fixed or _goes_to_optimizer(picture, flow.values[value])
+        ]
+        constant[index] = read + sum(made)
+    return constant
+
+
+def fixed_values(picture: Picture, flow: Flow) -> set[int]:
+    """The values that are of one size whatever the batch: weights, and what is made of them."""
     fixed = {
         value
         for value, known in enumerate(flow.values)
@@ -149,14 +199,17 @@ def _constant_bytes(picture: Picture) -> list[float]:
     }
     for index in flow.order:
         reads = flow.reads[index]
-        constant[index] = sum(size for value, size in reads.items() if value in fixed)
         if reads and all(value in fixed for value in reads):
             # A cast of a weight is as large as the weight.
             fixed.update(flow.makes[index])
-        for value in flow.makes[index]:
-            if value in fixed or _goes_to_optimizer(picture, flow.values[value]):
-                constant[index] += flow.values[value].bytes
-    return constant
+    for index in reversed(flow.order):
+        made = flow.makes[index]
+        if picture.works[index].name.endswith("::copy_") and any(
+            value in fixed or _goes_to_optimizer(picture, flow.values[value]) for value in made
+        ):
+            # As is a gradient before its cast.
+            fixed.update(flow.reads[index])
+    return fixed
 
 
 def _is_weight(picture: Picture, value: Value) -> bool:

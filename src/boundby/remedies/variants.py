@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from boundby.account.work import Work
 from boundby.model import OpCall, Tensor
@@ -45,6 +45,55 @@ def with_channels_last(tensor: Tensor) -> Tensor:
     return Tensor(shape=tensor.shape, dtype=tensor.dtype, strides=channels_last(tensor.shape))
 
 
+def doubled(call: OpCall, grows: Sequence[bool]) -> OpCall:
+    """The call with twice the batch, in those of its tensors that hold samples.
+
+    The samples are the slowest axis in memory, whatever its place in the shape. Beside matrices a
+    vector holds samples only where it is as long as they have rows, and not as they have channels.
+    """
+    grown: list[Tensor] = []
+    rows: set[int] = set()
+    channels: set[int] = set()
+    for tensor, grow in zip(call.tensors, grows, strict=True):
+        axis = _slowest_axis(tensor) if grow and len(tensor.shape) > 1 else None
+        if axis is not None:
+            rows.add(tensor.shape[axis])
+            channels.update(tensor.shape[:axis] + tensor.shape[axis + 1 :])
+        grown.append(tensor if axis is None else _twice(tensor, axis))
+    for position, (tensor, grow) in enumerate(zip(call.tensors, grows, strict=True)):
+        if grow and len(tensor.shape) == 1 and (not rows or tensor.shape[0] in rows - channels):
+            grown[position] = _twice(tensor, 0)
+    return with_tensors(call, grown)
+
+
+def with_tensors(call: OpCall, tensors: Iterable[Tensor]) -> OpCall:
+    """The call with others in the place of its tensors, in their order."""
+    left = iter(tensors)
+
+    def plain(value: object) -> object:
+        if isinstance(value, Tensor):
+            return next(left)
+        if isinstance(value, tuple):
+            return tuple(plain(item) for item in value)
+        return value
+
+    return OpCall(name=call.name, args=tuple(map(plain, call.args)))
+
+
+def _slowest_axis(tensor: Tensor) -> int | None:
+    """None where the batch is broadcast, or where there is nothing to tell the axes apart."""
+    shape, strides = tensor.shape, tensor.strides
+    if strides is None or len(strides) != len(shape):
+        return 0 if shape[0] > 1 else None
+    axis = max(range(len(shape)), key=lambda axis: (strides[axis], -axis))
+    return axis if shape[axis] > 1 and strides[axis] else None
+
+
+def _twice(tensor: Tensor, axis: int) -> Tensor:
+    shape = tuple(2 * extent if at == axis else extent for at, extent in enumerate(tensor.shape))
+    return Tensor(shape=shape, dtype=tensor.dtype, strides=tensor.strides)
+
+
 def _dense_like(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     if tensor.strides is None or len(tensor.strides) != len(shape):
         return None
@@ -75,6 +124,9 @@ def timed_ratio(
     call = picture.call(work)
     if call is None:
         return None
-    now = picture.timings.ns(exercise(call, tf32=was_tf32))
-    then = picture.timings.ns(exercise(call, alter, tf32=tf32))
+    return ratio_of(picture, exercise(call, tf32=was_tf32), exercise(call, alter, tf32=tf32))
+
+
+def ratio_of(picture: Picture, before: Exercise, after: Exercise) -> float | None:
+    now, then = picture.timings.ns(before), picture.timings.ns(after)
     return then / now if now and then else None
