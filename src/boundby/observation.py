@@ -11,8 +11,9 @@ from typing import Any
 
 from boundby import roofs
 from boundby.capture.live.hooks import Hooks
+from boundby.capture.live.plan import Plan, plan_of
 from boundby.capture.live.recorder import Capture, Recorder
-from boundby.capture.live.windows import Window, plan_of
+from boundby.capture.live.windows import Window
 from boundby.diagnosis import Timer, diagnose_capture
 from boundby.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model import Machine
@@ -68,7 +69,10 @@ def watch(
     profiled: int = 3,
     machine: Machine | None = None,
 ) -> Iterator[Watch]:
-    """Watch one's own loop.
+    """Watch one's own loop: some thirty steps are enough; the more there are, the better.
+
+    `warmup`, `steps` and `profiled` say how many steps are not measured, measured, and profiled;
+    left out, that is found out from the steps themselves.
 
     with boundby.watch() as w:
         for batch in loader:
@@ -76,9 +80,14 @@ def watch(
             w.step()
     print(w.diagnosis)
     """
+    with _watching(plan_of(warmup=warmup, steps=steps, profiled=profiled), machine) as watching:
+        yield watching
+
+
+@contextlib.contextmanager
+def _watching(plan: Plan, machine: Machine | None) -> Iterator[Watch]:
     torch = _torch()
     hooks = Hooks()
-    plan = plan_of(warmup=warmup, steps=steps, profiled=profiled)
     with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
         recorder = Recorder(
             torch,
@@ -87,6 +96,7 @@ def watch(
             folder=Path(folder),
             on_done=lambda: None,
             on_first_step=hooks.narrow,
+            spelling="arguments",
         )
         hooks.install(torch)
         hooks.watcher = recorder
@@ -111,7 +121,8 @@ def diagnose(
     **kwargs: Any,
 ) -> Diagnosis:
     """Call a function, one step of anything, as often as needed, and diagnose that step."""
-    with watch(warmup=warmup, steps=steps, profiled=profiled, machine=machine) as watching:
+    plan = plan_of(warmup=warmup, steps=steps, profiled=profiled, at_leisure=True)
+    with _watching(plan, machine) as watching:
         while not watching.done:
             function(*args, **kwargs)
             watching.step()
