@@ -94,7 +94,7 @@ class _Names(click.ParamType[list[str]]):
 @click.option("--scratch", is_flag=True, help="Run in copies of this folder.")
 @click.option("--resume", is_flag=True, help="Go on with a proof that was interrupted.")
 @click.option("--quiet", is_flag=True, help="Print no report.")
-@click.argument("target", nargs=-1, type=click.UNPROCESSED)
+@click.argument("target", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def command(
     budget: float,
     only: list[str],

@@ -60,7 +60,7 @@ _PATIENCE_WITH_THREADS_S = 3.0
     help="Keep the diagnosis and the raw trace.",
 )
 @click.option("--quiet", is_flag=True, help="Print no report.")
-@click.argument("target", nargs=-1, type=click.UNPROCESSED)
+@click.argument("target", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def command(
     warmup: int | None,
     steps: int | None,
