@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from boundby import roofs
+from boundby import roofs, waiting
 from boundby.capture.live.hooks import Hooks
 from boundby.capture.live.plan import Plan, plan_of
 from boundby.capture.live.recorder import Capture, Recorder
@@ -51,10 +52,13 @@ class Watch:
         capture = self._recorder.capture()
         if capture.main_kind is None:
             raise BoundbyError("no step was seen: call step() at the end of each step of the loop")
-        machine = self._machine or machine_of(capture)
-        self._diagnosis = diagnose_capture(
-            capture, machine, target=None, timer=timer_of(capture, machine)
-        )
+        machine = self._machine
+        if machine is None:
+            with waiting.shown("measuring") as progress:
+                machine = machine_of(capture, progress=progress, notice=_warn)
+        with waiting.shown("timing") as progress:
+            timer = timer_of(capture, machine, progress=progress)
+            self._diagnosis = diagnose_capture(capture, machine, target=None, timer=timer)
         return self._diagnosis
 
     def __str__(self) -> str:
@@ -129,11 +133,36 @@ def diagnose(
     return watching.diagnosis
 
 
+def machine(
+    device: str | None = None,
+    *,
+    remeasure: bool = False,
+    quick: bool = False,
+    threads: int | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> Machine:
+    """The roofs of a device: the saved ones, or measured now, which takes some seconds to minutes.
+
+    `device` as torch calls it; the accelerator, or else the CPU, where it is not named. `quick`
+    measures in under ten seconds, with a wider error. `notice` is told, in one line, when saved
+    roofs exist and cannot be used; left out, that is a warning.
+    """
+    with waiting.shown("measuring") as progress:
+        return roofs.obtain(
+            device,
+            remeasure=remeasure,
+            quick=quick,
+            threads=threads,
+            progress=progress,
+            notice=notice or _warn,
+        )
+
+
 def machine_of(
     capture: Capture,
     *,
     measured_elsewhere: bool = False,
-    progress: Callable[[str, float], None] = lambda *_: None,
+    progress: waiting.Progress = lambda *_: None,
     notice: Callable[[str], None] = lambda *_: None,
 ) -> Machine:
     """The roofs of the device that a capture ran on: the saved ones, or a quick look taken now.
@@ -158,7 +187,7 @@ def timer_of(
     capture: Capture,
     machine: Machine,
     *,
-    progress: Callable[[str, float], None] = lambda *_: None,
+    progress: waiting.Progress = lambda *_: None,
 ) -> Timer | None:
     """Times single operators on the device that a capture ran on; None where that is not at hand.
 
@@ -178,6 +207,10 @@ def timer_of(
             return {}
 
     return timer
+
+
+def _warn(line: str) -> None:
+    warnings.warn(line, stacklevel=3)
 
 
 def _torch() -> Any:

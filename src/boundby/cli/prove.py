@@ -147,7 +147,7 @@ def command(
     with progress_bar("proving:", shown=not quiet) as progress:
         proven = prove_target(request, progress)
     write_json(proven.diagnosis, json_file)
-    write_page(proven.diagnosis, html_file, perfetto_file, open_page=open_page)
+    write_page(proven.diagnosis, html_file, perfetto_file, open_page=open_page, quiet=quiet)
     if not quiet:
         _tell(proven.diagnosis)
     if patch_file is not None:

@@ -96,6 +96,7 @@ def command(
             html_file=html_file,
             perfetto_file=perfetto_file,
             open_page=open_page,
+            quiet=quiet,
         ),
         out=out,
         quiet=quiet,
