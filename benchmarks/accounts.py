@@ -10,15 +10,15 @@ One line of the ledger is one run, keyed by commit and device; the newest of eac
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-LEDGER = ROOT / "benchmarks" / "ledgers" / "accounts.jsonl"
+from ledger import ROOT, Ledger
+
+LEDGER = Ledger("accounts", key=("device", "name"))
 DOCUMENT = ROOT / "docs" / "accounts.md"
 WORKLOADS = [
     "bert",
@@ -57,10 +57,7 @@ def run(names: list[str]) -> None:
             if not target.exists():
                 print(f"{name}: failed\n{done.stderr[-3000:]}")
                 continue
-            row = summary(name, json.loads(target.read_text()))
-        LEDGER.parent.mkdir(parents=True, exist_ok=True)
-        with LEDGER.open("a") as ledger:
-            ledger.write(json.dumps(row) + "\n")
+            row = LEDGER.append(summary(name, json.loads(target.read_text())))
         print(line(row), flush=True)
 
 
@@ -71,7 +68,6 @@ def summary(name: str, diagnosis: dict[str, Any]) -> dict[str, Any]:
     groups = diagnosis["account"]
     return {
         "name": name,
-        "commit": commit(),
         "device": diagnosis["machine"]["device"],
         "kind": step["kind"],
         "wall_ms": step["wall_ns"] / 1e6,
@@ -99,19 +95,6 @@ def summary(name: str, diagnosis: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def commit() -> str:
-    if named := os.environ.get("BOUNDBY_COMMIT"):
-        return named
-    found = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return found.stdout.strip() or "unknown"
-
-
 def line(row: dict[str, Any]) -> str:
     shares = " | ".join(f"{row['shares'][g]:.0%}" for g in ("compute", "bandwidth", "overhead"))
     mfu = f"{row['mfu']:.1%}" if row["mfu"] is not None else "-"
@@ -125,8 +108,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def table() -> None:
-    rows = [json.loads(text) for text in LEDGER.read_text().splitlines()]
-    newest = {(row["device"], row["name"]): row for row in rows}
+    newest = LEDGER.newest()
     parts = [
         "# Accounts of real models\n",
         "Made by `python benchmarks/accounts.py run` and `python benchmarks/accounts.py table`.",

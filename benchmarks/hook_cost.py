@@ -21,8 +21,9 @@ import numpy as np
 import torch
 
 from boundby.capture.live.hooks import Hooks
+from boundby.capture.live.plan import Plan
 from boundby.capture.live.recorder import Recorder
-from boundby.capture.live.windows import Plan, Window
+from boundby.capture.live.windows import Window
 
 
 def main() -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import json
 import multiprocessing
-import os
 import statistics
 import subprocess
 import sys
@@ -24,8 +23,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-LEDGER = ROOT / "benchmarks" / "ledgers" / "predictions.jsonl"
+from ledger import ROOT, Ledger, Row
+
+LEDGER = Ledger("predictions", key=("device", "what", "case", "fix"))
 DOCUMENT = ROOT / "docs" / "predictions.md"
 ROUNDS = 3
 STEPS = 20
@@ -126,7 +126,7 @@ def measure(names: list[str]) -> None:
                 "busy_ns": busy.get(variant),
                 "problem": problems.get(variant),
             }
-            write(row)
+            LEDGER.append(row)
             shown = [round(ns / 1e6, 2) for ns in taken_ns]
             print(name, variant, shown, "busy", round(busy.get(variant, 0) / 1e6, 2), flush=True)
 
@@ -193,36 +193,6 @@ def _busy_ns(step: Any) -> float:
     return sum(event.self_device_time_total for event in profiler.key_averages()) * 1e3 / 2
 
 
-def write(row: dict[str, Any]) -> None:
-    LEDGER.parent.mkdir(parents=True, exist_ok=True)
-    row = {**row, "commit": commit(), "device": device()}
-    with LEDGER.open("a") as ledger:
-        ledger.write(json.dumps(row) + "\n")
-
-
-def device() -> str:
-    found = subprocess.run(
-        ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return found.stdout.strip() or "cpu"
-
-
-def commit() -> str:
-    if named := os.environ.get("BOUNDBY_COMMIT"):
-        return named
-    found = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return found.stdout.strip() or "unknown"
-
-
 def predict(names: list[str]) -> None:
     """What boundby says of each fix, from one diagnosis of the unfixed step."""
     for name in names:
@@ -246,7 +216,7 @@ def predict(names: list[str]) -> None:
         print(f"{name}: {wall / 1e6:.2f} ms, replay error {error:+.3f}", flush=True)
         for fix, (_, faults) in fixes.items():
             found = predicted(diagnosis, faults)
-            write({"what": "predicted", "case": name, "fix": fix, "wall_ns": wall, **found})
+            LEDGER.append({"what": "predicted", "case": name, "fix": fix, "wall_ns": wall, **found})
             shown = {key: round(ns / 1e6, 2) for key, ns in found["predicted_ns"].items()}
             print(f"  {fix}: {shown}", flush=True)
 
@@ -268,14 +238,14 @@ def predicted(diagnosis: dict[str, Any], faults: list[str]) -> dict[str, Any]:
     return {"predicted_ns": nothing, "replay_error": error}
 
 
-def rows_of(ledger: list[dict[str, Any]], device: str) -> list[dict[str, Any]]:
+def rows_of(newest: dict[tuple[Any, ...], Row], device: str) -> list[Row]:
     """Predicted beside measured: the newest of each."""
-    newest = {(r["what"], r["case"], r["fix"]): r for r in ledger if r["device"] == device}
     rows = []
     for case, (_, fixes) in CASES.items():
-        eager = newest.get(("measured", case, "eager"))
+        eager = newest.get((device, "measured", case, "eager"))
         for fix in fixes:
-            guess, clock = newest.get(("predicted", case, fix)), newest.get(("measured", case, fix))
+            guess = newest.get((device, "predicted", case, fix))
+            clock = newest.get((device, "measured", case, fix))
             if guess and clock and eager:
                 rows.append(_scored(case, fix, guess, eager, clock))
     return rows
@@ -310,10 +280,10 @@ def _variance(rounds: list[float]) -> float:
 
 
 def table() -> None:
-    ledger = [json.loads(text) for text in LEDGER.read_text().splitlines()]
+    newest = LEDGER.newest()
     parts = [HEAD]
-    for where in sorted({row["device"] for row in ledger}):
-        rows = rows_of(ledger, where)
+    for where in sorted({where for where, *_ in newest}):
+        rows = rows_of(newest, where)
         parts += [f"## {where}\n", _summary(rows), "", _heading()]
         parts += [_line(row) for row in rows]
         parts.append("")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -20,12 +19,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ledger import ROOT, Ledger, Row, device
+
 from boundby.capture.live.execution import Target
 from boundby.trials import process, speedup
 from boundby.trials.worker import treatment
 
-ROOT = Path(__file__).resolve().parents[1]
-LEDGER = ROOT / "benchmarks" / "ledgers" / "proofs.jsonl"
+LEDGER = Ledger("proofs", key=("kind", "name", "device"))
 DOCUMENT = ROOT / "docs" / "proofs.md"
 WORKLOADS = "benchmarks/workloads.py"
 GRAPHED = ["--compile", "--mode", "reduce-overhead"]
@@ -77,7 +77,7 @@ def run(names: list[str], budget: str) -> None:
             if not saved.exists():
                 continue
             diagnosis = json.loads(saved.read_text())
-        append(
+        LEDGER.append(
             {
                 "kind": "prove",
                 "name": name,
@@ -110,7 +110,7 @@ def summary(proof: dict[str, Any]) -> dict[str, Any]:
 def hand(names: list[str]) -> None:
     """The best of `prove` and the best by hand, in turn, each in fresh processes."""
     for name in names:
-        proved = newest().get(("prove", name, device()))
+        proved = LEDGER.newest().get(("prove", name, device()))
         if proved is None:
             print(f"{name}: prove it first")
             continue
@@ -133,7 +133,7 @@ def hand(names: list[str]) -> None:
             if turn:
                 theirs.append(timed([by_hand, *script[1:], *chosen.split()], []))
         found = speedup.estimate(theirs, ours, speedup.scatter([ours, theirs]))
-        append(
+        LEDGER.append(
             {
                 "kind": "hand",
                 "name": name,
@@ -180,37 +180,8 @@ def keys_of(proof: dict[str, Any]) -> list[str]:
     return keys
 
 
-def device() -> str:
-    import torch
-
-    from boundby import roofs
-
-    return roofs.identify("cuda:0" if torch.cuda.is_available() else "cpu").name
-
-
-def append(row: dict[str, Any]) -> None:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
-    row = {"commit": commit or os.environ.get("BOUNDBY_COMMIT", "unknown"), **row}
-    LEDGER.parent.mkdir(parents=True, exist_ok=True)
-    with LEDGER.open("a") as ledger:
-        ledger.write(json.dumps(row) + "\n")
-
-
-def newest() -> dict[tuple[str, str, str], dict[str, Any]]:
-    if not LEDGER.exists():
-        return {}
-    rows = [json.loads(text) for text in LEDGER.read_text().splitlines()]
-    return {(row["kind"], row["name"], row["device"]): row for row in rows}
-
-
 def table() -> None:
-    rows = newest()
+    rows = LEDGER.newest()
     parts = [
         "# Proofs\n",
         "Made by `python benchmarks/proofs.py run NAME`, `... hand NAME` and `... table`: scripts",
@@ -226,7 +197,7 @@ def table() -> None:
     print(f"wrote {DOCUMENT.relative_to(ROOT)}")
 
 
-def summaries(rows: dict[tuple[str, str, str], dict[str, Any]], where: str) -> list[str]:
+def summaries(rows: dict[tuple[Any, ...], Row], where: str) -> list[str]:
     lines = [
         "| script | before ms | after ms | speed-up | kept | best by hand ms | of its speed |",
         "|---|---|---|---|---|---|---|",

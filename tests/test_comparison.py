@@ -98,6 +98,48 @@ def test_lines_are_matched_by_text_when_they_have_moved() -> None:
     assert (rows["b.py:1"].detail, rows["b.py:1"].before_ns) == ("new", None)
 
 
+def named(where: str, function: str | None, text: str | None, ns: float) -> LineRow:
+    return LineRow(where=where, function=function, text=text, ns=ns, share=0.1)
+
+
+def test_lines_of_a_renamed_file_are_the_same_lines() -> None:
+    before = [
+        named("train.py:10", "Block.forward", "x = self.act(x)", 5e6),
+        named("train.py:20", "Head.forward", "x = self.act(x)", 3e6),
+        named("train.py:30", None, "loss.backward()", 2e6),
+        named("train.py:31", None, "opt.step()", 1e6),
+        named("train.py:40", "log", "print(loss.item())", 1e6),
+    ]
+    after = [
+        named("new/fit.py:12", "Head.forward", "x = self.act(x)", 3e6),
+        named("new/fit.py:22", "Block.forward", "x = self.act(x)", 6e6),
+        named("new/fit.py:30", None, "loss.backward()", 2e6),
+        named("new/fit.py:31", None, "optimizer.step()", 1e6),
+        named("new/fit.py:44", "show", "print(loss)", 4e6),
+    ]
+    diagnosis = real_diagnosis()
+    made = compare(
+        replace(diagnosis, lines=before), replace(diagnosis, lines=after), names=("a", "b")
+    )
+    details = {row.name: (row.detail, row.delta_ns) for row in made.lines}
+    assert details == {
+        "new/fit.py:22": ("was train.py:10", 1e6),
+        "new/fit.py:12": ("was train.py:20", 0),
+        "new/fit.py:30": ("was train.py:30", 0),
+        # Its text has changed too: it stands where it stood in what the file is called now.
+        "new/fit.py:31": ("was train.py:31", 0),
+        "new/fit.py:44": ("new", 4e6),
+        "train.py:40": ("gone", -1e6),
+    }
+
+
+def test_a_text_that_is_there_twice_tells_nothing_of_another_file() -> None:
+    before = with_lines(("a.py:1", "x = f(x)", 5e6), ("a.py:9", "x = f(x)", 5e6))
+    after = with_lines(("b.py:4", "x = f(x)", 5e6))
+    details = {row.name: row.detail for row in compare(before, after, names=("a", "b")).lines}
+    assert details == {"a.py:1": "gone", "a.py:9": "gone", "b.py:4": "new"}
+
+
 def test_lines_without_text_are_matched_by_their_place() -> None:
     before, after = with_lines(("a.py:1", None, 5e6)), with_lines(("a.py:1", "x = 1", 4e6))
     (row,) = compare(before, after, names=("a", "b")).lines

@@ -60,6 +60,16 @@ def test_a_loop_is_watched_and_more_than_once() -> None:
         assert before == (torch.nn.Module.__call__, torch.autograd.backward)
 
 
+def test_a_short_loop_is_profiled_all_the_same() -> None:
+    train = trainer()
+    with boundby.watch(machine=round_machine()) as watching:
+        for _ in range(50):
+            train(4)
+            watching.step()
+    assert watching.done
+    assert watching.diagnosis.ops and not watching.diagnosis.warnings
+
+
 def test_a_loop_that_ends_early_yields_what_there_is() -> None:
     train = trainer()
     with boundby.watch(warmup=2, steps=5, machine=round_machine()) as watching:
@@ -67,7 +77,9 @@ def test_a_loop_that_ends_early_yields_what_there_is() -> None:
             train(4)
             watching.step()
     assert len(watching.diagnosis.step.samples_ns) == 2
-    assert any("ended during its clean steps" in line for line in watching.diagnosis.warnings)
+    words = "\n".join(watching.diagnosis.warnings)
+    assert "the loop ended during its clean steps, after 4 steps: let it take 8 or more" in words
+    assert "--" not in words
 
 
 def test_a_loop_without_steps_is_told_how_to_mark_one() -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from boundby.model import Cost as Cost
     from boundby.model import Machine as Machine
     from boundby.observation import diagnose as diagnose
+    from boundby.observation import machine as machine
     from boundby.observation import watch as watch
-    from boundby.roofs import obtain as machine
     from boundby.trials.functions import prove as prove
 
 __version__ = "0.1.0"
@@ -29,14 +29,14 @@ _PUBLIC = {
     "diagnose": "boundby.observation:diagnose",
     "formula": "boundby.costs:formula",
     "load": "boundby.job:load",
-    "machine": "boundby.roofs:obtain",
+    "machine": "boundby.observation:machine",
     "prove": "boundby.trials.functions:prove",
     "remedies": "boundby.remedies",
     "step": "boundby.capture.live.script:mark_step",
     "watch": "boundby.observation:watch",
 }
-# These give out a Diagnosis, which shows itself once the report is loaded.
-_SHOWN = {"diagnose", "load", "prove", "watch"}
+# These measure, or give out a Diagnosis: the report shows how far they are, and what came of it.
+_SHOWN = {"diagnose", "load", "machine", "prove", "watch"}
 
 __all__ = [
     "Cost",

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from boundby import roofs
+from boundby import roofs, waiting
 from boundby.capture.live.hooks import Hooks
+from boundby.capture.live.plan import Plan, plan_of
 from boundby.capture.live.recorder import Capture, Recorder
-from boundby.capture.live.windows import Window, plan_of
+from boundby.capture.live.windows import Window
 from boundby.diagnosis import Timer, diagnose_capture
 from boundby.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model import Machine
@@ -50,10 +52,13 @@ class Watch:
         capture = self._recorder.capture()
         if capture.main_kind is None:
             raise BoundbyError("no step was seen: call step() at the end of each step of the loop")
-        machine = self._machine or machine_of(capture)
-        self._diagnosis = diagnose_capture(
-            capture, machine, target=None, timer=timer_of(capture, machine)
-        )
+        machine = self._machine
+        if machine is None:
+            with waiting.shown("measuring") as progress:
+                machine = machine_of(capture, progress=progress, notice=_warn)
+        with waiting.shown("timing") as progress:
+            timer = timer_of(capture, machine, progress=progress)
+            self._diagnosis = diagnose_capture(capture, machine, target=None, timer=timer)
         return self._diagnosis
 
     def __str__(self) -> str:
@@ -68,7 +73,10 @@ def watch(
     profiled: int = 3,
     machine: Machine | None = None,
 ) -> Iterator[Watch]:
-    """Watch one's own loop.
+    """Watch one's own loop: some thirty steps are enough; the more there are, the better.
+
+    `warmup`, `steps` and `profiled` say how many steps are not measured, measured, and profiled;
+    left out, that is found out from the steps themselves.
 
     with boundby.watch() as w:
         for batch in loader:
@@ -76,9 +84,14 @@ def watch(
             w.step()
     print(w.diagnosis)
     """
+    with _watching(plan_of(warmup=warmup, steps=steps, profiled=profiled), machine) as watching:
+        yield watching
+
+
+@contextlib.contextmanager
+def _watching(plan: Plan, machine: Machine | None) -> Iterator[Watch]:
     torch = _torch()
     hooks = Hooks()
-    plan = plan_of(warmup=warmup, steps=steps, profiled=profiled)
     with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
         recorder = Recorder(
             torch,
@@ -87,6 +100,7 @@ def watch(
             folder=Path(folder),
             on_done=lambda: None,
             on_first_step=hooks.narrow,
+            spelling="arguments",
         )
         hooks.install(torch)
         hooks.watcher = recorder
@@ -111,18 +125,44 @@ def diagnose(
     **kwargs: Any,
 ) -> Diagnosis:
     """Call a function, one step of anything, as often as needed, and diagnose that step."""
-    with watch(warmup=warmup, steps=steps, profiled=profiled, machine=machine) as watching:
+    plan = plan_of(warmup=warmup, steps=steps, profiled=profiled, at_leisure=True)
+    with _watching(plan, machine) as watching:
         while not watching.done:
             function(*args, **kwargs)
             watching.step()
     return watching.diagnosis
 
 
+def machine(
+    device: str | None = None,
+    *,
+    remeasure: bool = False,
+    quick: bool = False,
+    threads: int | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> Machine:
+    """The roofs of a device: the saved ones, or measured now, which takes some seconds to minutes.
+
+    `device` as torch calls it; the accelerator, or else the CPU, where it is not named. `quick`
+    measures in under ten seconds, with a wider error. `notice` is told, in one line, when saved
+    roofs exist and cannot be used; left out, that is a warning.
+    """
+    with waiting.shown("measuring") as progress:
+        return roofs.obtain(
+            device,
+            remeasure=remeasure,
+            quick=quick,
+            threads=threads,
+            progress=progress,
+            notice=notice or _warn,
+        )
+
+
 def machine_of(
     capture: Capture,
     *,
     measured_elsewhere: bool = False,
-    progress: Callable[[str, float], None] = lambda *_: None,
+    progress: waiting.Progress = lambda *_: None,
     notice: Callable[[str], None] = lambda *_: None,
 ) -> Machine:
     """The roofs of the device that a capture ran on: the saved ones, or a quick look taken now.
@@ -147,7 +187,7 @@ def timer_of(
     capture: Capture,
     machine: Machine,
     *,
-    progress: Callable[[str, float], None] = lambda *_: None,
+    progress: waiting.Progress = lambda *_: None,
 ) -> Timer | None:
     """Times single operators on the device that a capture ran on; None where that is not at hand.
 
@@ -167,6 +207,10 @@ def timer_of(
             return {}
 
     return timer
+
+
+def _warn(line: str) -> None:
+    warnings.warn(line, stacklevel=3)
 
 
 def _torch() -> Any:

@@ -1,4 +1,8 @@
-"""Times, sizes and rates as people read them: three significant digits and a unit."""
+"""Times, sizes and rates as people read them: three significant digits and a unit.
+
+Nothing that is there is shown as zero, and nothing that is not as anything else. web/src/format.ts
+says the same on the page.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,9 @@ def _three_digits(value: float) -> str:
         return f"{value:,.0f}"
     if magnitude >= 9.995:
         return f"{value:.1f}"
-    return f"{value:.2f}"
+    if magnitude >= 0.0995 or value == 0:
+        return f"{value:.2f}" if value else "0"
+    return f"{value:.2g}"
 
 
 def _scaled(value: float, unit: str) -> str:
@@ -42,8 +48,8 @@ def time(ns: float | None) -> str:
         return f"{_three_digits(ns / 1e6)} ms"
     if magnitude < _MINUTE_NS:
         return f"{_three_digits(ns / 1e9)} s"
-    minutes, rest = divmod(round(ns / 1e9), 60)
-    return f"{minutes} min {rest} s"
+    minutes, rest = divmod(round(magnitude / 1e9), 60)
+    return f"{'-' if ns < 0 else ''}{minutes} min {rest} s"
 
 
 def size(count: float | None) -> str:
@@ -65,12 +71,19 @@ def count(value: float | None) -> str:
     return _scaled(value, "").strip()
 
 
-def share(value: float | None) -> str:
-    """A share of one as a percentage: 61%, 2.5%."""
+def share(value: float | None, *, decimals: int | None = None) -> str:
+    """A share of one as a percentage: 61%, 2.5%, <0.1%; with `decimals` always as many."""
     if value is None:
         return _NO_FIGURE
     percent = value * 100
-    return f"{percent:.0f}%" if abs(percent) >= 9.95 or percent == 0 else f"{percent:.1f}%"
+    if percent == 0:
+        return "0%"
+    if decimals is None:
+        decimals = 0 if abs(percent) >= 9.95 else 1
+    least = 10**-decimals
+    if abs(percent) < least / 2:
+        return f"{'<' if percent > 0 else '>-'}{least:.{decimals}f}%"
+    return f"{percent:.{decimals}f}%"
 
 
 def quantity(value: float | None, unit: str) -> str:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from boundby.capture.live.circumstances import Bystander, Circumstances
-from boundby.capture.live.windows import Plan
+from boundby.capture.live.plan import Plan
 from tests.capture.test_live_windows import Run
 
 linux = pytest.mark.skipif(

@@ -12,8 +12,8 @@ torch: Any = pytest.importorskip("torch")
 
 from boundby.capture.live.hooks import Hooks  # noqa: E402
 from boundby.capture.live.keys import Keys  # noqa: E402
+from boundby.capture.live.plan import Plan  # noqa: E402
 from boundby.capture.live.recorder import Recorder  # noqa: E402
-from boundby.capture.live.windows import Plan  # noqa: E402
 
 PLAN = Plan(warmup=2, clean=3, issue=2, profiled=0)
 

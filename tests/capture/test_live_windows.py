@@ -5,7 +5,8 @@ import itertools
 import pytest
 
 from boundby.capture.live.phases import usual_phases
-from boundby.capture.live.windows import Observer, Plan, Sample, Window, Windows, main_kind
+from boundby.capture.live.plan import Plan, plan_of
+from boundby.capture.live.windows import Observer, Sample, Window, Windows, main_kind
 
 MS = 1_000_000
 
@@ -87,9 +88,20 @@ def test_warm_up_ends_when_three_steps_agree() -> None:
     assert [sample.ns / MS for sample in run.windows.warmup] == [900, 400, 20, 11, 10, 10.5]
 
 
+def test_on_a_busy_host_warm_up_ends_when_steps_get_no_faster() -> None:
+    """No three of them agree, but noise is no warm-up."""
+    run = Run(Plan())
+    run.steps(900, 100, 60, 40, 13, 10, 16)
+    assert run.window() is Window.WARMUP
+    run.steps(11)
+    assert run.window() is Window.WARMUP
+    run.steps(15)
+    assert run.window() is Window.CLEAN
+
+
 def test_warm_up_that_never_settles_is_bounded_by_count() -> None:
     run = Run(Plan(most_warmup=12))
-    run.steps(*itertools.islice(itertools.cycle([10, 20]), 11))
+    run.steps(*(1000 * 0.8**number for number in range(11)))
     assert run.window() is Window.WARMUP
     run.steps(10)
     assert run.window() is Window.CLEAN
@@ -213,6 +225,42 @@ def test_clean_steps_that_take_long_are_fewer() -> None:
     assert run.window() is Window.CLEAN
     run.steps(9_000)
     assert run.window() is Window.ISSUE
+
+
+def test_quick_steps_that_agree_are_enough_at_ten() -> None:
+    run = Run(plan_of(warmup=3, steps=None, profiled=3))
+    run.steps(*[10] * 3, *[10, 10.1] * 5)
+    assert run.window() is Window.ISSUE
+
+
+def test_quick_steps_that_vary_go_on_for_a_while() -> None:
+    run = Run(plan_of(warmup=3, steps=None, profiled=3))
+    run.steps(*[10] * 3, *[10, 20] * 7)
+    assert run.window() is Window.CLEAN
+    run.steps(10)
+    assert run.window() is Window.ISSUE
+
+
+def test_slow_steps_that_vary_are_enough_at_ten() -> None:
+    run = Run(plan_of(warmup=3, steps=None, profiled=3))
+    run.steps(*[100] * 3, *[100, 200] * 5)
+    assert run.window() is Window.ISSUE
+
+
+def test_where_steps_are_free_none_is_spared() -> None:
+    run = Run(plan_of(warmup=3, steps=None, profiled=3, at_leisure=True))
+    run.steps(*[10] * 3, *[10] * 39)
+    assert run.window() is Window.CLEAN
+    run.steps(10)
+    assert run.window() is Window.ISSUE
+
+
+@pytest.mark.parametrize("times", [[10.0], [10, 10.1], [10, 14], [10, 10, 30], [80, 130, 100]])
+def test_thirty_steps_are_enough_for_a_profile(times: list[float]) -> None:
+    run = Run(plan_of(warmup=None, steps=None, profiled=3))
+    run.steps(900, *itertools.islice(itertools.cycle(times), 29))
+    run.windows.finish()
+    assert run.profiler.calls[:2] == ["start", "step"] and run.profiler.calls[-1] == "stop"
 
 
 @pytest.mark.parametrize(

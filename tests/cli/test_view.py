@@ -32,6 +32,16 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
+def test_what_was_written_is_said(saved: Path, tmp_path: Path) -> None:
+    page, trace = tmp_path / "page.html", tmp_path / "trace.json"
+    done = boundby("view", "--html", str(page), "--perfetto", str(trace), str(saved))
+    assert done.stderr == (
+        f"boundby: the trace is {trace}; ui.perfetto.dev shows it\nboundby: the page is {page}\n"
+    )
+    quiet = boundby("view", "--html", str(page), "--perfetto", str(trace), "--quiet", str(saved))
+    assert (quiet.stdout, quiet.stderr) == ("", "")
+
+
 def test_a_saved_diagnosis_is_shown_again(saved: Path) -> None:
     done = boundby("view", str(saved))
     assert done.returncode == 0, done.stderr

@@ -205,7 +205,7 @@ def test_a_kernel_far_above_its_floor_is_brought_some_way_to_its_like() -> None:
     assert found.saving_ns.low == 0
     assert found.saving_ns.high == pytest.approx((1024 - 128) * 1e3, rel=0.03)
     assert found.saving_ns.expected == pytest.approx((1024 - 128) / 4 * 1e3, rel=0.03)
-    assert "10.0 times its floor" in found.change
+    assert "10.0x its floor" in found.change
 
 
 def test_a_kernel_like_all_others_of_its_class_has_nothing_to_be_compared_with() -> None:

@@ -25,12 +25,13 @@ function top(comparison: Comparison): HTMLElement {
       ? "There are too few steps to tell it from noise."
       : `That is ${comparison.beyond_noise ? "beyond" : "within"} the noise of these steps: ${percent(low - 1)} to ${percent(high - 1)}.`;
   const colour = comparison.beyond_noise ? (change > 0 ? "overhead-text" : "compute-text") : "ink";
+  const words = Math.abs(change) < 0.0005 ? "As fast as before" : `${(Math.abs(change) * 100).toFixed(1)}% ${change > 0 ? "slower" : "faster"}`;
   const profiled = comparison.before.wall_source === "profiled" && comparison.after.wall_source === "profiled";
   const full = Math.max(...[comparison.before, comparison.after].flatMap((side) => [side.wall_ns, ...side.samples_ns]));
   return h(
     "section",
     { id: "top" },
-    h("div", { class: "hero" }, h("div", { class: "verdict" }, h("h1", { "style.color": `var(--${colour})` }, `${(Math.abs(change) * 100).toFixed(1)}% ${change > 0 ? "slower" : "faster"}${profiled ? ", as profiled" : ""}`), h("p", {}, doubt))),
+    h("div", { class: "hero" }, h("div", { class: "verdict" }, h("h1", { "style.color": `var(--${colour})` }, `${words}${profiled ? ", as profiled" : ""}`), h("p", {}, doubt))),
     h("div", { class: "sides" }, sideRow("before", comparison.before, full), sideRow("after", comparison.after, full)),
   );
 }

@@ -4,7 +4,9 @@ const PREFIXES = ["", "k", "M", "G", "T", "P", "E"];
 
 function threeDigits(value: number): string {
   const magnitude = Math.abs(value);
+  if (magnitude === 0) return "0";
   if (magnitude >= 99.95) return Math.round(value).toLocaleString("en-US");
+  if (magnitude < 0.0995) return String(Number(value.toPrecision(2)));
   return value.toFixed(magnitude >= 9.995 ? 1 : 2);
 }
 
@@ -22,13 +24,13 @@ type Known = number | null | undefined;
 export function time(ns: Known): string {
   if (ns === null || ns === undefined) return "-";
   const magnitude = Math.abs(ns);
-  if (magnitude === 0) return "0";
+  if (magnitude > 0 && magnitude < 0.9995) return `${threeDigits(ns * 1e3)} ps`;
   if (magnitude < 999.5) return `${threeDigits(ns)} ns`;
   if (magnitude < 999_500) return `${threeDigits(ns / 1e3)} µs`;
   if (magnitude < 999_500_000) return `${threeDigits(ns / 1e6)} ms`;
   if (magnitude < 60e9) return `${threeDigits(ns / 1e9)} s`;
-  const seconds = Math.round(ns / 1e9);
-  return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  const seconds = Math.round(magnitude / 1e9);
+  return `${ns < 0 ? "-" : ""}${Math.floor(seconds / 60)} min ${seconds % 60} s`;
 }
 
 export function signedTime(ns: number): string {
@@ -49,11 +51,14 @@ export function count(value: Known): string {
   return scaled(value, "").trim();
 }
 
-export function share(value: Known): string {
+export function share(value: Known, decimals?: number): string {
   if (value === null || value === undefined) return "-";
   const percent = value * 100;
   if (percent === 0) return "0%";
-  return Math.abs(percent) >= 9.95 ? `${percent.toFixed(0)}%` : `${percent.toFixed(1)}%`;
+  const digits = decimals ?? (Math.abs(percent) >= 9.95 ? 0 : 1);
+  const least = 10 ** -digits;
+  if (Math.abs(percent) < least / 2) return `${percent > 0 ? "<" : ">-"}${least.toFixed(digits)}%`;
+  return `${percent.toFixed(digits)}%`;
 }
 
 export function age(iso: string): string {

@@ -56,8 +56,8 @@ function round(value: number | null): number | null {
 
 const CLASSES: Column<ClassRow>[] = [
   { title: "class", value: (row) => row.class },
-  { title: "share of FLOPs", value: (row) => row.flops_share, cell: (row) => `${(row.flops_share * 100).toFixed(2)}%`, numeric: true },
-  { title: "share of time", value: (row) => row.time_share, cell: (row) => `${(row.time_share * 100).toFixed(1)}%`, numeric: true },
+  { title: "share of FLOPs", value: (row) => row.flops_share, cell: (row) => share(row.flops_share, 2), numeric: true },
+  { title: "share of time", value: (row) => row.time_share, cell: (row) => share(row.time_share, 1), numeric: true },
   { title: "time", value: (row) => row.ns, cell: (row) => time(row.ns), numeric: true },
   { title: "FLOP/s", value: (row) => row.flops_per_s, cell: (row) => rate(row.flops_per_s, "FLOP/s"), numeric: true },
   {

@@ -12,6 +12,7 @@ import sys
 import click
 
 from boundby import __version__
+from boundby.cli.mistakes import in_words, unknown_verb
 from boundby.errors import INTERRUPTED, BoundbyError
 
 # Verb -> what it does. The file cli/VERB.py holds the command of the same name.
@@ -40,6 +41,13 @@ class _Verbs(click.Group):
         command: click.Command = module.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _VERBS and not args[0].startswith("-"):
+            raise click.UsageError(unknown_verb(args[0], list(_VERBS)), ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(_VERBS.items()))
@@ -58,7 +66,7 @@ def main() -> None:
     except BoundbyError as error:
         code = _fail(str(error), error.exit_code)
     except click.ClickException as error:
-        code = _fail(error.format_message(), error.exit_code)
+        code = _fail(in_words(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         code = _fail("interrupted: nothing was changed", INTERRUPTED)
     except BrokenPipeError:

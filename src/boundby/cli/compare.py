@@ -41,7 +41,7 @@ def command(
     """What got slower from A to B: saved diagnoses, or traces."""
     from boundby import store
     from boundby.cli.console import error_console, output_console
-    from boundby.cli.outputs import open_in_browser, page_of_its_own, write_json
+    from boundby.cli.outputs import page_of_its_own, tell_page, write_json
     from boundby.cli.saved import read_diagnosis
     from boundby.comparison import compare
     from boundby.report.comparison import ComparisonReport
@@ -55,8 +55,7 @@ def command(
     if html_file or open_page:
         path = Path(html_file) if html_file else page_of_its_own()
         store.write_bytes(comparison_page(comparison).encode(), path)
-        if open_page:
-            open_in_browser(path)
+        tell_page(path, open_page=open_page, quiet=quiet)
     if not quiet:
         console = error_console() if json_file == "-" else output_console()
         console.print(ComparisonReport(comparison))

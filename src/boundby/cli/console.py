@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
-
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from boundby.report.progress import progress_bar
+
+__all__ = ["error_console", "output_console", "progress_bar"]
 
 _PIPE_WIDTH = 100
 
@@ -27,23 +27,3 @@ def _console(*, stderr: bool) -> Console:
         if console.is_terminal
         else Console(stderr=stderr, highlight=False, width=_PIPE_WIDTH)
     )
-
-
-@contextlib.contextmanager
-def progress_bar(what: str, *, shown: bool = True) -> Iterator[Callable[[str, float], None]]:
-    """A bar on stderr that goes away when done; silent where stderr is no terminal."""
-    console = error_console()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeElapsedColumn(),
-    )
-    disabled = not shown or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=disabled) as bar:
-        task = bar.add_task(what, total=1.0)
-
-        def advance(stage: str, part: float) -> None:
-            bar.update(task, description=f"{what} {stage}", completed=part)
-
-        yield advance

@@ -33,20 +33,34 @@ def page_options(command: Command) -> Command:
 
 
 def write_page(
-    diagnosis: Diagnosis, html_file: str | None, perfetto_file: str | None, *, open_page: bool
+    diagnosis: Diagnosis,
+    html_file: str | None,
+    perfetto_file: str | None,
+    *,
+    open_page: bool,
+    quiet: bool,
 ) -> None:
-    """Write what was asked for; a page that is to be opened is kept somewhere in any case."""
+    """Write what was asked for, and say so; a page that is to be opened is kept in any case."""
     from boundby import store
     from boundby.report.page import diagnosis_page
     from boundby.report.perfetto import as_perfetto
 
     if perfetto_file:
         store.write_bytes(as_perfetto(diagnosis), Path(perfetto_file))
+        if not quiet:
+            click.echo(f"boundby: the trace is {perfetto_file}; ui.perfetto.dev shows it", err=True)
     if html_file or open_page:
         path = Path(html_file) if html_file else page_of_its_own()
         store.write_bytes(diagnosis_page(diagnosis).encode(), path)
-        if open_page:
-            open_in_browser(path)
+        tell_page(path, open_page=open_page, quiet=quiet)
+
+
+def tell_page(path: Path, *, open_page: bool, quiet: bool) -> None:
+    """Open a page that was written, or say where it is."""
+    if open_page:
+        open_in_browser(path)
+    elif not quiet:
+        click.echo(f"boundby: the page is {path}", err=True)
 
 
 def write_json(diagnosis: Any, json_file: str | None) -> None:

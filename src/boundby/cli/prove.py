@@ -94,7 +94,7 @@ class _Names(click.ParamType[list[str]]):
 @click.option("--scratch", is_flag=True, help="Run in copies of this folder.")
 @click.option("--resume", is_flag=True, help="Go on with a proof that was interrupted.")
 @click.option("--quiet", is_flag=True, help="Print no report.")
-@click.argument("target", nargs=-1, type=click.UNPROCESSED)
+@click.argument("target", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def command(
     budget: float,
     only: list[str],
@@ -147,7 +147,7 @@ def command(
     with progress_bar("proving:", shown=not quiet) as progress:
         proven = prove_target(request, progress)
     write_json(proven.diagnosis, json_file)
-    write_page(proven.diagnosis, html_file, perfetto_file, open_page=open_page)
+    write_page(proven.diagnosis, html_file, perfetto_file, open_page=open_page, quiet=quiet)
     if not quiet:
         _tell(proven.diagnosis)
     if patch_file is not None:

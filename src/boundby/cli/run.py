@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from boundby.model.diagnosis import Diagnosis
 
 # Ranks of a job must take the same number of steps, or the slower ones wait for ever.
-_WARMUP_OF_JOBS = 10
+_WARMUP_OF_JOBS = 8
 # How long threads of a script that was ended may go on before a word is said.
 _PATIENCE_WITH_THREADS_S = 3.0
 
 
 @click.command(name="run", cls=TargetCommand, context_settings={"allow_interspersed_args": False})
 @click.option("--warmup", type=click.IntRange(1), help="Warm-up steps; default: until stable.")
-@click.option("--steps", type=click.IntRange(1), help="Clean steps; default: 10, more if quick.")
+@click.option(
+    "--steps", type=click.IntRange(1), help="Clean steps; default: 10, some more if they vary."
+)
 @click.option(
     "--profiled", type=click.IntRange(0), default=3, show_default=True, help="Profiled steps."
 )
@@ -58,7 +60,7 @@ _PATIENCE_WITH_THREADS_S = 3.0
     help="Keep the diagnosis and the raw trace.",
 )
 @click.option("--quiet", is_flag=True, help="Print no report.")
-@click.argument("target", nargs=-1, type=click.UNPROCESSED)
+@click.argument("target", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def command(
     warmup: int | None,
     steps: int | None,
@@ -79,8 +81,8 @@ def command(
     \b
     A module is run with -m: boundby run [OPTIONS] -m pkg.train --its --options
     """
+    from boundby.capture.live.plan import plan_of
     from boundby.capture.live.script import run_script
-    from boundby.capture.live.windows import plan_of
 
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if world > 1 and warmup is None:
@@ -94,6 +96,7 @@ def command(
             html_file=html_file,
             perfetto_file=perfetto_file,
             open_page=open_page,
+            quiet=quiet,
         ),
         out=out,
         quiet=quiet,

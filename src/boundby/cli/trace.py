@@ -68,7 +68,7 @@ def command(
             )
         diagnosis = job.combine(members)
     write_json(diagnosis, json_file)
-    write_page(diagnosis, html_file, perfetto_file, open_page=open_page)
+    write_page(diagnosis, html_file, perfetto_file, open_page=open_page, quiet=quiet)
     if not quiet:
         (error_console() if json_file == "-" else output_console()).print(
             DiagnosisReport(diagnosis)

@@ -30,7 +30,7 @@ def command(
 
     diagnosis = read_diagnosis(file)
     write_json(diagnosis, json_file)
-    write_page(diagnosis, html_file, perfetto_file, open_page=open_page)
+    write_page(diagnosis, html_file, perfetto_file, open_page=open_page, quiet=quiet)
     if not quiet:
         console = error_console() if json_file == "-" else output_console()
         console.print(DiagnosisReport(diagnosis))

@@ -24,7 +24,7 @@ from boundby.model import Machine, Timeline
 from boundby.model.diagnosis import Diagnosis, KindOfStep, PhaseTime, StepTimes, Verdict
 from boundby.picture import Picture, Timings
 from boundby.replay import issue_ns, with_host
-from boundby.verdict import judge
+from boundby.verdict import Judged, judge
 
 # Clean steps that differ by more than this are not one kind of step on a quiet machine.
 _UNEVEN = 1.5
@@ -71,34 +71,69 @@ def diagnose_capture(
     if kind not in capture.clean:
         warnings.append("no clean step was measured: the time is that of warm-up steps")
     timeline, dilation = _profiled_step(capture, wall_ns)
-    judged, advice = None, Advice()
     if timeline is None:
-        accounted = nothing_known(wall_ns)
+        seen = _Seen(accounted=nothing_known(wall_ns))
         warnings.append("no profile: only the step's time is known, not where it went")
     else:
-        tf32 = bool(capture.settings.get("tf32"))
-        accounted = account_for(
-            timeline,
-            machine,
-            wall_ns=wall_ns,
-            phases=capture.phases,
-            tf32=tf32,
-            folders=[*sys.path, ""],
-        )
-        pictures = _pictures(capture, timeline, machine, accounted, wall_ns)
-        judged = judge(pictures[0])
-        advice = advise(pictures[1:] or pictures, timer)
-        doubt = _doubt(dilation, accounted, capture.circumstances)
-        if doubt:
-            verdict = judged.verdict
-            words = f"{doubt}; {verdict.why}"
-            verdict = msgspec.structs.replace(verdict, uncertain=True, why=words)
-            judged = dataclasses.replace(judged, verdict=verdict)
-            advice = doubted(advice, wall_ns)
+        seen = _look_into(timeline, capture, machine, wall_ns, dilation, timer)
         warnings += [line for line in timeline.warnings if "a CPU trace" not in line]
-    step = StepTimes(
-        kind=kind,
+    return assemble(
+        seen.accounted,
+        timeline,
+        target=target,
+        machine=machine,
+        step=_step_times(capture, kind, samples, seen, dilation),
+        verdict=seen.judged.verdict if seen.judged else _NO_VERDICT,
+        advice=seen.advice,
+        warnings=warnings,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What a profiled step gave; without one, the account of a step of which nothing is known."""
+
+    accounted: Accounted
+    judged: Judged | None = None
+    advice: Advice = dataclasses.field(default_factory=Advice)
+
+
+def _look_into(
+    timeline: Timeline,
+    capture: Capture,
+    machine: Machine,
+    wall_ns: float,
+    dilation: float | None,
+    timer: Timer | None,
+) -> _Seen:
+    """The profiled step's account, verdict and advice, with doubt where it stands for no other."""
+    accounted = account_for(
+        timeline,
+        machine,
         wall_ns=wall_ns,
+        phases=capture.phases,
+        tf32=bool(capture.settings.get("tf32")),
+        folders=[*sys.path, ""],
+    )
+    pictures = _pictures(capture, timeline, machine, accounted, wall_ns)
+    judged = judge(pictures[0])
+    advice = advise(pictures[1:] or pictures, timer)
+    doubt = _doubt(dilation, accounted, capture.circumstances)
+    if doubt:
+        verdict = judged.verdict
+        words = f"{doubt}; {verdict.why}"
+        verdict = msgspec.structs.replace(verdict, uncertain=True, why=words)
+        judged = dataclasses.replace(judged, verdict=verdict)
+        advice = doubted(advice, wall_ns)
+    return _Seen(accounted=accounted, judged=judged, advice=advice)
+
+
+def _step_times(
+    capture: Capture, kind: str, samples: Sequence[float], seen: _Seen, dilation: float | None
+) -> StepTimes:
+    return StepTimes(
+        kind=kind,
+        wall_ns=statistics.median(samples),
         wall_source="clean" if kind in capture.clean else "warm-up",
         wall_interval_ns=interval_of_median(samples),
         samples_ns=list(samples),
@@ -110,22 +145,12 @@ def diagnose_capture(
             )
             for name, ns in capture.phases.items()
         ],
-        device_busy_ns=accounted.device_busy_ns,
-        kernels=accounted.kernels,
+        device_busy_ns=seen.accounted.device_busy_ns,
+        kernels=seen.accounted.kernels,
         dilation=dilation,
-        replay_error=judged.replay_error if judged else None,
-        inferred_share=accounted.inferred_share,
+        replay_error=seen.judged.replay_error if seen.judged else None,
+        inferred_share=seen.accounted.inferred_share,
         others=_other_kinds(capture, kind),
-    )
-    return assemble(
-        accounted,
-        timeline,
-        target=target,
-        machine=machine,
-        step=step,
-        verdict=judged.verdict if judged else _NO_VERDICT,
-        advice=advice,
-        warnings=warnings,
     )
 
 

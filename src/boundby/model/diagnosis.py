@@ -134,6 +134,7 @@ class LineRow(Record, frozen=True, kw_only=True):
 
     where: str
     text: str | None = None
+    function: str | None = None  # around it: "Block.forward"
     ns: float
     share: float
     floor_ns: float | None = None

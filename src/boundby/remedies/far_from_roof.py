@@ -30,6 +30,7 @@ from collections import defaultdict
 
 import numpy as np
 
+from boundby import units
 from boundby.account.work import Work, shapes_of
 from boundby.model import Phase, Tensor
 from boundby.picture import Picture
@@ -165,10 +166,8 @@ def _change(picture: Picture, group: list[int]) -> str:
     works = [picture.works[index] for index in group]
     ns, floor = sum(work.ns for work in works), sum(work.floor_ns or 0.0 for work in works)
     mode = ', mode="max-autotune"' if works[0].op_class == "contraction" else ""
-    return (
-        f"model = torch.compile(model{mode})  # {works[0].name} takes {ns / floor:.1f} times its "
-        "floor"
-    )
+    beyond = units.quantity(ns / floor, "x")
+    return f"model = torch.compile(model{mode})  # {works[0].name} takes {beyond} its floor"
 
 
 REMEDY = Remedy(

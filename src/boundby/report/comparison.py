@@ -17,6 +17,8 @@ _WIDTH = 100
 _MOST_ROWS = 10
 _WORTH_A_ROW = 0.001
 _LONGEST_NAME = 40
+# A change that would be printed as 0.0%.
+_SAME = 0.0005
 
 
 class ComparisonReport:
@@ -43,7 +45,9 @@ class ComparisonReport:
 def headline(comparison: Comparison) -> Text:
     """The answer in one line."""
     change = comparison.slowdown
-    words = "slower" if change > 0 else "faster"
+    words = f"{abs(change):.1%} {'slower' if change > 0 else 'faster'}"
+    if abs(change) < _SAME:
+        words = "as fast as before"
     if comparison.before.wall_source == comparison.after.wall_source == "profiled":
         words += " as profiled"
     if comparison.beyond_noise is None:
@@ -57,7 +61,7 @@ def headline(comparison: Comparison) -> Text:
     known = comparison.beyond_noise is not None
     colour = ("red" if change > 0 else "green") if comparison.beyond_noise else ""
     return Text.assemble(
-        (f"{abs(change):.1%} {words}", f"bold {colour}".strip()),
+        (words, f"bold {colour}".strip()),
         f": {units.time(comparison.before.wall_ns)} to {units.time(comparison.after.wall_ns)}, "
         f"{doubt}{f' ({interval})' if known else ''}",
     )

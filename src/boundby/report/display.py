@@ -1,10 +1,13 @@
-"""Registers how a diagnosis shows itself: printed, and in a notebook."""
+"""Registers how a diagnosis shows itself, printed and in a notebook; and how far measuring is."""
 
 from __future__ import annotations
 
+from boundby import waiting
 from boundby.model.diagnosis import renderers
 from boundby.report.page import in_notebook
+from boundby.report.progress import progress_bar
 from boundby.report.terminal import as_text
 
 renderers["text/plain"] = as_text
 renderers["text/html"] = in_notebook
+waiting.shown_by.append(progress_bar)

@@ -250,10 +250,10 @@ def _classes(diagnosis: Diagnosis) -> Table:
         slower = row.slower_than_contractions
         table.add_row(
             row.name,
-            f"{row.flops_share:.2%}",
-            f"{row.time_share:.1%}",
+            units.share(row.flops_share, decimals=2),
+            units.share(row.time_share, decimals=1),
             units.rate(row.flops_per_s, "FLOP/s"),
-            f"{units.count(round(slower))}x" if slower else "-",
+            units.quantity(slower, "x") if slower else "-",
         )
     return table
 

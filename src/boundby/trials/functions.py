@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from boundby import observation, store
+from boundby import observation, store, waiting
 from boundby.capture.live.execution import Target
 from boundby.model import Machine
 from boundby.model.diagnosis import Diagnosis
@@ -49,7 +49,8 @@ def prove(
                 machine_file=_saved(machine, Path(folder)),
                 search_path=[entry or str(Path.cwd()) for entry in sys.path],
             )
-            diagnosis = prove_target(request).diagnosis
+            with waiting.shown("proving:") as progress:
+                diagnosis = prove_target(request, progress).diagnosis
         return msgspec.structs.replace(diagnosis, target=function.__qualname__)
     return _prove_here(
         functools.partial(function, *args, **kwargs), budget_s, only, skip, steps, machine
@@ -76,7 +77,8 @@ def _prove_here(
         budget_s=budget_s,
     )
     if candidates:
-        trials.run()
+        with waiting.shown("proving:") as progress:
+            trials.run(progress)
     return msgspec.structs.replace(
         diagnosis, proofs=trials.proofs(diagnosis), warnings=[*diagnosis.warnings, CAVEAT]
     )

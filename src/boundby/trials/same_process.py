@@ -19,8 +19,9 @@ import msgspec
 
 from boundby.capture.live.companion import Companion, accompanied_by
 from boundby.capture.live.hooks import Hooks
+from boundby.capture.live.plan import Plan
 from boundby.capture.live.recorder import Recorder
-from boundby.capture.live.windows import Plan, Window
+from boundby.capture.live.windows import Window
 from boundby.program.touched import touched
 from boundby.trials.notebook import EXACT_STEPS, SEEDED_STEPS, Notebook
 from boundby.trials.observation import Notes, Observed

@@ -23,10 +23,10 @@ from typing import Any
 from boundby.capture.live.arrival import when_imported
 from boundby.capture.live.companion import Companion, companions
 from boundby.capture.live.execution import Ending, Target
+from boundby.capture.live.plan import Plan
 from boundby.capture.live.recorder import Capture
 from boundby.capture.live.script import run_script
 from boundby.capture.live.swaps import Swaps
-from boundby.capture.live.windows import Plan
 from boundby.errors import BoundbyError
 from boundby.program import TREATMENTS, Treatment
 from boundby.program.touched import touched

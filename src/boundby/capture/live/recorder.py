@@ -11,12 +11,13 @@ from boundby.capture.live.circumstances import Bystander, Circumstances
 from boundby.capture.live.companion import companions
 from boundby.capture.live.keys import Keys
 from boundby.capture.live.phases import usual_phases
+from boundby.capture.live.plan import Plan, Spelling, shortfall
 from boundby.capture.live.provenance import kernel_lines
 from boundby.capture.live.shapes import first_shape
 from boundby.capture.live.steps import StepBy, StepFinder
 from boundby.capture.live.torch_device import TorchDevice
 from boundby.capture.live.torch_profiler import TorchProfiler
-from boundby.capture.live.windows import Plan, Window, Windows
+from boundby.capture.live.windows import Window, Windows
 
 # A script that trains by replaying graphs steps its optimizer before it records them.
 _PATIENCE_WITH_GRAPHS = 10
@@ -55,8 +56,11 @@ class Recorder:
         folder: Path,
         on_done: Callable[[], None],
         on_first_step: Callable[[], None] = lambda: None,
+        spelling: Spelling = "options",
     ) -> None:
         self._torch = torch
+        self._spelling = spelling
+        self._plan = plan
         self._device = TorchDevice(torch)
         self._profiler = TorchProfiler(torch, self._device, folder)
         self._bystander = Bystander()
@@ -161,8 +165,17 @@ class Recorder:
             taken.trace = self._profiler.trace
             taken.results = self._profiler.results
             taken.kernel_lines = kernel_lines()
-        taken.warnings += _what_is_missing(stopped_in, taken, self._profiler.problem)
+        taken.warnings += self._what_is_missing(stopped_in)
         return taken
+
+    def _what_is_missing(self, window: Window) -> list[str]:
+        """A line for each thing that kept a window from being filled."""
+        missing = [self._profiler.problem] if self._profiler.problem else []
+        steps = self.windows.steps
+        if steps and window is not Window.DONE:
+            wanted = 0 if window is Window.PROFILED else self._plan.profiled
+            missing.append(shortfall(window.value, steps, wanted, spelling=self._spelling))
+        return missing
 
     def _settings(self) -> dict[str, Any]:
         torch = self._torch
@@ -171,15 +184,3 @@ class Recorder:
             "threads": int(torch.get_num_threads()),
             "torch": str(torch.__version__),
         }
-
-
-def _what_is_missing(window: Window, taken: Capture, problem: str | None) -> list[str]:
-    """A line for each thing that kept a window from being filled."""
-    missing = [problem] if problem else []
-    steps = sum(map(len, taken.warmup.values())) + sum(map(len, taken.clean.values()))
-    if steps and window is not Window.DONE:
-        missing.append(
-            f"the script ended during its {window.value}, after {steps} steps: what is wanted "
-            "beyond them (--warmup, --steps and --profiled say how many) was not seen"
-        )
-    return missing

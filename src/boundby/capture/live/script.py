@@ -11,9 +11,9 @@ from typing import Any
 from boundby.capture.live.arrival import when_imported
 from boundby.capture.live.execution import Ending, Target, execute
 from boundby.capture.live.hooks import Hooks
+from boundby.capture.live.plan import Plan
 from boundby.capture.live.recorder import Capture, Recorder
 from boundby.capture.live.steps import StepBy
-from boundby.capture.live.windows import Plan
 
 # One script runs at a time: boundby.step() finds what watches it here.
 _current: list[_Watch] = []

@@ -20,44 +20,17 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from boundby.capture.live.phases import Phases
+from boundby.capture.live.plan import Plan, is_known
 
-# Warm-up ends when the last few steps of the main kind agree this well.
+# Warm-up ends when the last few steps of the main kind agree this well; or, on a busy host where
+# no three do, when they are not faster any more than the few before.
 _STABLE = 0.10
 _STABLE_STEPS = 3
-_FEWEST_WARMUP = 3
+_FASTER = 0.95
 # A window that waits for steps of the main kind gives up after this many times as many of any.
 _MOST_OTHERS = 4
-_STRETCH = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How many steps each window takes. `warmup` None: until step time is stable.
-
-    Quick clean steps go on until `least_clean_s` have passed, up to four times as many: a median
-    of ten steps of ten milliseconds says little on a busy host.
-
-    `in_step` counts steps of any kind and looks at no clock: the ranks of a job must end after the
-    same step, or those that go on wait for ever.
-    """
-
-    warmup: int | None = None
-    clean: int = 10
-    issue: int = 7
-    profiled: int = 3
-    least_warmup: int = _FEWEST_WARMUP
-    most_warmup: int = 30
-    most_warmup_s: float = 120.0
-    least_clean_s: float = 0.0
-    most_clean_s: float = 20.0
-    in_step: bool = False
-
-
-def plan_of(*, warmup: int | None, steps: int | None, profiled: int, in_step: bool = False) -> Plan:
-    """The plan for what a user asked for; `steps` None leaves their number to the clock."""
-    if steps is not None:
-        return Plan(warmup=warmup, clean=steps, profiled=profiled, in_step=in_step)
-    return Plan(warmup=warmup, profiled=profiled, least_clean_s=1.0, in_step=in_step)
+# How often clean steps that go on are asked whether they suffice.
+_ASK_EVERY = 5
 
 
 class Device(Protocol):
@@ -120,6 +93,7 @@ class Windows:
     ) -> None:
         self._observer = observer
         self.window = Window.WARMUP
+        self.steps = 0
         self.warmup: list[Sample] = []
         self.clean: list[Sample] = []
         self.issue: list[dict[str, float]] = []
@@ -132,7 +106,9 @@ class Windows:
         self._clock = clock
         self._began = clock()
         self._last = self._began
+        self._opened = self._began
         self._marks: list[Any] = []
+        self._times: list[int] = []
         self._kinds: list[str] = []
         # The kind that counts in the open window, and how many of it there were: clean steps
         # must not pay for finding out.
@@ -148,6 +124,7 @@ class Windows:
 
     def step_ended(self, kind: str) -> None:
         """Called at every step's end; all windows open and close here."""
+        self.steps += self.window is not Window.DONE
         match self.window:
             case Window.WARMUP:
                 self._warm(kind)
@@ -176,6 +153,7 @@ class Windows:
             if self.window is Window.CLEAN and self._observer is not None:
                 self._observer.end()
             self.window = Window.WARMUP
+            self.steps = 0
             self.warmup, self.clean, self.issue, self.steady = [], [], [], []
             self._began = self._last = self._clock()
 
@@ -204,36 +182,51 @@ class Windows:
         ):
             return True
         main = self.main_kind
-        recent = [sample.ns for sample in self.warmup[1:] if sample.kind == main]
-        recent = recent[-_STABLE_STEPS:]
+        times = [sample.ns for sample in self.warmup[1:] if sample.kind == main]
+        before, recent = times[-2 * _STABLE_STEPS : -_STABLE_STEPS], times[-_STABLE_STEPS:]
         if count < self._plan.least_warmup or len(recent) < _STABLE_STEPS:
             return False
-        return max(recent) - min(recent) <= _STABLE * statistics.median(recent)
+        middle = statistics.median(recent)
+        if max(recent) - min(recent) <= _STABLE * middle:
+            return True
+        return len(before) == _STABLE_STEPS and middle >= _FASTER * statistics.median(before)
 
     def _open_clean(self) -> None:
         self._open(Window.CLEAN)
         if self._observer is not None:
             self._observer.begin()
         self._marks = [self._device.mark()]
+        self._times = []
         self._steady.begin()
-        self._last = self._clock()
+        self._opened = self._last = self._clock()
 
     def _measure_clean(self, kind: str) -> None:
         self._marks.append(self._device.mark())
-        if self._main is None or kind == self._main:
-            self.steady.append(self._steady.end())
-        self._steady.begin()
+        phases = self._steady.end()
         self._add(kind)
         if self._observer is not None:
             self._observer.step()
-        plan = self._plan
-        spent_s = 0.0 if plan.in_step else (self._clock() - self._last) / 1e9
-        few = spent_s < plan.least_clean_s and not plan.in_step
-        wanted = _STRETCH * plan.clean if few else plan.clean
-        late = spent_s > plan.most_clean_s
-        if self._has_enough(wanted) or (late and self._count >= _STABLE_STEPS):
+        now = self._clock()
+        if self._main is None or kind == self._main:
+            self.steady.append(phases)
+            self._times.append(now - self._last)
+        self._last = now
+        self._steady.begin()
+        if self._is_measured(0.0 if self._plan.in_step else (now - self._opened) / 1e9):
             self._close_clean()
             self._open_issue()
+
+    def _is_measured(self, spent_s: float) -> bool:
+        plan = self._plan
+        if self._has_enough(int(plan.stretch * plan.clean)):
+            return True
+        if self._has_enough(plan.clean):
+            if plan.in_step or spent_s >= plan.least_clean_s:
+                return True
+            if plan.known is not None and self._count % _ASK_EVERY == 0:
+                # Of the host's times between ends: once it is throttled, as long as the device's.
+                return is_known(self._times, plan.known)
+        return spent_s > plan.most_clean_s and self._count >= _STABLE_STEPS
 
     def _close_clean(self) -> None:
         self._device.sync()

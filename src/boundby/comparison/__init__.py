@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from boundby.comparison.lines import match_lines
 from boundby.model.diagnosis import Diagnosis, LineRow, Range
 from boundby.model.record import SCHEMA, Record
 
@@ -178,47 +179,15 @@ def _ops(before: Diagnosis, after: Diagnosis) -> list[Difference]:
 
 
 def _lines(before: Sequence[LineRow], after: Sequence[LineRow]) -> list[Difference]:
-    """By source line: the same place and text, else the same text in the same file, else place."""
-    rows = []
-    left, right = list(before), list(after)
-    for key in (_place_and_text, _file_and_text, _place):
-        pairs, left, right = _paired(left, right, key)
-        rows += [
-            _difference(b.where, "" if a.where == b.where else f"was {a.where}", a.ns, b.ns, b.text)
-            for a, b in pairs
-        ]
-    rows += [_difference(row.where, "gone", row.ns, None, row.text) for row in left]
-    rows += [_difference(row.where, "new", None, row.ns, row.text) for row in right]
+    """By source line, wherever it has moved to."""
+    pairs, gone, new = match_lines(before, after)
+    rows = [
+        _difference(b.where, "" if a.where == b.where else f"was {a.where}", a.ns, b.ns, b.text)
+        for a, b in pairs
+    ]
+    rows += [_difference(row.where, "gone", row.ns, None, row.text) for row in gone]
+    rows += [_difference(row.where, "new", None, row.ns, row.text) for row in new]
     return _ranked(rows)
-
-
-def _place_and_text(row: LineRow) -> object:
-    return row.where, row.text
-
-
-def _file_and_text(row: LineRow) -> object:
-    return (row.where.rpartition(":")[0], row.text) if row.text else None
-
-
-def _place(row: LineRow) -> object:
-    return row.where
-
-
-def _paired(
-    left: Iterable[LineRow], right: Iterable[LineRow], key: Callable[[LineRow], object]
-) -> tuple[list[tuple[LineRow, LineRow]], list[LineRow], list[LineRow]]:
-    """Rows of both with the same key, first to first; and what is left of either."""
-    waiting: dict[object, list[LineRow]] = {}
-    for row in right:
-        waiting.setdefault(key(row), []).append(row)
-    pairs, alone = [], []
-    for row in left:
-        same = waiting.get(key(row)) if key(row) is not None else None
-        if same:
-            pairs.append((row, same.pop(0)))
-        else:
-            alone.append(row)
-    return pairs, alone, [row for rows in waiting.values() for row in rows]
 
 
 def _difference(

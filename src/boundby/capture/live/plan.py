@@ -1,0 +1,141 @@
+"""How many steps each window takes, and what to ask for when a script has fewer.
+
+Nobody knows how many steps a script will take, and clean steps come before the profiler: each that
+is not needed may be the one that the profile would have had. So windows are as short as what they
+measure allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+FEWEST_WARMUP = 3
+_CLEAN = 10
+_ISSUE = 5
+_PROFILED = 3
+# The first profiled step pays for the profiler's own start, and is one more than wanted.
+PROFILER_START = 1
+# A median is known well enough within what two processes of one script differ by.
+_KNOWN = 0.03
+# Where a step can be repeated at will, there is no hurry.
+_STRETCH_AT_LEISURE = 4.0
+_ISSUE_AT_LEISURE = 7
+
+# How numbers of steps are asked for: on a command line, or as arguments of `watch`.
+Spelling = Literal["options", "arguments"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How many steps each window takes. `warmup` None: until step time is stable.
+
+    Quick clean steps go on until `least_clean_s` have passed, up to `stretch` times as many, or
+    until their median is `known` this well: one of ten steps of ten milliseconds says little on a
+    busy host, and enough on a quiet one.
+
+    `in_step` counts steps of any kind and looks at no clock: the ranks of a job must end after the
+    same step, or those that go on wait for ever.
+    """
+
+    warmup: int | None = None
+    clean: int = _CLEAN
+    issue: int = _ISSUE
+    profiled: int = _PROFILED
+    least_warmup: int = FEWEST_WARMUP
+    most_warmup: int = 30
+    most_warmup_s: float = 120.0
+    least_clean_s: float = 0.0
+    most_clean_s: float = 20.0
+    stretch: float = 4.0
+    known: float | None = None
+    in_step: bool = False
+
+
+def plan_of(
+    *,
+    warmup: int | None,
+    steps: int | None,
+    profiled: int,
+    in_step: bool = False,
+    at_leisure: bool = False,
+) -> Plan:
+    """The plan for what a user asked for; `steps` None leaves their number to what they show.
+
+    `at_leisure`: there are as many steps as one likes, so none is spared.
+    """
+    if steps is not None:
+        issue = _issue_beside(steps)
+        return Plan(warmup=warmup, clean=steps, issue=issue, profiled=profiled, in_step=in_step)
+    return Plan(
+        warmup=warmup,
+        issue=_ISSUE_AT_LEISURE if at_leisure else _ISSUE,
+        profiled=profiled,
+        least_clean_s=1.0,
+        # On a host so busy that ten steps leave their median open by 11%, fifteen left 10%, and
+        # forty 7%: waiting buys little, and costs a script of thirty steps its profile.
+        stretch=_STRETCH_AT_LEISURE if at_leisure else 1.5,
+        known=None if at_leisure else _KNOWN,
+        in_step=in_step,
+    )
+
+
+def _issue_beside(steps: int) -> int:
+    """As many issue steps as go with so few clean ones."""
+    return min(_ISSUE, max(2, steps // 2))
+
+
+def is_known(times: Sequence[float], within: float) -> bool:
+    """Whether the median of these lies within a share of itself, with 95% confidence."""
+    ordered, count = sorted(times), len(times)
+    reach = 0.98 * count**0.5  # 1.96 standard deviations of a binomial with p = 1/2
+    low, high = int(count / 2 - reach), int(-(-(count / 2 + reach) // 1)) - 1
+    if low < 0 or high >= count:
+        return False
+    middle = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+    return ordered[high] - middle <= within * middle and middle - ordered[low] <= within * middle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a user may ask for."""
+
+    warmup: int
+    steps: int
+    profiled: int
+
+    @property
+    def total(self) -> int:
+        return self.warmup + self.steps + _issue_beside(self.steps) + self.profiled + PROFILER_START
+
+    def spelled(self, spelling: Spelling) -> str:
+        if spelling == "arguments":
+            return f"watch(warmup={self.warmup}, steps={self.steps}, profiled={self.profiled})"
+        return f"--warmup {self.warmup} --steps {self.steps} --profiled {self.profiled}"
+
+
+_FEWEST = Request(warmup=2, steps=2, profiled=1)
+
+
+def fitting(steps: int) -> Request | None:
+    """The most that a script of so many steps can give; None where that is nothing."""
+    found = None
+    for clean in range(_FEWEST.steps, _CLEAN + 1):
+        request = Request(
+            warmup=min(clean, FEWEST_WARMUP + 2), steps=clean, profiled=min(clean // 2, _PROFILED)
+        )
+        found = request if request.total <= steps else found
+    return found
+
+
+def shortfall(window: str, steps: int, profiled: int, *, spelling: Spelling) -> str:
+    """One line on a script that ended before it was profiled, as was wanted, and what would do."""
+    what = "script" if spelling == "options" else "loop"
+    ended = f"the {what} ended during its {window}, after {steps} steps"
+    if not profiled:
+        return ended
+    request = fitting(steps)
+    if request is None:
+        return f"{ended}: let it take {_FEWEST.total} or more, to be measured and profiled"
+    return f"{ended}, and none was profiled: {request.spelled(spelling)} would fit in"

@@ -1,0 +1,85 @@
+"""Which source line of one diagnosis is which of another: they move, and so do their files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from boundby.model.diagnosis import LineRow
+
+Pair = tuple[LineRow, LineRow]
+Key = Callable[[LineRow], object]
+
+
+def match_lines(
+    before: Sequence[LineRow], after: Sequence[LineRow]
+) -> tuple[list[Pair], list[LineRow], list[LineRow]]:
+    """Pairs of the same line, what is only before, what is only after.
+
+    The same place and text come first, then the same text in the same file, then the same text in
+    the same function of another file, then a text that each side has once; at last the same place,
+    in a file that may have been renamed.
+    """
+    pairs: list[Pair] = []
+    left, right = list(before), list(after)
+    for key in (_place_and_text, _file_and_text):
+        found, left, right = _paired(left, right, key, key)
+        pairs += found
+    for key_of in (_function_and_text, _only_text):
+        found, left, right = _paired(left, right, key_of(left), key_of(right))
+        pairs += found
+    renamed = _renamed(pairs)
+    found, left, right = _paired(left, right, lambda row: _place(row, renamed), _place)
+    return pairs + found, left, right
+
+
+def _file(row: LineRow) -> str:
+    return row.where.rpartition(":")[0]
+
+
+def _place_and_text(row: LineRow) -> object:
+    return row.where, row.text
+
+
+def _file_and_text(row: LineRow) -> object:
+    return (_file(row), row.text) if row.text else None
+
+
+def _function_and_text(_: Sequence[LineRow]) -> Key:
+    return lambda row: (row.function, row.text) if row.function and row.text else None
+
+
+def _only_text(rows: Sequence[LineRow]) -> Key:
+    """A text that is there once: `x = self.act(x)` in several places tells nothing."""
+    counts = Counter(row.text for row in rows)
+    return lambda row: row.text if row.text and counts[row.text] == 1 else None
+
+
+def _place(row: LineRow, renamed: dict[str, str] | None = None) -> object:
+    file, _, line = row.where.rpartition(":")
+    return (renamed or {}).get(file, file), line
+
+
+def _renamed(pairs: Iterable[Pair]) -> dict[str, str]:
+    """What files are called now: each what most of its lines say."""
+    votes: dict[str, Counter[str]] = {}
+    for a, b in pairs:
+        votes.setdefault(_file(a), Counter())[_file(b)] += 1
+    return {file: counts.most_common(1)[0][0] for file, counts in votes.items()}
+
+
+def _paired(
+    left: Iterable[LineRow], right: Iterable[LineRow], left_key: Key, right_key: Key
+) -> tuple[list[Pair], list[LineRow], list[LineRow]]:
+    """Rows of both with the same key, first to first; and what is left of either."""
+    waiting: dict[object, list[LineRow]] = {}
+    for row in right:
+        waiting.setdefault(right_key(row), []).append(row)
+    pairs, alone = [], []
+    for row in left:
+        same = waiting.get(left_key(row)) if left_key(row) is not None else None
+        if same:
+            pairs.append((row, same.pop(0)))
+        else:
+            alone.append(row)
+    return pairs, alone, [row for rows in waiting.values() for row in rows]

@@ -1,0 +1,75 @@
+"""What is asked of a script, and what is said of one that had too little to give."""
+
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boundby.capture.live.plan import fitting, is_known, plan_of, shortfall
+from boundby.capture.live.windows import Window
+from tests.capture.test_live_windows import Run
+
+
+@given(st.integers(1, 200))
+def test_what_is_said_to_fit_does(steps: int) -> None:
+    request = fitting(steps)
+    if request is None:
+        assert steps < 8
+        return
+    assert request.total <= steps
+    run = Run(
+        plan_of(warmup=request.warmup, steps=request.steps, profiled=request.profiled),
+    )
+    run.steps(*[10] * request.total)
+    assert run.done == 1 and run.windows.steps == request.total
+    assert len(run.windows.profiled) == request.profiled + 1
+
+
+def test_more_steps_are_never_asked_for_less() -> None:
+    totals = [request.total for steps in range(1, 60) if (request := fitting(steps))]
+    assert totals == sorted(totals)
+    # A script that is long enough for the usual plan is asked for no less than that.
+    assert fitting(40) == fitting(30)
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        (7, "the loop ended during its warm-up, after 7 steps: let it take 8 or more"),
+        (12, "and none was profiled: watch(warmup=3, steps=3, profiled=1) would fit in"),
+    ],
+)
+def test_a_loop_is_told_of_arguments(steps: int, words: str) -> None:
+    line = shortfall(Window.WARMUP.value, steps, 3, spelling="arguments")
+    assert words in line
+    assert "--" not in line
+
+
+def test_a_script_is_told_of_options() -> None:
+    line = shortfall(Window.CLEAN.value, 12, 3, spelling="options")
+    assert line == (
+        "the script ended during its clean steps, after 12 steps, and none was profiled: "
+        "--warmup 3 --steps 3 --profiled 1 would fit in"
+    )
+
+
+def test_who_wants_no_profile_is_not_told_of_one() -> None:
+    line = shortfall(Window.CLEAN.value, 12, 0, spelling="options")
+    assert line == "the script ended during its clean steps, after 12 steps"
+
+
+def test_a_median_is_known_when_most_steps_are_near_it() -> None:
+    assert is_known([100, 101, 99] * 4, 0.03)
+    # One in ten that is far off moves no median.
+    assert is_known([100] * 9 + [900], 0.03)
+    assert not is_known([100, 120] * 6, 0.03)
+    assert not is_known([100, 100, 100], 0.03)
+
+
+@given(st.lists(st.floats(1, 1e9), min_size=1, max_size=60))
+def test_what_is_known_is_around_the_median(times: list[float]) -> None:
+    if is_known(times, 0.03):
+        middle = statistics.median(times)
+        near = [time for time in times if abs(time - middle) <= 0.0301 * middle]
+        assert len(near) >= len(times) * 0.2

@@ -1,0 +1,62 @@
+"""Who waits is told on stderr where a person reads it, and nowhere else."""
+
+import os
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+from boundby import waiting
+from boundby.report.progress import progress_bar
+
+MEASURE = """
+import boundby
+from boundby import roofs
+def obtain(*args, progress, **kwargs):
+    progress("memory", 0.5)
+    return "roofs"
+roofs.obtain = obtain
+print(boundby.machine())
+"""
+
+
+def test_where_nobody_reads_nothing_is_written(capfd: pytest.CaptureFixture[str]) -> None:
+    with progress_bar("measuring") as advance:
+        advance("memory", 0.5)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_notebook_gets_one_line_once_there_is_something_to_wait_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    with progress_bar("measuring") as advance:
+        assert capsys.readouterr().err == ""
+        advance("memory", 0.1)
+        advance("products", 0.5)
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", "boundby: measuring ... this takes some seconds\n")
+    with progress_bar("measuring", shown=False) as advance:
+        advance("memory", 0.1)
+    assert capsys.readouterr().err == ""
+
+
+def test_without_a_display_waiting_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "shown_by", [])
+    with waiting.shown("measuring") as advance:
+        advance("memory", 0.5)
+
+
+def test_python_gets_the_bar_at_a_terminal_and_stdout_stays_its_own() -> None:
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    done = subprocess.Popen(
+        [sys.executable, "-c", MEASURE], stdout=subprocess.PIPE, stderr=theirs, text=True
+    )
+    out, _ = done.communicate(timeout=60)
+    os.close(theirs)
+    shown = os.read(ours, 10_000).decode()
+    os.close(ours)
+    assert out == "roofs\n"
+    assert "measuring memory" in shown
