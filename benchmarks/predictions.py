@@ -11,6 +11,7 @@ started anew, without the wait. One line of the ledger is one measured or predic
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import multiprocessing
@@ -29,6 +30,8 @@ LEDGER = Ledger("predictions", key=("device", "what", "case", "fix"))
 DOCUMENT = ROOT / "docs" / "predictions.md"
 ROUNDS = 3
 STEPS = 20
+FEWEST_STEPS = 8
+_SECONDS = 1.5
 WARMUP = 6
 _PATIENCE_S = 200
 # A step this near its device's busy time is device-bound.
@@ -89,7 +92,7 @@ CASES: dict[str, tuple[str, dict[str, Fix]]] = {
 }
 
 
-def measure(names: list[str]) -> None:
+def measure(names: list[str], fixes: list[str], seconds: float) -> None:
     import torch  # noqa: F401  imported here, once, so that no child has to
 
     for library in ("transformers", "timm", "transformers.models.bert.modeling_bert"):
@@ -98,37 +101,42 @@ def measure(names: list[str]) -> None:
         except ImportError:
             print(f"{library} is not installed")
     for name in names:
-        base, fixes = CASES[name]
-        variants = {
-            "eager": base,
-            **{fix: f"{base} {options}" for fix, (options, _) in fixes.items()},
-        }
-        walls: dict[str, list[float]] = {variant: [] for variant in variants}
-        problems: dict[str, str] = {}
-        busy: dict[str, float] = {}
-        for turn in range(ROUNDS):
-            for variant, options in variants.items():
-                if variant in problems:
-                    continue
-                taken = in_a_fresh_process(options, profiled=turn == 0)
-                if isinstance(taken, str):
-                    problems[variant] = taken
-                    print(f"{name}: {variant}: {taken}", flush=True)
-                    continue
-                walls[variant].append(taken[0])
-                busy.setdefault(variant, taken[1])
-        for variant, taken_ns in walls.items():
+        measure_case(name, fixes or list(CASES[name][1]), time.monotonic() + seconds)
+
+
+def measure_case(name: str, wanted: list[str], deadline: float) -> None:
+    """Round by round while there is time; the variants of one go stand beside its unfixed step."""
+    base, fixes = CASES[name]
+    variants = {"eager": base}
+    variants |= {fix: f"{base} {fixes[fix][0]}" for fix in wanted if fix in fixes}
+    walls: dict[str, list[float]] = {variant: [] for variant in variants}
+    problems: dict[str, str] = {}
+    busy: dict[str, float] = {}
+    for turn, (variant, options) in itertools.product(range(ROUNDS), variants.items()):
+        if variant in problems or time.monotonic() > deadline:
+            continue
+        taken = in_a_fresh_process(options, profiled=turn == 0)
+        if isinstance(taken, str):
+            problems[variant] = taken
+            print(f"{name}: {variant}: {taken}", flush=True)
+            continue
+        walls[variant].append(taken[0])
+        busy.setdefault(variant, taken[1])
+    go = int(time.time())
+    for variant, taken_ns in walls.items():
+        if taken_ns or variant in problems:
             row = {
                 "what": "measured",
                 "case": name,
                 "fix": variant,
+                "go": go,
                 "rounds_ns": taken_ns,
                 "busy_ns": busy.get(variant),
                 "problem": problems.get(variant),
             }
             LEDGER.append(row)
-            shown = [round(ns / 1e6, 2) for ns in taken_ns]
-            print(name, variant, shown, "busy", round(busy.get(variant, 0) / 1e6, 2), flush=True)
+        shown = [round(ns / 1e6, 2) for ns in taken_ns]
+        print(name, variant, shown, "busy", round(busy.get(variant, 0) / 1e6, 2), flush=True)
 
 
 def in_a_fresh_process(options: str, *, profiled: bool) -> tuple[float, float] | str:
@@ -171,7 +179,11 @@ def _step_times(options: list[str], profiled: bool) -> tuple[float, float]:
     for _ in range(WARMUP):
         step()
     torch.cuda.synchronize()
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(STEPS + 1)]
+    began = time.monotonic()
+    step()
+    torch.cuda.synchronize()
+    steps = min(STEPS, max(FEWEST_STEPS, int(_SECONDS / (time.monotonic() - began))))
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
     marks[0].record()
     for mark in marks[1:]:
         step()
@@ -238,17 +250,22 @@ def predicted(diagnosis: dict[str, Any], faults: list[str]) -> dict[str, Any]:
     return {"predicted_ns": nothing, "replay_error": error}
 
 
-def rows_of(newest: dict[tuple[Any, ...], Row], device: str) -> list[Row]:
-    """Predicted beside measured: the newest of each."""
+def rows_of(ledger: list[Row], device: str) -> list[Row]:
+    """Predicted beside measured, the newest of each; a fix beside the unfixed step of its own go."""
+    mine = [row for row in ledger if row["device"] == device]
+    newest = {(row["what"], row["case"], row["fix"]): row for row in mine}
+    unfixed = {_go(row): row for row in mine if row["what"] == "measured" and row["fix"] == "eager"}
     rows = []
     for case, (_, fixes) in CASES.items():
-        eager = newest.get((device, "measured", case, "eager"))
         for fix in fixes:
-            guess = newest.get((device, "predicted", case, fix))
-            clock = newest.get((device, "measured", case, fix))
-            if guess and clock and eager:
-                rows.append(_scored(case, fix, guess, eager, clock))
+            guess, clock = newest.get(("predicted", case, fix)), newest.get(("measured", case, fix))
+            if guess and clock:
+                rows.append(_scored(case, fix, guess, unfixed[_go(clock)], clock))
     return rows
+
+
+def _go(row: Row) -> tuple[Any, ...]:
+    return row["case"], row["commit"], row.get("go")
 
 
 def _scored(
@@ -280,10 +297,10 @@ def _variance(rounds: list[float]) -> float:
 
 
 def table() -> None:
-    newest = LEDGER.newest()
+    ledger = LEDGER.rows()
     parts = [HEAD]
-    for where in sorted({where for where, *_ in newest}):
-        rows = rows_of(newest, where)
+    for where in sorted({row["device"] for row in ledger}):
+        rows = rows_of(ledger, where)
         parts += [f"## {where}\n", _summary(rows), "", _heading()]
         parts += [_line(row) for row in rows]
         parts.append("")
@@ -299,8 +316,8 @@ interleaved. Times in ms. `saved` is the unfixed step less the fixed one (for a 
 many unfixed steps as hold the same samples). `known` is the measurement's own uncertainty beside
 the saving: past 15% a row counts for coverage only.
 
-The newest measurement of each fix counts: where a model's fixes were measured in several goes, some
-rows stand beside an unfixed step of another go. BERT's are of two.
+The newest measurement of each fix counts, beside the unfixed step of its own go. A model whose fixes
+were measured in several goes shows several times before.
 """
 
 
@@ -353,12 +370,21 @@ def _summary(rows: list[dict[str, Any]]) -> str:
     )
 
 
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["measure"]:
-        measure(sys.argv[2:] or list(CASES))
-    elif sys.argv[1:2] == ["predict"]:
-        predict(sys.argv[2:] or list(CASES))
-    elif sys.argv[1:2] == ["table"]:
-        table()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("verb", choices=["measure", "predict", "table"])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(CASES))
+    parser.add_argument("--fixes", default="", help="only these of them, separated by commas")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="for the rounds of a model")
+    args = parser.parse_args()
+    names = args.names or list(CASES)
+    if args.verb == "measure":
+        measure(names, [fix for fix in args.fixes.split(",") if fix], args.seconds)
+    elif args.verb == "predict":
+        predict(names)
     else:
-        sys.exit(__doc__)
+        table()
+
+
+if __name__ == "__main__":
+    main()

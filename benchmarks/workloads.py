@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -234,10 +235,10 @@ def training_step(args: argparse.Namespace) -> Step:
     if args.fused:
         return graphed(step)
     # Captured, an optimizer that is not fused takes more kernels than before: it stays outside.
-    replay = graphed(gradients)
+    captured = graphed(gradients)
 
     def replayed() -> None:
-        replay()
+        captured()
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
 
@@ -245,7 +246,7 @@ def training_step(args: argparse.Namespace) -> Step:
 
 
 def graphed(step: Step) -> Step:
-    """Captured once and replayed."""
+    """Captured once and replayed; the step is kept, for the tensors that the graph reads."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -255,7 +256,12 @@ def graphed(step: Step) -> Step:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+    return functools.partial(replay, graph, step)
+
+
+def replay(graph: torch.cuda.CUDAGraph, captured: Step) -> None:
+    del captured
+    graph.replay()
 
 
 def decoding(args: argparse.Namespace, count: int) -> Iterator[None]:
