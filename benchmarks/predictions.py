@@ -251,7 +251,7 @@ def predicted(diagnosis: dict[str, Any], faults: list[str]) -> dict[str, Any]:
 
 
 def rows_of(ledger: list[Row], device: str) -> list[Row]:
-    """Predicted beside measured, the newest of each; a fix beside the unfixed step of its own go."""
+    """Predicted beside measured, newest of each; fixes beside the unfixed step of their go."""
     mine = [row for row in ledger if row["device"] == device]
     newest = {(row["what"], row["case"], row["fix"]): row for row in mine}
     unfixed = {_go(row): row for row in mine if row["what"] == "measured" and row["fix"] == "eager"}
@@ -316,8 +316,8 @@ interleaved. Times in ms. `saved` is the unfixed step less the fixed one (for a 
 many unfixed steps as hold the same samples). `known` is the measurement's own uncertainty beside
 the saving: past 15% a row counts for coverage only.
 
-The newest measurement of each fix counts, beside the unfixed step of its own go. A model whose fixes
-were measured in several goes shows several times before.
+The newest measurement of each fix counts, beside the unfixed step of its own go: a model whose
+fixes were measured in several goes shows several times before.
 """
 
 
