@@ -13,7 +13,7 @@ from rich.text import Text
 
 from boundby import units
 from boundby.model import Machine
-from boundby.model.diagnosis import Diagnosis, GroupName, RankRow
+from boundby.model.diagnosis import Diagnosis, Finding, GroupName, RankRow
 from boundby.report.machine import age
 from boundby.report.proofs import ProofsReport
 
@@ -26,6 +26,8 @@ COLOURS: dict[GroupName, str] = {
 _BAR_CELLS = 40
 _MOST_LINES = 8
 _MOST_OPS = 10
+# Findings that promise less than this share of the step are named, not explained.
+_WORTH_ACTING = 0.01
 _MOST_CAUSES = 4
 _SHORTEST_LINE_SHARE = 0.005
 _TEMPLATE = re.compile(r"[<(].*$", re.DOTALL)
@@ -152,7 +154,8 @@ def _account(diagnosis: Diagnosis) -> Table:
 def _findings(diagnosis: Diagnosis) -> Group:
     """Each finding in three lines: what it saves, the change, what it takes for granted."""
     lines = [Text("what would help, and by how much (predicted)", style="bold")]
-    for number, finding in enumerate(diagnosis.findings[:_MOST_LINES], 1):
+    worthwhile, slight = _by_worth(diagnosis)
+    for number, finding in enumerate(worthwhile, 1):
         saving = finding.saving_ns
         where = f", at {', '.join(finding.where[:3])}" if finding.where else ""
         share = units.share(saving.expected / diagnosis.step.wall_ns)
@@ -166,9 +169,20 @@ def _findings(diagnosis: Diagnosis) -> Group:
             Text(textwrap.indent(finding.change, "   "), style="cyan"),
             Text(f"   if {finding.assumes}", style="dim"),
         ]
+    if slight:
+        reach = (f"{one.fault} (up to {units.time(one.saving_ns.high)})" for one in slight)
+        lines.append(Text(f"expected to save less than 1%: {', '.join(reach)}", style="dim"))
     lines += _together(diagnosis)
     lines.append(Text("   boundby explain FAULT says why, and when not to", style="dim"))
     return Group(*lines)
+
+
+def _by_worth(diagnosis: Diagnosis) -> tuple[list[Finding], list[Finding]]:
+    """The findings to act on, and those that a line will do for."""
+    least_ns = _WORTH_ACTING * diagnosis.step.wall_ns
+    shown = diagnosis.findings[:_MOST_LINES]
+    worthwhile = [finding for finding in shown if finding.saving_ns.expected >= least_ns]
+    return worthwhile, [finding for finding in shown if finding.saving_ns.expected < least_ns]
 
 
 def _together(diagnosis: Diagnosis) -> list[Text]:
