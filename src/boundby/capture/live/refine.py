@@ -13,6 +13,8 @@ import numpy.typing as npt
 from boundby.capture.live.details import Detail, Details, Line
 from boundby.model import Allocations, HostEvents, HostKind, OpCall, Tensor, Timeline
 
+_RUNTIME = (HostKind.LAUNCH, HostKind.SYNC, HostKind.RUNTIME)
+
 
 def refine(timeline: Timeline, known: Details, kernel_lines: Mapping[str, str]) -> Timeline:
     """The same timeline with exact lines, calls that hold storages and listed tensors, and memory.
@@ -25,12 +27,8 @@ def refine(timeline: Timeline, known: Details, kernel_lines: Mapping[str, str]) 
     call_of = host.call.copy()
     made: dict[OpCall, int] = {}
     taken: list[tuple[int, int, int]] = []
-    found: dict[int, Detail] = {}
-    for row in np.flatnonzero(host.external >= 0).tolist():
-        detail = known.operators.get(int(host.external[row]))
-        if detail is None:
-            continue
-        found[row] = detail
+    found = _find(host, known)
+    for row, detail in found.items():
         taken += [(row, storage, size) for storage, size in detail.made]
         old = int(call_of[row])
         if old >= 0 and detail.args:
@@ -39,34 +37,37 @@ def refine(timeline: Timeline, known: Details, kernel_lines: Mapping[str, str]) 
                 made[call] = len(calls)
                 calls.append(call)
             call_of[row] = made[call]
-    lines = {row: detail.line for row, detail in found.items() if detail.line is not None}
-    lines |= _lines_of_others(host, known, found)
-    source, sources = _sources(timeline, lines, kernel_lines)
+    source, sources = _sources(timeline, _lines(host, known, found), kernel_lines)
     refined = msgspec.structs.replace(host, call=call_of, source=source)
     return msgspec.structs.replace(
         timeline, host=refined, calls=calls, sources=sources, allocations=_columns(taken)
     )
 
 
-def _lines_of_others(
-    host: HostEvents, known: Details, found: Mapping[int, Detail]
-) -> dict[int, Line]:
-    """Lines of builtin functions, and of what the runtime does in them outside every operator."""
+def _find(host: HostEvents, known: Details) -> dict[int, Detail]:
+    """The operators among the rows; the runtime's calls carry the identifier of theirs."""
+    rows = np.flatnonzero((host.external >= 0) & ~np.isin(host.kind, _RUNTIME)).tolist()
+    found = {row: known.operators.get(int(host.external[row])) for row in rows}
+    return {row: detail for row, detail in found.items() if detail is not None}
+
+
+def _lines(host: HostEvents, known: Details, found: Mapping[int, Detail]) -> dict[int, Line]:
+    """Lines of operators, of builtin functions, and of what the runtime does in either."""
+    lines = {row: detail.line for row, detail in found.items() if detail.line is not None}
     if not found:
-        return {}
+        return lines
     # The trace counts from a time of its own; what the two say of an operator is the same moment.
     later = statistics.mode(
         detail.start_ns - int(host.start_ns[row]) for row, detail in found.items()
     )
-    lines = {}
     for row in np.flatnonzero(host.kind == HostKind.PYTHON).tolist():
         line = known.builtins.get(int(host.start_ns[row]) + later)
         if line is not None:
             lines[row] = line
-    runtime = np.isin(host.kind, (HostKind.RUNTIME, HostKind.SYNC)) & (host.parent >= 0)
-    for row in np.flatnonzero(runtime).tolist():
-        line = lines.get(int(host.parent[row]))
-        if row not in found and line is not None:
+    for row in np.flatnonzero(np.isin(host.kind, _RUNTIME)).tolist():
+        operator = known.operators.get(int(host.external[row]))
+        line = operator.line if operator else lines.get(int(host.parent[row]))
+        if line is not None:
             lines[row] = line
     return lines
 
