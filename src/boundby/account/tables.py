@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import msgspec
 
 from boundby.account.device import matrix_flops
+from boundby.account.source_text import SourceText
 from boundby.account.work import Work, dtype_of, shapes_of
 from boundby.model import Cost, Machine, Phase, Timeline
 from boundby.model.diagnosis import ClassName, ClassRow, CollectiveRow, LineRow, OpRow
@@ -125,7 +125,7 @@ def line_rows(
 ) -> list[LineRow]:
     """Work by the source line that asked for it; backward work at its forward's line."""
     rows = _rows_by(works, timeline.sources, lambda work: work.source, wall_ns)
-    text = _SourceText(folders)
+    text = SourceText(folders)
     return [_with_text(row, text) for row in rows]
 
 
@@ -213,33 +213,7 @@ def _entry(table: list[str], index: int) -> str | None:
     return table[index] if 0 <= index < len(table) else None
 
 
-class _SourceText:
-    """The text of source lines, where the files are at hand."""
-
-    def __init__(self, folders: Sequence[str]) -> None:
-        self._folders = folders
-        self._files: dict[str, list[str]] = {}
-
-    def at(self, where: str) -> str | None:
-        path, _, line = where.rpartition(":")
-        if not line.isdecimal():
-            return None
-        if path not in self._files:
-            self._files[path] = self._read(path)
-        lines = self._files[path]
-        index = int(line) - 1
-        return lines[index].strip() or None if 0 <= index < len(lines) else None
-
-    def _read(self, path: str) -> list[str]:
-        for folder in self._folders:
-            try:
-                return (Path(folder) / path).read_text(errors="replace").splitlines()
-            except (OSError, ValueError):
-                continue
-        return []
-
-
-def _with_text(row: LineRow, text: _SourceText) -> LineRow:
+def _with_text(row: LineRow, text: SourceText) -> LineRow:
     found = text.at(row.where)
     if found is None:
         return row
