@@ -13,10 +13,12 @@ import torch
 
 from boundby.capture.live.hooks import Hooks
 from boundby.capture.live.keys import Keys
+from boundby.capture.live.operators import show_operators
 from boundby.capture.live.shapes import first_shape
 from boundby.capture.live.steps import StepFinder
+from boundby.capture.live.swaps import Swaps
 
-STEPS, WATCHED = 14, 8
+STEPS, SHOWN, WATCHED = 14, 4, 8  # operators are shown from the fourth step to the eighth
 FORMS: dict[str, Callable[["Loop"], None]] = {}
 
 
@@ -143,6 +145,20 @@ def function_in_module(loop: Loop) -> None:
 
 
 @form
+def given_up_function(loop: Loop) -> None:
+    net = loop.net
+
+    def forward(x: Any) -> Any:
+        loss = net(x)
+        for _ in range(2):
+            torch._dynamo.graph_break()
+            loss = loss * 0.5 + 1
+        return loss[None][0]
+
+    loop.model = loop.compile(forward)
+
+
+@form
 def optimizer_step(loop: Loop) -> None:
     loop.step = loop.compile(loop.optimizer.step)
 
@@ -211,10 +227,14 @@ def measure(define: Callable[[Loop], None], hooks: Hooks | None) -> dict[str, An
     loop = Loop()
     define(loop)
     losses = []
-    for number, loss in enumerate(loop.losses()):
+    shown = Swaps()
+    for number, loss in enumerate(loop.losses(), 1):
         losses.append(loss.hex())
-        if hooks is not None and number == WATCHED - 1:
+        if hooks is not None and number == SHOWN:
+            shown = show_operators(torch)
+        if hooks is not None and number == WATCHED:
             hooks.watcher = None
+            shown.undo()
     return {
         "graphs": len(loop.graphs),
         "nodes": sum(loop.graphs),

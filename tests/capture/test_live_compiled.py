@@ -20,6 +20,7 @@ FORMS = (
     "function",
     "decorator",
     "function_in_module",
+    "given_up_function",
     "optimizer_step",
     "optimizer_in_function",
     "scheduled_optimizer_step",

@@ -204,3 +204,41 @@ def test_looking_for_torch_is_not_importing_it(tmp_path: Path) -> None:
 def _events(path: Path) -> list[dict[str, str]]:
     events: list[dict[str, str]] = json.loads(path.read_text())["traceEvents"]
     return events
+
+
+def test_operators_stand_at_their_own_lines(tmp_path: Path) -> None:
+    write(tmp_path, "", "pkg/__init__.py")
+    write(
+        tmp_path,
+        """
+        import torch
+        weight = torch.rand(96, 96, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.01)
+        def forward(x):
+            n = len(x) * 2
+            x = x @ weight
+            x = x @ weight.T
+            x = x / n
+            return x
+        for _ in range(40):
+            loss = forward(torch.ones(512, 96)).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        """,
+        "pkg/train.py",
+    )
+    options = ("--warmup", "2", "--steps", "3", "--profiled", "2")
+    done = run_command(tmp_path, *options, "-m", "pkg.train")
+    assert done.diagnosis is not None, done.err
+    lines = {row["where"]: row["text"] for row in done.diagnosis["lines"]}
+    assert lines["pkg/train.py:7"] == "x = x @ weight"
+    assert lines["pkg/train.py:8"] == "x = x @ weight.T"
+    assert lines["pkg/train.py:9"] == "x = x / n"
+    assert "pkg/train.py:6" not in lines
+    products = {row["where"] for row in done.diagnosis["ops"] if row["name"] == "aten::mm"}
+    assert products == {"pkg/train.py:7", "pkg/train.py:8"}
+    # What makes the operators seen is not shown in turn.
+    names = {piece["name"] for piece in done.diagnosis["timeline"]}
+    assert "aten::mm" in names
+    assert not any("operators.py" in name for name in names)

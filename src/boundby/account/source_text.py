@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+_LONGEST = 160
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_COMPOUND = (
+    *(*_SCOPES, ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try),
+    *(ast.TryStar, ast.Match),
+)
 
 
 class SourceLine(NamedTuple):
@@ -16,7 +22,7 @@ class SourceLine(NamedTuple):
 
 
 class SourceText:
-    """The lines of files below some folders, each file read once."""
+    """Lines of files in these folders; what goes on over several lines is put on one."""
 
     def __init__(self, folders: Sequence[str]) -> None:
         self._folders = folders
@@ -42,25 +48,30 @@ class SourceText:
 
 class _File:
     def __init__(self, source: str) -> None:
-        self._source = source
         self._lines = source.splitlines()
-        self._scopes: list[tuple[int, int, str]] | None = None
+        self._scopes: list[tuple[int, int, str]] = []
+        tree = _parsed(source)
+        if tree is not None:
+            self._scopes = list(_scopes(tree, ""))
+            _join(self._lines, tree)
 
     def line(self, number: int) -> SourceLine | None:
         text = self._lines[number - 1].strip() if 0 < number <= len(self._lines) else ""
         return SourceLine(text, self._function(number)) if text else None
 
     def _function(self, number: int) -> str | None:
-        if self._scopes is None:
-            self._scopes = self._parse()
         around = [name for first, last, name in self._scopes if first <= number <= last]
         return around[-1] if around else None  # the innermost comes last
 
-    def _parse(self) -> list[tuple[int, int, str]]:
-        try:
-            return list(_scopes(ast.parse(self._source), ""))
-        except (SyntaxError, ValueError, RecursionError):  # another Python's, or no Python at all
-            return []
+
+def _parsed(source: str) -> ast.Module | None:
+    """None for another Python's, or no Python at all."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the code: that is for its own interpreter to say
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
 
 
 def _scopes(node: ast.AST, outer: str) -> Iterator[tuple[int, int, str]]:
@@ -72,3 +83,20 @@ def _scopes(node: ast.AST, outer: str) -> Iterator[tuple[int, int, str]]:
             if not isinstance(child, ast.ClassDef):
                 yield child.lineno, child.end_lineno or child.lineno, name
         yield from _scopes(child, name)
+
+
+def _join(lines: list[str], tree: ast.Module) -> None:
+    """Put all of what begins on a line, and goes on, on that line.
+
+    Python says of an operator the line on which its first operand stands: in code that is broken
+    by operators this is a lone name.
+    """
+    longest: dict[int, ast.stmt | ast.expr] = {}
+    for node in ast.walk(tree):  # outer ones come first
+        if isinstance(node, (ast.stmt, ast.expr)) and not isinstance(node, _COMPOUND):
+            longest.setdefault(node.lineno, node)
+    for number, node in longest.items():
+        begins = lines[number - 1][: node.col_offset].strip() if number <= len(lines) else "?"
+        if (node.end_lineno or number) > number and not begins:
+            whole = " ".join(ast.unparse(node).split())
+            lines[number - 1] = whole if len(whole) <= _LONGEST else f"{whole[: _LONGEST - 1]}…"

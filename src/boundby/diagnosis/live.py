@@ -15,8 +15,9 @@ from boundby import units
 from boundby.account import Accounted, account_for
 from boundby.capture import kineto
 from boundby.capture.live.circumstances import Circumstances
+from boundby.capture.live.details import details
 from boundby.capture.live.recorder import Capture
-from boundby.capture.live.refine import details, refine
+from boundby.capture.live.refine import refine
 from boundby.diagnosis.advice import Advice, Timer, advise, doubted
 from boundby.diagnosis.assembly import assemble, nothing_known
 from boundby.errors import BoundbyError

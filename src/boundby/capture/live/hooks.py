@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from boundby.capture.live import operators
 from boundby.capture.live.companion import companions
 from boundby.capture.live.optimizers import optimizer_in, optimizer_of
 from boundby.capture.live.provenance import ask_for_provenance
@@ -287,6 +288,7 @@ class Hooks:
 
         for code in _codes(self):
             skip_code(code)
+        operators.hide_from_dynamo()
 
 
 def _unwatched(model: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -22,8 +23,9 @@ class Swaps:
         setattr(owner, name, ours)
 
         def restore() -> None:
-            # What somebody has wrapped since is left to them.
-            if getattr(owner, name) is not ours:
+            # What somebody has wrapped since is left to them. A descriptor of ours may give
+            # out the original: what is asked for is what stands there.
+            if inspect.getattr_static(owner, name, None) is not ours:
                 return
             if inherited:
                 delattr(owner, name)

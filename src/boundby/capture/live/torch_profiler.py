@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from boundby.capture.live.operators import show_operators
+from boundby.capture.live.swaps import Swaps
 from boundby.capture.live.torch_device import TorchDevice
 
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
@@ -66,6 +68,7 @@ class TorchProfiler:
         self._torch = torch
         self._device = device
         self._profiler: Any = None
+        self._shown = Swaps()
 
     def start(self) -> bool:
         """False, with a `problem`, where steps cannot be profiled."""
@@ -99,6 +102,7 @@ class TorchProfiler:
             self.problem = _failure(error)
             return False
         self._profiler = started
+        self._shown = show_operators(self._torch)
         self._give_way()
         return True
 
@@ -112,6 +116,7 @@ class TorchProfiler:
         if self._profiler is None:
             return
         profiler, self._profiler = self._profiler, None
+        self._shown.undo()
         self._torch.autograd.profiler._prepare_profiler = self._prepare
         try:
             # The last step ends here: waiting for the device is no part of it.

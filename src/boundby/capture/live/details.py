@@ -1,0 +1,156 @@
+"""What only the process itself knows of its calls, from the profiler's own event tree.
+
+A trace file names the function that something was called in, not the line; it leaves the tensors of
+a list out, and never says which inputs are the same memory, nor which call made it. The tree has
+all four, under the identifiers and at the times that the trace uses.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+from boundby.capture.kineto.names import Origin, frame_of
+from boundby.model import Tensor
+
+_DTYPES = {
+    "float8_e4m3fn": "float8",
+    "float8_e5m2": "float8",
+    "float8_e4m3fnuz": "float8",
+    "float8_e5m2fnuz": "float8",
+}
+_OPERATOR = "_ExtraFields_TorchOp"
+_PYTHON = "_ExtraFields_PyCall"
+_BUILTIN = "_ExtraFields_PyCCall"
+_ALLOCATION = "_ExtraFields_Allocation"
+_ENGINE = "autograd::engine::"
+
+
+class Line(NamedTuple):
+    """A line of the user's."""
+
+    source: str
+    in_backward: bool  # of Python that the backward itself runs: a hook, a recomputed block
+
+
+class Detail:
+    """One operator call as the process knows it."""
+
+    __slots__ = ("args", "line", "made", "start_ns")
+
+    def __init__(self, start_ns: int, args: tuple[Any, ...], line: Line | None) -> None:
+        self.start_ns = start_ns
+        self.args = args
+        self.line = line
+        self.made: list[tuple[int, int]] = []  # address and size of memory it took
+
+
+class Details(NamedTuple):
+    """Operator calls by the identifier that the trace carries too; lines of other calls by time."""
+
+    operators: dict[int, Detail]
+    builtins: dict[int, Line]
+
+
+class _Frame:
+    """A Python function that is running: where it has got to, and the user's line around it."""
+
+    __slots__ = ("file", "line", "outer")
+
+    def __init__(self, file: str, line: int, outer: str | None) -> None:
+        self.file = file
+        self.line = line
+        self.outer = outer
+
+    def source(self) -> str | None:
+        """The user's line in force: this function's where it is the user's, else its caller's."""
+        return _own_line(self.file, self.line) or self.outer
+
+
+@functools.cache
+def _own_line(file: str, line: int) -> str | None:
+    frame = frame_of(f"{file}({line}): ")
+    return frame.source if frame.origin is Origin.USER else None
+
+
+class _Place:
+    """Where the walk through the tree is: in which function, operator and node of the backward."""
+
+    __slots__ = ("frame", "node", "operator")
+
+    def __init__(self, frame: _Frame | None, operator: Detail | None, node: Detail | None) -> None:
+        self.frame = frame
+        self.operator = operator
+        self.node = node
+
+    def line(self) -> Line | None:
+        """The user's line in force, here or where the backward was asked for."""
+        source = self.frame.source() if self.frame else None
+        if source is not None:
+            return Line(source, self.node is not None)
+        if self.node is not None and self.node.line is not None:
+            return Line(self.node.line.source, False)
+        return None
+
+
+def details(results: Any) -> Details:
+    """Everything that the tree of the profiled steps knows."""
+    known = Details({}, {})
+    start = _Place(None, None, None)
+    # Children come in order of time, so that a function's line only ever moves on.
+    waiting = [(root, start) for root in reversed(results.experimental_event_tree())]
+    while waiting:
+        event, place = waiting.pop()
+        place = _enter(event, place, known)
+        waiting += [(child, place) for child in reversed(event.children)]
+    return known
+
+
+def _enter(event: Any, place: _Place, known: Details) -> _Place:
+    """Note what the event tells; and the place that its children are in."""
+    fields = event.extra_fields
+    kind = type(fields).__name__
+    frame = place.frame
+    if kind == _OPERATOR:
+        args = tuple(_argument(value) for value in fields.inputs)
+        operator = Detail(event.start_time_ns, args, place.line())
+        known.operators[event.correlation_id] = operator
+        if event.name.startswith(_ENGINE):
+            # The function that waits for the backward does not run what happens in it.
+            return _Place(None, operator, operator)
+        return _Place(frame, operator, place.node)
+    if kind == _ALLOCATION:
+        if place.operator is not None and fields.alloc_size > 0:
+            place.operator.made.append((fields.ptr, fields.alloc_size))
+    elif kind in (_PYTHON, _BUILTIN):
+        file, line = _where(fields.caller)
+        if frame is not None and frame.file == file:
+            frame.line = line
+        if kind == _PYTHON:
+            called = _Frame(*_where(fields.callsite), frame.source() if frame else None)
+            return _Place(called, place.operator, place.node)
+        if (at := place.line()) is not None:
+            known.builtins[event.start_time_ns] = at
+    return place
+
+
+def _where(state: Any) -> tuple[str, int]:
+    """File and line; nothing where the function's code was freed since (an import)."""
+    try:
+        return state.file_name, state.line_number
+    except UnicodeDecodeError:
+        return "", 0
+
+
+def _argument(value: Any) -> Any:
+    if hasattr(value, "sizes"):
+        dtype = str(value.dtype).removeprefix("torch.")
+        return Tensor(
+            shape=tuple(value.sizes),
+            dtype=_DTYPES.get(dtype, dtype),
+            strides=tuple(value.strides),
+            storage=value.storage_data_ptr,
+        )
+    if isinstance(value, list):
+        return tuple(_argument(item) for item in value)
+    return value if isinstance(value, (bool, int, float, str)) else None
