@@ -5,6 +5,7 @@ nothing without a line may run.
 """
 
 import re
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -442,3 +443,40 @@ def test_a_script_that_profiles_ends_ours_and_gets_its_tensors_back(tmp_path: Pa
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
         assert dict(vars(torch.Tensor)) == before
     assert ours.problem is not None
+
+
+def test_what_a_library_does_has_its_line_inside_the_users(tmp_path: Path) -> None:
+    """The user's line that led there, the library's that ran it; torch's own are neither."""
+    library = tmp_path / "site-packages" / "layers"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text(
+        "def scaled(x, w):\n    y = x @ w\n    return (y * 2).sum()\n"
+    )
+    _, timeline = profile(
+        tmp_path,
+        f"""
+        import sys
+        sys.path.insert(0, {str(library.parent)!r})
+        from layers import scaled
+        x, w = torch.rand(4, 4), torch.rand(4, 4, requires_grad=True)
+
+        def step():
+            loss = scaled(x, w)  # matmul mul sum
+            (loss + 1).backward()
+        """,
+    )
+    sys.path.remove(str(library.parent))
+    host = timeline.host
+    assert host.inside is not None
+    table = [*timeline.sources, None]
+    seen = {
+        timeline.names[host.name[row]]: (table[host.source[row]], table[host.inside[row]])
+        for row in range(len(host))
+        if host.kind[row] == HostKind.OP
+    }
+    own = f"{tmp_path.name}/script.py"
+    assert seen["aten::matmul"] == (f"{own}:8", "layers/__init__.py:2")
+    assert seen["aten::sum"] == (f"{own}:8", "layers/__init__.py:3")
+    assert seen["aten::add"] == (f"{own}:9", None)
+    backward = "autograd::engine::evaluate_function: MmBackward0"
+    assert seen[backward] == (f"{own}:8", "layers/__init__.py:2")

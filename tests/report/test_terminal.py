@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from boundby.model.diagnosis import Range
+from boundby.model.diagnosis import LineRow, Range
 from boundby.report.terminal import as_text
 from tests.diagnoses import real_diagnosis
 
@@ -19,3 +19,17 @@ def test_a_finding_that_promises_next_to_nothing_is_named_not_explained() -> Non
     assert f"expected to save less than 1%: {second.fault} (up to 2.00 ms)" in said
     assert f"{second.fault} would save" not in said
     assert second.assumes not in said
+
+
+def test_lines_of_libraries_stand_under_the_line_that_led_to_them() -> None:
+    diagnosis = real_diagnosis()
+    first = diagnosis.lines[0]
+    inner = LineRow(where="models/bert.py:163", text="scores = q @ k", ns=5e6, share=0.34)
+    slight = LineRow(where="models/bert.py:7", text="x = x + 1", ns=1e4, share=0.0007)
+    lines = [msgspec.structs.replace(first, inside=[inner, slight]), *diagnosis.lines[1:]]
+    said = as_text(msgspec.structs.replace(diagnosis, lines=lines))
+    shown = said[said.index("source lines") :].splitlines()
+    at = next(number for number, line in enumerate(shown) if f" {first.where} " in line)
+    assert "  bert.py:163" in shown[at + 1]
+    assert "scores = q @ k" in shown[at + 1]
+    assert not any("bert.py:7 " in line for line in shown)

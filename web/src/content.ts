@@ -9,6 +9,8 @@ export interface Op {
   name: string;
   class: string;
   where: string | null;
+  /** The line of a library that the user's line led to. */
+  inside: string | null;
   module: string | null;
   phase: string | null;
   shapes: string;
@@ -32,6 +34,7 @@ export interface Line {
   share: number;
   floor_ns: number | null;
   groups: Groups;
+  inside?: Line[];
 }
 
 export interface Group { ns: number; share: number; excess_ns: number | null; parts: Groups }

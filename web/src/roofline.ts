@@ -292,7 +292,7 @@ function scatters(list: Dot[]): object[] {
 
 function dotFacts({ op, x, y, strip }: Dot): HTMLElement {
   return facts(shortName(op.name), [
-    ["line", lastPart(op.where)],
+    ["line", lastPart(op.inside ?? op.where)],
     ["shapes", op.shapes],
     ["dtype", op.dtype],
     ["time", `${time(op.ns)}, ${op.count} calls`],

@@ -40,7 +40,12 @@ const OPS: Column<Op>[] = [
   },
   { title: "above floor", value: (row) => row.excess_ns, cell: (row) => time(row.excess_ns), numeric: true },
   { title: "FLOP/byte", value: (row) => intensity(row), cell: (row) => count(round(intensity(row))), numeric: true },
-  { title: "line", value: (row) => row.where ?? "", cell: (row) => h("span", { title: row.where ?? "" }, lastPart(row.where)), name: true },
+  {
+    title: "line",
+    value: (row) => row.inside ?? row.where ?? "",
+    cell: (row) => h("span", { title: [row.where, row.inside].filter(Boolean).join(", in ") }, lastPart(row.inside ?? row.where)),
+    name: true,
+  },
   { title: "dtype", value: (row) => row.dtype ?? "" },
   { title: "phase", value: (row) => row.phase ?? "" },
   { title: "shapes", value: (row) => row.shapes, cell: (row) => h("span", { class: "muted" }, row.shapes), wide: true },
@@ -88,6 +93,10 @@ export function tables(diagnosis: Diagnosis): HTMLElement | null {
   if (diagnosis.lines.length) {
     const columns = lineColumns(diagnosis.step.wall_ns).filter((column) => column.title !== "code" || diagnosis.lines.some((row) => row.text));
     parts.push(["Source lines", () => follow<Line>(table("lines", diagnosis.lines, columns), (row, op) => row.where === (op.where ?? "unknown"))]);
+    const inside = diagnosis.lines.flatMap((row) => row.inside ?? []).sort((a, b) => b.ns - a.ns);
+    if (inside.length) {
+      parts.push(["Lines of libraries", () => follow<Line>(table("inside", inside, columns), (row, op) => row.where === op.inside)]);
+    }
   }
   if (diagnosis.modules.length) parts.push(["Modules", () => moduleTree(diagnosis)]);
   if (diagnosis.ops.length) {
@@ -110,7 +119,7 @@ function filterChip(): HTMLElement {
     if (op) {
       add(
         chip,
-        `only ${shortName(op.name)}${op.where ? ` at ${lastPart(op.where)}` : ""}${op.shapes ? `, ${op.shapes}` : ""} `,
+        `only ${shortName(op.name)}${op.where ? ` at ${lastPart(op.inside ?? op.where)}` : ""}${op.shapes ? `, ${op.shapes}` : ""} `,
         h("button", { type: "button", class: "small", "aria-label": "show everything again", onclick: () => select(null) }, "×"),
       );
     }

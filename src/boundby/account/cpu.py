@@ -42,6 +42,7 @@ def cpu_work(timeline: Timeline, machine: Machine, *, wall_ns: float) -> tuple[l
             exposed_ns=float(kernel[row]),
             row=int(row),
             source=int(host.source[row]),
+            inside=-1 if host.inside is None else int(host.inside[row]),
             module=int(host.module[row]),
             phase=int(host.phase[row]),
             call=int(host.call[row]),

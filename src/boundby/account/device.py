@@ -96,6 +96,7 @@ def _place(work: Work, timeline: Timeline, row: int) -> None:
     host = timeline.host
     work.row = row
     work.source = int(host.source[row])
+    work.inside = -1 if host.inside is None else int(host.inside[row])
     work.module = int(host.module[row])
     work.phase = int(host.phase[row])
     work.call = int(host.call[row])

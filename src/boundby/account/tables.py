@@ -19,6 +19,7 @@ _PAST_CACHE = 1.05
 # Datasheets give no bandwidth for caches: what is smaller than this may have come from one.
 _MAY_BE_CACHED = 256e6
 _MOST_ROWS = 2000
+_MOST_INSIDE = 100
 _CLASSES: tuple[ClassName, ...] = (
     "contraction",
     "normalization",
@@ -53,7 +54,7 @@ def op_rows(works: list[Work], timeline: Timeline, machine: Machine) -> list[OpR
     for work in works:
         if work.call >= 0 and work.call not in shapes:
             shapes[work.call] = shapes_of(timeline.calls[work.call])
-        key = (work.name, work.bound, work.source, shapes.get(work.call, ""))
+        key = (work.name, work.bound, work.source, work.inside, shapes.get(work.call, ""))
         gathered[key].append(work)
     rows = [_op_row(same, timeline, machine, shapes) for same in gathered.values()]
     rows.sort(key=lambda row: -row.ns)
@@ -82,6 +83,7 @@ def _op_row(
         name=one.name,
         op_class=one.op_class,
         where=_entry(timeline.sources, one.source),
+        inside=_entry(timeline.sources, one.inside),
         module=_common_module({_entry(timeline.modules, work.module) for work in same}),
         phase=Phase(one.phase).name.lower(),
         shapes=shapes.get(one.call, ""),
@@ -124,9 +126,17 @@ def line_rows(
     works: list[Work], timeline: Timeline, wall_ns: float, folders: Sequence[str]
 ) -> list[LineRow]:
     """Work by the source line that asked for it; backward work at its forward's line."""
-    rows = _rows_by(works, timeline.sources, lambda work: work.source, wall_ns)
     source = SourceText(folders)
-    return [_with_text(row, source) for row in rows]
+    within: dict[str, list[Work]] = defaultdict(list)
+    for work in works:
+        if work.inside >= 0 and work.source >= 0:
+            within[timeline.sources[work.source]].append(work)
+    rows = []
+    for row in _rows_by(works, timeline.sources, lambda work: work.source, wall_ns):
+        inside = _rows_by(within[row.where], timeline.sources, lambda work: work.inside, wall_ns)
+        texts = [_with_text(one, source) for one in inside[:_MOST_INSIDE]]
+        rows.append(msgspec.structs.replace(_with_text(row, source), inside=texts))
+    return rows
 
 
 def module_rows(works: list[Work], timeline: Timeline, wall_ns: float) -> list[LineRow]:

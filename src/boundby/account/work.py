@@ -29,6 +29,7 @@ class Work:
     floor_ns: float | None = None
     row: int = -1
     source: int = -1
+    inside: int = -1
     module: int = -1
     phase: int = Phase.OTHER
     call: int = -1

@@ -108,11 +108,15 @@ class ClassRow(Record, frozen=True, kw_only=True):
 
 
 class OpRow(Record, frozen=True, kw_only=True):
-    """All calls of one operator, at one line, on one set of shapes; `module` is around them all."""
+    """All calls of one operator, at one line, on one set of shapes; `module` is around them all.
+
+    `inside` is the line of a library, where the user's line led into one.
+    """
 
     name: str
     op_class: ClassName = msgspec.field(name="class")
     where: str | None = None
+    inside: str | None = None
     module: str | None = None
     phase: str | None = None
     shapes: str = ""
@@ -130,7 +134,10 @@ class OpRow(Record, frozen=True, kw_only=True):
 
 
 class LineRow(Record, frozen=True, kw_only=True):
-    """A source line (or a module): device time of all it led to, forward and backward."""
+    """A source line (or a module): device time of all it led to, forward and backward.
+
+    `inside` are the lines of libraries that it led to, the longest first.
+    """
 
     where: str
     text: str | None = None
@@ -139,6 +146,7 @@ class LineRow(Record, frozen=True, kw_only=True):
     share: float
     floor_ns: float | None = None
     groups: dict[str, float] = {}
+    inside: list[LineRow] = []
 
 
 class CollectiveRow(Record, frozen=True, kw_only=True):

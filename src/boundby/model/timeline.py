@@ -42,7 +42,8 @@ class Phase(enum.IntEnum):
 class HostEvents(Record, frozen=True, kw_only=True):
     """Columns, one row an event, sorted by thread, then start, then longest first.
 
-    `name`, `source` and `module` index the timeline's tables; `call` its list of operator calls;
+    `name`, `source` and `module` index the timeline's tables, as does `inside`, the line of a
+    library that the user's line led to, where that is known; `call` its list of operator calls;
     `parent` another row (the innermost event around this one on its thread), `forward` the row of
     the forward operator that a backward row belongs to; -1 is none. `phase` holds `Phase`, `kind`
     holds `HostKind`. `external` is the profiler's own identifier of an operator call.
@@ -61,6 +62,7 @@ class HostEvents(Record, frozen=True, kw_only=True):
     sequence: Ints
     forward: npt.NDArray[np.int32]
     external: Ints
+    inside: npt.NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.start_ns)

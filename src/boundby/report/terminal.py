@@ -13,7 +13,7 @@ from rich.text import Text
 
 from boundby import units
 from boundby.model import Machine
-from boundby.model.diagnosis import Diagnosis, Finding, GroupName, RankRow
+from boundby.model.diagnosis import Diagnosis, Finding, GroupName, LineRow, RankRow
 from boundby.report.machine import age
 from boundby.report.proofs import ProofsReport
 
@@ -30,6 +30,9 @@ _MOST_OPS = 10
 _WORTH_ACTING = 0.01
 _MOST_CAUSES = 4
 _SHORTEST_LINE_SHARE = 0.005
+# Of the lines of libraries that a line of the user's led to.
+_MOST_INSIDE = 6
+_SHORTEST_INSIDE_SHARE = 0.02
 _TEMPLATE = re.compile(r"[<(].*$", re.DOTALL)
 _NAMESPACE = re.compile(r"^(?:void )?(?:\w+::)+")
 PART_WORDS = {
@@ -231,15 +234,22 @@ def _lines(diagnosis: Diagnosis) -> Table:
     for row in diagnosis.lines[:_MOST_LINES]:
         if row.share < _SHORTEST_LINE_SHARE:
             break
-        main = max(row.groups, key=lambda group: row.groups[group], default="unknown")
-        table.add_row(
-            Text(main, style=COLOURS.get(main, "")),  # type: ignore[call-overload]
-            units.time(row.ns),
-            units.share(row.share),
-            Text(row.where),
-            Text(row.text or "", style="dim", no_wrap=True, overflow="ellipsis"),
-        )
+        _add_line(table, row, row.where)
+        for inner in row.inside[:_MOST_INSIDE]:
+            if inner.share >= _SHORTEST_INSIDE_SHARE:
+                _add_line(table, inner, f"  {_last_part(inner.where)}")
     return table
+
+
+def _add_line(table: Table, row: LineRow, where: str) -> None:
+    main = max(row.groups, key=lambda group: row.groups[group], default="unknown")
+    table.add_row(
+        Text(main, style=COLOURS.get(main, "")),  # type: ignore[call-overload]
+        units.time(row.ns),
+        units.share(row.share),
+        Text(where),
+        Text(row.text or "", style="dim", no_wrap=True, overflow="ellipsis"),
+    )
 
 
 def _ops(diagnosis: Diagnosis) -> Table:
@@ -253,7 +263,7 @@ def _ops(diagnosis: Diagnosis) -> Table:
             f"under {fraction}" if row.upper_bound and row.roof_fraction else fraction,
             Text(short_name(row.name), no_wrap=True, overflow="ellipsis"),
             Text(row.shapes, style="dim", no_wrap=True, overflow="ellipsis"),
-            Text(_last_part(row.where), no_wrap=True, overflow="ellipsis"),
+            Text(_last_part(row.inside or row.where), no_wrap=True, overflow="ellipsis"),
         )
     return table
 

@@ -69,7 +69,6 @@ _FRAMEWORKS = frozenset(
         "tqdm",
         "traitlets",
         "transformer_engine",
-        "boundby",
         "transformers",
         "triton",
         "trl",
@@ -85,7 +84,7 @@ class Origin(enum.IntEnum):
     """Whose code a Python frame is."""
 
     NOT_A_FRAME = 0
-    TORCH = 1  # torch, generated code, the standard library, the interpreter
+    TORCH = 1  # torch, generated code, the standard library, the interpreter, the observer
     LIBRARY = 2
     USER = 3
 
@@ -126,7 +125,9 @@ def _origin(path: str) -> Origin:
         return Origin.USER
     inside = _PACKAGES.sub("", path)
     top = inside.split("/", 1)[0]
-    if path.startswith("<") or "torchinductor" in path or top == "torch" or "/torch/_" in inside:
+    if path.startswith("<") or "torchinductor" in path or "/torch/_" in inside:
+        return Origin.TORCH
+    if top in ("torch", "boundby"):
         return Origin.TORCH
     if inside != path or top in _FRAMEWORKS:
         return Origin.LIBRARY

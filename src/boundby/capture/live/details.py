@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from boundby.capture.kineto.names import Origin, frame_of
+from boundby.capture.kineto.names import Frame, Origin, frame_of
 from boundby.model import Tensor
 
 _DTYPES = {
@@ -27,10 +27,11 @@ _ENGINE = "autograd::engine::"
 
 
 class Line(NamedTuple):
-    """A line of the user's."""
+    """A line of the user's, and where in a library it led to, if in one at all."""
 
     source: str
-    in_backward: bool  # of Python that the backward itself runs: a hook, a recomputed block
+    in_backward: bool = False  # of Python that the backward itself runs: a hook, a recomputed block
+    inside: str | None = None
 
 
 class Detail:
@@ -57,20 +58,24 @@ class _Frame:
 
     __slots__ = ("file", "line", "outer")
 
-    def __init__(self, file: str, line: int, outer: str | None) -> None:
+    def __init__(self, file: str, line: int, outer: Line | None) -> None:
         self.file = file
         self.line = line
         self.outer = outer
 
-    def source(self) -> str | None:
+    def at(self) -> Line | None:
         """The user's line in force: this function's where it is the user's, else its caller's."""
-        return _own_line(self.file, self.line) or self.outer
+        frame = _frame(self.file, self.line)
+        if frame.origin is Origin.USER:
+            return Line(frame.source)
+        if frame.origin is Origin.LIBRARY and self.outer is not None:
+            return self.outer._replace(inside=frame.source)
+        return self.outer
 
 
 @functools.cache
-def _own_line(file: str, line: int) -> str | None:
-    frame = frame_of(f"{file}({line}): ")
-    return frame.source if frame.origin is Origin.USER else None
+def _frame(file: str, line: int) -> Frame:
+    return frame_of(f"{file}({line}): ")
 
 
 class _Place:
@@ -85,11 +90,11 @@ class _Place:
 
     def line(self) -> Line | None:
         """The user's line in force, here or where the backward was asked for."""
-        source = self.frame.source() if self.frame else None
-        if source is not None:
-            return Line(source, self.node is not None)
+        at = self.frame.at() if self.frame else None
+        if at is not None:
+            return at._replace(in_backward=self.node is not None)
         if self.node is not None and self.node.line is not None:
-            return Line(self.node.line.source, False)
+            return self.node.line._replace(in_backward=False)
         return None
 
 
@@ -127,7 +132,7 @@ def _enter(event: Any, place: _Place, known: Details) -> _Place:
         if frame is not None and frame.file == file:
             frame.line = line
         if kind == _PYTHON:
-            called = _Frame(*_where(fields.callsite), frame.source() if frame else None)
+            called = _Frame(*_where(fields.callsite), frame.at() if frame else None)
             return _Place(called, place.operator, place.node)
         if (at := place.line()) is not None:
             known.builtins[event.start_time_ns] = at

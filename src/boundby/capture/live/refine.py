@@ -37,8 +37,8 @@ def refine(timeline: Timeline, known: Details, kernel_lines: Mapping[str, str]) 
                 made[call] = len(calls)
                 calls.append(call)
             call_of[row] = made[call]
-    source, sources = _sources(timeline, _lines(host, known, found), kernel_lines)
-    refined = msgspec.structs.replace(host, call=call_of, source=source)
+    source, inside, sources = _sources(timeline, _lines(host, known, found), kernel_lines)
+    refined = msgspec.structs.replace(host, call=call_of, source=source, inside=inside)
     return msgspec.structs.replace(
         timeline, host=refined, calls=calls, sources=sources, allocations=_columns(taken)
     )
@@ -74,22 +74,28 @@ def _lines(host: HostEvents, known: Details, found: Mapping[int, Detail]) -> dic
 
 def _sources(
     timeline: Timeline, lines: Mapping[int, Line], kernel_lines: Mapping[str, str]
-) -> tuple[npt.NDArray[np.int32], list[str]]:
-    """Where each row comes from, and the table; a backward row takes its forward's line."""
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], list[str]]:
+    """Where each row comes from, where inside a library, and the table of both.
+
+    A backward row takes its forward's line.
+    """
     host = timeline.host
-    source = host.source.copy()
+    source, inside = host.source.copy(), np.full(len(host), -1, np.int32)
     index = {name: position for position, name in enumerate(timeline.sources)}
     from_forward = host.forward >= 0
     for row, line in lines.items():
         source[row] = index.setdefault(line.source, len(index))
+        if line.inside is not None:
+            inside[row] = index.setdefault(line.inside, len(index))
         from_forward[row] &= not line.in_backward
     made_of = np.array([kernel_lines.get(name, "") for name in timeline.names] or [""])
     compiled = made_of[host.name] != ""
     for row in np.flatnonzero(compiled).tolist():
         source[row] = index.setdefault(str(made_of[host.name[row]]), len(index))
     from_forward &= ~compiled
-    source[from_forward] = source[host.forward[from_forward]]
-    return source, list(index)
+    for places in (source, inside):
+        places[from_forward] = places[host.forward[from_forward]]
+    return source, inside, list(index)
 
 
 def _columns(taken: list[tuple[int, int, int]]) -> Allocations:
