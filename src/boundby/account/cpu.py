@@ -54,8 +54,31 @@ def cpu_work(timeline: Timeline, machine: Machine, *, wall_ns: float) -> tuple[l
             # What takes less time than asking for it is overhead, and too short to compare.
             is_small = kernel[row] < (machine.overheads.eager_op_ns or 0.0)
             work.bound = "small" if is_small else bound_of(machine, cost, 1)
+            if work.op_class == "communication":
+                work.bound = "network"
         works.append(work)
+    _hide_background(works, timeline)
     return works, dispatch
+
+
+def _hide_background(works: list[Work], timeline: Timeline) -> None:
+    """A collective on a thread of its own costs what nothing else is doing meanwhile.
+
+    The thread that asked for it waits in an operator of the same time: `c10d::allreduce_` there,
+    `gloo:all_reduce` here.
+    """
+    host = timeline.host
+
+    def is_background(work: Work) -> bool:
+        return work.op_class == "communication" and host.kind[work.row] != HostKind.OP
+
+    rows = np.array([work.row for work in works if not is_background(work)], np.int64)
+    begins, ends = union(host.start_ns[rows], host.duration_ns[rows])
+    for work in filter(is_background, works):
+        start = host.start_ns[work.row]
+        end = start + host.duration_ns[work.row]
+        covered = np.clip(np.minimum(ends, end) - np.maximum(begins, start), 0, None).sum()
+        work.exposed_ns *= 1 - float(covered) / max(1.0, float(end - start))
 
 
 def data_ns(timeline: Timeline, works: list[Work]) -> float:

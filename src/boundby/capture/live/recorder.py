@@ -39,6 +39,9 @@ class Capture:
     kernel_lines: dict[str, str] = field(default_factory=dict)  # of compiled kernels
     cuda_index: int | None = None
     seen: dict[str, int] = field(default_factory=dict)
+    started: list[str] = field(default_factory=list)  # scripts it ran in processes of their own
+    rank: int | None = None  # where it is one of several
+    world: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     circumstances: Circumstances = field(default_factory=Circumstances)
     warnings: list[str] = field(default_factory=list)
@@ -156,6 +159,9 @@ class Recorder:
             taken.clean.setdefault(sample.kind, []).append(sample.ns)
         taken.issue = windows.issue
         taken.phases = _usual_phases(windows.issue)
+        distributed = self._torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            taken.rank, taken.world = distributed.get_rank(), distributed.get_world_size()
         if self._device.is_cuda:
             taken.cuda_index = self._torch.cuda.current_device()
         taken.circumstances = self._bystander.circumstances(
