@@ -226,3 +226,16 @@ print(sum(event.count for event in profile.key_averages() if "Optimizer.step" in
     assert (done.code, done.out) == (0, "12\n")
     assert said in done.warnings
     assert len(done.step["samples_ns"]) == 3
+
+
+def test_a_profiler_of_its_own_in_clean_steps_is_told(tmp_path: Path) -> None:
+    source = f"""
+{TRAINING}
+for _ in range(3): train()
+with torch.profiler.profile():
+    train()
+for _ in range(20): train()
+"""
+    done = run(tmp_path, source, options=("--warmup", "2", "--steps", "4", "--profiled", "1"))
+    assert done.code == 0
+    assert "the script's own profiler was running in clean steps" in done.warnings

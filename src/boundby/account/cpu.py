@@ -16,6 +16,10 @@ from boundby.account.nesting import Mask, nearest
 from boundby.account.work import Costs, Work, bound_of
 from boundby.model import Cost, HostKind, Ints, Machine, Timeline
 
+# What compiled code does before it runs any: finding itself, and checking what it was given. A
+# compiled region's own time is not among them: its generated kernels leave no events.
+_CHORES = ("TorchDynamo Cache Lookup", "Pregraph bytecode", "AOTDispatcher Runtime Wrapper")
+
 
 def cpu_work(timeline: Timeline, machine: Machine, *, wall_ns: float) -> tuple[list[Work], float]:
     """One `Work` per operator call that does something itself, and the overhead of them all."""
@@ -128,6 +132,8 @@ def _without_cost(timeline: Timeline, costed: Costs, working: Mask) -> Mask:
     around[np.unique(inner)] = True
     works = np.array([costs.op_class(name) is not None for name in timeline.names] or [False])
     candidate &= ~around | works[host.name]
+    chores = np.array([name.startswith(_CHORES) for name in timeline.names] or [False])
+    candidate &= ~chores[host.name]
     alone: Mask = candidate & (nearest(host.parent, working) < 0)
     return alone
 
