@@ -158,6 +158,31 @@ def test_on_a_cpu_work_is_counted_once_where_it_is_done() -> None:
     assert accounted.utilisation.hfu == pytest.approx(2 * 512**3 / 5e13 * 1e9 / (100 * US))
 
 
+def test_on_a_cpu_what_compiled_code_does_before_it_runs_is_overhead() -> None:
+    scene = Scene(end=100)
+    scene.on_host(10, 20, name="TorchDynamo Cache Lookup")
+    scene.on_host(20, 90, name="Torch-Compiled Region: 0/0")
+    scene.on_host(25, 40, name="AOTDispatcher Runtime Wrapper Prologue")
+    scene.on_host(40, 60, call=OpCall(name="aten::gelu", args=(tensor(4_000_000), None)))
+    accounted = account_for(scene.timeline(), MACHINE, wall_ns=100 * US)
+    assert {row.name for row in accounted.ops} == {"aten::gelu"}
+    assert accounted.account.unknown.ns == 0
+
+
+def test_on_a_cpu_a_collective_is_the_networks_and_counted_once() -> None:
+    """The thread that asked for it waits while gloo's own thread does it."""
+    scene = Scene(end=100)
+    call = OpCall(name="c10d::allreduce_", args=((tensor(1_000_000),), None, None, 0))
+    scene.on_host(10, 60, call=call)
+    call = OpCall(name="gloo:all_reduce", args=((tensor(1_000_000),),))
+    scene.on_host(20, 70, kind=HostKind.ANNOTATION, thread=9, call=call)
+    account = account_for(scene.timeline(), MACHINE, wall_ns=100 * US).account
+    overhead = MACHINE.overheads.eager_op_ns or 0.0
+    # 42 us of the first, and a fifth of the other's, in which nobody waits for it any more.
+    assert account.bandwidth.parts["network"] == pytest.approx((50 * US - overhead) * 1.2)
+    assert account.bandwidth.parts["device_memory"] == 0
+
+
 def test_on_a_cpu_work_without_recorded_shapes_is_unknown_not_overhead() -> None:
     scene = Scene(end=100)
     scene.on_host(0, 80, name="aten::mm")

@@ -16,6 +16,10 @@ from boundby.account.nesting import Mask, nearest
 from boundby.account.work import Costs, Work, bound_of
 from boundby.model import Cost, HostKind, Ints, Machine, Timeline
 
+# What compiled code does before it runs any: finding itself, and checking what it was given. A
+# compiled region's own time is not among them: its generated kernels leave no events.
+_CHORES = ("TorchDynamo Cache Lookup", "Pregraph bytecode", "AOTDispatcher Runtime Wrapper")
+
 
 def cpu_work(timeline: Timeline, machine: Machine, *, wall_ns: float) -> tuple[list[Work], float]:
     """One `Work` per operator call that does something itself, and the overhead of them all."""
@@ -55,8 +59,31 @@ def cpu_work(timeline: Timeline, machine: Machine, *, wall_ns: float) -> tuple[l
             # What takes less time than asking for it is overhead, and too short to compare.
             is_small = kernel[row] < (machine.overheads.eager_op_ns or 0.0)
             work.bound = "small" if is_small else bound_of(machine, cost, 1)
+            if work.op_class == "communication":
+                work.bound = "network"
         works.append(work)
+    _hide_background(works, timeline)
     return works, dispatch
+
+
+def _hide_background(works: list[Work], timeline: Timeline) -> None:
+    """A collective on a thread of its own costs what nothing else is doing meanwhile.
+
+    The thread that asked for it waits in an operator of the same time: `c10d::allreduce_` there,
+    `gloo:all_reduce` here.
+    """
+    host = timeline.host
+
+    def is_background(work: Work) -> bool:
+        return work.op_class == "communication" and host.kind[work.row] != HostKind.OP
+
+    rows = np.array([work.row for work in works if not is_background(work)], np.int64)
+    begins, ends = union(host.start_ns[rows], host.duration_ns[rows])
+    for work in filter(is_background, works):
+        start = host.start_ns[work.row]
+        end = start + host.duration_ns[work.row]
+        covered = np.clip(np.minimum(ends, end) - np.maximum(begins, start), 0, None).sum()
+        work.exposed_ns *= 1 - float(covered) / max(1.0, float(end - start))
 
 
 def data_ns(timeline: Timeline, works: list[Work]) -> float:
@@ -106,6 +133,8 @@ def _without_cost(timeline: Timeline, costed: Costs, working: Mask) -> Mask:
     around[np.unique(inner)] = True
     works = np.array([costs.op_class(name) is not None for name in timeline.names] or [False])
     candidate &= ~around | works[host.name]
+    chores = np.array([name.startswith(_CHORES) for name in timeline.names] or [False])
+    candidate &= ~chores[host.name]
     alone: Mask = candidate & (nearest(host.parent, working) < 0)
     return alone
 

@@ -53,7 +53,11 @@ def require_steps(capture: Capture) -> str:
     """The kind of step to diagnose; an explanation where none was found."""
     if capture.main_kind is None:
         seen = ", ".join(f"{count} {what}" for what, count in capture.seen.items())
-        raise BoundbyError(_NO_STEP.format(seen=seen))
+        words = _NO_STEP.format(seen=seen)
+        if capture.started:
+            others = " or ".join(f"boundby run {command}" for command in capture.started)
+            words = f"{words}; the script ran others: if the steps are there, {others}"
+        raise BoundbyError(words)
     return capture.main_kind
 
 

@@ -80,6 +80,10 @@ class Hooks:
         self._wide.swap(torch.nn.Module, "__call__", self._around_module)
         self._tell_dynamo(torch.nn.Module.__call__)
 
+    @property
+    def is_installed(self) -> bool:
+        return bool(self._swaps)
+
     def narrow(self) -> None:
         """Leave all modules alone but the outermost ones that were seen."""
         if not self._wide or not self._outermost:

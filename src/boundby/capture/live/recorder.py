@@ -19,6 +19,9 @@ from boundby.capture.live.torch_device import TorchDevice
 from boundby.capture.live.torch_profiler import TorchProfiler
 from boundby.capture.live.windows import Window, Windows
 
+_PROFILED_ITSELF = (
+    "the script's own profiler was running in clean steps, which it makes longer: switch it off"
+)
 # A script that trains by replaying graphs steps its optimizer before it records them.
 _PATIENCE_WITH_GRAPHS = 10
 
@@ -39,6 +42,9 @@ class Capture:
     kernel_lines: dict[str, str] = field(default_factory=dict)  # of compiled kernels
     cuda_index: int | None = None
     seen: dict[str, int] = field(default_factory=dict)
+    started: list[str] = field(default_factory=list)  # scripts it ran in processes of their own
+    rank: int | None = None  # where it is one of several
+    world: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     circumstances: Circumstances = field(default_factory=Circumstances)
     warnings: list[str] = field(default_factory=list)
@@ -70,6 +76,8 @@ class Recorder:
         self.finder = StepFinder(step_by, self._step_ended, self.windows.start_over)
         self._on_first_step: Callable[[], None] | None = on_first_step
         self._keys = Keys()
+        self._is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
+        self._disturbed = False
         self._in_optimizer = False
         self._in_backward = False
         self._stepped_in_backward: list[int] = []
@@ -80,6 +88,8 @@ class Recorder:
             self._on_first_step = None
         for companion in companions:
             companion.step_ended()
+        if self.windows.window is Window.CLEAN and self._is_profiling():
+            self._disturbed = True
         self.windows.step_ended(kind)
 
     def call_begins(self, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -156,6 +166,9 @@ class Recorder:
             taken.clean.setdefault(sample.kind, []).append(sample.ns)
         taken.issue = windows.issue
         taken.phases = usual_phases(windows.issue, windows.steady)
+        distributed = self._torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            taken.rank, taken.world = distributed.get_rank(), distributed.get_world_size()
         if self._device.is_cuda:
             taken.cuda_index = self._torch.cuda.current_device()
         taken.circumstances = self._bystander.circumstances(
@@ -171,6 +184,8 @@ class Recorder:
     def _what_is_missing(self, window: Window) -> list[str]:
         """A line for each thing that kept a window from being filled."""
         missing = [self._profiler.problem] if self._profiler.problem else []
+        if self._disturbed:
+            missing.append(_PROFILED_ITSELF)
         steps = self.windows.steps
         if steps and window is not Window.DONE:
             wanted = 0 if window is Window.PROFILED else self._plan.profiled

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from boundby.capture.live.arrival import when_imported
+from boundby.capture.live.children import Attend, Children, Watched
 from boundby.capture.live.execution import Ending, Target, execute
 from boundby.capture.live.hooks import Hooks
 from boundby.capture.live.plan import Plan
@@ -33,27 +34,62 @@ def run_script(
     folder: Path,
     keep_going: bool,
     on_refusal: Callable[[Capture], None],
+    attend: Attend | None = None,
 ) -> Ending:
     """Run the script under watch until it ends, or has been seen enough of.
 
     `on_refusal` gets the capture of a script that swallowed the request to end; it runs on,
-    unwatched.
+    unwatched. `attend` runs a function in a process that the script starts, with `attend_to`.
     """
     watch = _Watch(plan, step_by, folder, keep_going, on_refusal)
+    children = Children(attend, lambda: not watch.has_steps)
     os.environ["BOUNDBY"] = "1"
     when_imported("torch", watch.torch_arrived)
     _current.append(watch)
+    children.follow()
     try:
         ending = execute(target)
     finally:
+        children.let_go()
         _current.remove(watch)
     if watch.is_forked:
         ending.forked = True
         return ending
     ending.capture = watch.capture()
+    if ending.capture is not None:
+        ending.capture.started = children.commands
     ending.asked = watch.asked
     ending.refused = watch.refused
     return ending
+
+
+def attend_to(
+    watched: Watched,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    plan: Plan,
+    step_by: StepBy,
+    folder: Path,
+    keep_going: bool,
+    conclude: Callable[[Capture], None],
+) -> Any:
+    """Run a function that the script handed to this process, under watch.
+
+    A spawned rank is ended when enough of it was seen, as a script is. Somebody may wait for what
+    any other function does in the end: it goes on, unwatched.
+    """
+    ends = watched.is_spawned_rank and not keep_going
+    seen = conclude if not watched.is_spawned_rank else None
+    watch = _current[-1] if _current else _Watch(plan, step_by, folder, not ends, conclude)
+    watch.begin_anew(plan, step_by, folder, keep_going=not ends, on_enough=seen)
+    when_imported("torch", watch.torch_arrived)
+    try:
+        return watched.function(*args, **kwargs)
+    finally:
+        capture = watch.capture()
+        if capture is not None and not watch.concluded and capture.main_kind is not None:
+            conclude(capture)
 
 
 class _Watch:
@@ -78,6 +114,27 @@ class _Watch:
         self._hooks = Hooks()
         self._recorder: Recorder | None = None
         self._capture: Capture | None = None
+        self._on_enough: Callable[[Capture], None] | None = None
+        self.concluded = False
+
+    def begin_anew(
+        self,
+        plan: Plan,
+        step_by: StepBy,
+        folder: Path,
+        *,
+        keep_going: bool,
+        on_enough: Callable[[Capture], None] | None,
+    ) -> None:
+        """Watch this process: a forked one has all this from the script's, hooks included."""
+        self._process = os.getpid()
+        self._plan, self._step_by, self._folder = plan, step_by, folder
+        self._keep_going, self._on_enough = keep_going, on_enough
+        self._recorder = None
+
+    @property
+    def has_steps(self) -> bool:
+        return self._recorder is not None and self._recorder.windows.steps > 0
 
     @property
     def is_forked(self) -> bool:
@@ -85,7 +142,7 @@ class _Watch:
         return os.getpid() != self._process
 
     def torch_arrived(self, torch: ModuleType) -> None:
-        if self.is_forked:
+        if self.is_forked or self._recorder is not None:
             return
         self._recorder = Recorder(
             torch,
@@ -95,7 +152,8 @@ class _Watch:
             on_done=self._enough,
             on_first_step=self._hooks.narrow,
         )
-        self._hooks.install(torch)
+        if not self._hooks.is_installed:
+            self._hooks.install(torch)
         self._hooks.watcher = self._recorder
 
     def mark(self) -> None:
@@ -112,7 +170,10 @@ class _Watch:
         return self._capture
 
     def _enough(self) -> None:
-        self.capture()
+        capture = self.capture()
+        if self._on_enough is not None and capture is not None:
+            self.concluded = True
+            self._on_enough(capture)
         if self._keep_going:
             return
         # Should the script catch this, its next step is the first sign that it did.

@@ -1,0 +1,243 @@
+"""What becomes of a script's capture: diagnosed, written, printed; also in what it has started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from boundby.cli.outputs import write_page
+
+if TYPE_CHECKING:
+    from boundby.capture.live.children import Watched
+    from boundby.capture.live.execution import Ending
+    from boundby.capture.live.plan import Plan
+    from boundby.capture.live.recorder import Capture
+    from boundby.capture.live.steps import StepBy
+    from boundby.model.diagnosis import Diagnosis
+
+# How long threads of a script that was ended may go on before a word is said.
+_PATIENCE_WITH_THREADS_S = 3.0
+# Left by a process of the script that was diagnosed; empty where that failed, and was said.
+_OF_CHILDREN = "children.json"
+_CLAIM = "claimed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a user wants of a diagnosis; pickled on its way to processes that the script starts."""
+
+    name: str
+    json_file: str | None
+    html_file: str | None
+    perfetto_file: str | None
+    open_page: bool
+    out: Path | None
+    quiet: bool
+    machine_file: Path | None
+
+
+class Results:
+    """What becomes of a capture: diagnosed, written, printed."""
+
+    def __init__(self, wanted: Wanted, *, rank: int, world: int, is_child: bool = False) -> None:
+        self._wanted = wanted
+        self._rank = rank
+        out = wanted.out
+        self._out = out / f"rank{rank}" if out is not None and world > 1 else out
+        self._quiet = wanted.quiet or rank > 0
+        self._local_rank = rank if is_child else int(os.environ.get("LOCAL_RANK", "0"))
+        is_aside = wanted.json_file == "-" and not is_child
+        self._stdout = _set_stdout_aside() if is_aside else None
+
+    def refused(self, capture: Capture) -> None:
+        """Called inside the script, between two of its steps: nothing may be raised here."""
+        _say("the script was asked to end and goes on; it is not watched any more")
+        self._conclude(capture, must_succeed=False)
+
+    def ended(self, ending: Ending, folder: Path) -> None:
+        """The script is over: what it died of is shown as python does, then what was seen.
+
+        `folder`: where processes that it started have left what they saw.
+        """
+        error = ending.error
+        if error is not None and not isinstance(error, KeyboardInterrupt):
+            sys.stdout.flush()
+            sys.excepthook(type(error), error, error.__traceback__)
+            if ending.asked:
+                _say("the script raised this when it was asked to end")
+        children = folder / _OF_CHILDREN
+        has_steps = ending.capture is not None and ending.capture.main_kind is not None
+        if not has_steps and children.exists():
+            self._write_stdout(children.read_bytes())
+        elif not ending.refused:
+            # The script's own failure is what its exit code tells.
+            self._conclude(ending.capture, must_succeed=not ending.exit_code)
+        if ending.asked:
+            _mind_threads()
+
+    def _conclude(self, capture: Capture | None, *, must_succeed: bool) -> Diagnosis | None:
+        """Diagnose what was captured; a script that failed still yields what there is."""
+        from boundby.errors import BoundbyError
+
+        try:
+            if capture is None:
+                raise BoundbyError(
+                    f"{self._wanted.name} ended without importing torch: there was nothing to watch"
+                )
+            diagnosis = self._diagnose(capture)
+            self._save(diagnosis, capture)
+        except BoundbyError as error:
+            if must_succeed:
+                raise
+            _say(str(error))
+            return None
+        if not self._quiet:
+            from boundby.cli.console import error_console
+            from boundby.report.terminal import DiagnosisReport
+
+            error_console().print(DiagnosisReport(diagnosis))
+        return diagnosis
+
+    def _diagnose(self, capture: Capture) -> Diagnosis:
+        from boundby import observation
+        from boundby.cli.console import progress_bar
+        from boundby.diagnosis import diagnose_capture, require_steps
+        from boundby.roofs import cache
+
+        require_steps(capture)
+        if self._wanted.machine_file is not None:
+            machine = cache.read(self._wanted.machine_file)
+        else:
+            with progress_bar("measuring", shown=not self._quiet) as progress:
+                machine = observation.machine_of(
+                    capture,
+                    measured_elsewhere=self._local_rank > 0,
+                    progress=progress,
+                    notice=_say,
+                )
+        with progress_bar("timing", shown=not self._quiet) as progress:
+            timer = observation.timer_of(capture, machine, progress=progress)
+            return diagnose_capture(capture, machine, target=self._wanted.name, timer=timer)
+
+    def _save(self, diagnosis: Diagnosis, capture: Capture) -> None:
+        from boundby import store
+
+        wanted = self._wanted
+        if self._rank == 0:
+            if wanted.json_file == "-":
+                self._write_stdout(store.as_json(diagnosis))
+            elif wanted.json_file:
+                store.write(diagnosis, Path(wanted.json_file))
+            write_page(
+                diagnosis,
+                wanted.html_file,
+                wanted.perfetto_file,
+                open_page=wanted.open_page,
+                quiet=wanted.quiet,
+            )
+        if self._out is not None:
+            store.write(diagnosis, self._out / "diagnosis.json")
+            if capture.trace is not None:
+                shutil.copyfile(capture.trace, self._out / "trace.json")
+
+    def _write_stdout(self, text: bytes) -> None:
+        if self._stdout is not None:
+            with os.fdopen(self._stdout, "wb") as stdout:
+                stdout.write(text + b"\n")
+
+    def of_child(self, capture: Capture, left: Path) -> None:
+        """Conclude in a process that the script has started; the script's own will find it."""
+        from boundby import store
+
+        diagnosis = self._conclude(capture, must_succeed=False)
+        if self._rank == 0:
+            left.write_bytes(store.as_json(diagnosis) if diagnosis else b"")
+
+
+def attend_child(
+    watched: Watched,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    wanted: Wanted,
+    folder: Path,
+    plan: Plan,
+    step_by: StepBy,
+    keep_going: bool,
+) -> Any:
+    """Run a function in a process that the script started, and conclude on it there."""
+    from boundby.capture.live.script import attend_to
+
+    own = Path(tempfile.mkdtemp(dir=folder))
+
+    def conclude(capture: Capture) -> None:
+        number = capture.rank if capture.rank is not None else watched.number(args)
+        if number is None and not _claim(folder / _CLAIM):
+            return
+        # Spawned ones that know nothing of each other are told apart all the same.
+        world = capture.world or (1 if number is None else 2)
+        if not number and not wanted.quiet:
+            who = "ranks" if world > 1 else "a process"
+            goes_on = "" if watched.is_spawned_rank else "; the script goes on"
+            _say(f"the steps are taken by {who} that the script has started{goes_on}")
+        results = Results(wanted, rank=number or 0, world=world, is_child=True)
+        results.of_child(capture, folder / _OF_CHILDREN)
+
+    return attend_to(
+        watched,
+        args,
+        kwargs,
+        plan=plan,
+        step_by=step_by,
+        folder=own,
+        keep_going=keep_going,
+        conclude=conclude,
+    )
+
+
+def _claim(path: Path) -> bool:
+    """Of several processes that know nothing of each other, the first is shown."""
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _set_stdout_aside() -> int:
+    """Keep stdout for the JSON alone; what the script prints goes to stderr."""
+    kept = os.dup(1)
+    sys.stdout.flush()
+    os.dup2(2, 1)
+    return kept
+
+
+def _say(line: str) -> None:
+    click.echo(f"boundby: {line}", err=True)
+
+
+def _mind_threads() -> None:
+    """Say what python waits for, when a script that was ended leaves threads running."""
+    left = [
+        thread
+        for thread in threading.enumerate()
+        if thread is not threading.current_thread() and not thread.daemon
+    ]
+
+    def watch() -> None:
+        time.sleep(_PATIENCE_WITH_THREADS_S)
+        names = ", ".join(thread.name for thread in left if thread.is_alive())
+        if names:
+            _say(f"done, but threads of the script are still running ({names}): Ctrl-C ends them")
+
+    if left:
+        threading.Thread(target=watch, daemon=True).start()

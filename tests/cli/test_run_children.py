@@ -1,0 +1,96 @@
+"""A script that trains in processes it has started: watched there, or told where to look."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.scripts import run, write
+
+pytest.importorskip("torch.distributed")
+
+MODEL = """
+    import sys, torch, torch.distributed as dist, torch.multiprocessing as mp
+    def train(wrap=lambda model: model):
+        model = wrap(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 1)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(60):
+            optimizer.zero_grad()
+            model(torch.ones(4, 8)).mean().backward()
+            optimizer.step()
+        print("trained to the end", flush=True)
+"""
+RANKS = (
+    MODEL
+    + """
+    def rank(number, folder):
+        dist.init_process_group(
+            "gloo", init_method=f"file://{folder}/rendezvous", rank=number, world_size=2
+        )
+        train(torch.nn.parallel.DistributedDataParallel)
+    if __name__ == "__main__":
+        mp.spawn(rank, args=(sys.argv[1],), nprocs=2)
+        print("all is done")
+"""
+)
+PROCESS = (
+    MODEL
+    + """
+    def work(queue):
+        train()
+        queue.put("result")
+    if __name__ == "__main__":
+        context = mp.get_context(sys.argv[1])
+        queue = context.Queue()
+        process = context.Process(target=work, args=(queue,))
+        process.start()
+        print(queue.get(timeout=100))
+        process.join()
+        sys.exit(3)
+"""
+)
+FEW = ("--warmup", "2", "--steps", "3", "--profiled", "1")
+
+
+def test_ranks_that_the_script_spawns(tmp_path: Path) -> None:
+    done = run(tmp_path, RANKS, str(tmp_path), options=(*FEW, "--out", "kept"))
+    assert (done.code, done.out) == (0, "all is done\n"), done.err
+    assert "the steps are taken by ranks that the script has started" in done.err
+    assert done.err.count("train 4x8 step") == 1
+    assert done.step["kind"] == "train 4x8"
+    for rank in range(2):
+        folder = tmp_path / "kept" / f"rank{rank}"
+        assert json.loads((folder / "diagnosis.json").read_text())["ops"]
+        assert (folder / "trace.json").exists()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_process_that_others_wait_for_goes_on(tmp_path: Path, method: str) -> None:
+    done = run(tmp_path, PROCESS, method, options=FEW)
+    assert (done.code, done.out) == (3, "trained to the end\nresult\n"), done.err
+    assert "taken by a process that the script has started; the script goes on" in done.err
+    assert done.step["kind"] == "train 4x8"
+    assert done.diagnosis is not None and done.diagnosis["ops"]
+
+
+def test_json_of_a_process_alone_is_on_stdout(tmp_path: Path) -> None:
+    done = run(tmp_path, PROCESS, "spawn", options=(*FEW, "--json", "-"))
+    assert json.loads(done.out)["step"]["kind"] == "train 4x8"
+    assert "trained to the end" in done.err
+
+
+def test_a_script_that_another_one_runs_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "import torch\nprint('trains')", name="inner.py")
+    source = f"""
+        import subprocess, torch
+        subprocess.run([{sys.executable!r}, "-u", "inner.py", "--lr", "3e-4"], check=True)
+        subprocess.run([{sys.executable!r}, "-c", "pass"], check=True)
+        subprocess.run("true", shell=True, check=True)
+    """
+    done = run(tmp_path, source)
+    assert (done.code, done.out) == (2, "trains\n")
+    assert "no step was found" in done.err
+    assert done.err.rstrip().endswith(
+        "the script ran others: if the steps are there, boundby run inner.py --lr 3e-4"
+    )
