@@ -102,7 +102,8 @@ def test_interrupted_resumed_and_nothing_changed_is_no_gain(tmp_path: Path) -> N
     assert code == 130
     assert "the same command with --resume goes on from here" in err
     (proof,) = interrupted["proofs"]
-    assert (proof["outcome"], proof["why"]) == ("not run", "its turn did not come")
+    assert proof["outcome"] == "not run"
+    assert proof["why"].startswith("its turn did not come")
     before = proof["before_ns"]
     # What was measured is not measured again; a budget counts from the very beginning.
     code, err, resumed = prove(tmp_path, LOOP, *options, "--budget", "50s", "--resume")
@@ -163,7 +164,7 @@ def test_a_script_that_cannot_be_measured_is_one_line(tmp_path: Path) -> None:
     assert "no step was found" in err
     code, err, _ = prove(tmp_path, LOOP, "--only", "nonsense")
     assert code == 2
-    assert "no fault is called nonsense" in err
+    assert "no fault and no fix is called nonsense" in err
     code, err, _ = prove(tmp_path, LOOP, "--resume")
     assert code == 2
     assert "nothing to resume" in err
