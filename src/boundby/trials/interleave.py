@@ -88,11 +88,11 @@ class Schedule:
         kept = self._kept_free_s(possible)
         for one in ranked:
             if one.asked or self._fits(elapsed_s, self._seconds(one) + kept):
-                return self._try(one.key)
+                return self._try(elapsed_s, one.key)
         if any(self._ledger.tried((one.key,)) for one in self._candidates):
             return None
         # Too little time for all: one fix by itself then.
-        return next((self._try(one.key) for one in ranked), None)
+        return next((self._try(elapsed_s, one.key) for one in ranked), None)
 
     def _leap(self, elapsed_s: float) -> Step | None:
         """Too little time for a look at each and for all together: together, unseen, then.
@@ -110,7 +110,7 @@ class Schedule:
             return None
         if not self._fits(elapsed_s, self._ledger.seconds(arm) + self._baselines_s()):
             return None
-        return self._try(*arm)
+        return self._try(elapsed_s, *arm)
 
     def _has_working_rival(self, candidate: Candidate) -> bool:
         return any(
@@ -139,7 +139,7 @@ class Schedule:
                 if self._fits(elapsed_s, both + kept) and self._fits(elapsed_s, both, _ROUNDS):
                     return Step(arm=BASELINE, why="as it is")
             elif self._fits(elapsed_s, seconds + kept) and self._fits(elapsed_s, seconds, _ROUNDS):
-                return self._try(candidate.key)
+                return self._try(elapsed_s, candidate.key)
         return None
 
     def _combination(self, elapsed_s: float) -> Step | None:
@@ -151,7 +151,7 @@ class Schedule:
         kept = self._baselines_s() + (self._ledger.seconds(combined.arm) if again else 0.0)
         if not self._fits(elapsed_s, self._ledger.seconds(combined.wanted) + kept):
             return None
-        return self._try(*combined.wanted)
+        return self._try(elapsed_s, *combined.wanted)
 
     def _end(self, elapsed_s: float) -> Step | None:
         """The best combination and the baseline in turn, until the interval is narrow."""
@@ -183,9 +183,11 @@ class Schedule:
         """Baselines alone tell no more once there are enough of them."""
         return arm != BASELINE or len(self._ledger.tried(BASELINE)) < _MOST_RUNS_AT_THE_END
 
-    def _try(self, *arm: str) -> Step:
-        """However long it turns out to take, without a second baseline nothing is told."""
-        return Step(arm=arm, why=words(arm), kept_s=self._baselines_s())
+    def _try(self, elapsed_s: float, *arm: str) -> Step:
+        """However long it turns out to take, without a second baseline little is told."""
+        kept = self._baselines_s()
+        fits = self._fits(elapsed_s, self._ledger.seconds(arm) + kept)
+        return Step(arm=arm, why=words(arm), kept_s=kept if fits else 0.0)
 
     def _worth(self, candidate: Candidate, possible: Sequence[Candidate]) -> float:
         """The share of the step that it may still save, for each second that it takes."""
