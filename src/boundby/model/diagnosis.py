@@ -295,6 +295,8 @@ class Proof(Record, frozen=True, kw_only=True):
     @property
     def combines(self) -> bool:
         """Whether it is several fixes together; one fix may mend several faults."""
+        if not self.treatment:  # of a file that names none
+            return len(self.faults) > 1
         return FIXES_JOINED in self.treatment
 
 

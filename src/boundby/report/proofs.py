@@ -41,7 +41,8 @@ class ProofsReport:
         yield from _reasons(proofs)
         best = best_of(proofs)
         if best is not None:
-            yield Padding(Text("to get the same, write", style="bold"), (1, 0, 0, 0))
+            yield Text()
+            yield Text("to get the same, write", style="bold")
             for line in best.change.splitlines():
                 yield Text(f"   {line}", style="cyan")
         yield from self._last()
