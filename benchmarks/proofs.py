@@ -2,7 +2,7 @@
 
     python benchmarks/proofs.py run bert --budget 240s    # prove, on the untouched script
     python benchmarks/proofs.py hand bert                 # beside the best by hand, in turn
-    python benchmarks/proofs.py aa char_gpt --budget 30s  # a change of nothing, twenty times
+    python benchmarks/proofs.py aa small_mlp --budget 45s # a change of nothing, twenty times
     python benchmarks/proofs.py table                     # docs/proofs.md, from the ledger
 
 One line of the ledger is one of these runs; the newest of each name, kind and device counts.
@@ -55,7 +55,7 @@ SCRIPTS: dict[str, tuple[list[str], list[list[str]]]] = {
         [["--fused", "--tf32"], ["--fused", "--tf32", "--compile"], ["--fused", "--autocast"]],
     ),
     "char_gpt": (["examples/char_gpt.py"], []),
-    "small_gpt": (["examples/char_gpt.py", "--layers", "2", "--batch", "8"], []),
+    "small_mlp": (["examples/slow_mlp.py", "--layers", "8", "--steps", "2000"], []),
     "image_classifier": (["examples/image_classifier.py"], []),
 }
 ON_GPU = ["bert", "gpt2", "vit", "resnet50", "llama-decode", "slow_mlp"]
@@ -338,7 +338,7 @@ def main() -> None:
     elif args.verb == "run":
         run(args.names or ON_GPU, args.budget)
     elif args.verb == "aa":
-        against_itself(args.names or ["char_gpt"], args.budget, args.tries)
+        against_itself(args.names or ["small_mlp"], args.budget, args.tries)
     else:
         hand(args.names or ON_GPU)
 

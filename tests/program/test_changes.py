@@ -266,3 +266,26 @@ def test_every_fix_belongs_to_a_fault_that_is_looked_for() -> None:
     assert set(TREATMENTS) <= faults
     reached = {one.name for remedy in REMEDIES for one in remedy.treatments}
     assert reached == {one.name for found in TREATMENTS.values() for one in found}
+
+
+def test_what_breaks_a_capture_is_named_by_its_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from boundby.program import graphs
+
+    def record(*_: Any) -> None:
+        try:
+            raise RuntimeError("operation not permitted when stream is capturing\nmore")
+        except RuntimeError:
+            raise RuntimeError("failed due to a previous error during capture")  # noqa: B904
+
+    monkeypatch.setattr(graphs, "_record", record)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    recorder, x = graphs._Recorder(), torch.ones(2, 4)
+    # As if on a device: nothing is captured here.
+    on_device = type("OnDevice", (torch.Tensor,), {"is_cuda": True})
+    x = x.as_subclass(on_device)
+    with pytest.raises(
+        RuntimeError, match="Sequential cannot be captured: operation not permitted"
+    ):
+        net = mlp()
+        for _ in range(2):
+            recorder._call(net, lambda x: x, (x,), {})

@@ -95,7 +95,7 @@ def combine(
 def _or_better(arm: Arm, ledger: Ledger) -> Arm:
     """Unless another that was measured is faster: one that was tried without its parts before."""
     best, least = arm, ledger.median_ns(arm)
-    for other in {tuple(one.arm) for one in ledger.observed if len(one.arm) > 1}:
+    for other in dict.fromkeys(tuple(one.arm) for one in ledger.observed if len(one.arm) > 1):
         median = ledger.median_ns(other)
         if not ledger.result(other).promises or median is None:
             continue

@@ -3,8 +3,9 @@
 First a look at each fix, the most promising for its time first, as long as there is time left for
 what they make together. Then rounds A B C D A B C D, so that every fix has a baseline near it in
 time; a fix leaves them when its interval is narrow, or when it is plainly faster or slower. Then
-the combinations, then the best of them in turn with the baseline. Nothing is begun that does not
-fit. Everything follows from the ledger: a resumed experiment goes on where it was.
+the combinations; then other ways to do what was done already, where there is time; then the best of
+them in turn with the baseline. Nothing is begun that does not fit. Everything follows from the
+ledger: a resumed experiment goes on where it was.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ _BEHIND = 0.97
 # What is hoped of a fix that nothing is predicted for, as a share of the step; and of one whose
 # rival is foreseen to do better, or was seen to: there may always be a surprise.
 _UNKNOWN_PROMISE, _LEAST_PROMISE = 0.02, 0.002
+# A rival that is not expected to be better by this much is looked at late.
+_BETTER = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,7 @@ class Schedule:
             or self._leap(elapsed_s)
             or self._round(elapsed_s)
             or self._combination(elapsed_s)
+            or self._late_look(elapsed_s)
             or self._end(elapsed_s)
         )
 
@@ -83,8 +87,7 @@ class Schedule:
     def _first_look(self, elapsed_s: float) -> Step | None:
         """Each fix once, the largest saving for its time first; those that do not fit give way."""
         possible = self._possible(elapsed_s)
-        untried = [one for one in possible if not self._ledger.tried((one.key,))]
-        ranked = sorted(untried, key=lambda one: (not one.asked, -self._worth(one, possible)))
+        ranked = [one for one in self._ranked(possible) if not self._is_second(one, possible)]
         kept = self._kept_free_s(possible)
         for one in ranked:
             if one.asked or self._fits(elapsed_s, self._seconds(one) + kept):
@@ -93,6 +96,25 @@ class Schedule:
             return None
         # Too little time for all: one fix by itself then.
         return next((self._try(elapsed_s, one.key) for one in ranked), None)
+
+    def _late_look(self, elapsed_s: float) -> Step | None:
+        """The others, as long as there is time to look at the best once more."""
+        final = self.final
+        again = final != BASELINE and len(self._ledger.timed(final)) < 2
+        kept = self._baselines_s() + (self._ledger.seconds(final) if again else 0.0)
+        for one in self._ranked(self._possible(elapsed_s)):
+            if self._fits(elapsed_s, self._seconds(one) + kept):
+                return self._try(elapsed_s, one.key)
+        return None
+
+    def _ranked(self, possible: Sequence[Candidate]) -> list[Candidate]:
+        untried = [one for one in possible if not self._ledger.tried((one.key,))]
+        return sorted(untried, key=lambda one: (not one.asked, -self._worth(one, possible)))
+
+    def _is_second(self, candidate: Candidate, possible: Sequence[Candidate]) -> bool:
+        """Whether it only does what another does about as well, as far as is known."""
+        has_rival = any(one.is_rival(candidate) for one in possible if one is not candidate)
+        return not candidate.asked and has_rival and self._promise(candidate, possible) < _BETTER
 
     def _leap(self, elapsed_s: float) -> Step | None:
         """Too little time for a look at each and for all together: together, unseen, then.
@@ -191,6 +213,11 @@ class Schedule:
 
     def _worth(self, candidate: Candidate, possible: Sequence[Candidate]) -> float:
         """The share of the step that it may still save, for each second that it takes."""
+        promise = self._promise(candidate, possible)
+        return max(_LEAST_PROMISE, promise) / max(self._seconds(candidate), 1.0)
+
+    def _promise(self, candidate: Candidate, possible: Sequence[Candidate]) -> float:
+        """What it is expected to save beyond what its rivals were seen to, or are expected to."""
         promise = _promise(candidate)
         for rival in possible:
             if rival is candidate or not rival.is_rival(candidate):
@@ -199,8 +226,8 @@ class Schedule:
             if result.speedup is not None and result.computes_right:
                 promise -= max(0.0, 1 - 1 / result.speedup.median)
             elif not self._ledger.tried((rival.key,)) and _promise(rival) > promise + 0.02:
-                promise = _LEAST_PROMISE
-        return max(_LEAST_PROMISE, promise) / max(self._seconds(candidate), 1.0)
+                return _LEAST_PROMISE
+        return promise
 
     def _kept_free_s(self, possible: Sequence[Candidate]) -> float:
         """Time for what the fixes make together, once, and for the baselines it is held against."""

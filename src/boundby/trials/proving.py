@@ -62,7 +62,8 @@ class Trials:
 
     def _wanted(self, step: Step) -> Wanted:
         chosen = [one for one in self.candidates if one.key in step.arm]
-        limit, left = self._limit(), self._left(step)
+        preparation = max((one.preparation_s for one in chosen), default=0.0)
+        limit, left = self._limit(preparation), self._left(step)
         return Wanted(
             arm=step.arm,
             seed=len(self.ledger.tried(step.arm)) + 1,
@@ -73,12 +74,14 @@ class Trials:
             ends_with_budget=left < limit,
         )
 
-    def _limit(self) -> float:
+    def _limit(self, preparation_s: float) -> float:
         """How long a process may take before it is taken to hang."""
         if self.limit_s is not None:
             return self.limit_s
         baselines = [one.seconds for one in self.ledger.tried(BASELINE)]
-        return _TIMES_BASELINE * max(baselines) + _COMPILING_S if baselines else _FIRST_LIMIT_S
+        if not baselines:
+            return _FIRST_LIMIT_S
+        return _TIMES_BASELINE * max(baselines) + max(_COMPILING_S, 2 * preparation_s)
 
     def _left(self, step: Step) -> float:
         """Without one baseline there is nothing to say: that one may take its time."""
