@@ -109,7 +109,11 @@ class _Names(click.ParamType[list[str]]):
     help="Write what held as a diff of the script.",
 )
 @click.option("--scratch", is_flag=True, help="Run in copies of this folder.")
-@click.option("--resume", is_flag=True, help="Go on with a proof that was interrupted.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on with the last proof of this script: interrupted, or out of time.",
+)
 @click.option("--quiet", is_flag=True, help="Print no report.")
 @click.argument("target", nargs=-1, type=click.UNPROCESSED)
 def command(
