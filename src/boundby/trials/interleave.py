@@ -77,6 +77,8 @@ class Schedule:
             or self._combination(elapsed_s)
             or self._late_look(elapsed_s)
             or self._end(elapsed_s)
+            # What time is left goes to what is still open.
+            or self._round(elapsed_s, 1.0)
         )
 
     @property
@@ -149,7 +151,8 @@ class Schedule:
             if self._ledger.tried((one.key,)) or self._fits(elapsed_s, self._seconds(one))
         ]
 
-    def _round(self, elapsed_s: float) -> Step | None:
+    def _round(self, elapsed_s: float, share: float = _ROUNDS) -> Step | None:
+        """A fix that is not settled once more, or the baseline that goes with it."""
         tries = {one.key: len(self._ledger.tried((one.key,))) for one in self._candidates}
         open_ = [one for one in self._candidates if tries[one.key] and not self._is_settled(one)]
         looked = [one for one in self._candidates if tries[one.key]]
@@ -158,9 +161,9 @@ class Schedule:
             seconds = self._seconds(candidate)
             if len(self._ledger.tried(BASELINE)) <= tries[candidate.key]:
                 both = seconds + self._ledger.seconds(BASELINE)
-                if self._fits(elapsed_s, both + kept) and self._fits(elapsed_s, both, _ROUNDS):
+                if self._fits(elapsed_s, both + kept) and self._fits(elapsed_s, both, share):
                     return Step(arm=BASELINE, why="as it is")
-            elif self._fits(elapsed_s, seconds + kept) and self._fits(elapsed_s, seconds, _ROUNDS):
+            elif self._fits(elapsed_s, seconds + kept) and self._fits(elapsed_s, seconds, share):
                 return self._try(elapsed_s, candidate.key)
         return None
 
