@@ -2,6 +2,7 @@
 
     python benchmarks/proofs.py run bert --budget 240s    # prove, on the untouched script
     python benchmarks/proofs.py hand bert                 # beside the best by hand, in turn
+    python benchmarks/proofs.py aa small_mlp --budget 45s # a change of nothing, twenty times
     python benchmarks/proofs.py table                     # docs/proofs.md, from the ledger
 
 One line of the ledger is one of these runs; the newest of each name, kind and device counts.
@@ -54,6 +55,7 @@ SCRIPTS: dict[str, tuple[list[str], list[list[str]]]] = {
         [["--fused", "--tf32"], ["--fused", "--tf32", "--compile"], ["--fused", "--autocast"]],
     ),
     "char_gpt": (["examples/char_gpt.py"], []),
+    "small_mlp": (["examples/slow_mlp.py", "--layers", "8", "--steps", "2000"], []),
     "image_classifier": (["examples/image_classifier.py"], []),
 }
 ON_GPU = ["bert", "gpt2", "vit", "resnet50", "llama-decode", "slow_mlp"]
@@ -91,6 +93,43 @@ def run(names: list[str], budget: str) -> None:
                 "proofs": [summary(proof) for proof in diagnosis["proofs"]],
             }
         )
+
+
+def against_itself(names: list[str], budget: str, tries: int) -> None:
+    """A against A: how often a change of nothing seems to be a gain."""
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            diagnosis = Path(folder) / "diagnosis.json"
+            boundby("run", "--quiet", "--json", str(diagnosis), *SCRIPTS[name][0])
+            options = ["--plugin", "benchmarks.no_change", "--only", "no-change"]
+            options += ["--quiet", "--diagnosis", str(diagnosis), "--budget", budget]
+            found = []
+            for attempt in range(tries):
+                saved = Path(folder) / f"{attempt}.json"
+                boundby("prove", *options, "--json", str(saved), *SCRIPTS[name][0])
+                (proof,) = json.loads(saved.read_text())["proofs"]
+                found.append(summary(proof))
+                runs = f"{len(proof['before_ns'])}+{len(proof['after_ns'])} runs"
+                words = ratio(proof["speedup"]) if proof["speedup"] else proof["why"]
+                print(f"{name} {attempt + 1}: {proof['outcome']}, {words}, {runs}", flush=True)
+        LEDGER.append(
+            {
+                "kind": "aa",
+                "name": name,
+                "device": device(),
+                "budget": budget,
+                "tries": tries,
+                "kept": sum(proof["outcome"] == "kept" for proof in found),
+                "compared": sum(proof["speedup"] is not None for proof in found),
+                "proofs": found,
+            }
+        )
+
+
+def boundby(*words: str) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "boundby", *words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
+    )
 
 
 def summary(proof: dict[str, Any]) -> dict[str, Any]:
@@ -189,12 +228,25 @@ def table() -> None:
         "as it is. Speed-ups with their 95% intervals; predicted from one diagnosis before.\n",
     ]
     for where in sorted({where for _, _, where in rows}):
-        parts += [f"## {where}\n", *summaries(rows, where), ""]
+        parts += [f"## {where}\n", *summaries(rows, where), "", *changes_of_nothing(rows, where)]
         for (kind, name, there), row in rows.items():
             if kind == "prove" and there == where:
                 parts += [*details(name, row), ""]
     DOCUMENT.write_text("\n".join(parts) + "\n")
     print(f"wrote {DOCUMENT.relative_to(ROOT)}")
+
+
+def changes_of_nothing(rows: dict[tuple[Any, ...], Row], where: str) -> list[str]:
+    lines = []
+    for (kind, name, there), row in rows.items():
+        if kind == "aa" and there == where:
+            medians = [one["speedup"]["median"] for one in row["proofs"] if one["speedup"]]
+            lines.append(
+                f"A change of nothing to {name}, {row['tries']} times with a budget of "
+                f"{row['budget']}: no gain was seen {row['tries'] - row['kept']} times; measured "
+                f"from {min(medians):.2f}x to {max(medians):.2f}x.\n"
+            )
+    return lines
 
 
 def summaries(rows: dict[tuple[Any, ...], Row], where: str) -> list[str]:
@@ -247,14 +299,17 @@ def ratio(found: dict[str, float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("verb", choices=["run", "hand", "table"])
+    parser.add_argument("verb", choices=["run", "hand", "aa", "table"])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SCRIPTS))
     parser.add_argument("--budget", default="240s")
+    parser.add_argument("--tries", type=int, default=20, help="of aa")
     args = parser.parse_args()
     if args.verb == "table":
         table()
     elif args.verb == "run":
         run(args.names or ON_GPU, args.budget)
+    elif args.verb == "aa":
+        against_itself(args.names or ["small_mlp"], args.budget, args.tries)
     else:
         hand(args.names or ON_GPU)
 

@@ -17,6 +17,9 @@ def section(remedy: Remedy) -> str:
         f"**{line}**" if line in HEADINGS else line.strip()
         for line in remedy.document.strip().splitlines()[2:]
     ]
+    if remedy.treatments:
+        names = ", ".join(f"`{one.name}`" for one in remedy.treatments)
+        lines += ["", "**What `boundby prove` applies**", names]
     return "\n".join(lines).strip() + "\n"
 
 

@@ -70,3 +70,113 @@ def test_a_large_pointwise_operator_is_memory_bound_and_under_its_roof() -> None
     (row,) = [row for row in diagnosis.ops if row.name == "aten::cos"]
     assert row.bytes == 2 * 4 * (1 << 28)
     assert 0.8 < (row.roof_fraction or 0) <= 1.02
+
+
+ATTENTION = """
+import torch, torch.nn.functional as F
+torch.manual_seed(0)
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = torch.nn.Linear(1024, 3072)
+    def forward(self, x):
+        q, k, v = (p.view(4, 2048, 16, 64).transpose(1, 2) for p in self.project(x).split(1024, 2))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True).square().mean()
+model = Net().cuda().bfloat16()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(300):
+    loss = model(torch.randn(4, 2048, 1024, device="cuda", dtype=torch.bfloat16))
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+
+
+def proven(folder: Path, source: str, *options: str) -> Diagnosis:
+    (folder / "train.py").write_text(source)
+    command = [sys.executable, "-m", "boundby", "prove", "--json", "proof.json", *options]
+    path = f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}"
+    subprocess.run(
+        [*command, "train.py"], cwd=folder, env=os.environ | {"PYTHONPATH": path}, check=True
+    )
+    return msgspec.json.decode((folder / "proof.json").read_bytes(), type=Diagnosis)
+
+
+def test_attention_kernels_are_chosen_from_outside_and_compared(tmp_path: Path) -> None:
+    options = ("--only", "sdpa:flash,sdpa:efficient,sdpa:cudnn", "--budget", "150s")
+    diagnosis = proven(tmp_path, ATTENTION, *options)
+    measured = {proof.treatment: proof for proof in diagnosis.proofs if not proof.combines}
+    assert set(measured) == {"sdpa:flash", "sdpa:efficient", "sdpa:cudnn"}
+    for proof in measured.values():
+        assert proof.outcome in ("kept", "no gain"), (proof.treatment, proof.why)
+        assert proof.numerics is not None and proof.numerics.ok, proof.numerics
+        assert proof.after_ns
+
+
+def test_growing_segments_and_checkpoints_are_applied(tmp_path: Path) -> None:
+    source = """
+import torch
+torch.manual_seed(0)
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(1024, 4096), torch.nn.Linear(4096, 1024)
+    def forward(self, x): return x + self.two(torch.relu(self.one(x)))
+model = torch.nn.Sequential(*(Block() for _ in range(8))).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(300):
+    loss = model(torch.randn(8192, 1024, device="cuda")).square().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+    options = ("--only", "expandable-segments,checkpoints", "--budget", "150s")
+    diagnosis = proven(tmp_path, source, *options)
+    measured = {proof.treatment: proof for proof in diagnosis.proofs if not proof.combines}
+    checkpoints = measured["checkpoints"]
+    assert checkpoints.numerics is not None and checkpoints.numerics.ok
+    assert checkpoints.peak_bytes.before is not None and checkpoints.peak_bytes.after is not None
+    assert checkpoints.peak_bytes.after < 0.8 * checkpoints.peak_bytes.before
+    assert measured["expandable-segments"].after_ns
+
+
+def test_memory_that_does_not_fit_is_found(tmp_path: Path) -> None:
+    """A loop that empties torch's cache in each step asks the driver for memory in each."""
+    source = """
+import torch
+model = torch.nn.Linear(4096, 4096).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(300):
+    loss = model(torch.randn(4096, 4096, device="cuda")).square().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    torch.cuda.empty_cache()
+"""
+    (tmp_path / "train.py").write_text(source)
+    target = tmp_path / "run.json"
+    subprocess.run(
+        [sys.executable, "-m", "boundby", "run", "--quiet", "--json", str(target), "train.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}"},
+        check=True,
+    )
+    diagnosis = msgspec.json.decode(target.read_bytes(), type=Diagnosis)
+    assert "fragmented-memory" in [finding.fault for finding in diagnosis.findings]
+
+
+def test_graphs_fused_optimizer_and_compiler_go_together(tmp_path: Path) -> None:
+    """What is made of a small model on a GPU: captured forward and backward, a fused optimizer."""
+    source = """
+import torch
+torch.manual_seed(0)
+layers = [torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Dropout(0.1))
+          for _ in range(12)]
+model = torch.nn.Sequential(*layers).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+for _ in range(2000):
+    loss = model(torch.randn(64, 256, device="cuda")).square().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+    options = ("--only", "fused,compile:reduce-overhead,cuda-graphs", "--budget", "240s")
+    diagnosis = proven(tmp_path, source, *options)
+    best = max(diagnosis.proofs, key=lambda proof: (proof.combines, proof.outcome == "kept"))
+    assert best.combines and best.outcome == "kept", [
+        (proof.treatment, proof.outcome, proof.why) for proof in diagnosis.proofs
+    ]
+    assert "fused" in best.treatment
+    assert best.speedup is not None and best.speedup.low > 1.5

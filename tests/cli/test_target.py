@@ -1,6 +1,8 @@
+import click
 import pytest
 
-from boundby.cli.target import split
+from boundby.cli.target import TargetCommand, split
+from boundby.errors import BoundbyError
 
 VALUED = {"--steps", "--json"}
 
@@ -21,3 +23,20 @@ VALUED = {"--steps", "--json"}
 )
 def test_boundbys_options_end_where_the_script_begins(given: str, own: str, target: str) -> None:
     assert split(given.split(), VALUED) == (own.split(), target.split())
+
+
+def test_an_option_behind_the_script_is_pointed_at_when_it_fails() -> None:
+    @click.command(cls=TargetCommand, name="prove")
+    @click.option("--budget")
+    @click.argument("target", nargs=-1, type=click.UNPROCESSED)
+    def command(budget: str | None, target: tuple[str, ...]) -> None:
+        raise BoundbyError("no step was found", exit_code=7)
+
+    def failure(*words: str) -> str:
+        with pytest.raises(BoundbyError) as caught:
+            command.main([*words], standalone_mode=False)
+        assert caught.value.exit_code == 7
+        return str(caught.value)
+
+    assert failure("--budget", "2m", "train.py", "--lr", "1") == "no step was found"
+    assert "(--budget=2m was given to the script" in failure("train.py", "--budget=2m")

@@ -233,3 +233,59 @@ def test_threads_are_set_and_put_back() -> None:
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == before
     assert os.environ.get("OMP_WAIT_POLICY") is None
+
+
+@pytest.mark.parametrize("name", ["flash", "efficient", "cudnn"])
+def test_one_attention_kernel_is_left_and_the_others_come_back(name: str) -> None:
+    switches = torch.backends.cuda
+    kernels = {"flash": "flash_sdp", "efficient": "mem_efficient_sdp", "cudnn": "cudnn_sdp"}
+
+    def state() -> dict[str, bool]:
+        return {key: getattr(switches, f"{one}_enabled")() for key, one in kernels.items()}
+
+    before = state()
+    q = torch.randn(1, 2, 8, 4)
+    with applied(named(f"sdpa:{name}")):
+        assert state() == {key: key == name for key in kernels}
+        torch.nn.functional.scaled_dot_product_attention(q, q, q)
+    assert state() == before
+    assert touched == {"attention backend": 1}
+
+
+def test_a_fused_optimizer_is_spelled_as_the_script_has_it() -> None:
+    fused = named("fused")
+    assert fused.written is not None
+    assert fused.written({"fused SGD": 1}) == "torch.optim.SGD(..., fused=True)"
+    assert fused.written({"fused Lion": 1}) == "Lion(..., fused=True)"
+
+
+def test_every_fix_belongs_to_a_fault_that_is_looked_for() -> None:
+    from boundby.remedies import REMEDIES
+
+    faults = {remedy.fault for remedy in REMEDIES}
+    assert set(TREATMENTS) <= faults
+    reached = {one.name for remedy in REMEDIES for one in remedy.treatments}
+    assert reached == {one.name for found in TREATMENTS.values() for one in found}
+
+
+def test_what_breaks_a_capture_is_named_by_its_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from boundby.program import graphs
+
+    def record(*_: Any) -> None:
+        try:
+            raise RuntimeError("operation not permitted when stream is capturing\nmore")
+        except RuntimeError:
+            raise RuntimeError("failed due to a previous error during capture")  # noqa: B904
+
+    monkeypatch.setattr(graphs, "_record", record)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    recorder, x = graphs._Recorder(), torch.ones(2, 4)
+    # As if on a device: nothing is captured here.
+    on_device = type("OnDevice", (torch.Tensor,), {"is_cuda": True})
+    x = x.as_subclass(on_device)
+    with pytest.raises(
+        RuntimeError, match="Sequential cannot be captured: operation not permitted"
+    ):
+        net = mlp()
+        for _ in range(2):
+            recorder._call(net, lambda x: x, (x,), {})

@@ -6,6 +6,7 @@ import boundby
 from boundby import remedies
 from boundby.account import account_for
 from boundby.model import Timeline
+from boundby.model.diagnosis import Finding, Range
 from boundby.picture import Picture
 from boundby.remedies import HEADINGS, REMEDIES, Remedy
 from tests.machines import round_machine
@@ -79,3 +80,17 @@ def test_an_overhead_bound_step_is_told_to_launch_less() -> None:
     # 8.0 ms of host against 2.4 ms of device: with a tenth of the host, the device is the limit.
     assert saving.expected == pytest.approx(timeline.wall_ns - 20 * 121e3 - 20e3, rel=0.1)
     assert saving.low <= saving.expected <= saving.high
+
+
+def test_the_same_line_for_two_faults_is_one_gain() -> None:
+    def found(fault: str, expected: float, change: str, *excludes: str) -> Finding:
+        saving = Range(low=0, expected=expected, high=2 * expected)
+        return Finding(
+            fault=fault, group="bandwidth", saving_ns=saving, change=change, excludes=list(excludes)
+        )
+
+    line = "model = torch.compile(model)"
+    one, other = found("one", 5e6, line), found("two", 4e6, f"{line}  # why", "one")
+    third = found("three", 1e6, line)
+    kept = remedies._without_repeats([one, other, third])
+    assert [(finding.fault, finding.also) for finding in kept] == [("one", ["two"]), ("three", [])]

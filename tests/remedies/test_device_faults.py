@@ -230,3 +230,74 @@ def test_faster_kernels_promise_next_to_nothing_on_real_steps_that_wait_for_the_
     ours = {"logits-materialised", "far-from-roof", "zeroed-gradients", "pageable-copies"}
     for one in diagnosis.findings:
         assert one.fault not in ours or one.saving_ns.expected < 0.03 * diagnosis.step.wall_ns
+
+
+def allocating(calls: int, us: float = 1000.0) -> Scene:
+    """A step in which the driver is asked for memory between two kernels, on an idle device."""
+    scene = Scene(end=20_000.0)
+    at = 0.0
+    for turn in range(10):
+        if turn < calls:
+            scene.on_host(at, at + us, kind=HostKind.RUNTIME, name="cudaFree")
+            at += us
+        launch = scene.on_host(at, at + 10, kind=HostKind.LAUNCH, name="cudaLaunchKernel")
+        scene.on_device(at + 20, at + 520, launch=launch)
+        at += 600
+    scene.end = at
+    return scene
+
+
+def test_memory_asked_for_in_a_warm_step_is_found() -> None:
+    picture = picture_of(allocating(4).timeline())
+    found = sure(picture, "fragmented-memory")
+    assert "expandable_segments" in found.change
+    assert "4 calls a step" in found.assumes
+    # Four calls of a millisecond, with nothing queued that could hide them.
+    assert found.saving_ns.high == pytest.approx(4e6, rel=0.2)
+    assert found.provable
+    assert finding(picture_of(allocating(0).timeline()), "fragmented-memory") is None
+
+
+def test_memory_asked_for_under_the_profiler_alone_is_not_a_fault() -> None:
+    timeline = allocating(4).timeline()
+    clean = Circumstances(steps_ns=(10e6,) * 10, wall_ns=1e8, allocations=0)
+    assert finding(picture_of(timeline, circumstances=clean), "fragmented-memory") is None
+    churning = Circumstances(steps_ns=(10e6,) * 10, wall_ns=1e8, allocations=40)
+    sure(picture_of(timeline, circumstances=churning), "fragmented-memory")
+
+
+def attention_step(dtype: str = "bfloat16", us: float = 900.0) -> Timeline:
+    """Memory-efficient attention of 8 x 16 heads of 64 over 2048 tokens: 137 GFLOP a forward."""
+    q = tensor(8, 16, 2048, 64, dtype=dtype)
+    name = "aten::_scaled_dot_product_efficient_attention"
+    call = OpCall(name=name, args=(q, q, q, None, True, 0.0, False))
+    return scene_of([(call, us)] * 4, host_us=5).timeline()
+
+
+def test_a_faster_attention_kernel_is_found_by_timing_it() -> None:
+    picture = picture_of(attention_step())
+    assert finding(picture, "slow-attention") is None  # 137 TFLOP/s of 1000: not far, by the roof
+    asked = [one for one in picture.timings.asked if one.name == "attention"]
+    assert {one.args[6] for one in asked} == {"efficient", "flash", "cudnn"}
+    picture.timings.known |= {
+        one: {"efficient": 900e3, "flash": 700e3, "cudnn": 450e3}[str(one.args[6])] for one in asked
+    }
+    found = sure(picture, "slow-attention")
+    assert "CUDNN_ATTENTION" in found.change
+    # Nine tenths of half of four calls.
+    assert found.saving_ns.expected == pytest.approx(0.9 * 0.5 * 4 * 900e3, rel=0.05)
+
+
+def test_attention_as_fast_as_its_rivals_is_no_fault() -> None:
+    picture = picture_of(attention_step())
+    finding(picture, "slow-attention")
+    picture.timings.known |= dict.fromkeys(picture.timings.asked, 900e3)
+    assert finding(picture, "slow-attention") is None
+
+
+def test_from_a_trace_only_what_is_far_under_its_roof() -> None:
+    far = sure(picture_of(attention_step(us=3000.0)), "slow-attention")
+    assert "FLASH_ATTENTION" in far.change
+    assert far.saving_ns.low == 0
+    # Flash attention has no float32: nothing to choose from.
+    assert finding(picture_of(attention_step("float32", 30000.0)), "slow-attention") is None

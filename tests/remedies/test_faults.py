@@ -73,6 +73,17 @@ def test_a_per_parameter_adam_is_told_to_fuse() -> None:
     (finding,) = [f for f in remedies.find([picture]) if f.fault == "unfused-optimizer"]
     # 64 M float32 parameters: 28 bytes each at 72% of 5 TB/s = 498 us of the 1,200 us.
     assert finding.saving_ns.expected == pytest.approx((1200 - 498) * 1e3, rel=0.1)
+    assert finding.change.startswith("torch.optim.AdamW(..., fused=True)  # or Adam")
+    for name, change in (
+        ("Adam", "torch.optim.Adam(..., fused=True)"),
+        ("MyAdam", "MyAdam(..., fused=True)"),
+        ("RAdam", None),  # has no fused form
+    ):
+        picture.timeline = msgspec.structs.replace(
+            picture.timeline, names=[*timeline.names, f"Optimizer.step#{name}.step"]
+        )
+        told = [f.change for f in remedies.find([picture]) if f.fault == "unfused-optimizer"]
+        assert told == ([change] if change else [])
 
 
 def test_waiting_for_a_loader_costs_what_the_device_idles_for_it() -> None:

@@ -102,3 +102,10 @@ def test_numbers_that_blow_up_are_wrong() -> None:
 def test_nothing_to_compare_is_not_fine() -> None:
     assert not judge(baselines(), [], notes(), None).ok
     assert not judge([Notes()], [Notes()], None, None).ok
+
+
+def test_only_processes_that_ran_without_dropout_at_first_are_compared() -> None:
+    base = [notes(dropouts=1, seeded=spread) for spread in SPREAD]
+    other = msgspec.structs.replace(notes(dropouts=1, scale=1.3), exact=False)
+    assert judge(base, [notes(dropouts=1), other], None, None).ok
+    assert judge(base, [other], None, None).why == "nothing to compare"

@@ -47,6 +47,7 @@ export interface Finding {
   change: string;
   assumes: string;
   excludes: string[];
+  also?: string[];
   provable: boolean;
   summary: string;
   why: string;

@@ -11,19 +11,20 @@ const MOST_LINES = 8;
 export function findings(diagnosis: Diagnosis): HTMLElement | null {
   if (!diagnosis.findings.length && !diagnosis.proofs.length) return null;
   const known = new Set(diagnosis.findings.map((finding) => finding.fault));
-  const together = diagnosis.proofs.filter((proof) => !(proof.faults.length === 1 && known.has(proof.faults[0] as string)));
+  // What has no card of its own: several fixes together, and fixes of faults that were not found.
+  const others = diagnosis.proofs.filter((proof) => combines(proof) || !proof.faults.some((fault) => known.has(fault)));
   return section(
     "findings",
     "What would help",
     h("span", { class: "muted" }, diagnosis.proofs.length ? "predicted, and measured where proven" : "predicted; boundby prove measures it"),
     h("div", { class: "cards" }, diagnosis.findings.map((finding, index) => card(diagnosis, finding, index))),
-    together.length > 0 && h("div", { class: "cards" }, together.map((proof) => togetherCard(proof))),
+    others.length > 0 && h("div", { class: "cards" }, others.map((proof) => otherCard(proof))),
   );
 }
 
 function card(diagnosis: Diagnosis, finding: Finding, index: number): HTMLElement {
   const wall = diagnosis.step.wall_ns;
-  const proofs = diagnosis.proofs.filter((proof) => proof.faults.length === 1 && proof.faults[0] === finding.fault);
+  const proofs = diagnosis.proofs.filter((proof) => !combines(proof) && proof.faults.includes(finding.fault));
   const { low, expected, high } = finding.saving_ns;
   return h(
     "article",
@@ -41,6 +42,7 @@ function card(diagnosis: Diagnosis, finding: Finding, index: number): HTMLElemen
       finding.where.slice(0, MOST_LINES).map((where, at) => h("span", { title: where }, at ? ", " : "", lastPart(where))),
       finding.where.length > MOST_LINES ? ` and ${finding.where.length - MOST_LINES} more` : "",
     ),
+    finding.also?.length ? h("p", { class: "muted" }, `the same change mends ${finding.also.join(", ")}`) : null,
     finding.excludes.length > 0 && h("p", { class: "muted" }, `not together with ${finding.excludes.join(", ")}`),
     proofs.map((proof) => proofBlock(proof, finding)),
     folded("Why it costs time", finding.why),
@@ -79,8 +81,20 @@ function whisker(range: Range, full: number, group: string, words: string): HTML
   );
 }
 
-function togetherCard(proof: Proof): HTMLElement {
-  return h("article", { class: "card finding" }, h("h3", {}, `together: ${proof.faults.join(" + ")}`), proofBlock(proof));
+function otherCard(proof: Proof): HTMLElement {
+  const heading = combines(proof) ? `together: ${proof.treatment}` : `${proof.treatment}: tried, though nothing was found to speak for it`;
+  return h("article", { class: "card finding" }, h("h3", {}, heading), h("p", { class: "muted" }, `mends ${proof.faults.join(", ")}`), proofBlock(proof));
+}
+
+/** Whether it is several fixes: one fix may mend several faults. Saved without names of fixes, by its faults. */
+function combines(proof: Proof): boolean {
+  return proof.treatment ? proof.treatment.includes(" + ") : proof.faults.length > 1;
+}
+
+/** The faults besides a finding's own that one fix mends. */
+function mendsToo(proof: Proof, finding?: Finding): string {
+  const others = finding && !combines(proof) ? proof.faults.filter((fault) => fault !== finding.fault) : [];
+  return others.length ? `, which mends ${others.join(", ")} too` : "";
 }
 
 /** Predicted over measured, on one scale of speed-ups. */
@@ -89,7 +103,7 @@ function proofBlock(proof: Proof, finding?: Finding): HTMLElement {
   const block = h(
     "div",
     { class: "proof" },
-    h("p", {}, h("span", { class: bad ? "badge bad" : "badge good" }, proof.outcome), " ", proof.treatment && h("strong", {}, proof.treatment), proof.why ? ` ${proof.why}` : ""),
+    h("p", {}, h("span", { class: bad ? "badge bad" : "badge good" }, proof.outcome), " ", proof.treatment && h("strong", {}, proof.treatment), mendsToo(proof, finding), proof.why ? `: ${proof.why}` : ""),
   );
   if (proof.change && proof.change !== finding?.change) {
     add(block, h("div", { class: "code" }, h("code", {}, proof.change), copyButton("the change", () => proof.change)));

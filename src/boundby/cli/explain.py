@@ -2,23 +2,77 @@
 
 from __future__ import annotations
 
+import textwrap
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from boundby.remedies import Remedy, Treatment
 
 
 @click.command(name="explain")
-@click.argument("fault", required=False)
-def command(fault: str | None) -> None:
-    """What a fault means and when not to follow its remedy; without one, the list of all."""
+@click.argument("name", required=False)
+def command(name: str | None) -> None:
+    """What a fault means and when not to follow its remedy, or what a fix of `boundby prove` does.
+
+    Without a name, the list of all.
+    """
     from boundby.errors import BoundbyError
     from boundby.remedies import REMEDIES
 
-    if fault is None:
-        width = max(len(remedy.fault) for remedy in REMEDIES)
-        for remedy in REMEDIES:
-            click.echo(f"{remedy.fault:{width}}  {remedy.summary}")
+    fixes: dict[Treatment, list[Remedy]] = {}
+    for remedy in REMEDIES:
+        for treatment in remedy.treatments:
+            fixes.setdefault(treatment, []).append(remedy)
+    if name is None:
+        _list(REMEDIES, fixes)
         return
-    found = next((remedy for remedy in REMEDIES if remedy.fault == fault), None)
-    if found is None:
-        known = ", ".join(remedy.fault for remedy in REMEDIES)
-        raise BoundbyError(f"no such fault: {fault} (known: {known})")
-    click.echo(f"{found.fault} ({found.group})\n\n{found.document.strip()}")
+    for remedy in REMEDIES:
+        if remedy.fault == name:
+            click.echo(f"{remedy.fault} ({remedy.group})\n\n{remedy.document.strip()}")
+            _fixes(remedy)
+            return
+    for treatment, mends in fixes.items():
+        if treatment.name == name:
+            click.echo(_explained(treatment, mends))
+            return
+    raise BoundbyError(f"no fault and no fix is called {name}: boundby explain lists them")
+
+
+def _list(faults: list[Remedy], fixes: dict[Treatment, list[Remedy]]) -> None:
+    width = max(len(remedy.fault) for remedy in faults)
+    click.echo("Faults, as `boundby run` finds them:\n")
+    for remedy in faults:
+        click.echo(f"  {remedy.fault:{width}}  {remedy.summary}")
+    width = max(len(treatment.name) for treatment in fixes)
+    click.echo("\nFixes, as `boundby prove` applies them to what is found, or to --try NAME:\n")
+    for treatment, mends in fixes.items():
+        words = ", ".join(remedy.fault for remedy in mends)
+        click.echo(f"  {treatment.name:{width}}  for {words}")
+
+
+def _fixes(remedy: Remedy) -> None:
+    click.echo("\nWhat boundby prove applies")
+    if not remedy.treatments:
+        click.echo("    Nothing: this cannot be mended from outside of the script.")
+        return
+    width = max(len(treatment.name) for treatment in remedy.treatments)
+    for treatment in remedy.treatments:
+        click.echo(f"    {treatment.name:{width}}  {treatment.change}")
+
+
+def _explained(treatment: Treatment, mends: list[Remedy]) -> str:
+    lines = [f"{treatment.name}, a fix that `boundby prove --try {treatment.name}` applies", ""]
+    lines += ["To get the same, write", textwrap.indent(treatment.change, "    "), "", "It mends"]
+    lines += [f"    {remedy.fault}: {remedy.summary}" for remedy in mends]
+    if treatment.precision is not None:
+        lines += ["", f"It computes in {treatment.precision}: prove checks what that changes."]
+    if treatment.devices == ("cuda",):
+        lines += ["", "On a CUDA device only."]
+    if treatment.devices == ("cpu",):
+        lines += ["", "On a CPU only."]
+    if treatment.preparation_s:
+        about = f"{treatment.preparation_s:.0f} s"
+        lines += ["", f"It takes about {about} longer to start: give --budget for several."]
+    return "\n".join(lines)

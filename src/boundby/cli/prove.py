@@ -48,10 +48,27 @@ class _Names(click.ParamType[list[str]]):
 
 
 @click.command(name="prove", cls=TargetCommand, context_settings={"allow_interspersed_args": False})
-@click.option("--budget", type=_Duration(), default="10m", show_default=True, help="Time to spend.")
-@click.option("--only", type=_Names(), default="", metavar="FAULT,...", help="Try these faults.")
-@click.option("--skip", type=_Names(), default="", metavar="FAULT,...", help="Leave these out.")
-@click.option("--all", "everything", is_flag=True, help="Also try fixes for which nothing speaks.")
+@click.option(
+    "--budget",
+    type=_Duration(),
+    default="10m",
+    show_default=True,
+    help="Time to spend, the diagnosis included.",
+)
+@click.option(
+    "--only", type=_Names(), default="", metavar="NAME,...", help="Try these faults or fixes."
+)
+@click.option("--skip", type=_Names(), default="", metavar="NAME,...", help="Leave these out.")
+@click.option(
+    "--try",
+    "also",
+    type=_Names(),
+    default="",
+    metavar="NAME,...",
+    help="Try these too, though nothing speaks for them: compile:max-autotune, checkpoints, ... "
+    "(`boundby explain` lists all).",
+)
+@click.option("--all", "everything", is_flag=True, help="Try every fix there is.")
 @click.option("--timeout", type=_Duration(), help="Longest one run may take; default: scaled.")
 @click.option("--steps", type=click.IntRange(3), default=15, show_default=True, help="Timed steps.")
 @click.option(
@@ -92,13 +109,18 @@ class _Names(click.ParamType[list[str]]):
     help="Write what held as a diff of the script.",
 )
 @click.option("--scratch", is_flag=True, help="Run in copies of this folder.")
-@click.option("--resume", is_flag=True, help="Go on with a proof that was interrupted.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on with the last proof of this script: interrupted, or out of time.",
+)
 @click.option("--quiet", is_flag=True, help="Print no report.")
 @click.argument("target", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def command(
     budget: float,
     only: list[str],
     skip: list[str],
+    also: list[str],
     everything: bool,
     timeout: float | None,
     steps: int,
@@ -126,14 +148,13 @@ def command(
     from boundby import store
     from boundby.cli.console import progress_bar
     from boundby.model.diagnosis import Diagnosis
+    from boundby.trials.candidates import Choice
     from boundby.trials.experiment import Request, prove_target
 
     request = Request(
         target=target_of(target),
         budget_s=budget,
-        only=only,
-        skip=skip,
-        everything=everything,
+        choice=Choice(only=only, skip=skip, also=also, everything=everything),
         limit_s=timeout,
         steps=steps,
         step_by=step_by,
@@ -145,21 +166,27 @@ def command(
         resume=resume,
     )
     with progress_bar("proving:", shown=not quiet) as progress:
-        proven = prove_target(request, progress)
+        proven = prove_target(request, progress, progress.print)
     write_json(proven.diagnosis, json_file)
     write_page(proven.diagnosis, html_file, perfetto_file, open_page=open_page, quiet=quiet)
     if not quiet:
-        _tell(proven.diagnosis)
+        _tell(proven.diagnosis, patch_asked=patch_file is not None, patch=proven.patch)
     if patch_file is not None:
         _write_patch(proven.patch, patch_file)
     return INTERRUPTED if proven.interrupted else 0
 
 
-def _tell(diagnosis: Diagnosis) -> None:
+def _tell(diagnosis: Diagnosis, *, patch_asked: bool, patch: Patch | None) -> None:
     from boundby.cli.console import error_console
     from boundby.report.proofs import ProofsReport
 
-    error_console().print(ProofsReport(diagnosis))
+    console = error_console()
+    console.print(ProofsReport(diagnosis))
+    more = "the same command with --resume"
+    if any(proof.open or proof.outcome == "not run" for proof in diagnosis.proofs):
+        console.print(f"for what is open or was not run: {more} and a larger --budget", style="dim")
+    if patch is not None and patch.diff and not patch_asked:
+        console.print(f"for a diff of the script: {more} and --patch FILE", style="dim")
 
 
 def _write_patch(patch: Patch | None, path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from boundby.errors import BoundbyError
 
 if TYPE_CHECKING:
     from boundby.capture.live.execution import Target
@@ -22,6 +24,22 @@ class TargetCommand(click.Command):
         if target[0] == "-m" and len(target) < 2:
             raise click.UsageError("-m needs the name of a module", ctx)
         return super().parse_args(ctx, [*own, "--", *target])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """A failure may come of options that stand in the wrong place."""
+        try:
+            return super().invoke(ctx)
+        except BoundbyError as error:
+            names = {name for option in self.params for name in option.opts if name[:2] == "--"}
+            given = ctx.params.get("target", ())[1:]
+            misplaced = [word for word in given if word.partition("=")[0] in names]
+            if not misplaced:
+                raise
+            raise BoundbyError(
+                f"{error} ({', '.join(misplaced)} was given to the script: options that are meant "
+                "for boundby come before it)",
+                exit_code=error.exit_code,
+            ) from error
 
     def _valued(self) -> set[str]:
         return {

@@ -213,6 +213,7 @@ class Finding(Record, frozen=True, kw_only=True):
     """A fault, where it is, and what mending it would save.
 
     `summary`, `why` and `when_not` are the remedy's own words, so that a report needs no remedy.
+    `also` are faults that the same change mends, whose saving is within this one's.
     """
 
     fault: str
@@ -222,6 +223,7 @@ class Finding(Record, frozen=True, kw_only=True):
     change: str
     assumes: str = ""
     excludes: list[str] = []
+    also: list[str] = []
     provable: bool = False
     summary: str = ""
     why: str = ""
@@ -278,6 +280,10 @@ class Numerics(Record, frozen=True, kw_only=True):
 Outcome = Literal["kept", "no gain", "wrong numbers", "failed", "not run"]
 
 
+# Between the names of fixes that were applied together.
+FIXES_JOINED = " + "
+
+
 class Proof(Record, frozen=True, kw_only=True):
     """Faults mended from outside and measured: step times of each fresh process, interleaved."""
 
@@ -293,6 +299,14 @@ class Proof(Record, frozen=True, kw_only=True):
     why: str = ""
     change: str = ""
     log: str | None = None
+    open: bool = False  # more runs may tell
+
+    @property
+    def combines(self) -> bool:
+        """Whether it is several fixes together; one fix may mend several faults."""
+        if not self.treatment:  # of a file that names none
+            return len(self.faults) > 1
+        return FIXES_JOINED in self.treatment
 
 
 class Diagnosis(Record, frozen=True, kw_only=True):

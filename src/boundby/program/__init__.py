@@ -25,7 +25,7 @@ __all__ = ["TREATMENTS", "Treatment"]
 TREATMENTS: dict[str, tuple[Treatment, ...]] = {
     "unfused-optimizer": (optimizers.FUSED,),
     "zeroed-gradients": (optimizers.GRADIENTS_TO_NONE,),
-    "float32-products": (precision.TF32, precision.AUTOCAST, precision.BFLOAT16_PRODUCTS),
+    "float32-products": (precision.TF32, precision.BFLOAT16_PRODUCTS, precision.AUTOCAST),
     "float32-activations": (precision.AUTOCAST,),
     "eager-launches": (
         compilation.REDUCE_OVERHEAD,
@@ -41,7 +41,11 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
     "pageable-copies": (loaders.PINNED,),
     "openmp-spin": (threads.SLEEPING_THREADS, threads.ONE_THREAD),
     "wasteful-checkpointing": (checkpointing.NO_CHECKPOINTS,),
-    "fragmented-memory": (allocator.EXPANDABLE_SEGMENTS,),
-    "activations-in-memory": (checkpointing.CHECKPOINTS,),
-    "slow-attention": (attention.CUDNN_ATTENTION, attention.FLASH_ATTENTION),
+    "fragmented-memory": (allocator.EXPANDABLE_SEGMENTS, checkpointing.CHECKPOINTS),
+    "slow-attention": (
+        attention.CUDNN_ATTENTION,
+        attention.FLASH_ATTENTION,
+        attention.EFFICIENT_ATTENTION,
+    ),
+    "far-from-roof": (compilation.COMPILE, compilation.MAX_AUTOTUNE),
 }

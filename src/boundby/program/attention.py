@@ -14,12 +14,8 @@ from boundby.program.touched import note
 from boundby.program.treatment import Treatment
 
 _SWITCH = "_attn_implementation"
-# Of `torch.backends.cuda`: what is switched off so that one of them is left.
-_BACKENDS = {
-    "flash": ("enable_mem_efficient_sdp", "enable_cudnn_sdp"),
-    "cudnn": ("enable_flash_sdp", "enable_mem_efficient_sdp"),
-    "efficient": ("enable_flash_sdp", "enable_cudnn_sdp"),
-}
+# As `torch.backends.cuda` calls them.
+_BACKENDS = {"flash": "flash_sdp", "cudnn": "cudnn_sdp", "efficient": "mem_efficient_sdp"}
 
 
 @contextlib.contextmanager
@@ -76,10 +72,11 @@ def attention_backend(name: str) -> Iterator[None]:
 
     def arrived(torch: Any, swaps: Swaps) -> None:
         switches = torch.backends.cuda
-        for switch in _BACKENDS[name]:
-            if hasattr(switches, switch):
-                getattr(switches, switch)(False)
-                swaps.later(partial(getattr(switches, switch), True))
+        for backend, switch in _BACKENDS.items():
+            before = getattr(switches, f"{switch}_enabled")()
+            enable = getattr(switches, f"enable_{switch}")
+            enable(backend == name)
+            swaps.later(partial(enable, before))
         swaps.swap(torch.nn.functional, "scaled_dot_product_attention", _noted)
 
     with when_torch_arrives(arrived):
@@ -110,10 +107,19 @@ CUDNN_ATTENTION = Treatment(
     change="with torch.nn.attention.sdpa_kernel(SDPBackend.CUDNN_ATTENTION): ...",
     apply=partial(attention_backend, "cudnn"),
     devices=("cuda",),
+    slot="attention backend",
 )
 FLASH_ATTENTION = Treatment(
     name="sdpa:flash",
     change="with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION): ...",
     apply=partial(attention_backend, "flash"),
     devices=("cuda",),
+    slot="attention backend",
+)
+EFFICIENT_ATTENTION = Treatment(
+    name="sdpa:efficient",
+    change="with torch.nn.attention.sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION): ...",
+    apply=partial(attention_backend, "efficient"),
+    devices=("cuda",),
+    slot="attention backend",
 )

@@ -76,9 +76,26 @@ class _Recorder(Companion):
             self._seen.add(key)
             return plain(*args, **kwargs)
         if key not in self._recorded:
-            self._recorded[key] = _record(module, plain, leaves, spec, tensors)
+            try:
+                self._recorded[key] = _record(module, plain, leaves, spec, tensors)
+            except RuntimeError as error:
+                raise RuntimeError(
+                    f"{type(module).__name__} cannot be captured: {_first_line(_root(error))}"
+                ) from error
             note(f"graph of {type(module).__name__}")
         return self._recorded[key](tensors)
+
+
+def _root(error: BaseException) -> BaseException:
+    """What broke a capture: its end then fails once more, because of "a previous error"."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _record(

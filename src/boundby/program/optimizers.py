@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from boundby.program.attributes import Swaps, when_torch_arrives
@@ -12,6 +12,7 @@ from boundby.program.touched import note
 from boundby.program.treatment import Treatment
 
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
+_NOTED = "fused "
 
 
 @contextlib.contextmanager
@@ -42,7 +43,7 @@ def _with_fused(original: Any) -> Any:
         except (RuntimeError, TypeError, ValueError):
             original(self, params, *args, **kwargs)
         else:
-            note(f"fused {type(self).__name__}")
+            note(f"{_NOTED}{type(self).__name__}")
 
     return __init__
 
@@ -77,10 +78,18 @@ def _to_none(original: Any) -> Any:
     return zero_grad
 
 
+def _written(touched: Collection[str]) -> str:
+    """The script's own optimizers, each with the argument."""
+    made = sorted(word.removeprefix(_NOTED) for word in touched if word.startswith(_NOTED))
+    names = [f"torch.optim.{name}" if name in _FUSED else name for name in made]
+    return "\n".join(f"{name}(..., fused=True)" for name in names or ["torch.optim.AdamW"])
+
+
 FUSED = Treatment(
     name="fused",
-    change="torch.optim.AdamW(..., fused=True)",
+    change="torch.optim.AdamW(..., fused=True)  # or Adam, SGD, Adagrad",
     apply=fused_optimizers,
+    written=_written,
 )
 GRADIENTS_TO_NONE = Treatment(
     name="set-to-none",

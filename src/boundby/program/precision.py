@@ -99,4 +99,5 @@ AUTOCAST = Treatment(
     change="with torch.autocast(device.type, torch.bfloat16): ...  # around forward and loss",
     apply=autocast,
     precision="bfloat16",
+    covers=("float32-activations",),
 )

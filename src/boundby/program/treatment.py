@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -16,7 +16,8 @@ class Treatment:
     it now computes what had more digits before: None promises the same arithmetic, up to its order.
     `devices`: where there is a point in trying. `preparation_s`: about how long the program takes
     longer to start. Of treatments in one `slot` only one can be applied. `covers`: the faults that
-    are gone with it, where that is more, or other, than the one it is tried for.
+    are gone with it, where that is more, or other, than the one it is tried for. `written`: the
+    change in the script's own terms, from what was touched in it.
     """
 
     name: str
@@ -28,3 +29,4 @@ class Treatment:
     preparation_s: float = 0.0
     slot: str = ""
     covers: tuple[str, ...] = ()
+    written: Callable[[Collection[str]], str] | None = None

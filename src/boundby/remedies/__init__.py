@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from boundby.model.diagnosis import Finding, Range, WhatIf
 from boundby.picture import Change, Picture
 from boundby.remedies import (
@@ -18,6 +20,7 @@ from boundby.remedies import (
     far_from_roof,
     float32_activations,
     float32_products,
+    fragmented_memory,
     host_sync,
     layout_copies,
     logits_materialised,
@@ -26,6 +29,7 @@ from boundby.remedies import (
     pageable_copies,
     recompilation,
     repeated_casts,
+    slow_attention,
     unfused_operators,
     unfused_optimizer,
     waiting_for_data,
@@ -56,6 +60,7 @@ REMEDIES: list[Remedy] = [
     float32_products.REMEDY,
     float32_activations.REMEDY,
     materialised_attention.REMEDY,
+    slow_attention.REMEDY,
     wasted_tiles.REMEDY,
     layout_copies.REMEDY,
     repeated_casts.REMEDY,
@@ -70,6 +75,7 @@ REMEDIES: list[Remedy] = [
     host_sync.REMEDY,
     waiting_for_data.REMEDY,
     collector_pauses.REMEDY,
+    fragmented_memory.REMEDY,
     recompilation.REMEDY,
     openmp_spin.REMEDY,
     eager_launches.REMEDY,
@@ -113,7 +119,37 @@ def find(pictures: Sequence[Picture]) -> list[Finding]:
         finding = _finding(known, remedy, pictures[0])
         if finding.saving_ns.high >= _WORTH_SAYING * pictures[0].wall_ns:
             findings.append(finding)
-    return sorted(findings, key=lambda finding: -finding.saving_ns.expected)
+    ranked = sorted(findings, key=lambda finding: -finding.saving_ns.expected)
+    return _without_repeats(ranked)
+
+
+def _without_repeats(findings: Sequence[Finding]) -> list[Finding]:
+    """Of faults that exclude each other and ask for the same line, one: it is a single gain."""
+    kept: list[Finding] = []
+    for finding in findings:
+        same = [at for at, first in enumerate(kept) if _asks_the_same(first, finding)]
+        if not same:
+            kept.append(finding)
+            continue
+        first = kept[same[0]]
+        saving = first.saving_ns
+        kept[same[0]] = msgspec.structs.replace(
+            first,
+            also=[*first.also, finding.fault],
+            where=list(dict.fromkeys([*first.where, *finding.where])),
+            saving_ns=Range(
+                low=saving.low,
+                expected=saving.expected,
+                high=max(saving.high, finding.saving_ns.high),
+            ),
+        )
+    return kept
+
+
+def _asks_the_same(one: Finding, other: Finding) -> bool:
+    exclude = one.fault in other.excludes or other.fault in one.excludes
+    code, others = (finding.change.partition("  #")[0] for finding in (one, other))
+    return exclude and code == others
 
 
 def combine(pictures: Sequence[Picture], findings: Sequence[Finding]) -> list[WhatIf]:

@@ -24,6 +24,7 @@ Proven on
 
 from __future__ import annotations
 
+from boundby import units
 from boundby.account.work import Work
 from boundby.dataflow import OUTSIDE, Flow, Value
 from boundby.model import Phase
@@ -36,6 +37,8 @@ from boundby.roofs.operators import Exercise
 # A step that takes less than this much longer with twice the batch is short of work.
 _FLAT = 1.6
 _FACTORS = (2, 4)
+# Of the device's memory, what may be filled.
+_USABLE = 0.9
 # How kernels grow, between the machine's curves (0) and in proportion to the batch (1); those that
 # were timed, this much more or less than they did alone.
 _GROWTH = (1.0, 0.25, -0.5)
@@ -61,10 +64,19 @@ def imagine(picture: Picture) -> Imagined | None:
         where=[],
         change=f"batch_size = 2 * batch_size  # a step takes {grown[1] / picture.base_ns:.2f}x as "
         "long, for twice the samples",
-        assumes="there is memory for it; what is flat is the traffic of weights, which more rows "
-        "share"
-        if skinny
-        else "there is memory for it; what is flat is the host's time",
+        assumes=f"{_room(picture)}; what is flat is "
+        + ("the traffic of weights, which more rows share" if skinny else "the host's time"),
+    )
+
+
+def _room(picture: Picture) -> str:
+    """Whether twice the activations fit: all that is in use, twice, at most."""
+    peak, total = picture.circumstances.peak_bytes, picture.machine.memory_bytes
+    if not peak or not total or 2 * peak < _USABLE * total:
+        return "there is memory for it"
+    return (
+        f"there is memory for it: {units.size(peak)} of {units.size(total)} are in use, and "
+        "gradient checkpointing makes room (prove --try checkpoints)"
     )
 
 

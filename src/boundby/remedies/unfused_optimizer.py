@@ -10,7 +10,7 @@ Why it costs time
     times, and per parameter there are about eight launches for the host to issue.
 
 The change
-    `torch.optim.AdamW(parameters, fused=True)`.
+    `torch.optim.AdamW(parameters, fused=True)`, or `Adam`: the finding names the script's own.
 
 When it does not help
     When the step is limited by something that happens while the optimizer does not; with an
@@ -21,6 +21,8 @@ Proven on
 """
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 
@@ -40,6 +42,10 @@ _LAUNCHES = 6
 # Of the host's time in the optimizer, what goes into looking at every parameter in either form.
 _LEFT = 0.25
 _ADAM = ("addcdiv", "addcmul")
+_MARK = re.compile(r"Optimizer\.step#(\w+)\.step")
+# Of torch's own that update as Adam does: those with a fused form, and those without.
+_FUSED = ("Adam", "AdamW")
+_NEVER_FUSED = ("Adadelta", "Adamax", "NAdam", "RAdam", "Rprop", "RMSprop", "SparseAdam")
 _FEWEST_PARAMETERS = 1_000
 
 
@@ -53,6 +59,10 @@ def imagine(picture: Picture) -> Imagined | None:
         return None
     if not all(any(part in work.name for _, work in mine) for part in _ADAM):
         return None
+    known = _class(picture)
+    if known in _NEVER_FUSED:
+        return None
+    name = f"torch.optim.{known}" if known in _FUSED else known
     updated = _updated(picture, [work for _, work in mine])
     size = sum(tensor.elements * DTYPE_BYTES.get(tensor.dtype, 4) for tensor in updated)
     memory = picture.machine.rate("memory.dram")
@@ -69,9 +79,19 @@ def imagine(picture: Picture) -> Imagined | None:
         expected=_fused(picture, mine, middle),
         best=_fused(picture, mine, fast),
         where=picture.lines(work for _, work in mine)[:1],
-        change="torch.optim.AdamW(..., fused=True)  # or Adam: pass fused=True",
-        assumes="the optimizer is Adam or AdamW, its states in the parameters' dtype",
+        change=f"{name or 'torch.optim.AdamW'}(..., fused=True)"
+        + ("" if name else "  # or Adam: whichever it is"),
+        assumes="its states are in the parameters' dtype"
+        if name
+        else "the optimizer is Adam or AdamW, its states in the parameters' dtype",
     )
+
+
+def _class(picture: Picture) -> str | None:
+    """The optimizer as the framework marks its steps, `Optimizer.step#AdamW.step`."""
+    marks = (_MARK.search(name) for name in picture.timeline.names)
+    names = dict.fromkeys(found[1] for found in marks if found)
+    return next(iter(names)) if len(names) == 1 else None
 
 
 def _updated(picture: Picture, works: list[Work]) -> tuple[Tensor, ...]:

@@ -4,36 +4,57 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
-from boundby import waiting
+_PIPE_WIDTH = 100
+
+
+class Bar:
+    """Says what is being done, and how far it is; `print` leaves a line that stays.
+
+    In a notebook it is one line, if it takes that long: rich would want widgets there, and complain
+    where there are none.
+    """
+
+    def __init__(self, what: str, progress: Progress, *, shown: bool, notebook: bool) -> None:
+        self._what = what
+        self._progress = progress
+        self._shown = shown
+        self._task = progress.add_task(what, total=1.0)
+        self._began = time.monotonic()
+        self._told = not shown or not notebook
+
+    def __call__(self, stage: str, part: float) -> None:
+        if not self._told:
+            self._told = True
+            sys.stderr.write(f"boundby: {self._what} ... this takes some seconds\n")
+        self._progress.update(self._task, description=f"{self._what} {stage}", completed=part)
+
+    def print(self, line: str) -> None:
+        """Above the bar; where there is no terminal, a plain line for the log, at once."""
+        if self._shown:
+            passed = f"{time.monotonic() - self._began:5.0f} s  "
+            self._progress.console.print(Text.assemble((passed, "dim"), line))
 
 
 @contextlib.contextmanager
-def progress_bar(what: str, *, shown: bool = True) -> Iterator[waiting.Progress]:
-    """The bar at a terminal; a line in a notebook, if it takes that long; else nothing."""
+def progress_bar(what: str, *, shown: bool = True) -> Iterator[Bar]:
+    """The bar at a terminal; elsewhere only the lines that are printed."""
     console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        console = Console(stderr=True, highlight=False, width=_PIPE_WIDTH)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),
     )
-    # In a notebook rich would want widgets, and complain where there are none.
     notebook = "ipykernel" in sys.modules
     disabled = not shown or notebook or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=disabled) as bar:
-        task = bar.add_task(what, total=1.0)
-        told = not shown or not notebook
-
-        def advance(stage: str, part: float) -> None:
-            nonlocal told
-            if not told:
-                told = True
-                sys.stderr.write(f"boundby: {what} ... this takes some seconds\n")
-            bar.update(task, description=f"{what} {stage}", completed=part)
-
-        yield advance
+    with Progress(*columns, console=console, transient=True, disable=disabled) as progress:
+        yield Bar(what, progress, shown=shown, notebook=notebook)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.padding import Padding
@@ -24,40 +25,62 @@ _COLOURS: dict[Outcome, str] = {
 class ProofsReport:
     """Renders the proofs of a `Diagnosis`; computes nothing that is not a median."""
 
-    def __init__(self, diagnosis: Diagnosis, *, warnings: bool = True) -> None:
+    def __init__(self, diagnosis: Diagnosis, *, alone: bool = True) -> None:
+        """`alone`: nothing else is shown of the diagnosis, so its last words are too."""
         self._diagnosis = diagnosis
-        self._warnings = diagnosis.warnings if warnings else []
+        self._alone = alone
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         proofs = self._diagnosis.proofs
         if not proofs:
             yield Text("nothing was found that can be mended from outside: no proof was tried")
+            yield from self._last()
             return
         yield final_line(proofs)
         yield Padding(_table(proofs), (1, 0, 1, 0))
         yield from _reasons(proofs)
         best = best_of(proofs)
         if best is not None:
-            yield Padding(Text("to get the same, write", style="bold"), (1, 0, 0, 0))
+            yield Text()
+            yield Text("to get the same, write", style="bold")
             for line in best.change.splitlines():
-                yield Text(f"   {line}")
-        for warning in self._warnings:
+                yield Text(f"   {line}", style="cyan")
+        yield from self._last()
+
+    def _last(self) -> Iterator[Text]:
+        """What is left for the user, and what went on besides."""
+        if not self._alone:
+            return
+        proven = {fault for proof in self._diagnosis.proofs for fault in proof.faults}
+        by_hand = [
+            finding.fault
+            for finding in self._diagnosis.findings
+            if finding.fault not in proven and not finding.provable
+        ]
+        if by_hand:
+            yield Text(f"found too, and only to be mended by hand: {', '.join(by_hand)}", "dim")
+        for warning in self._diagnosis.warnings:
             yield Text.assemble(("! ", "yellow"), warning)
 
 
 def best_of(proofs: list[Proof]) -> Proof | None:
     """What to keep: all that held together, else the best that held alone."""
     kept = [proof for proof in proofs if proof.outcome == "kept" and proof.speedup is not None]
-    return max(kept, key=lambda one: (len(one.faults), _median(one.speedup)), default=None)
+    return max(kept, key=lambda one: (one.combines, _median(one.speedup)), default=None)
 
 
 def final_line(proofs: list[Proof]) -> Text:
     best = best_of(proofs)
     if best is None or best.speedup is None:
+        doubtful = sum(proof.open for proof in proofs)
+        if doubtful:
+            words = f"no fix held yet, and {doubtful} of {len(proofs)} are open: more time may tell"
+            return Text(words, style="bold")
         return Text("no fix held: the step stays as it is", style="bold")
     before, after = statistics.median(best.before_ns), statistics.median(best.after_ns)
     return Text.assemble(
         (f"{units.time(before)} -> {units.time(after)}, {_speedup(best.speedup)}", "bold green"),
+        f" with {best.treatment}" if best.treatment else "",
         ", loss unchanged within noise" if best.numerics and best.numerics.ok else "",
     )
 
@@ -69,7 +92,6 @@ def _table(proofs: list[Proof]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("outcome", no_wrap=True)
     for proof in proofs:
-        faults = ", ".join(dict.fromkeys(proof.faults))
         table.add_row(
             Text.assemble((proof.treatment, "bold")),
             _promised(proof.predicted),
@@ -78,14 +100,14 @@ def _table(proofs: list[Proof]) -> Table:
             _memory(proof),
             Text(proof.outcome, style=_COLOURS[proof.outcome]),
         )
-        table.add_row(Text(f"  for {faults}", style="dim"))
     return table
 
 
 def _reasons(proofs: list[Proof]) -> list[Text]:
     return [
         Text.assemble(
-            (f"{proof.treatment}: ", "bold"),
+            (proof.treatment, "bold"),
+            (f" for {', '.join(dict.fromkeys(proof.faults))}: ", "dim"),
             (proof.outcome, _COLOURS[proof.outcome]),
             f", {proof.why}" if proof.why else "",
             (f" (log: {proof.log})" if proof.log else "", "dim"),

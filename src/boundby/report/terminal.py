@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import textwrap
+from collections.abc import Sequence
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
@@ -79,7 +80,7 @@ class DiagnosisReport:
         if diagnosis.ranks:
             yield _spaced(_ranks(diagnosis.ranks))
         if diagnosis.proofs:
-            yield _spaced(ProofsReport(diagnosis, warnings=False))
+            yield _spaced(ProofsReport(diagnosis, alone=False))
         yield _spaced(Group(*_evidence(diagnosis)))
         for warning in diagnosis.warnings:
             yield Text.assemble(("! ", "yellow"), warning)
@@ -170,7 +171,7 @@ def _findings(diagnosis: Diagnosis) -> Group:
                 f"{units.time(saving.high)}), {share} of the step{where}",
             ),
             Text(textwrap.indent(finding.change, "   "), style="cyan"),
-            Text(f"   if {finding.assumes}", style="dim"),
+            Text(f"   if {finding.assumes}{_besides(finding, diagnosis.findings)}", style="dim"),
         ]
     if slight:
         reach = (f"{one.fault} (up to {units.time(one.saving_ns.high)})" for one in slight)
@@ -186,6 +187,17 @@ def _by_worth(diagnosis: Diagnosis) -> tuple[list[Finding], list[Finding]]:
     shown = diagnosis.findings[:_MOST_LINES]
     worthwhile = [finding for finding in shown if finding.saving_ns.expected >= least_ns]
     return worthwhile, [finding for finding in shown if finding.saving_ns.expected < least_ns]
+
+
+def _besides(finding: Finding, findings: Sequence[Finding]) -> str:
+    """What the change mends as well, and which of the others it takes the place of."""
+    words = f"; it mends {', '.join(finding.also)} too" if finding.also else ""
+    instead = [
+        other.fault
+        for other in findings
+        if other.fault in finding.excludes or finding.fault in other.excludes
+    ]
+    return words + (f"; instead of {', '.join(instead)}, not with it" if instead else "")
 
 
 def _together(diagnosis: Diagnosis) -> list[Text]:

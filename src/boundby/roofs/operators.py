@@ -6,6 +6,7 @@ Never a module, a model or a script: that would be a proof. An operator that can
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,13 +21,19 @@ _PATIENCE_S = 20.0
 _MOST_BYTES = 8 << 30
 # Arguments are filled with numbers of this size: products of zeros draw less power and run faster.
 _SCALE = 0.02
+_BACKENDS = {
+    "flash": "FLASH_ATTENTION",
+    "efficient": "EFFICIENT_ATTENTION",
+    "cudnn": "CUDNN_ATTENTION",
+}
 
 
 class Exercise(Record, frozen=True, kw_only=True):
     """An operator call to be timed. `tf32`: whether float32 products may use the matrix units.
 
-    Names of our own: `attention` (q, k, v, dropout, causal, with backward or not) and `adamw` (a
-    list of parameters), each as the framework's fused form does it.
+    Names of our own: `attention` (q, k, v, dropout, causal, with backward or not, and then one of
+    the framework's kernels and a bias, where they are given) and `adamw` (a list of parameters),
+    each as the framework's fused form does it.
     """
 
     name: str
@@ -126,15 +133,18 @@ def _tensor(torch: Any, tensor: Tensor, device: str) -> Any:
 
 
 def _attention(torch: Any, args: list[Any]) -> Work:
-    query, key, value, dropout, causal, backward = args
+    query, key, value, dropout, causal, backward, backend, bias = (*args, None, None)[:8]
     grouped = {"enable_gqa": True} if query.shape[-3] != key.shape[-3] else {}
+    chosen = getattr(torch.nn.attention.SDPBackend, _BACKENDS[backend]) if backend else None
     inputs = [tensor.requires_grad_(backward) for tensor in (query, key, value)]
     gradient = torch.randn_like(query)
 
     def run() -> Any:
-        out = torch.nn.functional.scaled_dot_product_attention(
-            *inputs, dropout_p=dropout, is_causal=causal, **grouped
-        )
+        only = torch.nn.attention.sdpa_kernel(chosen) if chosen else contextlib.nullcontext()
+        with only:
+            out = torch.nn.functional.scaled_dot_product_attention(
+                *inputs, attn_mask=bias, dropout_p=dropout, is_causal=causal, **grouped
+            )
         return torch.autograd.grad(out, inputs, gradient) if backward else out
 
     return run

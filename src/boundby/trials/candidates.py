@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from boundby import remedies
 from boundby.errors import BoundbyError
@@ -11,49 +12,86 @@ from boundby.remedies import Remedy, Treatment
 from boundby.trials.combination import Candidate
 
 
-def candidates_of(
-    diagnosis: Diagnosis,
-    *,
-    only: Collection[str] = (),
-    skip: Collection[str] = (),
-    everything: bool = False,
-) -> list[Candidate]:
-    """Treatments by the saving that is expected of them; `everything` adds those of no finding."""
-    check_faults(only, skip)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a user wants tried: names of faults, or of single fixes.
+
+    `only` these; never those to `skip`; `also` these, whether anything speaks for them or not;
+    `everything`: all that there is.
+    """
+
+    only: Collection[str] = ()
+    skip: Collection[str] = ()
+    also: Collection[str] = ()
+    everything: bool = False
+
+    def check(self) -> None:
+        """Fail, in one line, on a name that nobody knows."""
+        known = {remedy.fault for remedy in remedies.REMEDIES}
+        known |= {one.name for remedy in remedies.REMEDIES for one in remedy.treatments}
+        for name in (*self.only, *self.skip, *self.also):
+            if name not in known:
+                raise BoundbyError(
+                    f"no fault and no fix is called {name}: boundby explain lists them"
+                )
+
+    def asks_for(self, fault: str, treatment: Treatment) -> bool:
+        named = (*self.only, *self.also)
+        return fault in named or treatment.name in named
+
+    def allows(self, fault: str, treatment: Treatment, *, found: bool) -> bool:
+        if fault in self.skip or treatment.name in self.skip:
+            return False
+        if self.asks_for(fault, treatment):
+            return True
+        return not self.only and (found or self.everything)
+
+
+def candidates_of(diagnosis: Diagnosis, choice: Choice) -> list[Candidate]:
+    """Treatments by the saving that is expected of them."""
+    choice.check()
+    found = {finding.fault for finding in diagnosis.findings}
+    mended: dict[Treatment, list[Remedy]] = {}
+    for remedy, treatment in _pairs(diagnosis):
+        if diagnosis.machine.kind not in treatment.devices:
+            continue
+        if not choice.allows(remedy.fault, treatment, found=remedy.fault in found):
+            continue
+        mends = mended.setdefault(treatment, [])
+        # Asked for by its own name, it stands for one fault at most that was not found.
+        if remedy.fault in found or not mends or choice.everything:
+            mends.append(remedy)
+    return [_candidate(treatment, mends, diagnosis, choice) for treatment, mends in mended.items()]
+
+
+def pointless(diagnosis: Diagnosis, choice: Choice) -> list[str]:
+    """Fixes that were asked for by name and are for other devices than this one."""
+    every = {one for remedy in remedies.REMEDIES for one in remedy.treatments}
+    named = {*choice.only, *choice.also}
+    return sorted(
+        one.name for one in every if one.name in named and diagnosis.machine.kind not in one.devices
+    )
+
+
+def _pairs(diagnosis: Diagnosis) -> Iterator[tuple[Remedy, Treatment]]:
+    """The likeliest way for each fault first, then the second ways; found faults before others."""
     known = {remedy.fault: remedy for remedy in remedies.REMEDIES}
-    found = {finding.fault: finding for finding in diagnosis.findings}
-    faults = [fault for fault in found if fault in known]
-    # Naming a fault asks for it, whether it was found or not.
-    faults += [fault for fault in known if fault not in found and (everything or fault in only)]
-    wanted = [fault for fault in faults if (not only or fault in only) and fault not in skip]
-    mended: dict[Treatment, list[str]] = {}
-    # The likeliest way for each fault first, then the second ways, and so on.
-    ways = max((len(known[fault].treatments) for fault in wanted), default=0)
+    found = [known[one.fault] for one in diagnosis.findings if one.fault in known]
+    ordered = [*found, *(remedy for remedy in remedies.REMEDIES if remedy not in found)]
+    ways = max((len(remedy.treatments) for remedy in ordered), default=0)
     for way in range(ways):
-        for fault in wanted:
-            for treatment in _usable(known[fault], diagnosis.machine.kind)[way : way + 1]:
-                mended.setdefault(treatment, []).append(fault)
-    return [
-        _candidate(treatment, [known[fault] for fault in faults], diagnosis)
-        for treatment, faults in mended.items()
-    ]
+        for remedy in ordered:
+            for treatment in remedy.treatments[way : way + 1]:
+                yield remedy, treatment
 
 
-def check_faults(*named: Collection[str]) -> None:
-    """Fail, in one line, on a fault that nobody knows."""
-    known = {remedy.fault for remedy in remedies.REMEDIES}
-    for fault in (fault for names in named for fault in names):
-        if fault not in known:
-            raise BoundbyError(f"no fault is called {fault}: boundby explain lists them")
-
-
-def _usable(remedy: Remedy, device: str) -> list[Treatment]:
-    return [treatment for treatment in remedy.treatments if device in treatment.devices]
-
-
-def _candidate(treatment: Treatment, mends: list[Remedy], diagnosis: Diagnosis) -> Candidate:
+def _candidate(
+    treatment: Treatment, mends: list[Remedy], diagnosis: Diagnosis, choice: Choice
+) -> Candidate:
     faults = tuple(remedy.fault for remedy in mends)
-    covers = treatment.covers or faults[:1]
+    covers = treatment.covers
+    if not any(finding.fault in covers for finding in diagnosis.findings):
+        covers = faults[:1]
     return Candidate(
         key=f"{faults[0]}/{treatment.name}",
         faults=faults,
@@ -65,6 +103,8 @@ def _candidate(treatment: Treatment, mends: list[Remedy], diagnosis: Diagnosis) 
         preparation_s=treatment.preparation_s,
         slot=treatment.slot,
         covers=covers,
+        asked=any(name in choice.also for name in (treatment.name, *faults)),
+        written=treatment.written,
     )
 
 

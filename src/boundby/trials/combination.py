@@ -1,22 +1,32 @@
-"""Which fixes go together: greedily, best first, each addition measured."""
+"""Which fixes go together: all that promise at once, then better ones, each change measured."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from boundby.model.diagnosis import Range
 from boundby.trials.ledger import BASELINE, Arm, Ledger
 
-# An addition must take this much off the step: one that held alone, and one that did not. Nearer to
-# no difference than the third figure, ask again.
+# A change must take this much off the step: adding one that held alone, and one that did not.
+# Nearer to no difference than the third figure, ask again.
 _GAIN_OF_HELD, _GAIN_OF_OTHERS, _NEAR = 0.01, 0.03, 0.03
 _MOST_ASKED = 2
+# One that gains nothing alone joins at once where the replay sees it gain this much in company.
+_FORESEEN = 1.03
+# A rival may be the better one in company if it was about as fast alone; a member may be idle in
+# company if it was hardly faster alone.
+_ABOUT_AS_FAST, _HARDLY_FASTER = 0.9, 1.05
+# Without a measurement, what a replay must promise to be counted on when time is planned.
+_COUNTED_ON = 1.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One treatment, the faults it mends, and what a replay promised for the first of them."""
+    """One treatment, the faults it mends, and what a replay promised for them.
+
+    `asked`: a user wants it tried, whatever speaks for it.
+    """
 
     key: str
     faults: tuple[str, ...]
@@ -28,6 +38,8 @@ class Candidate:
     preparation_s: float = 0.0
     slot: str = ""
     covers: tuple[str, ...] = ()
+    asked: bool = False
+    written: Callable[[Collection[str]], str] | None = None
 
     def is_rival(self, other: Candidate) -> bool:
         """Whether the two are different ways to do one thing."""
@@ -46,6 +58,10 @@ class Candidate:
         )
 
 
+# What a replay says of several candidates together, as a speed-up; None where it says nothing.
+Foresee = Callable[[Sequence[Candidate]], Range | None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combined:
     """The best combination so far, and the arm to be measured next; None when all is known."""
@@ -54,30 +70,125 @@ class Combined:
     wanted: Arm | None
 
 
-def combine(candidates: Sequence[Candidate], ledger: Ledger) -> Combined:
-    """Replays all decisions from the ledger."""
+def combine(
+    candidates: Sequence[Candidate], ledger: Ledger, foresee: Foresee = lambda _: None
+) -> Combined:
+    """Replays all decisions from the ledger.
+
+    A process that compiles takes long: so first all that promise, at once. Where that is no better
+    than the best alone, one by one. Then others are added, rivals take places, idle ones leave.
+    """
     queue = _queue(candidates, ledger)
     if not queue or not ledger.result((queue[0].key,)).promises:
-        return Combined(arm=BASELINE, wanted=None)
+        return Combined(arm=_or_better(BASELINE, ledger), wanted=None)
     chosen = [queue[0]]
+    for changed, gain in _changes(chosen, queue, ledger, foresee):
+        current, arm = _arm(chosen), _arm(changed)
+        answer = _is_better(ledger, current, arm, gain)
+        if answer is None:
+            return Combined(arm=_or_better(current, ledger), wanted=arm)
+        if answer:
+            chosen[:] = changed
+    return Combined(arm=_or_better(_arm(chosen), ledger), wanted=None)
+
+
+def _or_better(arm: Arm, ledger: Ledger) -> Arm:
+    """Unless another that was measured is faster: one that was tried without its parts before."""
+    best, least = arm, ledger.median_ns(arm)
+    for other in dict.fromkeys(tuple(one.arm) for one in ledger.observed if len(one.arm) > 1):
+        median = ledger.median_ns(other)
+        if not ledger.result(other).promises or median is None:
+            continue
+        if least is None or median < (1 - _GAIN_OF_OTHERS) * least:
+            best, least = other, median
+    return best
+
+
+def expected_arm(candidates: Sequence[Candidate], ledger: Ledger) -> Arm:
+    """What is going to be the best combination, by what was measured and else by the replay.
+
+    Only to plan with: how long its process is going to take.
+    """
+    ranked: list[tuple[float, Candidate]] = []
+    for one in candidates:
+        result = ledger.result((one.key,))
+        if result.computes_right and result.speedup is not None:
+            gain = result.speedup.median if result.promises else 0.0
+        elif ledger.tried((one.key,)) or one.predicted is None:
+            continue
+        else:
+            gain = one.predicted.expected
+        if gain > _COUNTED_ON:
+            ranked.append((gain, one))
+    chosen: list[Candidate] = []
+    for _, one in sorted(ranked, key=lambda pair: -pair[0]):
+        if one.goes_with(chosen):
+            chosen.append(one)
+    return _arm(chosen)
+
+
+def _arm(chosen: Sequence[Candidate]) -> Arm:
+    return tuple(one.key for one in chosen)
+
+
+def _changes(
+    chosen: list[Candidate], queue: Sequence[Candidate], ledger: Ledger, foresee: Foresee
+) -> Iterator[tuple[list[Candidate], float]]:
+    """What may be better than `chosen`, which its caller keeps up to date; with the gain to ask."""
     noise = 1.5 * float(ledger.spread().std())
-    for candidate in queue[1:]:
-        if not candidate.goes_with(chosen):
+    union = _union(queue, ledger, foresee)
+    if len(union) > 2:
+        yield union, _GAIN_OF_HELD
+    for one in queue:
+        if one not in chosen and one.goes_with(chosen):
+            promises = ledger.result((one.key,)).promises
+            yield [*chosen, one], _GAIN_OF_HELD if promises else max(_GAIN_OF_OTHERS, noise)
+    for one in queue:
+        for place, member in enumerate(list(chosen)):
+            others = [other for other in chosen if other is not member]
+            if one in chosen or not one.is_rival(member) or not one.goes_with(others):
+                continue
+            if _alone(ledger, one) > _ABOUT_AS_FAST * _alone(ledger, member) and others:
+                yield [*chosen[:place], one, *chosen[place + 1 :]], _GAIN_OF_HELD
+    for member in list(reversed(chosen)):
+        if len(chosen) > 2 and member in chosen and _alone(ledger, member) < _HARDLY_FASTER:
+            yield [one for one in chosen if one is not member], 0.0
+
+
+def _alone(ledger: Ledger, candidate: Candidate) -> float:
+    found = ledger.result((candidate.key,)).speedup
+    return found.median if found is not None else 0.0
+
+
+def _union(queue: Sequence[Candidate], ledger: Ledger, foresee: Foresee) -> list[Candidate]:
+    """All that promise and go together; and what is foreseen to gain only in their company."""
+    chosen: list[Candidate] = []
+    for one in queue:
+        if ledger.result((one.key,)).promises and one.goes_with(chosen):
+            chosen.append(one)
+    for one in queue:
+        if one in chosen or not one.goes_with(chosen):
             continue
-        current = tuple(one.key for one in chosen)
-        arm = (*current, candidate.key)
-        tried = ledger.tried(arm)
-        if not tried:
-            return Combined(arm=current, wanted=arm)
-        before, after = ledger.median_ns(current), ledger.median_ns(arm)
-        if before is None or after is None or not ledger.result(arm).computes_right:
-            continue
-        if len(tried) < _MOST_ASKED and abs(after / before - 1) < _NEAR:
-            return Combined(arm=current, wanted=arm)
-        promises = ledger.result((candidate.key,)).promises
-        if 1 - after / before > (_GAIN_OF_HELD if promises else max(_GAIN_OF_OTHERS, noise)):
-            chosen.append(candidate)
-    return Combined(arm=tuple(one.key for one in chosen), wanted=None)
+        without, with_ = foresee(chosen), foresee([*chosen, one])
+        if without and with_ and with_.expected > _FORESEEN * without.expected:
+            chosen.append(one)
+    return chosen
+
+
+def _is_better(ledger: Ledger, current: Arm, arm: Arm, gain: float) -> bool | None:
+    """Whether an arm takes its place; None while it is to be measured, for the first time or again.
+
+    One that fails, or computes something else, does not.
+    """
+    tried = ledger.tried(arm)
+    if not tried:
+        return None
+    before, after = ledger.median_ns(current), ledger.median_ns(arm)
+    if before is None or after is None or not ledger.result(arm).computes_right:
+        return False
+    if len(tried) < _MOST_ASKED and abs(after / before - 1) < _NEAR:
+        return None
+    return 1 - after / before > gain
 
 
 def _queue(candidates: Sequence[Candidate], ledger: Ledger) -> list[Candidate]:

@@ -5,28 +5,34 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from boundby import store
+from boundby import store, units
 from boundby.capture.live.execution import Target
 from boundby.errors import CANNOT_MEASURE, BoundbyError
-from boundby.model.diagnosis import Diagnosis
-from boundby.trials import process, progress, scratch
-from boundby.trials.candidates import candidates_of, check_faults
-from boundby.trials.combination import Candidate
+from boundby.model.diagnosis import Diagnosis, Range
+from boundby.trials import files, process, progress, scratch
+from boundby.trials.candidates import Choice, candidates_of, pointless, promised
+from boundby.trials.combination import Candidate, Foresee
+from boundby.trials.interleave import words
 from boundby.trials.ledger import BASELINE, Ledger
 from boundby.trials.observation import Observed
 from boundby.trials.patch import Known, Patch, make_patch
 from boundby.trials.proving import Progress, Trials
 
 _MOST_FILES_NAMED = 8
+_CACHE_FOLDERS = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME")
+# Past the budget by this much, a word is due.
+_LONGER = 1.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +41,7 @@ class Request:
 
     target: Target
     budget_s: float = 600.0
-    only: Sequence[str] = ()
-    skip: Sequence[str] = ()
-    everything: bool = False
+    choice: Choice = field(default_factory=Choice)
     limit_s: float | None = None
     steps: int = 15
     step_by: str = "auto"
@@ -59,12 +63,20 @@ class Proven:
     interrupted: bool
 
 
-def prove_target(request: Request, report: Progress = lambda *_: None) -> Proven:
-    """Prove what can be proven of a script; Ctrl-C keeps what was done by then."""
+def prove_target(
+    request: Request,
+    report: Progress = lambda *_: None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Proven:
+    """Prove what can be proven of a script; Ctrl-C keeps what was done by then.
+
+    `report` hears what is being run, `tell` what came of it. The budget is for all of it, the
+    diagnosis included.
+    """
+    began = time.monotonic()
     _load_plugins(request.plugins)
-    check_faults(request.only, request.skip)
+    request.choice.check()
     cwd = Path.cwd()
-    before = scratch.files_in(cwd)
     saved_at = progress.path_for(request.target, cwd)
     with contextlib.ExitStack() as stack:
         temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="boundby-")))
@@ -75,27 +87,36 @@ def prove_target(request: Request, report: Progress = lambda *_: None) -> Proven
         else:
             report("diagnosing", 0.0)
             diagnosis = request.diagnosis or _diagnose(request, place())
-            progress.save(saved_at, diagnosis, [], 0.0)
-        candidates = candidates_of(
-            diagnosis, only=request.only, skip=request.skip, everything=request.everything
-        )
-        trials = _trials(request, candidates, temporary, saved, place)
+            progress.save(saved_at, diagnosis, [], time.monotonic() - began)
+        candidates = candidates_of(diagnosis, request.choice)
+        trials = _trials(request, candidates, temporary, saved, place, diagnosis)
+        trials.elapsed_s += time.monotonic() - began
+        tell(_opening(diagnosis, candidates, trials.elapsed_s))
         interrupted = False
 
-        def on_observed(_: Observed) -> None:
+        def on_observed(observed: Observed) -> None:
             progress.save(saved_at, diagnosis, trials.ledger.observed, trials.elapsed_s)
+            tell(trials.told(observed))
 
         try:
             if candidates:
                 trials.run(report, on_observed)
         except KeyboardInterrupt:
             interrupted = True
-    notes = _notes(request, cwd, before, interrupted)
+    notes = _notes(request, cwd, trials, interrupted, diagnosis)
     proven = msgspec.structs.replace(
-        diagnosis, proofs=trials.proofs(diagnosis), warnings=[*diagnosis.warnings, *notes]
+        diagnosis, proofs=trials.proofs(), warnings=[*diagnosis.warnings, *notes]
     )
     patch = _patch(request, trials, diagnosis)
     return Proven(diagnosis=proven, patch=patch, interrupted=interrupted)
+
+
+def _opening(diagnosis: Diagnosis, candidates: Sequence[Candidate], seconds: float) -> str:
+    names = ", ".join(words((one.key,)) for one in candidates) or "nothing"
+    return (
+        f"diagnosed: {units.time(diagnosis.step.wall_ns)} a step, bound by "
+        f"{diagnosis.verdict.bound_by} ({seconds:.0f} s); to be tried: {names}"
+    )
 
 
 def _load_plugins(plugins: Sequence[str]) -> None:
@@ -124,6 +145,7 @@ def _trials(
     temporary: Path,
     saved: progress.Saved | None,
     place: Callable[[], Path],
+    diagnosis: Diagnosis,
 ) -> Trials:
     if request.logs is not None:
         request.logs.mkdir(parents=True, exist_ok=True)
@@ -140,9 +162,19 @@ def _trials(
         candidates=candidates,
         ledger=ledger_of(candidates, saved.observed if saved is not None else ()),
         budget_s=request.budget_s,
+        foresee=foresee(diagnosis),
         limit_s=request.limit_s,
         elapsed_s=saved.elapsed_s if saved is not None else 0.0,
     )
+
+
+def foresee(diagnosis: Diagnosis) -> Foresee:
+    """What the diagnosis promises for several fixes together."""
+
+    def together(chosen: Sequence[Candidate]) -> Range | None:
+        return promised(diagnosis, {fault for one in chosen for fault in one.covers})
+
+    return together
 
 
 def ledger_of(candidates: Sequence[Candidate], observed: Sequence[Observed]) -> Ledger:
@@ -184,19 +216,35 @@ def _diagnose(request: Request, cwd: Path) -> Diagnosis:
         return store.read(path, Diagnosis, "diagnosis")
 
 
-def _notes(request: Request, cwd: Path, before: scratch.Files, interrupted: bool) -> list[str]:
+def _notes(
+    request: Request, cwd: Path, trials: Trials, interrupted: bool, diagnosis: Diagnosis
+) -> list[str]:
     notes = []
     if interrupted:
         notes.append("interrupted: the same command with --resume goes on from here")
-    written = scratch.written(before, scratch.files_in(cwd))
-    if request.logs is not None:
-        logs = request.logs.absolute()
-        written = [name for name in written if logs not in (cwd / name).parents]
+    if trials.elapsed_s > _LONGER * request.budget_s and not interrupted:
+        notes.append(
+            f"took {trials.elapsed_s:.0f} s instead of {request.budget_s:.0f}: less than the "
+            "diagnosis and one run of the script take cannot be had"
+        )
+    kind = diagnosis.machine.kind
+    notes += [
+        f"{name} was not tried: it does nothing on a {kind} device"
+        for name in pointless(diagnosis, request.choice)
+    ]
+    written = _written(request, cwd, trials)
     if written:
         named = ", ".join(written[:_MOST_FILES_NAMED])
         more = f" and {len(written) - _MOST_FILES_NAMED} more" * (len(written) > _MOST_FILES_NAMED)
         notes.append(f"the script wrote files while it was measured: {named}{more}")
     return notes
+
+
+def _written(request: Request, cwd: Path, trials: Trials) -> list[str]:
+    names = [name for one in trials.ledger.observed for name in one.wrote]
+    caches = [os.environ.get(name) for name in _CACHE_FOLDERS]
+    ours = [Path(folder).absolute() for folder in (*caches, request.logs) if folder]
+    return files.left_behind(names, cwd, ours)
 
 
 def _patch(request: Request, trials: Trials, diagnosis: Diagnosis) -> Patch | None:
@@ -206,7 +254,7 @@ def _patch(request: Request, trials: Trials, diagnosis: Diagnosis) -> Patch | No
     timed = trials.ledger.timed(BASELINE)
     if path is None or not timed or not trials.ledger.result(final).held:
         return None
-    chosen = {one.key: one.change for one in trials.candidates}
+    chosen = {one.key: trials.change(one, final) for one in trials.candidates}
     return make_patch(
         path,
         [(key.partition("/")[2], chosen[key]) for key in final],

@@ -7,6 +7,7 @@ import os
 import pickle
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from boundby import observation, store, waiting
 from boundby.capture.live.execution import Target
 from boundby.model import Machine
 from boundby.model.diagnosis import Diagnosis
-from boundby.trials.candidates import candidates_of
-from boundby.trials.experiment import Request, ledger_of, prove_target
+from boundby.trials.candidates import Choice, candidates_of
+from boundby.trials.experiment import Request, foresee, ledger_of, prove_target
 from boundby.trials.proving import Trials
 from boundby.trials.same_process import CAVEAT, SameProcess
 
@@ -29,22 +30,25 @@ def prove(
     budget_s: float = 600.0,
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
+    also: Sequence[str] = (),
     steps: int = 15,
     machine: Machine | None = None,
     **kwargs: Any,
 ) -> Diagnosis:
     """Diagnose a function that is one step, apply each fix to it, and measure what that brings.
 
+    `only`, `skip` and `also` name faults or fixes; `also` those that nothing speaks for.
+
     A function that can be imported, with arguments that can be pickled, is run in fresh processes;
     any other in this one.
     """
+    choice = Choice(only=only, skip=skip, also=also)
     if _is_importable(function) and (arguments := _pickled(args, kwargs)) is not None:
         with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
             request = Request(
                 target=_driver(function, arguments, Path(folder)),
                 budget_s=budget_s,
-                only=only,
-                skip=skip,
+                choice=choice,
                 steps=steps,
                 machine_file=_saved(machine, Path(folder)),
                 search_path=[entry or str(Path.cwd()) for entry in sys.path],
@@ -53,34 +57,36 @@ def prove(
                 diagnosis = prove_target(request, progress).diagnosis
         return msgspec.structs.replace(diagnosis, target=function.__qualname__)
     return _prove_here(
-        functools.partial(function, *args, **kwargs), budget_s, only, skip, steps, machine
+        functools.partial(function, *args, **kwargs), budget_s, choice, steps, machine
     )
 
 
 def _prove_here(
     call: Callable[[], Any],
     budget_s: float,
-    only: Sequence[str],
-    skip: Sequence[str],
+    choice: Choice,
     steps: int,
     machine: Machine | None,
 ) -> Diagnosis:
+    began = time.monotonic()
     trial = SameProcess(call, steps)
     # A process that has run the profiler is slower for good: here it slows all trials alike.
     diagnosis = observation.diagnose(call, machine=machine)
-    candidates = candidates_of(diagnosis, only=only, skip=skip)
+    candidates = candidates_of(diagnosis, choice)
     candidates = [one for one in candidates if not one.environment]
     trials = Trials(
         observe=trial.observe,
         candidates=candidates,
         ledger=ledger_of(candidates, ()),
         budget_s=budget_s,
+        foresee=foresee(diagnosis),
+        elapsed_s=time.monotonic() - began,
     )
     if candidates:
         with waiting.shown("proving:") as progress:
             trials.run(progress)
     return msgspec.structs.replace(
-        diagnosis, proofs=trials.proofs(diagnosis), warnings=[*diagnosis.warnings, CAVEAT]
+        diagnosis, proofs=trials.proofs(), warnings=[*diagnosis.warnings, CAVEAT]
     )
 
 

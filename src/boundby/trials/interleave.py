@@ -1,9 +1,11 @@
 """What to run next: baseline and fixes in turn, until it is clear enough or the time is up.
 
-Rounds go A B C D A B C D: every fix has a baseline near it in time. A fix leaves the rounds when
-its interval is narrow, or when it is plainly faster or slower. Then the combinations, then the best
-of them in turn with the baseline. Everything follows from the ledger: a resumed experiment goes on
-where it was.
+First a look at each fix, the most promising for its time first, as long as there is time left for
+what they make together. Then rounds A B C D A B C D, so that every fix has a baseline near it in
+time; a fix leaves them when its interval is narrow, or when it is plainly faster or slower. Then
+the combinations; then other ways to do what was done already, where there is time; then the best of
+them in turn with the baseline. Nothing is begun that does not fit. Everything follows from the
+ledger: a resumed experiment goes on where it was.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from boundby.model.diagnosis import Speedup
-from boundby.trials.combination import Candidate, combine
+from boundby.model.diagnosis import FIXES_JOINED, Speedup
+from boundby.trials.combination import Candidate, Foresee, combine, expected_arm
 from boundby.trials.ledger import BASELINE, Arm, Ledger
 from boundby.trials.numerics import FEWEST_SEEDS
 from boundby.trials.speedup import half_width
@@ -24,62 +26,227 @@ _PLAINLY_FASTER = 1.05
 _MOST_RUNS = 6
 _FEWEST_BASELINES = 2
 _MOST_RUNS_AT_THE_END = 8
-# Of the budget: when the first round, all rounds and the combinations have to be over.
-_FIRST_ROUND, _ROUNDS, _COMBINATIONS = 0.7, 0.6, 0.85
+# Of the budget: when rounds after the first have to be over.
+_ROUNDS = 0.6
 # Two ways to mend one fault: the one behind by more than this is not looked at again.
 _BEHIND = 0.97
+# What is hoped of a fix that nothing is predicted for, as a share of the step; and of one whose
+# rival is foreseen to do better, or was seen to: there may always be a surprise.
+_UNKNOWN_PROMISE, _LEAST_PROMISE = 0.02, 0.002
+# A rival that is not expected to be better by this much is looked at late.
+_BETTER = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One process to run, and why, in words."""
+    """One process to run, and why, in words; `kept_s`: the time that it has to leave."""
 
     arm: Arm
     why: str
     reference: bool = False
+    kept_s: float = 0.0
 
 
 class Schedule:
-    def __init__(self, candidates: Sequence[Candidate], ledger: Ledger, budget_s: float) -> None:
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        ledger: Ledger,
+        budget_s: float,
+        foresee: Foresee = lambda _: None,
+    ) -> None:
         self._candidates = list(candidates)
         self._ledger = ledger
         self._budget_s = budget_s
+        self._foresee = foresee
 
     def next(self, elapsed_s: float) -> Step | None:
         """None when all is settled, or nothing more fits into the budget."""
         if not self._ledger.tried(BASELINE):
-            return Step(arm=BASELINE, why="baseline")
+            return Step(arm=BASELINE, why="as it is")
         if not self._candidates:
             return None
         if not any(one.reference for one in self._ledger.observed):
-            return Step(arm=BASELINE, why="float32 reference", reference=True)
-        return self._round(elapsed_s) or self._combination(elapsed_s) or self._end(elapsed_s)
+            if not self._fits(elapsed_s, self._ledger.seconds(BASELINE)):
+                return None
+            return Step(arm=BASELINE, why="in float32, to compare with", reference=True)
+        return (
+            self._first_look(elapsed_s)
+            or self._leap(elapsed_s)
+            or self._round(elapsed_s)
+            or self._combination(elapsed_s)
+            or self._late_look(elapsed_s)
+            or self._end(elapsed_s)
+            # What time is left goes to what is still open.
+            or self._round(elapsed_s, 1.0)
+        )
 
     @property
     def final(self) -> Arm:
         """The best combination as far as it is known."""
-        return combine(self._candidates, self._ledger).arm
+        return combine(self._candidates, self._ledger, self._foresee).arm
 
-    def _round(self, elapsed_s: float) -> Step | None:
-        open_ = [one for one in self._candidates if not self._is_settled(one)]
-        # Those that take too long by now give way to those that fit.
-        tries = {one.key: len(self._ledger.tried((one.key,))) for one in open_}
-        for candidate in sorted(open_, key=lambda one: tries[one.key]):
-            arm = (candidate.key,)
-            first = not tries[candidate.key]
-            share = _FIRST_ROUND if first else _ROUNDS
-            seconds = self._ledger.seconds(arm)
-            if not first and len(self._ledger.tried(BASELINE)) <= tries[candidate.key]:
-                if self._fits(elapsed_s, seconds + self._ledger.seconds(BASELINE), share):
-                    return Step(arm=BASELINE, why="baseline")
-            elif self._fits(elapsed_s, seconds, share):
-                return Step(arm=arm, why=candidate.key)
+    def _first_look(self, elapsed_s: float) -> Step | None:
+        """Each fix once, the largest saving for its time first; those that do not fit give way."""
+        possible = self._possible(elapsed_s)
+        ranked = [one for one in self._ranked(possible) if not self._is_second(one, possible)]
+        kept = self._kept_free_s(possible)
+        for one in ranked:
+            if one.asked or self._fits(elapsed_s, self._seconds(one) + kept):
+                return self._try(elapsed_s, one.key)
+        if any(self._ledger.tried((one.key,)) for one in self._candidates):
+            return None
+        # Too little time for all: one fix by itself then.
+        return next((self._try(elapsed_s, one.key) for one in ranked), None)
+
+    def _late_look(self, elapsed_s: float) -> Step | None:
+        """The others, as long as there is time to look at the best once more."""
+        final = self.final
+        again = final != BASELINE and len(self._ledger.timed(final)) < 2
+        kept = self._baselines_s() + (self._ledger.seconds(final) if again else 0.0)
+        for one in self._ranked(self._possible(elapsed_s)):
+            if self._fits(elapsed_s, self._seconds(one) + kept):
+                return self._try(elapsed_s, one.key)
         return None
+
+    def _ranked(self, possible: Sequence[Candidate]) -> list[Candidate]:
+        untried = [one for one in possible if not self._ledger.tried((one.key,))]
+        return sorted(untried, key=lambda one: (not one.asked, -self._worth(one, possible)))
+
+    def _is_second(self, candidate: Candidate, possible: Sequence[Candidate]) -> bool:
+        """Whether it only does what another does about as well, as far as is known."""
+        has_rival = any(one.is_rival(candidate) for one in possible if one is not candidate)
+        return not candidate.asked and has_rival and self._promise(candidate, possible) < _BETTER
+
+    def _leap(self, elapsed_s: float) -> Step | None:
+        """Too little time for a look at each and for all together: together, unseen, then.
+
+        Not for one way of several when another was seen to work.
+        """
+        possible = [
+            one
+            for one in self._possible(elapsed_s)
+            if self._ledger.tried((one.key,)) or not self._has_working_rival(one)
+        ]
+        arm = expected_arm(possible, self._ledger)
+        unseen = [key for key in arm if not self._ledger.tried((key,))]
+        if len(arm) < 2 or not unseen or self._ledger.tried(arm):
+            return None
+        if not self._fits(elapsed_s, self._ledger.seconds(arm) + self._baselines_s()):
+            return None
+        return self._try(elapsed_s, *arm)
+
+    def _has_working_rival(self, candidate: Candidate) -> bool:
+        return any(
+            self._ledger.result((other.key,)).promises
+            for other in self._candidates
+            if other is not candidate and other.is_rival(candidate)
+        )
+
+    def _possible(self, elapsed_s: float) -> list[Candidate]:
+        """Fixes that were looked at, or that there is still time to look at."""
+        return [
+            one
+            for one in self._candidates
+            if self._ledger.tried((one.key,)) or self._fits(elapsed_s, self._seconds(one))
+        ]
+
+    def _round(self, elapsed_s: float, share: float = _ROUNDS) -> Step | None:
+        """A fix that is not settled once more, or the baseline that goes with it."""
+        tries = {one.key: len(self._ledger.tried((one.key,))) for one in self._candidates}
+        open_ = [one for one in self._candidates if tries[one.key] and not self._is_settled(one)]
+        looked = [one for one in self._candidates if tries[one.key]]
+        kept = self._kept_free_s(looked)
+        for candidate in sorted(open_, key=lambda one: tries[one.key]):
+            seconds = self._seconds(candidate)
+            if len(self._ledger.tried(BASELINE)) <= tries[candidate.key]:
+                both = seconds + self._ledger.seconds(BASELINE)
+                if self._fits(elapsed_s, both + kept) and self._fits(elapsed_s, both, share):
+                    return Step(arm=BASELINE, why="as it is")
+            elif self._fits(elapsed_s, seconds + kept) and self._fits(elapsed_s, seconds, share):
+                return self._try(elapsed_s, candidate.key)
+        return None
+
+    def _combination(self, elapsed_s: float) -> Step | None:
+        combined = combine(self._candidates, self._ledger, self._foresee)
+        if combined.wanted is None:
+            return None
+        # Past the first, each leaves time to look at the best again.
+        again = len(combined.arm) > 1 and len(self._ledger.timed(combined.arm)) < 2
+        kept = self._baselines_s() + (self._ledger.seconds(combined.arm) if again else 0.0)
+        if not self._fits(elapsed_s, self._ledger.seconds(combined.wanted) + kept):
+            return None
+        return self._try(elapsed_s, *combined.wanted)
+
+    def _end(self, elapsed_s: float) -> Step | None:
+        """The best combination and the baseline in turn, until the interval is narrow."""
+        baselines = len(self._ledger.tried(BASELINE))
+        seeds_lack = self._ledger.has_dropout and baselines < FEWEST_SEEDS
+        final = self.final
+        last = self._ledger.observed[-1]
+        turn = BASELINE if last.arm or last.reference else final
+        if baselines < _FEWEST_BASELINES:
+            turn = BASELINE
+        if final == BASELINE:
+            turn = BASELINE
+            is_enough = not seeds_lack
+        else:
+            result = self._ledger.result(final)
+            assert result.speedup is not None
+            narrow = half_width(result.speedup) <= _NARROW_AT_THE_END
+            is_enough = result.runs >= _MOST_RUNS_AT_THE_END or (narrow and result.runs > 1)
+            is_enough = is_enough and not seeds_lack
+        if is_enough:
+            return None
+        # The one of them whose turn it is may take too long by now.
+        for arm in dict.fromkeys((turn, BASELINE)):
+            if self._fits(elapsed_s, self._ledger.seconds(arm)) and self._tells(arm):
+                return Step(arm=arm, why=words(arm))
+        return None
+
+    def _tells(self, arm: Arm) -> bool:
+        """Baselines alone tell no more once there are enough of them."""
+        return arm != BASELINE or len(self._ledger.tried(BASELINE)) < _MOST_RUNS_AT_THE_END
+
+    def _try(self, elapsed_s: float, *arm: str) -> Step:
+        """However long it turns out to take, without a second baseline little is told."""
+        kept = self._baselines_s()
+        fits = self._fits(elapsed_s, self._ledger.seconds(arm) + kept)
+        return Step(arm=arm, why=words(arm), kept_s=kept if fits else 0.0)
+
+    def _worth(self, candidate: Candidate, possible: Sequence[Candidate]) -> float:
+        """The share of the step that it may still save, for each second that it takes."""
+        promise = self._promise(candidate, possible)
+        return max(_LEAST_PROMISE, promise) / max(self._seconds(candidate), 1.0)
+
+    def _promise(self, candidate: Candidate, possible: Sequence[Candidate]) -> float:
+        """What it is expected to save beyond what its rivals were seen to, or are expected to."""
+        promise = _promise(candidate)
+        for rival in possible:
+            if rival is candidate or not rival.is_rival(candidate):
+                continue
+            result = self._ledger.result((rival.key,))
+            if result.speedup is not None and result.computes_right:
+                promise -= max(0.0, 1 - 1 / result.speedup.median)
+            elif not self._ledger.tried((rival.key,)) and _promise(rival) > promise + 0.02:
+                return _LEAST_PROMISE
+        return promise
+
+    def _kept_free_s(self, possible: Sequence[Candidate]) -> float:
+        """Time for what the fixes make together, once, and for the baselines it is held against."""
+        expected = expected_arm(possible, self._ledger)
+        together = len(expected) > 1 and not self._ledger.tried(expected)
+        return self._baselines_s() + (self._ledger.seconds(expected) if together else 0.0)
+
+    def _baselines_s(self) -> float:
+        lacking = max(0, _FEWEST_BASELINES - len(self._ledger.tried(BASELINE)))
+        return lacking * self._ledger.seconds(BASELINE)
+
+    def _seconds(self, candidate: Candidate) -> float:
+        return self._ledger.seconds((candidate.key,))
 
     def _is_settled(self, candidate: Candidate) -> bool:
         result = self._ledger.result((candidate.key,))
-        if not self._ledger.tried((candidate.key,)):
-            return False
         if result.speedup is None or not result.computes_right:
             return True
         # One baseline may be a lucky one.
@@ -103,33 +270,15 @@ class Schedule:
         ]
         return any(speedup.median < _BEHIND * other for other in others)
 
-    def _combination(self, elapsed_s: float) -> Step | None:
-        wanted = combine(self._candidates, self._ledger).wanted
-        if wanted is None:
-            return None
-        if not self._fits(elapsed_s, self._ledger.seconds(wanted), _COMBINATIONS):
-            return None
-        return Step(arm=wanted, why=" + ".join(wanted))
-
-    def _end(self, elapsed_s: float) -> Step | None:
-        """The best combination and the baseline in turn, until the interval is narrow."""
-        baselines = len(self._ledger.tried(BASELINE))
-        seeds_lack = self._ledger.has_dropout and baselines < FEWEST_SEEDS
-        final = self.final
-        last = self._ledger.observed[-1]
-        turn = BASELINE if last.arm or last.reference else final
-        if final == BASELINE:
-            turn = BASELINE
-            is_enough = not seeds_lack
-        else:
-            result = self._ledger.result(final)
-            assert result.speedup is not None
-            narrow = half_width(result.speedup) <= _NARROW_AT_THE_END
-            is_enough = result.runs >= _MOST_RUNS_AT_THE_END or (narrow and result.runs > 1)
-            is_enough = is_enough and not seeds_lack
-        if is_enough or not self._fits(elapsed_s, self._ledger.seconds(turn), 1.0):
-            return None
-        return Step(arm=turn, why=" + ".join(turn) or "baseline")
-
-    def _fits(self, elapsed_s: float, seconds: float, share: float) -> bool:
+    def _fits(self, elapsed_s: float, seconds: float, share: float = 1.0) -> bool:
         return elapsed_s + seconds <= share * self._budget_s
+
+
+def words(arm: Arm) -> str:
+    """An arm as a user knows it: by the names of its fixes."""
+    return FIXES_JOINED.join(key.partition("/")[2] for key in arm) or "as it is"
+
+
+def _promise(candidate: Candidate) -> float:
+    predicted = candidate.predicted
+    return _UNKNOWN_PROMISE if predicted is None else 1 - 1 / max(predicted.expected, 1.0)

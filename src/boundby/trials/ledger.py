@@ -22,8 +22,17 @@ _UNSTEADY = 0.08
 _FEWEST_UNSTEADY = 4
 _FEWEST = 2
 _DWARFED = 2.0
+# One run between two baselines is enough for a gain of so many spreads, and of so much at least:
+# on a machine with other work, a first process was seen to take 1.45 times as long as the next.
+_PLAIN_SPREADS, _PLAIN = 5.0, 1.3
+# Less memory is worth a word even where no time is gained.
+_LESS = 0.8
+# A process that nobody has seen yet may take this much longer than what its parts were seen to.
+_LONGER = 1.2
+_USUAL_S = 30.0
 # An interval from no gain to more than this leaves the question open.
 _OPEN = 1.25
+_OPEN_WORD = "open:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +46,7 @@ class Result:
     numerics: Numerics | None = None
     peak: Peak = _UNKNOWN_PEAK
     log: str | None = None
+    open: bool = False  # more runs may tell
 
     @property
     def held(self) -> bool:
@@ -74,7 +84,10 @@ class Ledger:
         self.observed.append(observed)
 
     def tried(self, arm: Arm) -> list[Observed]:
-        """Every process of an arm, whatever became of it."""
+        """Every process of an arm that came to its own end, whatever that was."""
+        return [one for one in self._begun(arm) if not one.cut]
+
+    def _begun(self, arm: Arm) -> list[Observed]:
         wanted = frozenset(arm)
         return [one for one in self.observed if not one.reference and frozenset(one.arm) == wanted]
 
@@ -92,14 +105,37 @@ class Ledger:
         return baseline[0].notes.has_dropout if baseline else True
 
     def seconds(self, arm: Arm) -> float:
-        """How long a process of an arm is going to take, going by those before."""
+        """How long a process of an arm is going to take, going by those before.
+
+        The second of a kind is quicker where compilers keep what they made: going by the last.
+        """
         own = [one.seconds for one in self.tried(arm)]
         if own:
             return own[-1]
-        parts = [one.seconds for key in arm for one in self.tried((key,))[-1:]]
+        cut = [_LONGER * one.seconds for one in self._begun(arm)]
         baseline = [one.seconds for one in self.tried(BASELINE)]
-        new = max((self._preparations.get(key, 0.0) for key in arm), default=0.0)
-        return max([*parts, *(1.2 * one + new * (not parts) for one in baseline)], default=30.0)
+        if not baseline:
+            return _USUAL_S
+        usual = statistics.median(baseline)
+        longer = sum(self._longer_s(key, usual) for key in arm)
+        return max(_LONGER * usual + longer, *cut, 0.0)
+
+    def _longer_s(self, key: str, usual: float) -> float:
+        """How much longer than a baseline a treatment's first process takes, its own or a like's.
+
+        Together with another it is new to the compiler's cache: its second is no measure.
+        """
+        own = [one.seconds - usual for one in self.tried((key,))[:1]]
+        if own:
+            return max(0.0, own[0])
+        expected = self._preparations.get(key, 0.0)
+        alike = [
+            _LONGER * max(0.0, one.seconds - usual)
+            for other, preparation in self._preparations.items()
+            if preparation == expected > 0
+            for one in self.tried((other,))[:1]
+        ]
+        return max(alike, default=expected)
 
     def median_ns(self, arm: Arm) -> float | None:
         medians = [one.median_ns for one in self.timed(arm)]
@@ -114,7 +150,7 @@ class Ledger:
     def _judge(self, arm: Arm) -> Result:
         tried, timed, base = self.tried(arm), self.timed(arm), self.timed(BASELINE)
         if not tried or not base:
-            return Result(outcome="not run", why="its turn did not come")
+            return Result(outcome="not run", why=self._why_not_run(arm))
         log = tried[-1].log
         problem = next((one.problem for one in tried if one.problem), None)
         if problem is None and not timed:
@@ -129,6 +165,12 @@ class Ledger:
             return Result(outcome="failed", why=f"{words} steps that should be steady", log=log)
         return self._compared(arm, base, timed)
 
+    def _why_not_run(self, arm: Arm) -> str:
+        cut = [one.seconds for one in self._begun(arm) if one.cut]
+        if cut:
+            return f"the budget ended while it ran, after {cut[-1]:.0f} s"
+        return f"its turn did not come: a run of it takes about {self.seconds(arm):.0f} s"
+
     def _compared(self, arm: Arm, base: list[Observed], timed: list[Observed]) -> Result:
         checked = numerics.judge(
             [one.notes for one in base],
@@ -140,16 +182,29 @@ class Ledger:
             [one.samples_ns for one in base], [one.samples_ns for one in timed], self.spread()
         )
         runs = min(len(base), len(timed))
-        outcome, why = _outcome(faster, checked, runs, float(self.spread().std()))
+        spread = float(self.spread().std())
+        outcome, why = _outcome(faster, checked, runs, spread, between=self._is_between(arm))
+        peak = Peak(before=_peak(base), after=_peak(timed))
+        if outcome == "no gain" and peak.before and peak.after and peak.after < _LESS * peak.before:
+            why += f"; but it needs {1 - peak.after / peak.before:.0%} less memory"
         return Result(
             outcome=outcome,
             why=why,
             runs=len(timed),
             speedup=faster,
             numerics=checked,
-            peak=Peak(before=_peak(base), after=_peak(timed)),
+            peak=peak,
             log=timed[-1].log,
+            open=why.startswith(_OPEN_WORD),
         )
+
+    def _is_between(self, arm: Arm) -> bool:
+        """Whether there are baselines before and after it."""
+        order = [
+            frozenset(one.arm) for one in self.observed if one.samples_ns and not one.reference
+        ]
+        at = order.index(frozenset(arm))
+        return frozenset() in order[:at] and frozenset() in order[at:]
 
     def spread(self) -> speedup.Floats:
         arms = {frozenset(one.arm) for one in self.observed if not one.reference}
@@ -168,23 +223,36 @@ class Ledger:
         return any(key in self._environments for key in arm)
 
 
-def _outcome(faster: Speedup, checked: Numerics, runs: int, spread: float) -> tuple[Outcome, str]:
+def _outcome(
+    faster: Speedup, checked: Numerics, runs: int, spread: float, *, between: bool
+) -> tuple[Outcome, str]:
+    """`runs` of each; `spread` is by how much processes of the script differ."""
     if not checked.ok:
         return "wrong numbers", checked.why
     if faster.median < 1 and faster.high < 1:
         return "no gain", "it is slower"
     if faster.low <= 1 and faster.high > _OPEN:
-        words = f"not to be told: between {faster.low:.2f}x and {faster.high:.2f}x, by how much"
-        return "no gain", f"{words} processes differ; a quieter machine or a larger budget tells"
+        return "no gain", (
+            f"{_OPEN_WORD} runs of this script differ by {spread:.0%} here, too much to tell "
+            f"anything from {faster.low:.2f}x to {faster.high:.2f}x; more time may, or a quieter "
+            "machine"
+        )
     if faster.low <= 1 or faster.median < _WORTHWHILE:
-        return "no gain", "no difference that processes do not differ by anyway"
+        return "no gain", f"no more than runs of this script differ by anyway ({spread:.0%})"
+    plain = faster.low > max(_PLAIN, 1 + _PLAIN_SPREADS * spread)
+    if plain and between:
+        return "kept", checked.why
     # Where processes differ much, few of them may agree by chance, unless the gain dwarfs that.
     unsteady = spread > _UNSTEADY and faster.low < 1 + _DWARFED * spread
     if runs < (_FEWEST_UNSTEADY if unsteady else _FEWEST):
         return "no gain", (
-            f"{runs} runs of each are too few to tell, with processes that differ by {spread:.0%}"
+            f"{_OPEN_WORD} {_times(runs)} is too little to tell, where runs differ by {spread:.0%}"
         )
     return "kept", checked.why
+
+
+def _times(runs: int) -> str:
+    return "one run of each" if runs == 1 else f"{runs} runs of each"
 
 
 def _peak(observed: Sequence[Observed]) -> float | None:

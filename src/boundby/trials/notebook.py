@@ -39,10 +39,13 @@ _DROPOUTS = (
 class Notebook(Companion):
     """Goes along for `EXACT_STEPS + SEEDED_STEPS` steps and writes down losses and outputs."""
 
-    def __init__(self, torch: Any, *, seed: int, has_dropout: bool, nudged: bool) -> None:
+    def __init__(
+        self, torch: Any, *, seed: int, has_dropout: bool, nudged: bool, exact: bool = True
+    ) -> None:
         """`has_dropout`: as far as is known. What was compiled without is compiled again then.
 
-        `nudged`: weights start off by a rounding error, to see how soon losses drift apart.
+        `nudged`: weights start off by a rounding error, to see how soon losses drift apart. Not
+        `exact`: dropout stays on in all steps, and nothing is compiled twice.
         """
         self.losses: list[list[float]] = [[]]  # by step, one of each backward
         self.gradients: list[float] = []  # of the first step, one norm for each parameter
@@ -56,13 +59,15 @@ class Notebook(Companion):
         self._seed = seed
         self._has_dropout = has_dropout
         self._nudged = nudged
-        self._off = [True]
+        self._exact = exact
+        self._off = [exact]
         self._steps = 0
         self._call = 0
         self._before: list[Any] | None = None
         self._seeded: list[Any] | None = None
         self._swaps = Swaps()
-        self._switch_dropout_off()
+        if exact:
+            self._switch_dropout_off()
 
     @property
     def is_open(self) -> bool:
@@ -70,7 +75,7 @@ class Notebook(Companion):
 
     @property
     def _is_exact(self) -> bool:
-        return self._steps < EXACT_STEPS
+        return self._exact and self._steps < EXACT_STEPS
 
     def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self.is_open:
@@ -134,7 +139,7 @@ class Notebook(Companion):
         self._steps += 1
         if self.is_open:
             self.losses.append([])
-        if self._steps == EXACT_STEPS:
+        if self._steps == EXACT_STEPS and self._exact:
             self._switch_dropout_on()
 
     def close(self) -> None:
@@ -153,6 +158,7 @@ class Notebook(Companion):
             "draws_seeded": self.draws_seeded,
             "precision": self.precision,
             "modules": self.modules,
+            "exact": self._exact,
         }
 
     def _precision_of(self, called: Any) -> str | None:

@@ -58,6 +58,7 @@ def judge(
     precision: str | None,
 ) -> Numerics:
     """`before` holds the baseline under several dropout seeds, the first of them stands for all."""
+    after = [notes for notes in after if notes.exact]
     if not before or not after:
         return Numerics(ok=False, why="nothing to compare")
     base, fixed = before[0], after[0]

@@ -36,6 +36,7 @@ class Notes(Record, frozen=True, kw_only=True):
     draws_seeded: bool = False
     precision: str | None = None
     modules: list[str] = []
+    exact: bool = True  # whether its first steps ran without dropout
 
     @property
     def has_dropout(self) -> bool:
@@ -55,8 +56,10 @@ class Observed(Record, frozen=True, kw_only=True):
     peak_bytes: float | None = None
     notes: Notes = Notes()
     touched: dict[str, int] = {}
+    wrote: list[str] = []  # files that the script opened for writing
     graphs_while_clean: int = 0
     problem: str | None = None
+    cut: bool = False  # the budget ended before it did
     log: str | None = None
 
     @property

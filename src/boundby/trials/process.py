@@ -29,6 +29,7 @@ _OFFLINE = {
     "SWANLAB_MODE": "offline",
 }
 _TAIL = 4000
+_LATE = "it did not end in time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,17 +54,28 @@ class Wanted:
     has_dropout: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
     limit_s: float
+    ends_with_budget: bool = False  # its limit is the end of the time to spend, not a hang
 
     @property
     def nudged(self) -> bool:
         """The first baseline as it is; those after it show how much a rounding error becomes."""
         return not self.arm and not self.reference and self.seed > 1
 
+    @property
+    def exact(self) -> bool:
+        """Whether its first steps run without dropout.
+
+        One process of each fix is compared so. What is compiled then has to be compiled again with
+        dropout, which the others of a fix are spared.
+        """
+        return not self.arm or self.seed == 1 or not self.has_dropout
+
 
 def observe(setting: Setting, wanted: Wanted, *, folder: Path, cwd: Path) -> Observed:
     """Run it and come back with what it saw, or why it saw nothing."""
     result = folder / "result.json"
     result.unlink(missing_ok=True)
+    _notes_of_files(result).unlink(missing_ok=True)
     spec = folder / "spec.json"
     spec.write_text(json.dumps(_spec(setting, wanted, result)))
     log = _log_file(setting, wanted, folder)
@@ -75,11 +87,29 @@ def observe(setting: Setting, wanted: Wanted, *, folder: Path, cwd: Path) -> Obs
         "seed": wanted.seed,
         "seconds": time.monotonic() - began,
         "log": str(log),
+        "wrote": _written(_notes_of_files(result)),
     }
+    if not result.exists() and problem is _LATE and wanted.ends_with_budget:
+        return Observed(**{**known, "cut": True, "problem": "the budget ended while it ran"})  # type: ignore[arg-type]
+    if problem is _LATE:
+        problem = f"no end after {wanted.limit_s:.0f} s: it hangs, or compiles for ever"
     if not result.exists():
         words = problem or "the process ended without a result"
         return Observed(**{**known, "problem": words})  # type: ignore[arg-type]
     return observation.read(result.read_bytes(), **known)
+
+
+def _notes_of_files(result: Path) -> Path:
+    return result.with_name("written.txt")
+
+
+def _written(notes: Path) -> list[str]:
+    """The files that a process opened for writing, in the order in which it did."""
+    if not notes.exists():
+        return []
+    return list(
+        dict.fromkeys(os.fsdecode(line) for line in notes.read_bytes().split(b"\0") if line)
+    )
 
 
 def _spec(setting: Setting, wanted: Wanted, result: Path) -> dict[str, Any]:
@@ -90,12 +120,14 @@ def _spec(setting: Setting, wanted: Wanted, result: Path) -> dict[str, Any]:
         "plugins": list(setting.plugins),
         "seed": wanted.seed,
         "nudged": wanted.nudged,
+        "exact": wanted.exact,
         "has_dropout": wanted.has_dropout,
         "reference": wanted.reference,
         "steps": setting.steps,
         "step_by": setting.step_by,
         "patience_s": wanted.limit_s / 2,
         "result": str(result),
+        "files": str(_notes_of_files(result)),
     }
 
 
@@ -125,7 +157,7 @@ def _run(
         try:
             code = process.wait(timeout=wanted.limit_s)
         except subprocess.TimeoutExpired:
-            return f"no end after {wanted.limit_s:.0f} s: it hangs, or compiles for ever"
+            return _LATE
         finally:
             _end_group(process)
     return _reason(code, log)

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from boundby import units
 from boundby.errors import CANNOT_MEASURE, BoundbyError
-from boundby.model.diagnosis import Diagnosis, Proof, Range
-from boundby.trials.candidates import promised
-from boundby.trials.combination import Candidate
-from boundby.trials.interleave import Schedule, Step
+from boundby.model.diagnosis import Proof, Range
+from boundby.trials.combination import Candidate, Foresee
+from boundby.trials.interleave import Schedule, Step, words
 from boundby.trials.ledger import BASELINE, Arm, Ledger
 from boundby.trials.observation import Observed
 from boundby.trials.process import Wanted
@@ -18,8 +18,9 @@ from boundby.trials.process import Wanted
 # A process that takes this many times as long as a baseline, and a while for compiling, hangs.
 _TIMES_BASELINE = 6.0
 _COMPILING_S = 150.0
-_SHORTEST_LIMIT_S = 60.0
 _FIRST_LIMIT_S = 900.0
+# What was planned to fit may take a little longer; then it is ended.
+_OVERRUN, _OVERRUN_S = 0.02, 2.0
 
 # What is being run, and how much of the budget is gone.
 Progress = Callable[[str, float], None]
@@ -33,8 +34,10 @@ class Trials:
     candidates: Sequence[Candidate]
     ledger: Ledger
     budget_s: float
+    foresee: Foresee = lambda _: None
     limit_s: float | None = None
     elapsed_s: float = 0.0
+    clock: Callable[[], float] = time.monotonic
 
     def run(
         self,
@@ -42,56 +45,86 @@ class Trials:
         on_observed: Callable[[Observed], None] = lambda _: None,
     ) -> None:
         """Run trials until all is settled or the budget is spent."""
-        schedule = Schedule(self.candidates, self.ledger, self.budget_s)
-        began = time.monotonic() - self.elapsed_s
+        schedule = self._schedule
+        began = self.clock() - self.elapsed_s
         while (step := schedule.next(self.elapsed_s)) is not None:
             progress(self._words(step), min(1.0, self.elapsed_s / self.budget_s))
             observed = self.observe(self._wanted(step))
-            self.elapsed_s = time.monotonic() - began
+            self.elapsed_s = self.clock() - began
             self.ledger.add(observed)
             on_observed(observed)
             if not self.ledger.timed(BASELINE):
                 raise BoundbyError(_no_baseline(observed), exit_code=CANNOT_MEASURE)
 
+    @property
+    def _schedule(self) -> Schedule:
+        return Schedule(self.candidates, self.ledger, self.budget_s, self.foresee)
+
     def _wanted(self, step: Step) -> Wanted:
         chosen = [one for one in self.candidates if one.key in step.arm]
+        preparation = max((one.preparation_s for one in chosen), default=0.0)
+        limit, left = self._limit(preparation), self._left(step)
         return Wanted(
             arm=step.arm,
             seed=len(self.ledger.tried(step.arm)) + 1,
             reference=step.reference,
             has_dropout=self.ledger.has_dropout,
             environment={name: value for one in chosen for name, value in one.environment},
-            limit_s=self._limit(step.arm),
+            limit_s=min(limit, left),
+            ends_with_budget=left < limit,
         )
 
-    def _limit(self, arm: Arm) -> float:
+    def _limit(self, preparation_s: float) -> float:
+        """How long a process may take before it is taken to hang."""
         if self.limit_s is not None:
             return self.limit_s
         baselines = [one.seconds for one in self.ledger.tried(BASELINE)]
         if not baselines:
             return _FIRST_LIMIT_S
-        patience = _TIMES_BASELINE * max(baselines) + _COMPILING_S
-        # Past the budget nothing is waited for longer than it was known to take.
-        left = max(self.budget_s - self.elapsed_s, 3 * self.ledger.seconds(arm))
-        return max(_SHORTEST_LIMIT_S, min(patience, left))
+        return _TIMES_BASELINE * max(baselines) + max(_COMPILING_S, 2 * preparation_s)
+
+    def _left(self, step: Step) -> float:
+        """Without one baseline there is nothing to say: that one may take its time."""
+        if not self.ledger.tried(BASELINE):
+            return _FIRST_LIMIT_S
+        left = self.budget_s - self.elapsed_s - step.kept_s
+        return left if step.kept_s else left + _OVERRUN * self.budget_s + _OVERRUN_S
 
     def _words(self, step: Step) -> str:
         left = max(0.0, self.budget_s - self.elapsed_s)
-        return f"{step.why}, {len(self.ledger.observed)} runs done, at most {left:.0f} s left"
+        return f"{step.why} (run {len(self.ledger.observed) + 1}, at most {left:.0f} s left)"
+
+    def told(self, observed: Observed) -> str:
+        """What a run showed, in one line."""
+        name = words(tuple(observed.arm))
+        took = f"{observed.seconds:.0f} s"
+        if observed.problem is not None:
+            return f"{name}: {observed.problem} ({took})"
+        if observed.reference:
+            return f"{name}, in float32 to compare with ({took})"
+        if not observed.samples_ns:
+            return f"{name}: it ended before its steps could be timed ({took})"
+        text = f"{name}: {units.time(observed.median_ns)} a step"
+        result = self.ledger.result(tuple(observed.arm))
+        if observed.arm and result.speedup is not None:
+            text += f", {result.speedup.median:.2f}x"
+            text += "" if result.computes_right else ", but it computes something else"
+        elif observed.arm:
+            text += f", {result.why}"
+        return f"{text} ({took})"
 
     @property
     def final(self) -> Arm:
         """The best combination of what held."""
-        return Schedule(self.candidates, self.ledger, self.budget_s).final
+        return self._schedule.final
 
-    def proofs(self, diagnosis: Diagnosis) -> list[Proof]:
+    def proofs(self) -> list[Proof]:
         """One for each fix, and one for the best of them together where that is several."""
         proofs = [self._proof([one], one.predicted) for one in self.candidates]
         final = self.final
         if len(final) > 1:
             chosen = [one for key in final for one in self.candidates if one.key == key]
-            covers = {fault for one in chosen for fault in one.covers}
-            proofs.append(self._proof(chosen, promised(diagnosis, covers)))
+            proofs.append(self._proof(chosen, self.foresee(chosen)))
         return proofs
 
     def _proof(self, chosen: Sequence[Candidate], predicted: Range | None) -> Proof:
@@ -100,7 +133,7 @@ class Trials:
         keep_log = result.outcome in ("failed", "wrong numbers")
         return Proof(
             faults=list(dict.fromkeys(fault for one in chosen for fault in one.faults)),
-            treatment=" + ".join(one.key.partition("/")[2] for one in chosen),
+            treatment=words(arm),
             before_ns=[one.median_ns for one in self.ledger.timed(BASELINE)],
             after_ns=[one.median_ns for one in self.ledger.timed(arm)],
             speedup=result.speedup,
@@ -109,9 +142,17 @@ class Trials:
             numerics=result.numerics,
             outcome=result.outcome,
             why=result.why,
-            change="\n".join(one.change for one in chosen),
+            change="\n".join(self.change(one, arm) for one in chosen),
             log=result.log if keep_log else None,
+            open=result.open,
         )
+
+    def change(self, candidate: Candidate, arm: Arm) -> str:
+        """What to write, in the script's own terms where it was seen what they are."""
+        touched = {word for one in self.ledger.timed(arm) for word in one.touched}
+        if candidate.written is None or not touched:
+            return candidate.change
+        return candidate.written(touched)
 
 
 def _no_baseline(observed: Observed) -> str:

@@ -63,6 +63,7 @@ class SameProcess:
                 seed=wanted.seed,
                 has_dropout=wanted.has_dropout,
                 nudged=wanted.nudged,
+                exact=wanted.exact,
             )
             stack.callback(notebook.close)
             stack.enter_context(accompanied_by(notebook))

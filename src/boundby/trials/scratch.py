@@ -31,11 +31,6 @@ def files_in(folder: Path) -> Files:
     return found
 
 
-def written(before: Files, after: Files) -> list[str]:
-    """Files that are new or changed."""
-    return sorted(str(path) for path in after if before.get(path) != after[path])
-
-
 def check_copy(folder: Path) -> None:
     """Refuse to copy what would take minutes each time."""
     total = sum(bytes_ for _, bytes_ in files_in(folder).values())

@@ -30,6 +30,7 @@ from boundby.capture.live.swaps import Swaps
 from boundby.errors import BoundbyError
 from boundby.program import TREATMENTS, Treatment
 from boundby.program.touched import touched
+from boundby.trials.files import note_written_files
 from boundby.trials.notebook import EXACT_STEPS, SEEDED_STEPS, Notebook
 
 # Steps beyond the compared ones before warm-up can be over.
@@ -80,6 +81,7 @@ class Trial:
         )
         for plugin in spec["plugins"]:
             importlib.import_module(plugin)
+        note_written_files(Path(spec["files"]))
         with contextlib.ExitStack() as applied:
             for key in spec["treatments"]:
                 apply = treatment(key).apply
@@ -111,6 +113,7 @@ class Trial:
             seed=self._spec["seed"],
             has_dropout=self._spec["has_dropout"],
             nudged=self._spec["nudged"],
+            exact=self._spec["exact"],
         )
         companions.append(self._notebook)
         companions.append(self._graphs)

@@ -39,8 +39,9 @@ class Circumstances:
 
     `collected_at` are the files and lines at which collections began, the longest first. `main` is
     the thread that takes the steps, `busiest` the one of the others that wanted a core
-    most, `others_ns` what other processes had of all cores; they are over the whole window of
-    `wall_ns`, and None where the system does not tell.
+    most, `others_ns` what other processes had of all cores, `allocations` how often torch asked
+    the device for memory or gave it back; they are over the whole window of `wall_ns`, and None
+    where nobody tells.
     """
 
     steps_ns: tuple[float, ...] = ()
@@ -53,6 +54,7 @@ class Circumstances:
     others_ns: float | None = None
     graph_breaks: tuple[str, ...] = ()
     peak_bytes: int | None = None
+    allocations: int | None = None
 
 
 @dataclass(slots=True)
@@ -62,6 +64,7 @@ class _Reading:
     at_ns: int
     threads: dict[int, ThreadTime] = field(default_factory=dict)
     all_cores_ns: float | None = None
+    allocations: int | None = None
 
 
 class Bystander:
@@ -103,7 +106,7 @@ class Bystander:
 
     def circumstances(self, steps_ns: tuple[float, ...], peak_bytes: int | None) -> Circumstances:
         """What was seen; without a clean window, nothing but the compiler's own notes."""
-        main = busiest = others = None
+        main = busiest = others = allocations = None
         wall = 0.0
         if self._before is not None and self._after is not None:
             wall = float(self._after.at_ns - self._before.at_ns)
@@ -111,6 +114,8 @@ class Bystander:
             if self._before.all_cores_ns is not None and self._after.all_cores_ns is not None:
                 ours = sum(thread.ran_ns for thread in spent.values())
                 others = max(0.0, self._after.all_cores_ns - self._before.all_cores_ns - ours)
+            if self._before.allocations is not None and self._after.allocations is not None:
+                allocations = max(0, self._after.allocations - self._before.allocations)
             main = spent.pop(self._main, None)
             busiest = max(spent.values(), key=lambda t: t.ran_ns + t.delayed_ns, default=None)
         return Circumstances(
@@ -124,6 +129,7 @@ class Bystander:
             others_ns=others,
             graph_breaks=_graph_breaks(),
             peak_bytes=peak_bytes,
+            allocations=allocations,
         )
 
     def _collect(self, phase: str, _: object) -> None:
@@ -139,7 +145,7 @@ class Bystander:
             self._places[self._place] = self._places.get(self._place, 0) + took
 
     def _read(self) -> _Reading:
-        return _Reading(self._clock(), _thread_times(), _all_cores_ns())
+        return _Reading(self._clock(), _thread_times(), _all_cores_ns(), _allocations())
 
 
 def _relative(places: dict[tuple[str, int], int]) -> tuple[tuple[str, int], ...]:
@@ -178,6 +184,18 @@ def _all_cores_ns() -> float | None:
     except (OSError, ValueError, IndexError):  # not Linux, or a container that hides it
         return None
     return busy * 1e9 / os.sysconf("SC_CLK_TCK")
+
+
+def _allocations() -> int | None:
+    """How often torch has asked the device for memory and given it back; None without a device."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    stats = torch.cuda.memory_stats()
+    # Another allocator may be in place, which counts neither.
+    counts = [stats.get(name) for name in ("num_device_alloc", "num_device_free")]
+    known = [int(count) for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _between(before: dict[int, ThreadTime], after: dict[int, ThreadTime]) -> dict[int, ThreadTime]:

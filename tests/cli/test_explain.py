@@ -1,0 +1,35 @@
+"""boundby explain: faults, and the fixes that prove applies."""
+
+from click.testing import CliRunner
+
+from boundby.cli import explain
+from boundby.remedies import REMEDIES
+
+
+def explained(*words: str) -> str:
+    done = CliRunner().invoke(explain.command, [*words], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def test_every_fault_and_every_fix_is_listed() -> None:
+    text = explained()
+    for remedy in REMEDIES:
+        assert f"  {remedy.fault} " in text
+        for treatment in remedy.treatments:
+            assert f"  {treatment.name} " in text
+
+
+def test_a_fault_says_what_is_applied_for_it() -> None:
+    text = explained("unfused-optimizer")
+    assert text.startswith("unfused-optimizer (overhead)")
+    assert "What boundby prove applies\n    fused  torch.optim.AdamW(..., fused=True)" in text
+    assert "cannot be mended from outside" in explained("batch-too-small")
+
+
+def test_a_fix_says_what_to_write_and_what_it_mends() -> None:
+    text = explained("compile:max-autotune")
+    assert "boundby prove --try compile:max-autotune" in text
+    assert 'model = torch.compile(model, mode="max-autotune")' in text
+    assert "far-from-roof" in text
+    assert "longer to start" in text

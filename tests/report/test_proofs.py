@@ -1,0 +1,78 @@
+"""Proofs as a terminal shows them."""
+
+import io
+
+import msgspec
+from rich.console import Console
+
+from boundby.model.diagnosis import Finding, Numerics, Proof, Range, Speedup
+from boundby.report.proofs import ProofsReport, best_of
+from tests.diagnoses import full_diagnosis
+
+FINE = Numerics(ok=True, why="loss of step 1 within 3 ppm")
+
+
+def proof(treatment: str, *faults: str, speedup: float = 1.0, **known: object) -> Proof:
+    return Proof(
+        faults=list(faults),
+        treatment=treatment,
+        before_ns=[60e6, 58e6],
+        after_ns=[60e6 / speedup],
+        speedup=Speedup(low=0.95 * speedup, median=speedup, high=1.05 * speedup),
+        numerics=FINE,
+        change=f"# {treatment}",
+        **known,  # type: ignore[arg-type]
+    )
+
+
+def shown(
+    *proofs: Proof, findings: tuple[Finding, ...] = (), warnings: tuple[str, ...] = ()
+) -> str:
+    diagnosis = msgspec.structs.replace(
+        full_diagnosis(), proofs=list(proofs), findings=list(findings), warnings=list(warnings)
+    )
+    out = io.StringIO()
+    Console(file=out, width=100, highlight=False).print(ProofsReport(diagnosis))
+    return out.getvalue()
+
+
+BOTH = proof("autocast", "float32-products", "float32-activations", speedup=1.5, outcome="kept")
+FUSED = proof("fused", "unfused-optimizer", speedup=1.2, outcome="kept")
+
+
+def test_one_fix_for_two_faults_is_one_fix() -> None:
+    assert not BOTH.combines
+    together = proof("fused + tf32", "unfused-optimizer", "float32-products", outcome="kept")
+    assert together.combines
+    text = shown(BOTH, FUSED)
+    assert "59.0 ms -> 40.0 ms, 1.50x (1.42 to 1.58) with autocast, loss unchanged" in text
+    assert "autocast for float32-products, float32-activations: kept" in text
+    assert "together" not in text
+    assert "to get the same, write\n   # autocast" in text
+
+
+def test_a_combination_that_held_stands_before_what_held_alone() -> None:
+    together = proof(
+        "autocast + fused", "float32-products", "unfused-optimizer", speedup=1.4, outcome="kept"
+    )
+    assert best_of([BOTH, FUSED, together]) is together
+    # One fix is not more for mending more faults.
+    assert best_of([FUSED, BOTH]) is BOTH
+    faster = msgspec.structs.replace(FUSED, speedup=Speedup(low=1.8, median=1.9, high=2.0))
+    assert best_of([BOTH, faster]) is faster
+
+
+def test_what_is_open_is_not_called_settled() -> None:
+    still = proof("fused", "unfused-optimizer", outcome="no gain", why="open: too few", open=True)
+    assert "no fix held yet, and 1 of 1 are open: more time may tell" in shown(still)
+    settled = proof("fused", "unfused-optimizer", outcome="no gain", why="it is slower")
+    assert "no fix held: the step stays as it is" in shown(settled)
+
+
+def test_what_is_left_to_do_by_hand_is_said() -> None:
+    saving = Range(low=1e6, expected=2e6, high=3e6)
+    sync = Finding(fault="host-sync", group="overhead", saving_ns=saving, change="")
+    text = shown(FUSED, findings=(sync,), warnings=("the script wrote files: a.pt",))
+    assert "found too, and only to be mended by hand: host-sync" in text
+    assert "! the script wrote files: a.pt" in text
+    assert "only to be mended by hand: host-sync" in shown(findings=(sync,))
