@@ -52,6 +52,7 @@ Fails()(1)
     assert done.step["kind"] == "train 4x8"
     assert "the script ended during its warm-up, after 3 steps" in done.warnings
     assert "no clean step was measured" in done.warnings
+    assert "clean steps took from" not in done.warnings
 
 
 def test_a_failure_before_any_step_is_the_scripts_own(tmp_path: Path) -> None:

@@ -72,8 +72,10 @@ def diagnose_capture(
     kind = require_steps(capture)
     samples = capture.clean.get(kind) or capture.warmup[kind][1:] or capture.warmup[kind]
     wall_ns = statistics.median(samples)
-    warnings = list(capture.warnings) + _uneven(samples)
-    if kind not in capture.clean:
+    warnings = list(capture.warnings)
+    if kind in capture.clean:
+        warnings += _uneven(samples)
+    else:
         warnings.append("no clean step was measured: the time is that of warm-up steps")
     timeline, dilation = _profiled_step(capture, wall_ns)
     if timeline is None:
