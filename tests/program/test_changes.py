@@ -2,8 +2,9 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -173,6 +174,21 @@ def test_a_model_with_a_switch_takes_fused_attention() -> None:
         assert net.config._attn_implementation == "sdpa"
     assert net.config._attn_implementation == "eager"
     assert touched == {"attention of Sequential": 1}
+
+
+def test_no_mask_is_built_where_nothing_is_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers asks whether it is being traced, and of what padding."""
+    masking = ModuleType("transformers.masking_utils")
+    masking.is_tracing = lambda padding=None: True  # type: ignore[attr-defined]
+    before = masking.is_tracing
+    monkeypatch.setitem(sys.modules, "transformers.masking_utils", masking)
+    net = mlp()
+    net.config = SimpleNamespace(_attn_implementation="eager")
+    with applied(named("sdpa")):
+        net(torch.ones(2, 4))
+        assert not masking.is_tracing()
+        assert masking.is_tracing(torch.ones(2, 4))
+    assert masking.is_tracing is before
 
 
 def test_multihead_attention_keeps_no_weights() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -46,12 +47,34 @@ def _switch(
     for one in eager:
         setattr(one, _SWITCH, "sdpa")
     note(f"attention of {type(module).__name__}")
+    masks = _without_needless_masks()
 
     def undo() -> None:
+        masks.undo()
         for config, switch in before:
             setattr(config, _SWITCH, switch)
 
     return undo
+
+
+def _without_needless_masks() -> Swaps:
+    """Where nothing is padded, transformers leaves the mask to the kernel, unless it is traced.
+
+    Compiled or captured it would build one all the same, which keeps attention off its fastest
+    kernels. Without padding nothing about the mask depends on data, so that tracing is no reason.
+    """
+    swaps = Swaps()
+    masking = sys.modules.get("transformers.masking_utils")
+    if hasattr(masking, "is_tracing"):
+        swaps.swap(masking, "is_tracing", _only_of_padding)
+    return swaps
+
+
+def _only_of_padding(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    def is_tracing(padding: Any = None) -> bool:
+        return padding is not None and original(padding)
+
+    return is_tracing
 
 
 def _without_weights(original: Any) -> Any:
@@ -99,7 +122,9 @@ def _noted(original: Any) -> Any:
 
 SDPA = Treatment(
     name="sdpa",
-    change='attn_implementation="sdpa"  # or F.scaled_dot_product_attention, need_weights=False',
+    change='attn_implementation="sdpa"  # or F.scaled_dot_product_attention, need_weights=False\n'
+    "# compiled, with nothing padded, transformers needs telling that there is no mask to build:\n"
+    "transformers.masking_utils.is_tracing = lambda padding=None: padding is not None",
     apply=fused_attention,
 )
 CUDNN_ATTENTION = Treatment(
