@@ -36,6 +36,8 @@ def wall_ms(arm: Collection[str]) -> float:
         host, device = host - 30.5, max(20.8, device - 13)
     if "cuda-graphs" in fixes:
         host = host - 30.5
+    if fixes & {"bf16-products", "autocast"}:
+        host, device = host / 1.4, device / 1.4
     return max(host, device)
 
 
@@ -212,6 +214,22 @@ def test_with_too_little_time_for_each_they_are_tried_together() -> None:
     assert machine.now <= 180.0
     assert wall_ms(trials.final) < BEST_MS / 0.9, machine.ran
     assert trials.ledger.result(trials.final).held
+
+
+def test_what_costs_much_and_promises_little_does_not_keep_others_from_their_turn() -> None:
+    """On a CPU, with two minutes: two ways to compute in bfloat16, and a compiler."""
+    fewer_digits = [
+        candidate("float32-products", "bf16-products", 1.45, slot="precision"),
+        candidate("float32-activations", "autocast", 1.42, slot="precision"),
+    ]
+    compiled = candidate(
+        "unfused-operators", "compile", 1.14, slot="compilation", preparation_s=30.0
+    )
+    machine = Machine(start_s=10.0)
+    proven(machine, 120.0, [*fewer_digits, compiled])
+    singles = [arm[0] for arm in machine.ran if len(arm) == 1]
+    assert singles[:2] == [one.key for one in fewer_digits]
+    assert not any(compiled.key in arm for arm in machine.ran)
 
 
 def test_later_processes_are_planned_by_what_the_first_took() -> None:

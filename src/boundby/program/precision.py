@@ -86,6 +86,7 @@ TF32 = Treatment(
     apply=_matmul("high"),
     precision="tf32",
     devices=("cuda",),
+    slot="precision",
 )
 BFLOAT16_PRODUCTS = Treatment(
     name="bf16-products",
@@ -93,11 +94,13 @@ BFLOAT16_PRODUCTS = Treatment(
     apply=_matmul("medium"),
     precision="bfloat16",
     devices=("cpu",),  # on CUDA it is no more than tf32
+    slot="precision",
 )
 AUTOCAST = Treatment(
     name="autocast",
     change="with torch.autocast(device.type, torch.bfloat16): ...  # around forward and loss",
     apply=autocast,
     precision="bfloat16",
+    slot="precision",
     covers=("float32-activations",),
 )

@@ -35,6 +35,8 @@ _BEHIND = 0.97
 _UNKNOWN_PROMISE, _LEAST_PROMISE = 0.02, 0.002
 # A rival that is not expected to be better by this much is looked at late.
 _BETTER = 0.05
+# Of the step: what is worth a process of parts that nobody has looked at alone.
+_LARGE = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +123,7 @@ class Schedule:
     def _leap(self, elapsed_s: float) -> Step | None:
         """Too little time for a look at each and for all together: together, unseen, then.
 
-        Not for one way of several when another was seen to work.
+        Only for a large promise, and not for one way of several when another was seen to work.
         """
         possible = [
             one
@@ -129,8 +131,9 @@ class Schedule:
             if self._ledger.tried((one.key,)) or not self._has_working_rival(one)
         ]
         arm = expected_arm(possible, self._ledger)
-        unseen = [key for key in arm if not self._ledger.tried((key,))]
-        if len(arm) < 2 or not unseen or self._ledger.tried(arm):
+        unseen = [one for one in possible if one.key in arm and not self._ledger.tried((one.key,))]
+        hope = max((_promise(one) for one in unseen), default=0.0)
+        if len(arm) < 2 or hope < _LARGE or self._ledger.tried(arm):
             return None
         if not self._fits(elapsed_s, self._ledger.seconds(arm) + self._baselines_s()):
             return None
