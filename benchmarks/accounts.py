@@ -77,6 +77,7 @@ def summary(name: str, diagnosis: dict[str, Any]) -> dict[str, Any]:
         "busy_ms": (step["device_busy_ns"] or 0) / 1e6,
         "kernels": step["kernels"],
         "dilation": step["dilation"],
+        "replay_error": step["replay_error"],
         "mfu": diagnosis["utilisation"]["mfu"],
         "unknown_of_work": sum(op["ns"] for op in ops if op["bound"] == "unknown") / device_ns,
         "suspect_of_work": sum(op["ns"] for op in ops if op["roof_suspect"]) / device_ns,
@@ -99,11 +100,13 @@ def line(row: dict[str, Any]) -> str:
     shares = " | ".join(f"{row['shares'][g]:.0%}" for g in ("compute", "bandwidth", "overhead"))
     mfu = f"{row['mfu']:.1%}" if row["mfu"] is not None else "-"
     dilation = f"{row['dilation']:.2f}" if row["dilation"] else "-"
+    error = row.get("replay_error")
+    replay = f"{error:+.1%}" if error is not None else "-"
     return (
         f"| {row['name']} | {row['kind']} | {row['wall_ms']:.1f} | {row['busy_ms']:.1f} |"
         f" {shares} |"
         f" {row['shares']['unknown']:.1%} | {row['unknown_of_work']:.1%} |"
-        f" {row['suspect_of_work']:.2%} | {dilation} | {mfu} |"
+        f" {row['suspect_of_work']:.2%} | {dilation} | {replay} | {mfu} |"
     )
 
 
@@ -114,14 +117,14 @@ def table() -> None:
         "Made by `python benchmarks/accounts.py run` and `python benchmarks/accounts.py table`.",
         "Random weights and data, one process each; times are medians of clean steps.",
         "`unknown` is the share of the step, `uncosted` of the work's own time; `suspect` is the",
-        "share of work time above its roof.\n",
+        "share of work time above its roof; `replay` how far the replayed step is off the clean one.\n",
     ]
     for device in sorted({where for where, _ in newest}):
         parts += [
             f"## {device}\n",
             "| model | step | wall ms | busy ms | compute | bandwidth | overhead | unknown |"
-            " uncosted | suspect | dilation | MFU |",
-            "|---|---|---|---|---|---|---|---|---|---|---|---|",
+            " uncosted | suspect | dilation | replay | MFU |",
+            "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
             *(line(row) for (where, _), row in newest.items() if where == device),
             "",
         ]

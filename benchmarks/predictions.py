@@ -1,8 +1,11 @@
 """Predicted beside measured: what each fix buys, from the unfixed step's diagnosis alone.
 
-    python benchmarks/predictions.py measure bert gpt2   # the clock, on this machine
+    python benchmarks/predictions.py go bert gpt2        # what boundby says, then the clock
     python benchmarks/predictions.py predict bert gpt2   # what boundby says, nothing fixed yet
+    python benchmarks/predictions.py measure bert gpt2   # the clock, on this machine
     python benchmarks/predictions.py table               # docs/predictions.md, from the ledger
+
+A go is both, one after the other on one machine: hosts differ by a fifth from one to the next.
 
 Every measurement is a fresh process without a profiler, the variants interleaved, several rounds.
 Processes are forked from one that has imported torch but never touched the device: the same as
@@ -93,7 +96,7 @@ CASES: dict[str, tuple[str, dict[str, Fix]]] = {
 }
 
 
-def measure(names: list[str], fixes: list[str], seconds: float) -> None:
+def measure(names: list[str], fixes: list[str], seconds: float, go: int) -> None:
     import torch  # noqa: F401  imported here, once, so that no child has to
 
     for library in ("transformers", "timm", "transformers.models.bert.modeling_bert"):
@@ -102,10 +105,10 @@ def measure(names: list[str], fixes: list[str], seconds: float) -> None:
         except ImportError:
             print(f"{library} is not installed")
     for name in names:
-        measure_case(name, fixes or list(CASES[name][1]), time.monotonic() + seconds)
+        measure_case(name, fixes or list(CASES[name][1]), time.monotonic() + seconds, go)
 
 
-def measure_case(name: str, wanted: list[str], deadline: float) -> None:
+def measure_case(name: str, wanted: list[str], deadline: float, go: int) -> None:
     """Round by round while there is time; the variants of one go stand beside its unfixed step."""
     base, fixes = CASES[name]
     variants = {"eager": base}
@@ -123,7 +126,6 @@ def measure_case(name: str, wanted: list[str], deadline: float) -> None:
             continue
         walls[variant].append(taken[0])
         busy.setdefault(variant, taken[1])
-    go = int(time.time())
     for variant, taken_ns in walls.items():
         if taken_ns or variant in problems:
             row = {
@@ -206,7 +208,7 @@ def _busy_ns(step: Any) -> float:
     return sum(event.self_device_time_total for event in profiler.key_averages()) * 1e3 / 2
 
 
-def predict(names: list[str]) -> None:
+def predict(names: list[str], go: int) -> None:
     """What boundby says of each fix, from one diagnosis of the unfixed step."""
     for name in names:
         base, fixes = CASES[name]
@@ -229,7 +231,8 @@ def predict(names: list[str]) -> None:
         print(f"{name}: {wall / 1e6:.2f} ms, replay error {error:+.3f}", flush=True)
         for fix, (_, faults) in fixes.items():
             found = predicted(diagnosis, faults)
-            LEDGER.append({"what": "predicted", "case": name, "fix": fix, "wall_ns": wall, **found})
+            row = {"what": "predicted", "case": name, "fix": fix, "go": go, "wall_ns": wall}
+            LEDGER.append({**row, **found})
             shown = {key: round(ns / 1e6, 2) for key, ns in found["predicted_ns"].items()}
             print(f"  {fix}: {shown}", flush=True)
 
@@ -252,21 +255,28 @@ def predicted(diagnosis: dict[str, Any], faults: list[str]) -> dict[str, Any]:
 
 
 def rows_of(ledger: list[Row], device: str) -> list[Row]:
-    """Predicted beside measured, newest of each; fixes beside the unfixed step of their go."""
+    """Predicted beside measured, newest of each, of one go where there is one that has both."""
     mine = [row for row in ledger if row["device"] == device]
     newest = {(row["what"], row["case"], row["fix"]): row for row in mine}
-    unfixed = {_go(row): row for row in mine if row["what"] == "measured" and row["fix"] == "eager"}
+    # Goes had no number once: what was measured at one commit was.
+    gone = {(row["what"], *_go(row), row["fix"]): row for row in mine}
     rows = []
     for case, (_, fixes) in CASES.items():
         for fix in fixes:
-            guess, clock = newest.get(("predicted", case, fix)), newest.get(("measured", case, fix))
-            if guess and clock:
-                rows.append(_scored(case, fix, guess, unfixed[_go(clock)], clock))
+            clock = newest.get(("measured", case, fix))
+            if clock is None:
+                continue
+            guess = newest.get(("predicted", case, fix))
+            if "go" in clock:
+                guess = gone.get(("predicted", *_go(clock), fix), guess)
+            if guess is not None:
+                eager = gone["measured", *_go(clock), "eager"]
+                rows.append(_scored(case, fix, guess, eager, clock))
     return rows
 
 
 def _go(row: Row) -> tuple[Any, ...]:
-    return row["case"], row["commit"], row.get("go")
+    return row["case"], row.get("go") or row["commit"]
 
 
 def _scored(
@@ -311,14 +321,15 @@ def table() -> None:
 
 HEAD = """# Predicted beside measured
 
-Made by `python benchmarks/predictions.py measure`, `predict` and `table`. Predictions come from one
-diagnosis of the unfixed step; measurements are medians of three fresh processes without a profiler,
-interleaved. Times in ms. `saved` is the unfixed step less the fixed one (for a larger batch: as
-many unfixed steps as hold the same samples). `known` is the measurement's own uncertainty beside
-the saving: past 15% a row counts for coverage only.
+Made by `python benchmarks/predictions.py go` and `table`. Predictions come from one diagnosis of
+the unfixed step; measurements are medians of three fresh processes without a profiler, interleaved.
+Times in ms. `saved` is the unfixed step less the fixed one (for a larger batch: as many unfixed
+steps as hold the same samples). `known` is the measurement's own uncertainty beside the saving:
+past 15% a row counts for coverage only.
 
-The newest measurement of each fix counts, beside the unfixed step of its own go: a model whose
-fixes were measured in several goes shows several times before.
+The newest measurement of each fix counts, beside the unfixed step of its own go, and beside the
+prediction of that go where there was one. (Older predictions stand beside measurements on another
+machine of the same kind, whose host may be a fifth faster or slower.)
 """
 
 
@@ -373,18 +384,20 @@ def _summary(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("verb", choices=["measure", "predict", "table"])
+    parser.add_argument("verb", choices=["go", "measure", "predict", "table"])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(CASES))
     parser.add_argument("--fixes", default="", help="only these of them, separated by commas")
     parser.add_argument("--seconds", type=float, default=3600.0, help="for the rounds of a model")
     args = parser.parse_args()
-    names = args.names or list(CASES)
-    if args.verb == "measure":
-        measure(names, [fix for fix in args.fixes.split(",") if fix], args.seconds)
-    elif args.verb == "predict":
-        predict(names)
-    else:
+    if args.verb == "table":
         table()
+        return
+    for name in args.names or list(CASES):
+        go = int(time.time())
+        if args.verb in ("go", "predict"):
+            predict([name], go)
+        if args.verb in ("go", "measure"):
+            measure([name], [fix for fix in args.fixes.split(",") if fix], args.seconds, go)
 
 
 if __name__ == "__main__":
