@@ -117,7 +117,8 @@ def table() -> None:
         "Made by `python benchmarks/accounts.py run` and `python benchmarks/accounts.py table`.",
         "Random weights and data, one process each; times are medians of clean steps.",
         "`unknown` is the share of the step, `uncosted` of the work's own time; `suspect` is the",
-        "share of work time above its roof; `replay` how far the replayed step is off the clean one.\n",
+        "share of work time above its roof; `replay` is how far the replayed step is off the clean",
+        "one.\n",
     ]
     for device in sorted({where for where, _ in newest}):
         parts += [

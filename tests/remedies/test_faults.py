@@ -1,6 +1,7 @@
 """Each fault seen where it is, sized by hand, and not seen where it is not."""
 
 import msgspec
+import numpy as np
 import pytest
 
 from boundby import remedies
@@ -108,7 +109,7 @@ def test_an_odd_vocabulary_is_told_to_pad() -> None:
     assert finding.saving_ns.high == pytest.approx(5 * (900 - 256) * 1e3, rel=0.03)
 
 
-def test_materialised_scores_are_told_to_stay_on_the_chip() -> None:
+def attention_scene() -> Scene:
     """32 heads of 1024 x 1024 scores at 64 wide: two products of 4.3 GFLOP, the rest traffic."""
     scores = tensor(2, 16, 1024, 1024, dtype="bfloat16")
     query, key = tensor(32, 1024, 64, dtype="bfloat16"), tensor(32, 64, 1024, dtype="bfloat16")
@@ -119,8 +120,26 @@ def test_materialised_scores_are_told_to_stay_on_the_chip() -> None:
         (OpCall(name="aten::_softmax", args=(scores, -1, False)), 90.0),
         (OpCall(name="aten::bmm", args=(flat, value)), 40.0),
     ]
-    timeline = scene_of(layer * 4, host_us=5).timeline()
-    findings = remedies.find([picture_of(timeline)])
-    (finding,) = [f for f in findings if f.fault == "materialised-attention"]
+    return scene_of(layer * 4, host_us=5)
+
+
+def test_materialised_scores_are_told_to_stay_on_the_chip() -> None:
+    finding = found(attention_scene(), "materialised-attention")
+    assert finding is not None
     # 4 layers * 8.6 GFLOP at 25% of 1 PFLOP/s = 137 us of the 920 us.
     assert finding.saving_ns.expected == pytest.approx((920 - 137) * 1e3, rel=0.05)
+
+
+def test_a_library_is_told_by_its_own_switch_and_its_own_lines() -> None:
+    timeline = attention_scene().timeline()
+    led = np.zeros(len(timeline.host), np.int32)
+    timeline = msgspec.structs.replace(
+        timeline,
+        sources=["transformers/models/bert/modeling_bert.py:133", "train.py:7"],
+        host=msgspec.structs.replace(timeline.host, inside=led, source=led + 1),
+    )
+    findings = remedies.find([picture_of(timeline)])
+    (finding,) = [f for f in findings if f.fault == "materialised-attention"]
+    assert finding.change.startswith('model.set_attn_implementation("sdpa")')
+    assert finding.where == ["train.py:7"]
+    assert finding.inside == ["transformers/models/bert/modeling_bert.py:133"]

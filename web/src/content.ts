@@ -43,6 +43,7 @@ export interface Finding {
   fault: string;
   group: string;
   where: string[];
+  inside?: string[];
   saving_ns: Range;
   change: string;
   assumes: string;

@@ -41,6 +41,7 @@ function card(diagnosis: Diagnosis, finding: Finding, index: number): HTMLElemen
       h("span", { class: "muted" }, "at "),
       finding.where.slice(0, MOST_LINES).map((where, at) => h("span", { title: where }, at ? ", " : "", lastPart(where))),
       finding.where.length > MOST_LINES ? ` and ${finding.where.length - MOST_LINES} more` : "",
+      finding.inside?.length ? h("span", { class: "muted", title: finding.inside.join(", ") }, ` (in ${finding.inside.map(lastPart).join(", ")})`) : null,
     ),
     finding.also?.length ? h("p", { class: "muted" }, `the same change mends ${finding.also.join(", ")}`) : null,
     finding.excludes.length > 0 && h("p", { class: "muted" }, `not together with ${finding.excludes.join(", ")}`),

@@ -213,12 +213,14 @@ class Finding(Record, frozen=True, kw_only=True):
     """A fault, where it is, and what mending it would save.
 
     `summary`, `why` and `when_not` are the remedy's own words, so that a report needs no remedy.
-    `also` are faults that the same change mends, whose saving is within this one's.
+    `also` are faults that the same change mends, whose saving is within this one's. `inside` are
+    the lines of libraries that the user's lines lead to.
     """
 
     fault: str
     group: GroupName
     where: list[str] = []
+    inside: list[str] = []
     saving_ns: Range
     change: str
     assumes: str = ""

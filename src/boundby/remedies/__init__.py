@@ -95,6 +95,7 @@ _GROUP_OF = {
 _WORTH_SAYING = 0.01
 # Combinations are worked out beforehand for this many findings: there are 63 of six.
 _MOST_COMBINED = 6
+_MOST_INSIDE = 3
 
 
 def register(remedy: Remedy) -> None:
@@ -158,8 +159,9 @@ def combine(pictures: Sequence[Picture], findings: Sequence[Finding]) -> list[Wh
     Fixes do not simply add up: each is imagined in the step as the others left it. The first is
     none of them: the step that all are to be held against, which a trace's profiled one is not.
     """
-    names = {finding.fault for finding in findings[:_MOST_COMBINED]}
-    mended = [remedy for remedy in REMEDIES if remedy.fault in names and remedy.combines]
+    combining = {remedy.fault: remedy for remedy in REMEDIES if remedy.combines}
+    names = [finding.fault for finding in findings if finding.fault in combining]
+    mended = [combining[fault] for fault in combining if fault in names[:_MOST_COMBINED]]
     runs = [(pictures[0], scenario) for scenario in _SCENARIOS]
     runs += [(picture, "expected") for picture in pictures[1:]]
     walls: dict[tuple[str, ...], list[float]] = {}
@@ -218,6 +220,17 @@ def _wall(replayed_ns: float, picture: Picture, likeliest: Picture) -> float:
     return picture.wall_ns * replayed_ns / (likeliest if known else picture).base_ns
 
 
+def _inside(picture: Picture, imagined: Imagined) -> list[str]:
+    """The lines of libraries at which there would be less to do, the most first."""
+    less: dict[int, float] = {}
+    for index, ns in imagined.expected.work_ns.items():
+        work = picture.works[index]
+        if work.inside >= 0:
+            less[work.inside] = less.get(work.inside, 0.0) + work.ns - ns
+    ranked = sorted((place for place in less if less[place] > 0), key=lambda place: -less[place])
+    return [picture.timeline.sources[place] for place in ranked[:_MOST_INSIDE]]
+
+
 def _finding(known: list[tuple[Picture, Imagined]], remedy: Remedy, likeliest: Picture) -> Finding:
     savings = [
         max(0.0, _wall(picture.base_ns - picture.replay(change), picture, likeliest))
@@ -233,6 +246,7 @@ def _finding(known: list[tuple[Picture, Imagined]], remedy: Remedy, likeliest: P
         fault=remedy.fault,
         group=remedy.group,
         where=imagined.where,
+        inside=_inside(*known[0]) if imagined.where else [],
         saving_ns=Range(low=min(savings), expected=expected, high=max(savings)),
         change=imagined.change,
         assumes=imagined.assumes,

@@ -23,6 +23,7 @@ Proven on
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from boundby.account.work import Work
 from boundby.model import Phase, Tensor
@@ -72,9 +73,18 @@ def imagine(picture: Picture) -> Imagined | None:
         expected=_fused(picture, mine, middle),
         best=_fused(picture, mine, fast),
         where=picture.lines(picture.works[index] for index in layers)[:2],
-        change="y = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=causal)",
+        change=_change(picture, layers),
         assumes="the scores are used for nothing else",
     )
+
+
+def _change(picture: Picture, layers: Iterable[int]) -> str:
+    """A model of transformers has a switch for it."""
+    sources = picture.timeline.sources
+    places = {picture.works[index].inside for index in layers}
+    if any(sources[place].startswith("transformers/") for place in places if place >= 0):
+        return 'model.set_attn_implementation("sdpa")  # or attn_implementation= when it is made'
+    return "y = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=causal)"
 
 
 def _layout_copies(picture: Picture, mine: set[int]) -> list[int]:

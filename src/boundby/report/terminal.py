@@ -162,6 +162,8 @@ def _findings(diagnosis: Diagnosis) -> Group:
     for number, finding in enumerate(worthwhile, 1):
         saving = finding.saving_ns
         where = f", at {', '.join(finding.where[:3])}" if finding.where else ""
+        if finding.where and finding.inside:
+            where += f" (in {', '.join(map(_last_part, finding.inside))})"
         share = units.share(saving.expected / diagnosis.step.wall_ns)
         lines += [
             Text.assemble(

@@ -31,7 +31,8 @@ class Patch:
 
     def text(self) -> str:
         """A file that `patch` and `git apply` take: what stands before the diff is passed over."""
-        return "".join(f"# {note}\n" for note in self.notes) + self.diff
+        lines = (line for note in self.notes for line in note.splitlines())
+        return "".join(f"# {line}\n" for line in lines) + self.diff
 
 
 # Edits the source and says True, or knows no place for it.
