@@ -7,6 +7,7 @@ import { age, lastPart, share, time } from "./format";
 import { schemeButton, swatch } from "./theme";
 
 const FREE = ["compute", "bandwidth", "overhead"];
+const MOST_INSIDE = 3;
 
 export function header(target: string | null, about: string, links: [string, string][]): HTMLElement {
   return h(
@@ -148,7 +149,16 @@ function costliest(diagnosis: Diagnosis): HTMLElement | null {
     h("p", { class: "large" }, h("a", { href: "#tables" }, lastPart(line.where)), ": ", h("strong", {}, time(line.ns)), ` of work, ${share(line.share)} of the step`),
     line.text && h("div", { class: "code" }, h("code", {}, line.text)),
     h("p", { class: "muted" }, lineWords(line)),
+    line.inside?.length ? h("p", {}, h("span", { class: "muted" }, "most of it in "), ...mostInside(line.inside)) : null,
   );
+}
+
+/** The lines of libraries in which most of a line's time goes. */
+function mostInside(rows: Line[]): (HTMLElement | string)[] {
+  return rows.slice(0, MOST_INSIDE).flatMap((row, at) => [
+    at ? ", " : "",
+    h("span", { title: [row.where, row.text].filter(Boolean).join(": ") }, `${lastPart(row.where)} (${time(row.ns)})`),
+  ]);
 }
 
 function lineWords(line: Line): string {
