@@ -7,7 +7,7 @@ import pytest
 from boundby import remedies
 from boundby.model import HostKind, OpCall
 from boundby.model.diagnosis import Finding
-from boundby.remedies import host_sync, waiting_for_data
+from boundby.remedies import host_sync, materialised_attention, waiting_for_data
 from tests.machines import roof, round_machine
 from tests.remedies.test_contract import picture_of
 from tests.test_replay import PRODUCT, scene_of
@@ -143,3 +143,18 @@ def test_a_library_is_told_by_its_own_switch_and_its_own_lines() -> None:
     assert finding.change.startswith('model.set_attn_implementation("sdpa")')
     assert finding.where == ["train.py:7"]
     assert finding.inside == ["transformers/models/bert/modeling_bert.py:133"]
+
+
+def test_a_mask_that_no_kernel_needs_is_not_waited_for() -> None:
+    """transformers copies part of its mask from the host; the fused kernel masks by itself."""
+    scene = attention_scene()
+    scene.on_host(scene.end, scene.end + 10, HostKind.SYNC, "cudaStreamSynchronize")
+    timeline = scene.timeline()
+    for source, left in (("transformers/masking_utils.py:420", 0), ("models/mine.py:7", 1)):
+        inside = np.full(len(timeline.host), -1, np.int32)
+        inside[-1] = 0
+        host = msgspec.structs.replace(timeline.host, inside=inside)
+        led = msgspec.structs.replace(timeline, sources=[source], host=host)
+        imagined = materialised_attention.imagine(picture_of(led))
+        assert imagined is not None and imagined.expected.wait is not None
+        assert int((imagined.expected.wait != 0).sum()) == left

@@ -269,3 +269,20 @@ def test_shares_of_pauses() -> None:
     assert shares([5.0], [10.0]) == (0.5, 0.5, 0.5)
     # 1 of 20 in all but the worst, which is less than the median's 1 of 10; 11 of 30 in all.
     assert shares([0.0, 10.0, 1.0], [10.0, 10.0, 10.0]) == (0.05, 0.05, 11 / 30)
+
+
+def test_a_step_that_syncs_in_the_middle_is_not_captured_whole() -> None:
+    short = OpCall(name="aten::mm", args=(tensor(64, 64), tensor(64, 64)))
+    whole = sure(picture_of(scene_of([(short, 3.0)] * 40, host_us=20).timeline()), "eager-launches")
+    scene = scene_of([(short, 3.0)] * 20, host_us=20)
+    scene.on_host(scene.end, scene.end + 5, HostKind.SYNC, "cudaStreamSynchronize")
+    later = scene.end + 5
+    for number in range(20):
+        at = later + 20 * number
+        launch = scene.on_host(at + 19, at + 20, HostKind.LAUNCH, "launch")
+        scene.on_device(at + 21, at + 24, launch=launch)
+    scene.end = later + 400
+    broken = sure(picture_of(scene.timeline()), "eager-launches")
+    assert "syncs once in the middle" in broken.assumes
+    assert broken.saving_ns.low == 0
+    assert broken.saving_ns.expected < 0.7 * whole.saving_ns.expected

@@ -29,10 +29,14 @@ import numpy as np
 from boundby.model import Phase
 from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
+from boundby.replay import Script
 
 # Host time left beside the replay itself: the loop, the data, moving inputs into place. Seen on an
 # H200 in a graphed BERT step: 8.5 of 57 ms, most of it the optimizer's own launches.
 _WORST_LEFT, _EXPECTED_LEFT, _BEST_LEFT = 0.25, 0.10, 0.03
+# A step that syncs in the middle is captured in pieces, if at all: about half is left then, in the
+# middle between nothing gained and what whole steps leave. That is a guess.
+_PIECES_LEFT = 0.5
 _USUAL_GRAPH_GAP_NS = 700.0
 
 
@@ -43,6 +47,18 @@ def imagine(picture: Picture) -> Imagined | None:
     # Forward and backward are captured; the optimizer is launched as before, unless it is too.
     captured = script.phase != Phase.OPTIMIZER
     gap = _graph_gap(picture)
+    syncs = _syncs_inside(script)
+    if syncs:
+        times = "once" if syncs == 1 else f"{syncs} times"
+        return Imagined(
+            worst=Change(),
+            expected=_left(picture, captured, _PIECES_LEFT, script.gap_ns),
+            best=_left(picture, captured, _EXPECTED_LEFT, gap),
+            where=[],
+            change='model = torch.compile(model, mode="reduce-overhead")',
+            assumes=f"shapes stay the same; the step syncs {times} in the middle, which no graph "
+            "can hold: mend that first",
+        )
     return Imagined(
         worst=_left(picture, captured, _WORST_LEFT, script.gap_ns),
         expected=_left(picture, captured, _EXPECTED_LEFT, (script.gap_ns + gap) / 2),
@@ -51,6 +67,14 @@ def imagine(picture: Picture) -> Imagined | None:
         change='model = torch.compile(model, mode="reduce-overhead")',
         assumes="shapes stay the same, and nothing inside the step syncs",
     )
+
+
+def _syncs_inside(script: Script) -> int:
+    """How often the host waits between the first and the last launch of forward and backward."""
+    launching = np.flatnonzero((script.phase != Phase.OPTIMIZER) & (np.diff(script.first) > 0))
+    if not len(launching):
+        return 0
+    return int((script.wait[launching[0] : launching[-1]] != 0).sum())
 
 
 def _left(

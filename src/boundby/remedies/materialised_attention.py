@@ -25,10 +25,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+import numpy as np
+import numpy.typing as npt
+
 from boundby.account.work import Work
 from boundby.model import Phase, Tensor
 from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
+from boundby.replay import Script, Wait
 from boundby.roofs.operators import Exercise
 
 _SHORTEST = 128
@@ -39,6 +43,8 @@ _BACKWARD = 2.5
 # Beside one timed at the same shapes: masks and layouts differ.
 _TIMED = (1.3, 1.0, 0.75)
 _USUAL_DROPOUT = 0.1
+# Where transformers makes its masks: part of one is copied from the host in every step.
+_MASKS = "transformers/masking_utils.py"
 
 Scores = tuple[int, int]  # how many score matrices, and their side
 
@@ -199,7 +205,21 @@ def _fused(picture: Picture, mine: list[int], ns: float) -> Change:
     host = picture.script.host_ns.copy()
     gone = picture.actions_of(set(mine) - set(kept))
     host[gone] = 0.0
-    return Change(work_ns=work_ns, opaque=frozenset(kept), host_ns=host)
+    return Change(
+        work_ns=work_ns,
+        opaque=frozenset(kept),
+        host_ns=host,
+        wait=_without_masks(picture, picture.script),
+    )
+
+
+def _without_masks(picture: Picture, script: Script) -> npt.NDArray[np.int8]:
+    """The waits that are left: the kernel masks by itself, and no mask is made on the host."""
+    inside, sources = picture.timeline.host.inside, picture.timeline.sources
+    if inside is None or not script.wait.any():
+        return script.wait
+    masking = np.array([*(source.startswith(_MASKS) for source in sources), False])
+    return np.where(masking[inside[script.rows]], np.int8(Wait.NOTHING), script.wait)
 
 
 REMEDY = Remedy(
