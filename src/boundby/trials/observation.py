@@ -43,6 +43,29 @@ class Notes(Record, frozen=True, kw_only=True):
         return self.dropouts > 0 or self.draws_seeded
 
 
+class Spent(Record, frozen=True, kw_only=True):
+    """Where a process's seconds went, one stage after the other; None where it did not come so far.
+
+    `start_s` until the script began, `torch_s` until it had imported torch, `script_s` until its
+    first step; then steps that are compared, that warm up, and that are timed; `ending_s` for
+    writing it all down and going away.
+    """
+
+    start_s: float | None = None
+    torch_s: float | None = None
+    script_s: float | None = None
+    compared_s: float | None = None
+    warmup_s: float | None = None
+    clean_s: float | None = None
+    ending_s: float | None = None
+
+    @property
+    def before_steps_s(self) -> float | None:
+        if self.script_s is None:
+            return None
+        return (self.start_s or 0.0) + (self.torch_s or 0.0) + self.script_s
+
+
 class Observed(Record, frozen=True, kw_only=True):
     """One process. `problem` is why it counts for nothing."""
 
@@ -50,6 +73,7 @@ class Observed(Record, frozen=True, kw_only=True):
     reference: bool = False
     seed: int = 0
     seconds: float = 0.0
+    spent: Spent = Spent()
     kind: str | None = None
     samples_ns: list[float] = []
     warmup_ns: list[float] = []
@@ -67,7 +91,9 @@ class Observed(Record, frozen=True, kw_only=True):
         return statistics.median(self.samples_ns)
 
 
-def read(content: bytes, **known: object) -> Observed:
+def read(content: bytes, *, seconds: float, **known: object) -> Observed:
     """What the worker wrote, with what its parent knows."""
     written = msgspec.json.decode(content)
-    return msgspec.convert(written | known, Observed)
+    spent = written["spent"]
+    spent["ending_s"] = max(0.0, seconds - sum(spent.values()))
+    return msgspec.convert({**written, **known, "seconds": seconds}, Observed)

@@ -126,6 +126,7 @@ def _spec(setting: Setting, wanted: Wanted, result: Path) -> dict[str, Any]:
         "steps": setting.steps,
         "step_by": setting.step_by,
         "patience_s": wanted.limit_s / 2,
+        "began_s": time.monotonic(),
         "result": str(result),
         "files": str(_notes_of_files(result)),
     }

@@ -97,7 +97,7 @@ class Trials:
     def told(self, observed: Observed) -> str:
         """What a run showed, in one line."""
         name = words(tuple(observed.arm))
-        took = f"{observed.seconds:.0f} s"
+        took = _took(observed)
         if observed.problem is not None:
             return f"{name}: {observed.problem} ({took})"
         if observed.reference:
@@ -153,6 +153,12 @@ class Trials:
         if candidate.written is None or not touched:
             return candidate.change
         return candidate.written(touched)
+
+
+def _took(observed: Observed) -> str:
+    before = observed.spent.before_steps_s
+    took = f"{observed.seconds:.0f} s"
+    return took if before is None else f"{took}, {before:.0f} of them before its first step"
 
 
 def _no_baseline(observed: Observed) -> str:
