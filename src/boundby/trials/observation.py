@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from typing import Literal
 
 import msgspec
 
 from boundby.model.record import Record
+
+# A process of its own either way: begun from nothing, or forked from one that has imported alike.
+Start = Literal["fresh", "forked"]
 
 
 class Input(Record, frozen=True, kw_only=True):
@@ -59,6 +63,11 @@ class Spent(Record, frozen=True, kw_only=True):
     clean_s: float | None = None
     ending_s: float | None = None
 
+    def stages(self) -> dict[str, float]:
+        """Seconds by name, as far as it came."""
+        every = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name.removesuffix("_s"): s for name, s in every.items() if s is not None}
+
     @property
     def before_steps_s(self) -> float | None:
         if self.script_s is None:
@@ -72,6 +81,9 @@ class Observed(Record, frozen=True, kw_only=True):
     arm: list[str]  # treatments, by key; none of them is the baseline
     reference: bool = False
     seed: int = 0
+    start: Start = "fresh"
+    not_forked: str | None = None  # why it was not, where a fork was wanted
+    prepared_s: float = 0.0  # that went into what it was forked from, before its own seconds
     seconds: float = 0.0
     spent: Spent = Spent()
     kind: str | None = None

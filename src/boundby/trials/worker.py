@@ -31,6 +31,7 @@ from boundby.errors import BoundbyError
 from boundby.program import TREATMENTS, Treatment
 from boundby.program.touched import touched
 from boundby.trials.files import note_written_files
+from boundby.trials.imports import Imports
 from boundby.trials.notebook import EXACT_STEPS, SEEDED_STEPS, Notebook
 from boundby.trials.stages import Stages
 
@@ -65,6 +66,7 @@ class Trial:
         self._spec = spec
         self._notebook: Notebook | None = None
         self._graphs = _Graphs()
+        self._imports: Imports | None = None
         self._stages = Stages(spec["began_s"], _COMPARED)
 
     def run(self) -> None:
@@ -84,6 +86,8 @@ class Trial:
         for plugin in spec["plugins"]:
             importlib.import_module(plugin)
         note_written_files(Path(spec["files"]))
+        if spec["imports"] is not None:
+            self._imports = Imports()
         with contextlib.ExitStack() as applied:
             for key in spec["treatments"]:
                 apply = treatment(key).apply
@@ -118,6 +122,8 @@ class Trial:
             exact=self._spec["exact"],
         )
         companions.extend([self._stages, self._notebook, self._graphs])
+        if self._imports is not None:
+            companions.append(self._imports)
         self._stages.torch_arrived()
 
     def _refused(self, capture: Capture) -> None:
@@ -139,6 +145,8 @@ class Trial:
         clean = sum(map(len, capture.clean.values())) if capture is not None else 0
         seen["spent"] = self._stages.spent(clean)
         seen["problem"] = _problem(ending)
+        if self._imports is not None:
+            self._imports.write(Path(self._spec["imports"]))
         path = Path(self._spec["result"])
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(seen))
