@@ -285,7 +285,7 @@ FIXES_JOINED = " + "
 
 
 class Proof(Record, frozen=True, kw_only=True):
-    """Faults mended from outside and measured: step times of each fresh process, interleaved."""
+    """Faults mended from outside and measured: step times of each process, interleaved."""
 
     faults: list[str]
     treatment: str = ""

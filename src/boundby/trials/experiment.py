@@ -123,7 +123,8 @@ def prove_target(
 
         def on_observed(observed: Observed) -> None:
             progress.save(saved_at, diagnosis, trials.ledger.observed, trials.elapsed_s)
-            tell(trials.told(observed))
+            if observed.not_forked is None:
+                tell(trials.told(observed))
 
         try:
             if candidates:

@@ -18,7 +18,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from boundby.capture.live.companion import Companion
-from boundby.trials.surroundings import Surroundings, surroundings
+from boundby.trials.surroundings import Surroundings, beginning, surroundings
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
 _PACKAGES = ("site-packages", "dist-packages")
@@ -40,7 +40,7 @@ class Imports(Companion, importlib.abc.MetaPathFinder):
 
     def __init__(self) -> None:
         self._places = installed_places()
-        self._home = str(Path.cwd())
+        self._began = beginning()
         self._noted: dict[str, Surroundings] = {}
         self._files: dict[str, str] = {}
         self._busy = False
@@ -56,7 +56,7 @@ class Imports(Companion, importlib.abc.MetaPathFinder):
             if fullname not in self._noted and self._is_asked_for(sys._getframe(1)):
                 spec = importlib.machinery.PathFinder.find_spec(fullname, path)
                 if spec is not None and (spec.origin or "").startswith(self._places):
-                    self._noted[fullname] = surroundings(self._home)
+                    self._noted[fullname] = surroundings(self._began)
         finally:
             self._busy = False
 
@@ -84,7 +84,7 @@ class Imports(Companion, importlib.abc.MetaPathFinder):
         for name, around in self._noted.items():
             noted.append({"name": name, "surroundings": around if around != last else None})
             last = around
-        content = {"home": self._home, "noted": noted, "files": self._files}
+        content = {"noted": noted, "files": self._files}
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(content))
         partial.replace(path)

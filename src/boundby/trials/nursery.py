@@ -24,7 +24,13 @@ from typing import Any
 
 from boundby.capture.live import swaps
 from boundby.trials.imports import module_files
-from boundby.trials.surroundings import DRIVERLESS, difference, surroundings
+from boundby.trials.surroundings import (
+    DRIVERLESS,
+    Beginning,
+    beginning,
+    difference,
+    surroundings,
+)
 from boundby.trials.worker import Trial
 
 _DRIVER = "/dev/nvidia"
@@ -40,7 +46,7 @@ def main() -> None:
     del sys.path[: len(first)]
     # Whoever asks for devices while it is imported is answered without waking the driver.
     os.environ[DRIVERLESS] = "1"
-    told = _prepare(order["imports"], order["most"])
+    told = _prepare(order["imports"], order["most"], beginning())
     if order["driverless"] is None:
         del os.environ[DRIVERLESS]
     else:
@@ -56,7 +62,7 @@ def main() -> None:
     Trial(json.loads(Path(trial["spec"]).read_text())).run()
 
 
-def _prepare(path: str, most: int | None) -> dict[str, Any]:
+def _prepare(path: str, most: int | None, began: Beginning) -> dict[str, Any]:
     """Import as far as all is as it was in the script; `most`: no more than so many."""
     noted = json.loads(Path(path).read_text())
     around: dict[str, str] = {}
@@ -64,7 +70,7 @@ def _prepare(path: str, most: int | None) -> dict[str, Any]:
     before_torch: set[str] | None = None
     for number, one in enumerate(noted["noted"][:most]):
         around = one["surroundings"] or around
-        changed = difference(around, surroundings(noted["home"]))
+        changed = difference(around, surroundings(began))
         if changed is not None:
             told["stopped"] = f"the script sets {changed} before it imports {one['name']}"
             break
@@ -183,10 +189,12 @@ def _become(order: dict[str, Any]) -> None:
 
 
 def _draw_anew() -> None:
-    """Seeded from the system when it is imported, as `random` is, which does this by itself."""
+    """What is seeded from the system when it is imported; `random` does this by itself."""
     drawing = sys.modules.get("numpy.random")
     if drawing is not None:
         drawing.seed()
+    # The one of the CPU: those of devices begin with a number of their own, and not by now.
+    sys.modules["torch"].default_generator.seed()
 
 
 if __name__ == "__main__":

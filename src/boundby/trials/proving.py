@@ -22,6 +22,8 @@ _FIRST_LIMIT_S = 900.0
 # What was planned to fit may take a little longer; then it is ended.
 _OVERRUN, _OVERRUN_S = 0.02, 2.0
 
+_WORTH_A_WORD_S = 0.5
+
 # What is being run, and how much of the budget is gone.
 Progress = Callable[[str, float], None]
 
@@ -108,8 +110,6 @@ class Trials:
         """What a run showed, in one line."""
         name = words(tuple(observed.arm))
         took = _took(observed)
-        if observed.not_forked is not None:
-            return f"{observed.problem} ({took})"
         if observed.problem is not None:
             return f"{name}: {observed.problem} ({took})"
         if observed.reference:
@@ -187,7 +187,7 @@ class Trials:
 def _took(observed: Observed) -> str:
     before = observed.spent.before_steps_s
     took = f"{observed.seconds:.0f} s"
-    if before is not None:
+    if before is not None and before >= _WORTH_A_WORD_S:
         took += f", {before:.0f} of them before its first step"
     if observed.prepared_s:
         took += f", after {observed.prepared_s:.0f} s for what it was forked from"

@@ -83,7 +83,8 @@ class Trial:
             least_clean_s=_LEAST_CLEAN_S,
             most_clean_s=_MOST_CLEAN_S,
         )
-        for plugin in spec["plugins"]:
+        # The script as it is needs none of them, nor what they import.
+        for plugin in spec["plugins"] if spec["treatments"] else ():
             importlib.import_module(plugin)
         note_written_files(Path(spec["files"]))
         if spec["imports"] is not None:
