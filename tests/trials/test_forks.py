@@ -28,6 +28,7 @@ PACKAGES = {
     "fetched/__init__.py": "from torch.nn.functional import dropout\nloaded_in = []\n",
     "threaded/__init__.py": "import threading, time\n"
     "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n",
+    "served/__init__.py": "import subprocess\nsubprocess.Popen(['sleep', '20'])\n",
     "things-1.0.dist-info/METADATA": "Name: things\n",
 }
 SCRIPT = """
@@ -262,18 +263,27 @@ def test_what_a_script_sets_before_it_imports_keeps_its_effect(tmp_path: Path) -
     )
     assert late.observe().problem is None
     with late.forks() as forks:
-        assert late.observe(forks=forks).problem is None
+        observed = late.observe(forks=forks)
+    assert observed.problem is None
     assert forks.imported == 1
-    assert forks.stopped == "the script sets the filters of warnings before it imports fetched"
+    assert (
+        observed.not_prepared == "the script sets the filters of warnings before it imports fetched"
+    )
 
 
-def test_a_package_that_starts_a_thread_is_left_to_the_script(tmp_path: Path) -> None:
-    ground = Ground(tmp_path, script(after="import threaded"))
+@pytest.mark.parametrize(
+    ("package", "left"),
+    [("threaded", "leaves 1 thread running"), ("served", "leaves a process running")],
+)
+def test_a_package_that_leaves_something_running_is_left_to_the_script(
+    package: str, left: str, tmp_path: Path
+) -> None:
+    ground = Ground(tmp_path, script(after=f"import {package}"))
     assert ground.observe().problem is None
     with ground.forks() as forks:
         assert ground.observe(forks=forks).problem is None
         assert forks.imported == 2
-        assert forks.stopped == "importing threaded leaves 1 thread running"
+        assert forks.stopped == f"importing {package} {left}"
 
 
 def test_refusals(ground: Ground, tmp_path: Path) -> None:

@@ -148,8 +148,8 @@ def command(
     """Prove fixes on an unmodified script: boundby prove [OPTIONS] train.py --its --own --options.
 
     \b
-    Each fix is applied from outside, in fresh processes, interleaved with the script as it is; what
-    is faster and computes the same is kept, then combined. The script is never edited.
+    Each fix is applied from outside, in processes of its own, in turn with the script as it is;
+    what is faster and computes the same is kept, then combined. The script is never edited.
     """
     from boundby import store
     from boundby.cli.console import progress_bar

@@ -318,6 +318,7 @@ class TrialRow(Record, frozen=True, kw_only=True):
     start: Literal["fresh", "forked"] = "fresh"
     seconds: float = 0.0
     prepared_s: float = 0.0  # that went into what it was forked from, before its own seconds
+    not_prepared: str | None = None  # why some of the script's imports are left to the forks
     spent_s: dict[str, float] = {}  # by stage, as far as it came
     step_ns: float | None = None
     problem: str | None = None

@@ -7,6 +7,9 @@ order, as long as the process is in the state in which the script was: what a sc
 imports a package is what that package gets to see. Nothing is run, no device is touched and no
 thread may be left over, else a fork would not be what a fresh process is. Then, for each line on
 the socket, a fork that goes on as `boundby.trials.worker` does.
+
+What remains different: strings hash alike in all forks, and what an import sets in the environment
+is set from the beginning.
 """
 
 from __future__ import annotations
@@ -114,6 +117,9 @@ def _trouble() -> str | None:
     threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - only their number is of interest
     if threads > 1:
         return f"leaves {threads - 1} thread{'s' * (threads > 2)} running"
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    if children.exists() and children.read_text().strip():
+        return "leaves a process running"
     for handle in Path("/proc/self/fd").iterdir():
         try:
             opened = str(handle.readlink())

@@ -84,6 +84,7 @@ class Observed(Record, frozen=True, kw_only=True):
     start: Start = "fresh"
     not_forked: str | None = None  # why it was not, where a fork was wanted
     prepared_s: float = 0.0  # that went into what it was forked from, before its own seconds
+    not_prepared: str | None = None  # why some of the script's imports are left to the forks
     seconds: float = 0.0
     spent: Spent = Spent()
     kind: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,6 +97,8 @@ def observe(
         problem = _run_forked(forks, spec, log, wanted, cwd)
     else:
         problem = _run(spec, log, wanted, cwd, environment(wanted.environment, setting.search_path))
+    if setting.imports is not None and _notes_of_imports(result).exists():
+        shutil.move(_notes_of_imports(result), setting.imports)
     known: dict[str, Any] = {
         "arm": list(wanted.arm),
         "reference": wanted.reference,
@@ -104,6 +107,7 @@ def observe(
         "start": "forked" if wanted.forked else "fresh",
         "not_forked": forks.refusal if wanted.forked and forks is not None else None,
         "prepared_s": prepared_s,
+        "not_prepared": forks.stopped if prepared_s and forks is not None else None,
         "log": str(log),
         "wrote": _written(_notes_of_files(result)),
     }
@@ -135,6 +139,10 @@ def _notes_of_files(result: Path) -> Path:
     return result.with_name("written.txt")
 
 
+def _notes_of_imports(result: Path) -> Path:
+    return result.with_name("imports.json")
+
+
 def _written(notes: Path) -> list[str]:
     """The files that a process opened for writing, in the order in which it did."""
     if not notes.exists():
@@ -158,7 +166,7 @@ def _spec(setting: Setting, wanted: Wanted, result: Path) -> dict[str, Any]:
         "steps": setting.steps,
         "step_by": setting.step_by,
         "patience_s": wanted.limit_s / 2,
-        "imports": str(setting.imports) if _notes_imports(setting, wanted) else None,
+        "imports": str(_notes_of_imports(result)) if _notes_imports(setting, wanted) else None,
         "began_s": time.monotonic(),
         "result": str(result),
         "files": str(_notes_of_files(result)),

@@ -148,6 +148,7 @@ class Trials:
                 start=one.start,
                 seconds=one.seconds,
                 prepared_s=one.prepared_s,
+                not_prepared=one.not_prepared,
                 spent_s=one.spent.stages(),
                 step_ns=one.median_ns if one.samples_ns and not one.reference else None,
                 problem=one.problem,
