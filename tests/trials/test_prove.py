@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 
 from boundby import store
@@ -81,6 +82,17 @@ def outcomes(diagnosis: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {proof["treatment"]: (proof["outcome"], proof["why"]) for proof in diagnosis["proofs"]}
 
 
+def processes_in(folder: Path) -> list[psutil.Process]:
+    found = []
+    for one in psutil.process_iter():
+        try:
+            if one.cwd() == str(folder):
+                found.append(one)
+        except psutil.Error:
+            continue
+    return found
+
+
 def test_planted_fixes_are_refused_for_the_right_reason(tmp_path: Path) -> None:
     faults = "planted-wrong,planted-slower,planted-hanging,planted-crashing"
     code, err, diagnosis = prove(
@@ -99,6 +111,14 @@ def test_planted_fixes_are_refused_for_the_right_reason(tmp_path: Path) -> None:
     assert "planted: out of memory" in Path(failed["log"]).read_text()
     # Only what was named is tried, and the script ran in few processes.
     assert len(diagnosis["proofs"]) == 4
+    trials = diagnosis["trials"]
+    assert trials[0]["start"] == "fresh"
+    assert trials[0]["spent_s"]["torch"] > 0
+    if sys.platform == "linux":
+        assert trials[1]["start"] == "forked"
+        # What fails in a fork has failed in a fresh process too.
+        starts = [one["start"] for one in trials if one["treatment"] == "crashing"]
+        assert starts in (["forked", "fresh"], ["fresh"])
 
 
 def test_interrupted_resumed_and_nothing_changed_is_no_gain(tmp_path: Path) -> None:
@@ -110,6 +130,7 @@ def test_interrupted_resumed_and_nothing_changed_is_no_gain(tmp_path: Path) -> N
     running.send_signal(signal.SIGINT)
     code, err, interrupted = finish(running, tmp_path)
     assert code == 130
+    assert processes_in(tmp_path) == []
     assert "the same command with --resume goes on from here" in err
     (proof,) = interrupted["proofs"]
     assert proof["outcome"] == "not run"

@@ -110,6 +110,11 @@ class _Names(click.ParamType[list[str]]):
 )
 @click.option("--scratch", is_flag=True, help="Run in copies of this folder.")
 @click.option(
+    "--fresh",
+    is_flag=True,
+    help="Start every run from nothing, none as a fork of a process with the imports done.",
+)
+@click.option(
     "--resume",
     is_flag=True,
     help="Go on with the last proof of this script: interrupted, or out of time.",
@@ -135,6 +140,7 @@ def command(
     open_page: bool,
     patch_file: Path | None,
     scratch: bool,
+    fresh: bool,
     resume: bool,
     quiet: bool,
     target: tuple[str, ...],
@@ -142,8 +148,8 @@ def command(
     """Prove fixes on an unmodified script: boundby prove [OPTIONS] train.py --its --own --options.
 
     \b
-    Each fix is applied from outside, in fresh processes, interleaved with the script as it is; what
-    is faster and computes the same is kept, then combined. The script is never edited.
+    Each fix is applied from outside, in processes of its own, in turn with the script as it is;
+    what is faster and computes the same is kept, then combined. The script is never edited.
     """
     from boundby import store
     from boundby.cli.console import progress_bar
@@ -163,6 +169,7 @@ def command(
         plugins=plugins,
         logs=logs,
         scratch=scratch,
+        fresh=fresh,
         resume=resume,
     )
     with progress_bar("proving:", shown=not quiet) as progress:

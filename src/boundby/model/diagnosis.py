@@ -287,10 +287,11 @@ FIXES_JOINED = " + "
 
 
 class Proof(Record, frozen=True, kw_only=True):
-    """Faults mended from outside and measured: step times of each fresh process, interleaved."""
+    """Faults mended from outside and measured: step times of each process, interleaved."""
 
     faults: list[str]
     treatment: str = ""
+    start: Literal["fresh", "forked"] = "fresh"  # how the processes on both sides were begun
     before_ns: list[float] = []
     after_ns: list[float] = []
     speedup: Speedup | None = None
@@ -309,6 +310,20 @@ class Proof(Record, frozen=True, kw_only=True):
         if not self.treatment:  # of a file that names none
             return len(self.faults) > 1
         return FIXES_JOINED in self.treatment
+
+
+class TrialRow(Record, frozen=True, kw_only=True):
+    """One process of a proof, in the order in which they were run."""
+
+    treatment: str
+    reference: bool = False  # computed in float32, to compare with, and not timed
+    start: Literal["fresh", "forked"] = "fresh"
+    seconds: float = 0.0
+    prepared_s: float = 0.0  # that went into what it was forked from, before its own seconds
+    not_prepared: str | None = None  # why some of the script's imports are left to the forks
+    spent_s: dict[str, float] = {}  # by stage, as far as it came
+    step_ns: float | None = None
+    problem: str | None = None
 
 
 class Diagnosis(Record, frozen=True, kw_only=True):
@@ -334,6 +349,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     batches: list[BatchRow] = []
     bigger_chips: list[ChipRow] = []
     proofs: list[Proof] = []
+    trials: list[TrialRow] = []
     warnings: list[str] = []
 
     def __str__(self) -> str:

@@ -94,13 +94,13 @@ def combine(
 
 def _or_better(arm: Arm, ledger: Ledger) -> Arm:
     """Unless another that was measured is faster: one that was tried without its parts before."""
-    best, least = arm, ledger.median_ns(arm)
+    best, least = arm, ledger.relative(arm)
     for other in dict.fromkeys(tuple(one.arm) for one in ledger.observed if len(one.arm) > 1):
-        median = ledger.median_ns(other)
-        if not ledger.result(other).promises or median is None:
+        share = ledger.relative(other)
+        if not ledger.result(other).promises or share is None:
             continue
-        if least is None or median < (1 - _GAIN_OF_OTHERS) * least:
-            best, least = other, median
+        if least is None or share < (1 - _GAIN_OF_OTHERS) * least:
+            best, least = other, share
     return best
 
 
@@ -183,7 +183,7 @@ def _is_better(ledger: Ledger, current: Arm, arm: Arm, gain: float) -> bool | No
     tried = ledger.tried(arm)
     if not tried:
         return None
-    before, after = ledger.median_ns(current), ledger.median_ns(arm)
+    before, after = ledger.relative(current), ledger.relative(arm)
     if before is None or after is None or not ledger.result(arm).computes_right:
         return False
     if len(tried) < _MOST_ASKED and abs(after / before - 1) < _NEAR:

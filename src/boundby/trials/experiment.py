@@ -23,6 +23,7 @@ from boundby.model.diagnosis import Diagnosis, Range
 from boundby.trials import files, process, progress, scratch
 from boundby.trials.candidates import Choice, candidates_of, pointless, promised
 from boundby.trials.combination import Candidate, Foresee
+from boundby.trials.forks import Forks
 from boundby.trials.interleave import words
 from boundby.trials.ledger import BASELINE, Ledger
 from boundby.trials.observation import Observed
@@ -51,6 +52,7 @@ class Request:
     logs: Path | None = None
     scratch: bool = False
     resume: bool = False
+    fresh: bool = False  # no forks of a prepared process
     search_path: Sequence[str] = ()
 
 
@@ -89,14 +91,40 @@ def prove_target(
             diagnosis = request.diagnosis or _diagnose(request, place())
             progress.save(saved_at, diagnosis, [], time.monotonic() - began)
         candidates = candidates_of(diagnosis, request.choice)
-        trials = _trials(request, candidates, temporary, saved, place, diagnosis)
+        notes_of_imports = saved_at.with_suffix(".imports")
+        if saved is None:
+            notes_of_imports.unlink(missing_ok=True)
+        setting = _setting(request, notes_of_imports)
+        forks = None
+        if not request.fresh:
+            forks = Forks(
+                target=request.target,
+                imports=notes_of_imports,
+                folder=temporary,
+                environment=process.environment({}, request.search_path),
+            )
+            stack.enter_context(forks)
+        trials = Trials(
+            observe=lambda wanted: process.observe(
+                setting, wanted, folder=temporary, cwd=place(), forks=forks
+            ),
+            candidates=candidates,
+            ledger=ledger_of(
+                candidates, saved.observed if saved is not None else (), may_fork=not request.fresh
+            ),
+            budget_s=request.budget_s,
+            foresee=foresee(diagnosis),
+            limit_s=request.limit_s,
+            elapsed_s=saved.elapsed_s if saved is not None else 0.0,
+        )
         trials.elapsed_s += time.monotonic() - began
         tell(_opening(diagnosis, candidates, trials.elapsed_s))
         interrupted = False
 
         def on_observed(observed: Observed) -> None:
             progress.save(saved_at, diagnosis, trials.ledger.observed, trials.elapsed_s)
-            tell(trials.told(observed))
+            if observed.not_forked is None:
+                tell(trials.told(observed))
 
         try:
             if candidates:
@@ -105,7 +133,10 @@ def prove_target(
             interrupted = True
     notes = _notes(request, cwd, trials, interrupted, diagnosis)
     proven = msgspec.structs.replace(
-        diagnosis, proofs=trials.proofs(), warnings=[*diagnosis.warnings, *notes]
+        diagnosis,
+        proofs=trials.proofs(),
+        trials=trials.rows(),
+        warnings=[*diagnosis.warnings, *notes],
     )
     patch = _patch(request, trials, diagnosis)
     return Proven(diagnosis=proven, patch=patch, interrupted=interrupted)
@@ -139,32 +170,17 @@ def _place(request: Request, cwd: Path, temporary: Path) -> Callable[[], Path]:
     return lambda: scratch.copy_of(cwd, temporary)
 
 
-def _trials(
-    request: Request,
-    candidates: Sequence[Candidate],
-    temporary: Path,
-    saved: progress.Saved | None,
-    place: Callable[[], Path],
-    diagnosis: Diagnosis,
-) -> Trials:
+def _setting(request: Request, notes_of_imports: Path) -> process.Setting:
     if request.logs is not None:
         request.logs.mkdir(parents=True, exist_ok=True)
-    setting = process.Setting(
+    return process.Setting(
         target=request.target,
         step_by=request.step_by,
         steps=request.steps,
         plugins=request.plugins,
         logs=request.logs.absolute() if request.logs is not None else _logs_folder(),
         search_path=request.search_path,
-    )
-    return Trials(
-        observe=lambda wanted: process.observe(setting, wanted, folder=temporary, cwd=place()),
-        candidates=candidates,
-        ledger=ledger_of(candidates, saved.observed if saved is not None else ()),
-        budget_s=request.budget_s,
-        foresee=foresee(diagnosis),
-        limit_s=request.limit_s,
-        elapsed_s=saved.elapsed_s if saved is not None else 0.0,
+        imports=None if request.fresh else notes_of_imports,
     )
 
 
@@ -177,12 +193,15 @@ def foresee(diagnosis: Diagnosis) -> Foresee:
     return together
 
 
-def ledger_of(candidates: Sequence[Candidate], observed: Sequence[Observed]) -> Ledger:
+def ledger_of(
+    candidates: Sequence[Candidate], observed: Sequence[Observed], *, may_fork: bool = False
+) -> Ledger:
     return Ledger(
         observed,
         precisions={one.key: one.precision for one in candidates},
         environments={one.key for one in candidates if one.environment},
         preparations={one.key: one.preparation_s for one in candidates},
+        may_fork=may_fork,
     )
 
 

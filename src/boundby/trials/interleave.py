@@ -17,6 +17,7 @@ from boundby.model.diagnosis import FIXES_JOINED, Speedup
 from boundby.trials.combination import Candidate, Foresee, combine, expected_arm
 from boundby.trials.ledger import BASELINE, Arm, Ledger
 from boundby.trials.numerics import FEWEST_SEEDS
+from boundby.trials.observation import Observed, Start
 from boundby.trials.speedup import half_width
 
 # Half the interval, as a share of the speed-up.
@@ -37,15 +38,21 @@ _UNKNOWN_PROMISE, _LEAST_PROMISE = 0.02, 0.002
 _BETTER = 0.05
 # Of the step: what is worth a process of parts that nobody has looked at alone.
 _LARGE = 0.2
+# Of fresh processes: the time that must be left for forks to be worth their preparation.
+_PAYING = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One process to run, and why, in words; `kept_s`: the time that it has to leave."""
+    """One process to run, and why, in words; `kept_s`: the time that it has to leave.
+
+    `start`: how it is begun.
+    """
 
     arm: Arm
     why: str
     reference: bool = False
+    start: Start = "fresh"
     kept_s: float = 0.0
 
 
@@ -68,10 +75,17 @@ class Schedule:
             return Step(arm=BASELINE, why="as it is")
         if not self._candidates:
             return None
+        if self._ledger.forks is None and self._forks_pay(elapsed_s):
+            return Step(arm=BASELINE, why="as it is, forked", start="forked")
         if not any(one.reference for one in self._ledger.observed):
             if not self._fits(elapsed_s, self._ledger.seconds(BASELINE)):
                 return None
-            return Step(arm=BASELINE, why="in float32, to compare with", reference=True)
+            return Step(
+                arm=BASELINE,
+                why="in float32, to compare with",
+                reference=True,
+                start=self._ledger.start(BASELINE),
+            )
         return (
             self._first_look(elapsed_s)
             or self._leap(elapsed_s)
@@ -105,7 +119,7 @@ class Schedule:
         """The others, as long as there is time to look at the best once more."""
         final = self.final
         again = final != BASELINE and len(self._ledger.timed(final)) < 2
-        kept = self._baselines_s() + (self._ledger.seconds(final) if again else 0.0)
+        kept = self._baselines_s(final) + (self._ledger.seconds(final) if again else 0.0)
         for one in self._ranked(self._possible(elapsed_s)):
             if self._fits(elapsed_s, self._seconds(one) + kept):
                 return self._try(elapsed_s, one.key)
@@ -135,7 +149,7 @@ class Schedule:
         hope = max((_promise(one) for one in unseen), default=0.0)
         if len(arm) < 2 or hope < _LARGE or self._ledger.tried(arm):
             return None
-        if not self._fits(elapsed_s, self._ledger.seconds(arm) + self._baselines_s()):
+        if not self._fits(elapsed_s, self._ledger.seconds(arm) + self._baselines_s(arm)):
             return None
         return self._try(elapsed_s, *arm)
 
@@ -162,10 +176,11 @@ class Schedule:
         kept = self._kept_free_s(looked)
         for candidate in sorted(open_, key=lambda one: tries[one.key]):
             seconds = self._seconds(candidate)
-            if len(self._ledger.tried(BASELINE)) <= tries[candidate.key]:
-                both = seconds + self._ledger.seconds(BASELINE)
+            arm = (candidate.key,)
+            if len(self._baselines(arm)) <= tries[candidate.key]:
+                both = seconds + self._baseline_s(arm)
                 if self._fits(elapsed_s, both + kept) and self._fits(elapsed_s, both, share):
-                    return Step(arm=BASELINE, why="as it is")
+                    return self._baseline(arm)
             elif self._fits(elapsed_s, seconds + kept) and self._fits(elapsed_s, seconds, share):
                 return self._try(elapsed_s, candidate.key)
         return None
@@ -176,16 +191,17 @@ class Schedule:
             return None
         # Past the first, each leaves time to look at the best again.
         again = len(combined.arm) > 1 and len(self._ledger.timed(combined.arm)) < 2
-        kept = self._baselines_s() + (self._ledger.seconds(combined.arm) if again else 0.0)
+        kept = self._baselines_s(combined.wanted)
+        kept += self._ledger.seconds(combined.arm) if again else 0.0
         if not self._fits(elapsed_s, self._ledger.seconds(combined.wanted) + kept):
             return None
         return self._try(elapsed_s, *combined.wanted)
 
     def _end(self, elapsed_s: float) -> Step | None:
         """The best combination and the baseline in turn, until the interval is narrow."""
-        baselines = len(self._ledger.tried(BASELINE))
-        seeds_lack = self._ledger.has_dropout and baselines < FEWEST_SEEDS
         final = self.final
+        baselines = len(self._baselines(final))
+        seeds_lack = self._ledger.has_dropout and baselines < FEWEST_SEEDS
         last = self._ledger.observed[-1]
         turn = BASELINE if last.arm or last.reference else final
         if baselines < _FEWEST_BASELINES:
@@ -202,20 +218,35 @@ class Schedule:
         if is_enough:
             return None
         # The one of them whose turn it is may take too long by now.
-        for arm in dict.fromkeys((turn, BASELINE)):
-            if self._fits(elapsed_s, self._ledger.seconds(arm)) and self._tells(arm):
-                return Step(arm=arm, why=words(arm))
+        if turn != BASELINE and self._fits(elapsed_s, self._ledger.seconds(turn)):
+            return Step(arm=turn, why=words(turn), start=self._ledger.start(turn))
+        # Baselines alone tell no more once there are enough of them.
+        if baselines < _MOST_RUNS_AT_THE_END and self._fits(elapsed_s, self._baseline_s(final)):
+            return self._baseline(final)
         return None
 
-    def _tells(self, arm: Arm) -> bool:
-        """Baselines alone tell no more once there are enough of them."""
-        return arm != BASELINE or len(self._ledger.tried(BASELINE)) < _MOST_RUNS_AT_THE_END
+    def _baseline(self, arm: Arm) -> Step:
+        """The script as it is, begun as it is for an arm."""
+        return Step(arm=BASELINE, why=words(BASELINE), start=self._ledger.start(arm))
+
+    def _baselines(self, arm: Arm) -> list[Observed]:
+        return self._ledger.tried(BASELINE, beside=arm)
+
+    def _baseline_s(self, arm: Arm) -> float:
+        """How long a baseline takes that is begun as an arm is."""
+        begun = self._baselines(arm)
+        return begun[-1].seconds if begun else self._ledger.seconds(BASELINE)
+
+    def _forks_pay(self, elapsed_s: float) -> bool:
+        """Preparing takes about as long as a fresh process, and is saved with each one after it."""
+        return self._fits(elapsed_s, _PAYING * self._ledger.seconds(BASELINE))
 
     def _try(self, elapsed_s: float, *arm: str) -> Step:
         """However long it turns out to take, without a second baseline little is told."""
-        kept = self._baselines_s()
+        kept = self._baselines_s(arm)
         fits = self._fits(elapsed_s, self._ledger.seconds(arm) + kept)
-        return Step(arm=arm, why=words(arm), kept_s=kept if fits else 0.0)
+        start = self._ledger.start(arm)
+        return Step(arm=arm, why=words(arm), kept_s=kept if fits else 0.0, start=start)
 
     def _worth(self, candidate: Candidate, possible: Sequence[Candidate]) -> float:
         """The share of the step that it may still save, for each second that it takes."""
@@ -239,11 +270,11 @@ class Schedule:
         """Time for what the fixes make together, once, and for the baselines it is held against."""
         expected = expected_arm(possible, self._ledger)
         together = len(expected) > 1 and not self._ledger.tried(expected)
-        return self._baselines_s() + (self._ledger.seconds(expected) if together else 0.0)
+        return self._baselines_s(expected) + (self._ledger.seconds(expected) if together else 0.0)
 
-    def _baselines_s(self) -> float:
-        lacking = max(0, _FEWEST_BASELINES - len(self._ledger.tried(BASELINE)))
-        return lacking * self._ledger.seconds(BASELINE)
+    def _baselines_s(self, arm: Arm) -> float:
+        lacking = max(0, _FEWEST_BASELINES - len(self._baselines(arm)))
+        return lacking * self._baseline_s(arm)
 
     def _seconds(self, candidate: Candidate) -> float:
         return self._ledger.seconds((candidate.key,))
@@ -253,7 +284,7 @@ class Schedule:
         if result.speedup is None or not result.computes_right:
             return True
         # One baseline may be a lucky one.
-        if len(self._ledger.timed(BASELINE)) < _FEWEST_BASELINES:
+        if len(self._ledger.timed(BASELINE, beside=(candidate.key,))) < _FEWEST_BASELINES:
             return False
         if result.speedup.high < 1:
             return True

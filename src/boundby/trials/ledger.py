@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from boundby.model.diagnosis import Numerics, Outcome, Peak, Speedup
-from boundby.trials import numerics, speedup
-from boundby.trials.observation import Notes, Observed
+from boundby.trials import likeness, numerics, speedup
+from boundby.trials.observation import Notes, Observed, Start
 
 Arm = tuple[str, ...]
 BASELINE: Arm = ()
@@ -72,9 +72,15 @@ class Ledger:
         precisions: Mapping[str, str | None] | None = None,
         environments: Collection[str] = (),
         preparations: Mapping[str, float] | None = None,
+        may_fork: bool = False,
     ) -> None:
-        """`environments`: treatments that leave no trace in the program itself."""
+        """`environments`: treatments that leave no trace in the program itself.
+
+        `may_fork`: whether forks of a prepared process are wanted, should they prove to be alike.
+        """
         self.observed = list(observed)
+        self._may_fork = may_fork
+        self._forks: tuple[int, bool | None] = (-1, None)
         self._precisions = precisions or {}
         self._environments = environments
         self._preparations = preparations or {}
@@ -83,16 +89,53 @@ class Ledger:
     def add(self, observed: Observed) -> None:
         self.observed.append(observed)
 
-    def tried(self, arm: Arm) -> list[Observed]:
-        """Every process of an arm that came to its own end, whatever that was."""
-        return [one for one in self._begun(arm) if not one.cut]
+    @property
+    def forks(self) -> bool | None:
+        """Whether forked processes count, as one of the baseline has shown; None before that."""
+        if self._forks[0] != len(self.observed):
+            self._forks = (len(self.observed), self._judge_forks())
+        return self._forks[1]
 
-    def _begun(self, arm: Arm) -> list[Observed]:
+    def _judge_forks(self) -> bool | None:
+        if not self._may_fork or any(one.not_forked for one in self.observed):
+            return False
+        baselines = [one for one in self._of(BASELINE) if not one.cut]
+        fresh = [one for one in baselines if one.start == "fresh"]
+        forked = [one for one in baselines if one.start == "forked"]
+        if not forked:
+            # Begun without, it goes on without: nothing is measured twice.
+            return None if len(self.observed) <= 1 else False
+        return bool(fresh) and likeness.unlike(fresh[0], forked) is None
+
+    def start(self, arm: Arm) -> Start:
+        """How processes of an arm are begun: those that are compared, in the same way.
+
+        Environments are for fresh ones. What fails in a fork is tried in a fresh one.
+        """
+        if not self.forks or self._environments_in(arm):
+            return "fresh"
+        failed = (frozenset(one.arm) for one in self.observed if _fails_forked(one))
+        return "fresh" if any(one <= frozenset(arm) for one in failed) else "forked"
+
+    def tried(self, arm: Arm, *, beside: Arm | None = None) -> list[Observed]:
+        """Every process of an arm that came to its own end, whatever that was.
+
+        `beside`: those that were begun as processes of that other arm are.
+        """
+        return [one for one in self._begun(arm, beside) if not one.cut]
+
+    def _begun(self, arm: Arm, beside: Arm | None = None) -> list[Observed]:
+        start = self.start(arm if beside is None else beside)
+        return [one for one in self._of(arm) if one.start == start]
+
+    def _of(self, arm: Arm) -> list[Observed]:
         wanted = frozenset(arm)
         return [one for one in self.observed if not one.reference and frozenset(one.arm) == wanted]
 
-    def timed(self, arm: Arm) -> list[Observed]:
-        return [one for one in self.tried(arm) if one.problem is None and one.samples_ns]
+    def timed(self, arm: Arm, *, beside: Arm | None = None) -> list[Observed]:
+        return [
+            one for one in self.tried(arm, beside=beside) if one.problem is None and one.samples_ns
+        ]
 
     @property
     def reference(self) -> Notes | None:
@@ -113,33 +156,40 @@ class Ledger:
         if own:
             return own[-1]
         cut = [_LONGER * one.seconds for one in self._begun(arm)]
-        baseline = [one.seconds for one in self.tried(BASELINE)]
-        if not baseline:
+        usual = self._usual_s(arm)
+        if usual is None:
             return _USUAL_S
-        usual = statistics.median(baseline)
-        longer = sum(self._longer_s(key, usual) for key in arm)
+        longer = sum(self._longer_s(key) for key in arm)
         return max(_LONGER * usual + longer, *cut, 0.0)
 
-    def _longer_s(self, key: str, usual: float) -> float:
+    def _usual_s(self, arm: Arm) -> float | None:
+        """How long baselines take that are begun as an arm is; all of them, where none is yet."""
+        baselines = self.tried(BASELINE, beside=arm) or self._of(BASELINE)
+        return statistics.median(one.seconds for one in baselines) if baselines else None
+
+    def _longer_s(self, key: str) -> float:
         """How much longer than a baseline a treatment's first process takes, its own or a like's.
 
         Together with another it is new to the compiler's cache: its second is no measure.
         """
+        usual = self._usual_s((key,)) or 0.0
         own = [one.seconds - usual for one in self.tried((key,))[:1]]
         if own:
             return max(0.0, own[0])
         expected = self._preparations.get(key, 0.0)
         alike = [
-            _LONGER * max(0.0, one.seconds - usual)
+            _LONGER * max(0.0, one.seconds - (self._usual_s((other,)) or 0.0))
             for other, preparation in self._preparations.items()
             if preparation == expected > 0
             for one in self.tried((other,))[:1]
         ]
         return max(alike, default=expected)
 
-    def median_ns(self, arm: Arm) -> float | None:
-        medians = [one.median_ns for one in self.timed(arm)]
-        return statistics.median(medians) if medians else None
+    def relative(self, arm: Arm) -> float | None:
+        """The step's time as a share of the baseline's, of processes that were begun alike."""
+        before = [one.median_ns for one in self.timed(BASELINE, beside=arm)]
+        after = [one.median_ns for one in self.timed(arm)]
+        return statistics.median(after) / statistics.median(before) if before and after else None
 
     def result(self, arm: Arm) -> Result:
         key = (frozenset(arm), len(self.observed))
@@ -148,9 +198,10 @@ class Ledger:
         return self._known[key]
 
     def _judge(self, arm: Arm) -> Result:
-        tried, timed, base = self.tried(arm), self.timed(arm), self.timed(BASELINE)
+        tried, timed = self.tried(arm), self.timed(arm)
+        base = self.timed(BASELINE, beside=arm)
         if not tried or not base:
-            return Result(outcome="not run", why=self._why_not_run(arm))
+            return self._not_run(arm)
         log = tried[-1].log
         problem = next((one.problem for one in tried if one.problem), None)
         if problem is None and not timed:
@@ -164,6 +215,13 @@ class Ledger:
             words = f"it recompiles for ever: {recompiled:.0f} graphs in {len(timed[0].samples_ns)}"
             return Result(outcome="failed", why=f"{words} steps that should be steady", log=log)
         return self._compared(arm, base, timed)
+
+    def _not_run(self, arm: Arm) -> Result:
+        failed = [one for one in self._of(arm) if _fails_forked(one)]
+        if self.forks and failed:
+            why = f"{failed[-1].problem} (there was no time to see it in a fresh process too)"
+            return Result(outcome="failed", why=why, log=failed[-1].log)
+        return Result(outcome="not run", why=self._why_not_run(arm))
 
     def _why_not_run(self, arm: Arm) -> str:
         cut = [one.seconds for one in self._begun(arm) if one.cut]
@@ -200,8 +258,11 @@ class Ledger:
 
     def _is_between(self, arm: Arm) -> bool:
         """Whether there are baselines before and after it."""
+        start = self.start(arm)
         order = [
-            frozenset(one.arm) for one in self.observed if one.samples_ns and not one.reference
+            frozenset(one.arm)
+            for one in self.observed
+            if one.samples_ns and not one.reference and one.start == start
         ]
         at = order.index(frozenset(arm))
         return frozenset() in order[:at] and frozenset() in order[at:]
@@ -249,6 +310,10 @@ def _outcome(
             f"{_OPEN_WORD} {_times(runs)} is too little to tell, where runs differ by {spread:.0%}"
         )
     return "kept", checked.why
+
+
+def _fails_forked(observed: Observed) -> bool:
+    return observed.start == "forked" and observed.problem is not None and not observed.cut
 
 
 def _times(runs: int) -> str:

@@ -1,10 +1,11 @@
-"""Starting one trial in a fresh process, and ending it when it does not end by itself."""
+"""Starting one trial in a process of its own, and ending it when it does not end by itself."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 
 from boundby.capture.live.execution import Target
 from boundby.trials import observation
+from boundby.trials.forks import Forks, NurseryDiedError
 from boundby.trials.observation import Observed
 
 # Experiment loggers that have a switch for it record nothing outside this machine.
@@ -42,6 +44,7 @@ class Setting:
     plugins: Sequence[str] = ()
     logs: Path | None = None
     search_path: Sequence[str] = ()  # what python is to find modules in, where it is not usual
+    imports: Path | None = None  # where a fresh run notes what the script imports
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,7 @@ class Wanted:
     reference: bool = False
     has_dropout: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
+    forked: bool = False  # from a prepared process
     limit_s: float
     ends_with_budget: bool = False  # its limit is the end of the time to spend, not a hang
 
@@ -71,8 +75,17 @@ class Wanted:
         return not self.arm or self.seed == 1 or not self.has_dropout
 
 
-def observe(setting: Setting, wanted: Wanted, *, folder: Path, cwd: Path) -> Observed:
+def observe(
+    setting: Setting, wanted: Wanted, *, folder: Path, cwd: Path, forks: Forks | None = None
+) -> Observed:
     """Run it and come back with what it saw, or why it saw nothing."""
+    prepared_s = 0.0
+    if wanted.forked and forks is not None:
+        prepared_s = -forks.seconds
+        is_ready = forks.prepare(cwd)
+        prepared_s += forks.seconds
+        if not is_ready:
+            return _not_forked(wanted, forks.refusal or "", prepared_s)
     result = folder / "result.json"
     result.unlink(missing_ok=True)
     _notes_of_files(result).unlink(missing_ok=True)
@@ -80,27 +93,54 @@ def observe(setting: Setting, wanted: Wanted, *, folder: Path, cwd: Path) -> Obs
     spec.write_text(json.dumps(_spec(setting, wanted, result)))
     log = _log_file(setting, wanted, folder)
     began = time.monotonic()
-    problem = _run(spec, log, wanted, cwd, environment(wanted.environment, setting.search_path))
-    known: dict[str, object] = {
+    if wanted.forked and forks is not None:
+        problem = _run_forked(forks, spec, log, wanted, cwd)
+    else:
+        problem = _run(spec, log, wanted, cwd, environment(wanted.environment, setting.search_path))
+    if setting.imports is not None and _notes_of_imports(result).exists():
+        shutil.move(_notes_of_imports(result), setting.imports)
+    known: dict[str, Any] = {
         "arm": list(wanted.arm),
         "reference": wanted.reference,
         "seed": wanted.seed,
         "seconds": time.monotonic() - began,
+        "start": "forked" if wanted.forked else "fresh",
+        "not_forked": forks.refusal if wanted.forked and forks is not None else None,
+        "prepared_s": prepared_s,
+        "not_prepared": forks.stopped if prepared_s and forks is not None else None,
         "log": str(log),
         "wrote": _written(_notes_of_files(result)),
     }
     if not result.exists() and problem is _LATE and wanted.ends_with_budget:
-        return Observed(**{**known, "cut": True, "problem": "the budget ended while it ran"})  # type: ignore[arg-type]
+        return Observed(**{**known, "cut": True, "problem": "the budget ended while it ran"})
     if problem is _LATE:
         problem = f"no end after {wanted.limit_s:.0f} s: it hangs, or compiles for ever"
     if not result.exists():
         words = problem or "the process ended without a result"
-        return Observed(**{**known, "problem": words})  # type: ignore[arg-type]
+        return Observed(**{**known, "problem": words})
     return observation.read(result.read_bytes(), **known)
+
+
+def _not_forked(wanted: Wanted, why: str, prepared_s: float) -> Observed:
+    """Nothing was run: it is to be a fresh process then."""
+    return Observed(
+        arm=list(wanted.arm),
+        seed=wanted.seed,
+        reference=wanted.reference,
+        start="forked",
+        not_forked=why,
+        prepared_s=prepared_s,
+        problem=f"all processes are fresh ones: {why}",
+        cut=True,
+    )
 
 
 def _notes_of_files(result: Path) -> Path:
     return result.with_name("written.txt")
+
+
+def _notes_of_imports(result: Path) -> Path:
+    return result.with_name("imports.json")
 
 
 def _written(notes: Path) -> list[str]:
@@ -126,9 +166,18 @@ def _spec(setting: Setting, wanted: Wanted, result: Path) -> dict[str, Any]:
         "steps": setting.steps,
         "step_by": setting.step_by,
         "patience_s": wanted.limit_s / 2,
+        "imports": str(_notes_of_imports(result)) if _notes_imports(setting, wanted) else None,
+        "began_s": time.monotonic(),
         "result": str(result),
         "files": str(_notes_of_files(result)),
     }
+
+
+def _notes_imports(setting: Setting, wanted: Wanted) -> bool:
+    """The first process of all does: it is a fresh one, and the script as it is."""
+    if setting.imports is None or setting.imports.exists():
+        return False
+    return not wanted.arm and not wanted.forked and not wanted.environment
 
 
 def _log_file(setting: Setting, wanted: Wanted, folder: Path) -> Path:
@@ -161,6 +210,16 @@ def _run(
         finally:
             _end_group(process)
     return _reason(code, log)
+
+
+def _run_forked(forks: Forks, spec: Path, log: Path, wanted: Wanted, cwd: Path) -> str | None:
+    try:
+        code = forks.run(spec, log, limit_s=wanted.limit_s, cwd=cwd)
+    except NurseryDiedError:
+        forks.close()
+        forks.refusal = "the prepared process died"
+        return forks.refusal
+    return _LATE if code is None else _reason(code, log)
 
 
 def environment(extra: Mapping[str, str], search_path: Sequence[str] = ()) -> dict[str, str]:

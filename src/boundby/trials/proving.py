@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from boundby import units
 from boundby.errors import CANNOT_MEASURE, BoundbyError
-from boundby.model.diagnosis import Proof, Range
+from boundby.model.diagnosis import Proof, Range, TrialRow
 from boundby.trials.combination import Candidate, Foresee
 from boundby.trials.interleave import Schedule, Step, words
 from boundby.trials.ledger import BASELINE, Arm, Ledger
@@ -21,6 +21,8 @@ _COMPILING_S = 150.0
 _FIRST_LIMIT_S = 900.0
 # What was planned to fit may take a little longer; then it is ended.
 _OVERRUN, _OVERRUN_S = 0.02, 2.0
+
+_WORTH_A_WORD_S = 0.5
 
 # What is being run, and how much of the budget is gone.
 Progress = Callable[[str, float], None]
@@ -66,19 +68,29 @@ class Trials:
         limit, left = self._limit(preparation), self._left(step)
         return Wanted(
             arm=step.arm,
-            seed=len(self.ledger.tried(step.arm)) + 1,
+            seed=self._seed(step),
             reference=step.reference,
+            forked=step.start == "forked",
             has_dropout=self.ledger.has_dropout,
             environment={name: value for one in chosen for name, value in one.environment},
             limit_s=min(limit, left),
             ends_with_budget=left < limit,
         )
 
+    def _seed(self, step: Step) -> int:
+        """By how many there were of a kind: the first fork does what the first fresh one did."""
+        alike = [
+            one
+            for one in self.ledger.observed
+            if set(one.arm) == set(step.arm) and one.start == step.start
+        ]
+        return sum(not one.reference and not one.cut for one in alike) + 1
+
     def _limit(self, preparation_s: float) -> float:
         """How long a process may take before it is taken to hang."""
         if self.limit_s is not None:
             return self.limit_s
-        baselines = [one.seconds for one in self.ledger.tried(BASELINE)]
+        baselines = [one.seconds for one in self.ledger.observed if not one.arm and not one.cut]
         if not baselines:
             return _FIRST_LIMIT_S
         return _TIMES_BASELINE * max(baselines) + max(_COMPILING_S, 2 * preparation_s)
@@ -97,7 +109,7 @@ class Trials:
     def told(self, observed: Observed) -> str:
         """What a run showed, in one line."""
         name = words(tuple(observed.arm))
-        took = f"{observed.seconds:.0f} s"
+        took = _took(observed)
         if observed.problem is not None:
             return f"{name}: {observed.problem} ({took})"
         if observed.reference:
@@ -127,6 +139,23 @@ class Trials:
             proofs.append(self._proof(chosen, self.foresee(chosen)))
         return proofs
 
+    def rows(self) -> list[TrialRow]:
+        """All processes, with where their seconds went."""
+        return [
+            TrialRow(
+                treatment=words(tuple(one.arm)),
+                reference=one.reference,
+                start=one.start,
+                seconds=one.seconds,
+                prepared_s=one.prepared_s,
+                not_prepared=one.not_prepared,
+                spent_s=one.spent.stages(),
+                step_ns=one.median_ns if one.samples_ns and not one.reference else None,
+                problem=one.problem,
+            )
+            for one in self.ledger.observed
+        ]
+
     def _proof(self, chosen: Sequence[Candidate], predicted: Range | None) -> Proof:
         arm = tuple(one.key for one in chosen)
         result = self.ledger.result(arm)
@@ -134,7 +163,8 @@ class Trials:
         return Proof(
             faults=list(dict.fromkeys(fault for one in chosen for fault in one.faults)),
             treatment=words(arm),
-            before_ns=[one.median_ns for one in self.ledger.timed(BASELINE)],
+            start=self.ledger.start(arm),
+            before_ns=[one.median_ns for one in self.ledger.timed(BASELINE, beside=arm)],
             after_ns=[one.median_ns for one in self.ledger.timed(arm)],
             speedup=result.speedup,
             predicted=predicted,
@@ -153,6 +183,16 @@ class Trials:
         if candidate.written is None or not touched:
             return candidate.change
         return candidate.written(touched)
+
+
+def _took(observed: Observed) -> str:
+    before = observed.spent.before_steps_s
+    took = f"{observed.seconds:.0f} s"
+    if before is not None and before >= _WORTH_A_WORD_S:
+        took += f", {before:.0f} of them before its first step"
+    if observed.prepared_s:
+        took += f", after {observed.prepared_s:.0f} s for what it was forked from"
+    return took
 
 
 def _no_baseline(observed: Observed) -> str:

@@ -31,8 +31,11 @@ from boundby.errors import BoundbyError
 from boundby.program import TREATMENTS, Treatment
 from boundby.program.touched import touched
 from boundby.trials.files import note_written_files
+from boundby.trials.imports import Imports
 from boundby.trials.notebook import EXACT_STEPS, SEEDED_STEPS, Notebook
+from boundby.trials.stages import Stages
 
+_COMPARED = EXACT_STEPS + SEEDED_STEPS
 # Steps beyond the compared ones before warm-up can be over.
 _STEADY_STEPS = 3
 # A program whose steps never become steady is timed nonetheless, after this many.
@@ -63,25 +66,29 @@ class Trial:
         self._spec = spec
         self._notebook: Notebook | None = None
         self._graphs = _Graphs()
+        self._imports: Imports | None = None
+        self._stages = Stages(spec["began_s"], _COMPARED)
 
     def run(self) -> None:
         spec = self._spec
-        compared = EXACT_STEPS + SEEDED_STEPS
         # A reference is compared, never timed.
         plan = Plan(
-            warmup=compared if spec["reference"] else None,
+            warmup=_COMPARED if spec["reference"] else None,
             clean=1 if spec["reference"] else spec["steps"],
             issue=0,
             profiled=0,
-            least_warmup=compared + _STEADY_STEPS,
+            least_warmup=_COMPARED + _STEADY_STEPS,
             most_warmup=_MOST_WARMUP,
             most_warmup_s=spec["patience_s"],
             least_clean_s=_LEAST_CLEAN_S,
             most_clean_s=_MOST_CLEAN_S,
         )
-        for plugin in spec["plugins"]:
+        # The script as it is needs none of them, nor what they import.
+        for plugin in spec["plugins"] if spec["treatments"] else ():
             importlib.import_module(plugin)
         note_written_files(Path(spec["files"]))
+        if spec["imports"] is not None:
+            self._imports = Imports()
         with contextlib.ExitStack() as applied:
             for key in spec["treatments"]:
                 apply = treatment(key).apply
@@ -115,8 +122,10 @@ class Trial:
             nudged=self._spec["nudged"],
             exact=self._spec["exact"],
         )
-        companions.append(self._notebook)
-        companions.append(self._graphs)
+        companions.extend([self._stages, self._notebook, self._graphs])
+        if self._imports is not None:
+            companions.append(self._imports)
+        self._stages.torch_arrived()
 
     def _refused(self, capture: Capture) -> None:
         self._write(Ending(exit_code=0, capture=capture))
@@ -134,7 +143,11 @@ class Trial:
         if self._notebook is not None:
             seen["notes"] = self._notebook.written()
         seen["graphs_while_clean"] = self._graphs.since(len(seen["samples_ns"]))
+        clean = sum(map(len, capture.clean.values())) if capture is not None else 0
+        seen["spent"] = self._stages.spent(clean)
         seen["problem"] = _problem(ending)
+        if self._imports is not None:
+            self._imports.write(Path(self._spec["imports"]))
         path = Path(self._spec["result"])
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(seen))

@@ -3,8 +3,40 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Collection
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
+
+# By the identity of something in torch: where else it is known, as namespace and name.
+_aliases: dict[int, list[tuple[dict[str, Any], str]]] = {}
+
+
+def tell_of_aliases(before: Collection[str]) -> None:
+    """Where packages were imported before anything is swapped, let swaps reach into them.
+
+    Usually torch is changed before anybody else takes things out of it (`from torch.nn.functional
+    import dropout`), so that all take what was put there. `before`: the modules that were there
+    with torch itself, which never get to see that.
+    """
+    kinds = (FunctionType, BuiltinFunctionType, type)
+    modules = [
+        (name, vars(module))
+        for name, module in list(sys.modules.items())
+        if isinstance(module, ModuleType)
+    ]
+    known = {
+        id(value)
+        for name, names in modules
+        if name.partition(".")[0] == "torch"
+        for value in names.values()
+        if isinstance(value, kinds)
+    }
+    for module, names in modules:
+        if module not in before:
+            for name, value in names.items():
+                if id(value) in known:
+                    _aliases.setdefault(id(value), []).append((names, name))
 
 
 class Swaps:
@@ -21,6 +53,10 @@ class Swaps:
         inherited = isinstance(owner, type) and name not in vars(owner)
         ours = around(original)
         setattr(owner, name, ours)
+        if isinstance(owner, ModuleType):
+            for names, alias in _aliases.get(id(original), ()):
+                if names.get(alias) is original:
+                    names[alias] = ours
 
         def restore() -> None:
             # What somebody has wrapped since is left to them. A descriptor of ours may give
