@@ -11,7 +11,8 @@ from rich.text import Text
 
 from boundby import units
 from boundby.comparison import Comparison, Difference, Side
-from boundby.report.terminal import COLOURS, PART_WORDS, short_name
+from boundby.report.terminal import PART_WORDS, short_name
+from boundby.report.words import COLOURS
 
 _WIDTH = 100
 _MOST_ROWS = 10

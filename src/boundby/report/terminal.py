@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import textwrap
-from collections.abc import Sequence
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
@@ -14,21 +12,15 @@ from rich.text import Text
 
 from boundby import units
 from boundby.model import Machine
-from boundby.model.diagnosis import Diagnosis, Finding, GroupName, LineRow, RankRow
+from boundby.model.diagnosis import Diagnosis, LineRow, RankRow
+from boundby.report.findings import chips, findings
 from boundby.report.machine import age
 from boundby.report.proofs import ProofsReport
+from boundby.report.words import COLOURS, last_part
 
-COLOURS: dict[GroupName, str] = {
-    "compute": "green",
-    "bandwidth": "blue",
-    "overhead": "red",
-    "unknown": "bright_black",
-}
 _BAR_CELLS = 40
 _MOST_LINES = 8
 _MOST_OPS = 10
-# Findings that promise less than this share of the step are named, not explained.
-_WORTH_ACTING = 0.01
 _MOST_CAUSES = 4
 _SHORTEST_LINE_SHARE = 0.005
 # Of the lines of libraries that a line of the user's led to.
@@ -66,9 +58,9 @@ class DiagnosisReport:
         yield Text(_step_line(diagnosis), style="dim")
         yield _spaced(_account(diagnosis))
         if diagnosis.findings:
-            yield _spaced(_findings(diagnosis))
+            yield _spaced(findings(diagnosis))
         if diagnosis.bigger_chips:
-            yield _spaced(_chips(diagnosis))
+            yield _spaced(chips(diagnosis))
         if diagnosis.lines:
             yield _spaced(_lines(diagnosis))
         if diagnosis.ops:
@@ -155,94 +147,6 @@ def _account(diagnosis: Diagnosis) -> Table:
     return table
 
 
-def _findings(diagnosis: Diagnosis) -> Group:
-    """Each finding in three lines: what it saves, the change, what it takes for granted."""
-    lines = [Text("what would help, and by how much (predicted)", style="bold")]
-    worthwhile, slight = _by_worth(diagnosis)
-    for number, finding in enumerate(worthwhile, 1):
-        saving = finding.saving_ns
-        where = f", at {', '.join(finding.where[:3])}" if finding.where else ""
-        if finding.where and finding.inside:
-            where += f" (in {', '.join(map(_last_part, finding.inside))})"
-        share = units.share(saving.expected / diagnosis.step.wall_ns)
-        lines += [
-            Text.assemble(
-                f"{number}. ",
-                (finding.fault, COLOURS[finding.group]),
-                f" would save {units.time(saving.expected)} ({units.time(saving.low)} to "
-                f"{units.time(saving.high)}), {share} of the step{where}",
-            ),
-            Text(textwrap.indent(finding.change, "   "), style="cyan"),
-            Text(f"   if {finding.assumes}{_besides(finding, diagnosis.findings)}", style="dim"),
-        ]
-    if slight:
-        reach = (f"{one.fault} (up to {units.time(one.saving_ns.high)})" for one in slight)
-        lines.append(Text(f"expected to save less than 1%: {', '.join(reach)}", style="dim"))
-    lines += _together(diagnosis)
-    lines.append(Text("   boundby explain FAULT says why, and when not to", style="dim"))
-    return Group(*lines)
-
-
-def _by_worth(diagnosis: Diagnosis) -> tuple[list[Finding], list[Finding]]:
-    """The findings to act on, and those that a line will do for."""
-    least_ns = _WORTH_ACTING * diagnosis.step.wall_ns
-    shown = diagnosis.findings[:_MOST_LINES]
-    worthwhile = [finding for finding in shown if finding.saving_ns.expected >= least_ns]
-    return worthwhile, [finding for finding in shown if finding.saving_ns.expected < least_ns]
-
-
-def _besides(finding: Finding, findings: Sequence[Finding]) -> str:
-    """What the change mends as well, and which of the others it takes the place of."""
-    words = f"; it mends {', '.join(finding.also)} too" if finding.also else ""
-    instead = [
-        other.fault
-        for other in findings
-        if other.fault in finding.excludes or finding.fault in other.excludes
-    ]
-    return words + (f"; instead of {', '.join(instead)}, not with it" if instead else "")
-
-
-def _together(diagnosis: Diagnosis) -> list[Text]:
-    """What all that go together would make of the step, and what a larger batch would take."""
-    lines = []
-    several = [row for row in diagnosis.what_if if len(row.faults) > 1]
-    # A trace's step is the profiled one: what is imagined is held against the replayed one.
-    unmended = (row.wall_ns.expected for row in diagnosis.what_if if not row.faults)
-    before = next(unmended, diagnosis.step.wall_ns)
-    if several:
-        best = min(several, key=lambda row: row.wall_ns.expected)
-        wall = best.wall_ns
-        lines.append(
-            Text.assemble(
-                ("together ", "bold"),
-                f"({', '.join(best.faults)}): {units.time(before)} -> {units.time(wall.expected)} "
-                f"({units.time(wall.low)} to {units.time(wall.high)}), "
-                f"{before / max(wall.expected, 1.0):.2f}x",
-            )
-        )
-    if diagnosis.batches:
-        words = ", ".join(
-            f"{row.factor}x as large {row.wall_ns.expected / before:.2f}x the time"
-            for row in diagnosis.batches
-        )
-        lines.append(Text(f"a batch {words} (predicted)", style="dim"))
-    return lines
-
-
-def _chips(diagnosis: Diagnosis) -> Text:
-    """What is left when nothing is: a faster chip."""
-    words = [
-        f"{row.chip} {units.time(row.wall_ns.expected)} ({units.time(row.wall_ns.low)} to "
-        f"{units.time(row.wall_ns.high)})"
-        for row in diagnosis.bigger_chips
-    ]
-    return Text.assemble(
-        ("at the roof: ", "bold"),
-        "this chip does what it can; by their datasheets the step would take on a ",
-        ", ".join(words),
-    )
-
-
 def _lines(diagnosis: Diagnosis) -> Table:
     table = _table("source lines", ("time", "share"), ("line", "code"))
     for row in diagnosis.lines[:_MOST_LINES]:
@@ -251,7 +155,7 @@ def _lines(diagnosis: Diagnosis) -> Table:
         _add_line(table, row, row.where)
         for inner in row.inside[:_MOST_INSIDE]:
             if inner.share >= _SHORTEST_INSIDE_SHARE:
-                _add_line(table, inner, f"  {_last_part(inner.where)}")
+                _add_line(table, inner, f"  {last_part(inner.where)}")
     return table
 
 
@@ -277,7 +181,7 @@ def _ops(diagnosis: Diagnosis) -> Table:
             f"under {fraction}" if row.upper_bound and row.roof_fraction else fraction,
             Text(short_name(row.name), no_wrap=True, overflow="ellipsis"),
             Text(row.shapes, style="dim", no_wrap=True, overflow="ellipsis"),
-            Text(_last_part(row.inside or row.where), no_wrap=True, overflow="ellipsis"),
+            Text(last_part(row.inside or row.where), no_wrap=True, overflow="ellipsis"),
         )
     return table
 
@@ -327,11 +231,6 @@ def _ranks(ranks: list[RankRow]) -> Table:
             Text(row.name),
         )
     return table
-
-
-def _last_part(where: str | None) -> str:
-    """The file and line without its folders."""
-    return where.rsplit("/", 1)[-1] if where else ""
 
 
 def short_name(name: str) -> str:
