@@ -224,8 +224,8 @@ def table() -> None:
     parts = [
         "# Proofs\n",
         "Made by `python benchmarks/proofs.py run NAME`, `... hand NAME` and `... table`: scripts",
-        "untouched, every fix applied from outside in processes of its own, interleaved with the",
-        "script as it is. Speed-ups with their 95% intervals; predicted from one diagnosis before.\n",
+        "untouched, every fix applied from outside in processes of its own, in turn with the script",
+        "as it is. Speed-ups with their 95% intervals; predicted from one diagnosis before.\n",
     ]
     for where in sorted({where for _, _, where in rows}):
         parts += [f"## {where}\n", *summaries(rows, where), "", *changes_of_nothing(rows, where)]
