@@ -224,7 +224,7 @@ def table() -> None:
     parts = [
         "# Proofs\n",
         "Made by `python benchmarks/proofs.py run NAME`, `... hand NAME` and `... table`: scripts",
-        "untouched, every fix applied from outside in processes of its own, in turn with the script",
+        "untouched, every fix applied from outside in its own processes, in turn with the script",
         "as it is. Speed-ups with their 95% intervals; predicted from one diagnosis before.\n",
     ]
     for where in sorted({where for _, _, where in rows}):
