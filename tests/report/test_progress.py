@@ -42,10 +42,13 @@ def test_a_notebook_gets_one_line_once_there_is_something_to_wait_for(
     assert capsys.readouterr().err == ""
 
 
-def test_without_a_display_waiting_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_display_waiting_is_silent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(waiting, "shown_by", [])
     with waiting.shown("measuring") as advance:
         advance("memory", 0.5)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_python_gets_the_bar_at_a_terminal_and_stdout_stays_its_own() -> None:

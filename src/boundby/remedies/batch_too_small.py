@@ -24,6 +24,8 @@ Proven on
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from boundby import units
 from boundby.account.work import Work
 from boundby.dataflow import OUTSIDE, Flow, Value
@@ -39,24 +41,32 @@ _FLAT = 1.6
 _FACTORS = (2, 4)
 # Of the device's memory, what may be filled.
 _USABLE = 0.9
-# How kernels grow, between the machine's curves (0) and in proportion to the batch (1); those that
-# were timed, this much more or less than they did alone.
-_GROWTH = (1.0, 0.25, -0.5)
-_TIMED = {1.0: 1.03, 0.25: 1.0, -0.5: 0.97, 0.0: 1.0}
 # The costliest calls are timed with twice the batch: these are most of any step seen.
 _MOST_TIMED = 48
+
+
+class Growth(NamedTuple):
+    """How kernels grow with the batch."""
+
+    between: float  # the machine's curves (0) and proportion to the batch (1)
+    timed: float  # of those that were timed, beside what they took alone
+
+
+_SLOW, _LIKELY, _FAST = Growth(1.0, 1.03), Growth(0.25, 1.0), Growth(-0.5, 0.97)
+_GROWTHS = (_SLOW, _LIKELY, _FAST)
+_AS_THE_CURVES = Growth(0.0, 1.0)
 
 
 def imagine(picture: Picture) -> Imagined | None:
     """Savings are for the same number of samples: half of a step with twice the batch."""
     if not picture.works or picture.base_ns <= 0:
         return None
-    grown = [larger(picture, 2, growth) for growth in _GROWTH]
+    grown = [larger(picture, 2, growth) for growth in _GROWTHS]
     if grown[1] > _FLAT * picture.base_ns:
         return None
     device = sum(work.ns for work in picture.works)
-    doubled = sum(_times(picture, 2, 0.0).values())
-    skinny = device > 0 and doubled < _FLAT * device and device > picture.base_ns / 2
+    twice = sum(_times(picture, 2, _AS_THE_CURVES).values())
+    skinny = device > 0 and twice < _FLAT * device and device > picture.base_ns / 2
     return Imagined(
         worst=_for_half(picture, grown[0]),
         expected=_for_half(picture, grown[1]),
@@ -86,7 +96,7 @@ def batches(picture: Picture) -> list[BatchRow]:
     for factor in _FACTORS:
         slow, middle, fast = (
             picture.wall_ns * larger(picture, factor, growth) / picture.base_ns
-            for growth in _GROWTH
+            for growth in _GROWTHS
         )
         low, high = min(slow, middle, fast), max(slow, middle, fast)
         rows.append(
@@ -95,7 +105,7 @@ def batches(picture: Picture) -> list[BatchRow]:
     return rows
 
 
-def larger(picture: Picture, factor: int, growth: float) -> float:
+def larger(picture: Picture, factor: int, growth: Growth) -> float:
     """The replayed step with a larger batch, in ns."""
     return picture.replay(Change(work_ns=_times(picture, factor, growth)))
 
@@ -114,7 +124,7 @@ def _for_half(picture: Picture, doubled_ns: float) -> Change:
     )
 
 
-def _times(picture: Picture, factor: int, growth: float) -> dict[int, float]:
+def _times(picture: Picture, factor: int, growth: Growth) -> dict[int, float]:
     """Every piece of work with a larger batch: activations grow, weights and gradients do not."""
     constant = _constant_bytes(picture)
     timed = _timed_doubled(picture)
@@ -124,10 +134,10 @@ def _times(picture: Picture, factor: int, growth: float) -> dict[int, float]:
         if index in timed:
             # What a kernel takes is some part for being there, and some for each sample.
             times[index] = work.ns * (1 + (factor - 1) * max(0.0, timed[index] - 1))
-            times[index] *= _TIMED[growth]
+            times[index] *= growth.timed
             continue
         curve, most = _ratios(picture, work, factor, constant[index])
-        ratio = max(1.0, curve + (most - curve) * growth)
+        ratio = max(1.0, curve + (most - curve) * growth.between)
         start = min(shortest * work.kernels, work.ns)
         times[index] = start + (work.ns - start) * ratio
     return times

@@ -95,14 +95,8 @@ def prove_target(
         if saved is None:
             notes_of_imports.unlink(missing_ok=True)
         setting = _setting(request, notes_of_imports)
-        forks = None
-        if not request.fresh:
-            forks = Forks(
-                target=request.target,
-                imports=notes_of_imports,
-                folder=temporary,
-                environment=process.environment({}, request.search_path),
-            )
+        forks = None if request.fresh else _forks(request, notes_of_imports, temporary)
+        if forks is not None:
             stack.enter_context(forks)
         trials = Trials(
             observe=lambda wanted: process.observe(
@@ -140,6 +134,15 @@ def prove_target(
     )
     patch = _patch(request, trials, diagnosis)
     return Proven(diagnosis=proven, patch=patch, interrupted=interrupted)
+
+
+def _forks(request: Request, imports: Path, folder: Path) -> Forks:
+    return Forks(
+        target=request.target,
+        imports=imports,
+        folder=folder,
+        environment=process.environment({}, request.search_path),
+    )
 
 
 def _opening(diagnosis: Diagnosis, candidates: Sequence[Candidate], seconds: float) -> str:
