@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import msgspec
+import psutil
 
 from boundby.lab import EXPERIMENTS
 from boundby.model.lab import LabReport
@@ -82,7 +83,12 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
 
 
 def _busy_children(pid: int) -> bool:
-    import psutil
+    return any(_is_worker(child) for child in psutil.Process(pid).children())
 
-    children = psutil.Process(pid).children()
-    return any("boundby.lab.worker" in " ".join(child.cmdline()) for child in children)
+
+def _is_worker(process: psutil.Process) -> bool:
+    """Whether this is an experiment's process; one that ended meanwhile is none."""
+    try:
+        return "boundby.lab.worker" in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
