@@ -18,7 +18,6 @@ import argparse
 import itertools
 import json
 import multiprocessing
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,73 +26,16 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from ledger import ROOT, Ledger, Row
+from fixes import CASES
+from ledger import ROOT
+from predictions_table import LEDGER, table
 
-LEDGER = Ledger("predictions", key=("device", "what", "case", "fix"))
-DOCUMENT = ROOT / "docs" / "predictions.md"
 ROUNDS = 3
 STEPS = 20
 FEWEST_STEPS = 8
 _SECONDS = 1.5
 WARMUP = 6
 _PATIENCE_S = 200
-# A step this near its device's busy time is device-bound.
-DEVICE_BOUND = 1.08
-KNOWN = 0.15
-
-# A fix: the options that make it by hand, and the faults whose mending predicts it.
-Fix = tuple[str, list[str]]
-LANGUAGE: dict[str, Fix] = {
-    "fused": ("--fused", ["unfused-optimizer"]),
-    "sdpa": ("--attention sdpa", ["materialised-attention"]),
-    "compile": ("--compile", ["unfused-operators"]),
-    "graphs": ("--graphs", ["eager-launches"]),
-    "sdpa + fused": ("--attention sdpa --fused", ["materialised-attention", "unfused-optimizer"]),
-    "compile + sdpa + fused": (
-        "--compile --attention sdpa --fused",
-        ["unfused-operators", "materialised-attention", "unfused-optimizer"],
-    ),
-    "graphs + sdpa + fused": (
-        "--graphs --attention sdpa --fused",
-        ["eager-launches", "materialised-attention", "unfused-optimizer"],
-    ),
-}
-VISION: dict[str, Fix] = {
-    "fused": ("--fused", ["unfused-optimizer"]),
-    "compile": ("--compile", ["unfused-operators"]),
-    "graphs": ("--graphs", ["eager-launches"]),
-    "compile + fused": ("--compile --fused", ["unfused-operators", "unfused-optimizer"]),
-    "graphs + fused": ("--graphs --fused", ["eager-launches", "unfused-optimizer"]),
-}
-CONVOLUTIONS: dict[str, Fix] = {
-    **VISION,
-    "channels last": ("--channels-last", ["layout-copies"]),
-    "channels last + graphs": ("--channels-last --graphs", ["layout-copies", "eager-launches"]),
-}
-PRECISION: dict[str, Fix] = {
-    "tf32": ("--precision tf32", ["float32-products"]),
-    "bf16": ("--precision bf16", ["float32-activations"]),
-}
-
-
-def batches(batch: int) -> dict[str, Fix]:
-    """Twice and four times the batch: predicted as the new step's time, not as a saving."""
-    return {f"batch {n}x": (f"--batch {n * batch}", [f"batch-{n}x"]) for n in (2, 4)}
-
-
-# What is diagnosed, by name: its options, and the fixes to it.
-CASES: dict[str, tuple[str, dict[str, Fix]]] = {
-    "bert": ("bert", {**LANGUAGE, **batches(8)}),
-    "bert float32": ("bert --precision float32", PRECISION),
-    "gpt2": ("gpt2", {**LANGUAGE, **batches(8)}),
-    "llama": ("llama", {**LANGUAGE, **batches(4)}),
-    "resnet50": ("resnet50", {**CONVOLUTIONS, **batches(64)}),
-    "resnet50 float32": ("resnet50 --precision float32", {"bf16": PRECISION["bf16"]}),
-    "vit": ("vit", {**VISION, **batches(64)}),
-    "vit float32": ("vit --precision float32", PRECISION),
-    # Its group norms undo channels-last, which boundby does not advise there: 11.1 to 14.0 ms.
-    "unet": ("unet", {**VISION, **batches(16)}),
-}
 
 
 def measure(names: list[str], fixes: list[str], seconds: float, go: int) -> None:
@@ -252,134 +194,6 @@ def predicted(diagnosis: dict[str, Any], faults: list[str]) -> dict[str, Any]:
             return {"predicted_ns": row["wall_ns"], "replay_error": error}
     nothing = {"low": 0.99 * wall, "expected": wall, "high": wall}
     return {"predicted_ns": nothing, "replay_error": error}
-
-
-def rows_of(ledger: list[Row], device: str) -> list[Row]:
-    """Predicted beside measured, newest of each, of one go where there is one that has both."""
-    mine = [row for row in ledger if row["device"] == device]
-    newest = {(row["what"], row["case"], row["fix"]): row for row in mine}
-    # Goes had no number once: what was measured at one commit was.
-    gone = {(row["what"], *_go(row), row["fix"]): row for row in mine}
-    rows = []
-    for case, (_, fixes) in CASES.items():
-        for fix in fixes:
-            clock = newest.get(("measured", case, fix))
-            if clock is None:
-                continue
-            guess = newest.get(("predicted", case, fix))
-            if "go" in clock:
-                guess = gone.get(("predicted", *_go(clock), fix), guess)
-            if guess is not None:
-                eager = gone["measured", *_go(clock), "eager"]
-                rows.append(_scored(case, fix, guess, eager, clock))
-    return rows
-
-
-def _go(row: Row) -> tuple[Any, ...]:
-    return row["case"], row.get("go") or row["commit"]
-
-
-def _scored(
-    case: str, fix: str, guess: dict[str, Any], eager: dict[str, Any], clock: dict[str, Any]
-) -> dict[str, Any]:
-    row: dict[str, Any] = {"case": case, "fix": fix, "problem": clock["problem"]}
-    factor = guess.get("factor", 1)
-    said = {k: factor * guess["wall_ns"] - ns for k, ns in guess["predicted_ns"].items()}
-    # The shortest step is the largest saving.
-    row["said"] = (said["high"], said["expected"], said["low"])
-    if not clock["rounds_ns"] or not eager["rounds_ns"]:
-        return row
-    before, after = eager["rounds_ns"], clock["rounds_ns"]
-    middle = statistics.median(after)
-    row["before"], row["after"] = factor * statistics.median(before), middle
-    row["saved"] = row["before"] - middle
-    doubt = (factor**2 * _variance(before) + _variance(after)) ** 0.5
-    row["known_within"] = doubt / abs(row["saved"]) if row["saved"] else float("inf")
-    row["inside"] = row["said"][0] <= row["saved"] <= row["said"][2]
-    row["error"] = abs(row["said"][1] - row["saved"]) / abs(row["saved"]) if row["saved"] else None
-    row["device_bound"] = bool(clock["busy_ns"]) and middle < DEVICE_BOUND * clock["busy_ns"]
-    row["width"] = (row["said"][2] - row["said"][0]) / row["before"]
-    return row
-
-
-def _variance(rounds: list[float]) -> float:
-    """Of their median, as that of a mean: few rounds tell no more."""
-    return statistics.variance(rounds) / len(rounds) if len(rounds) > 1 else 0.0
-
-
-def table() -> None:
-    ledger = LEDGER.rows()
-    parts = [HEAD]
-    for where in sorted({row["device"] for row in ledger}):
-        rows = rows_of(ledger, where)
-        parts += [f"## {where}\n", _summary(rows), "", _heading()]
-        parts += [_line(row) for row in rows]
-        parts.append("")
-    DOCUMENT.write_text("\n".join(parts) + "\n")
-    print(f"wrote {DOCUMENT.relative_to(ROOT)}")
-
-
-HEAD = """# Predicted beside measured
-
-Made by `python benchmarks/predictions.py go` and `table`. Predictions come from one diagnosis of
-the unfixed step; measurements are medians of three fresh processes without a profiler, interleaved.
-Times in ms. `saved` is the unfixed step less the fixed one (for a larger batch: as many unfixed
-steps as hold the same samples). `known` is the measurement's own uncertainty beside the saving:
-past 15% a row counts for coverage only.
-
-The newest measurement of each fix counts, beside the unfixed step of its own go, and beside the
-prediction of that go where there was one. (Older predictions stand beside measurements on another
-machine of the same kind, whose host may be a fifth faster or slower.)
-"""
-
-
-def _heading() -> str:
-    columns = [
-        "model",
-        "fix",
-        "before",
-        "after",
-        "saved",
-        "known",
-        "predicted saving",
-        "error",
-        "inside",
-        "bound by",
-    ]
-    return "| " + " | ".join(columns) + " |\n|" + "---|" * len(columns)
-
-
-def _line(row: dict[str, Any]) -> str:
-    low, middle, high = (f"{ns / 1e6:.1f}" for ns in row["said"])
-    said = f"{middle} ({low} to {high})"
-    if "saved" not in row:
-        return (
-            f"| {row['case']} | {row['fix']} | - | - | - | - | {said} | - | - | {row['problem']} |"
-        )
-    error = f"{row['error']:.0%}" if row["known_within"] <= KNOWN else f"({row['error']:.0%})"
-    bound = "device" if row["device_bound"] else "host"
-    return (
-        f"| {row['case']} | {row['fix']} | {row['before'] / 1e6:.1f} | {row['after'] / 1e6:.1f} |"
-        f" {row['saved'] / 1e6:.1f} | {row['known_within']:.0%} | {said} | {error} |"
-        f" {'yes' if row['inside'] else 'no'} | {bound} |"
-    )
-
-
-def _summary(rows: list[dict[str, Any]]) -> str:
-    measured = [row for row in rows if "saved" in row]
-    scored = [row for row in measured if row["known_within"] <= KNOWN]
-    bound = [row["error"] for row in scored if row["device_bound"]]
-    inside = [row["inside"] for row in measured]
-    if not scored:
-        return "Nothing measured well enough to be scored yet."
-    return (
-        f"{len(measured)} fixes measured, {len(scored)} of them known within {KNOWN:.0%}. Median"
-        f" error of the time saved: {statistics.median(row['error'] for row in scored):.1%} over"
-        f" all, {statistics.median(bound) if bound else float('nan'):.1%} where the fixed step is"
-        f" device-bound ({len(bound)}). Inside the interval: {sum(inside)} of {len(inside)}"
-        f" ({sum(inside) / len(inside):.0%}); median width of the intervals"
-        f" {statistics.median(row['width'] for row in measured):.0%} of the unfixed step."
-    )
 
 
 def main() -> None:

@@ -1,0 +1,57 @@
+"""The steps that are predicted and measured, and the fixes to each: by hand, and by fault."""
+
+from __future__ import annotations
+
+# A fix: the options that make it by hand, and the faults whose mending predicts it.
+Fix = tuple[str, list[str]]
+LANGUAGE: dict[str, Fix] = {
+    "fused": ("--fused", ["unfused-optimizer"]),
+    "sdpa": ("--attention sdpa", ["materialised-attention"]),
+    "compile": ("--compile", ["unfused-operators"]),
+    "graphs": ("--graphs", ["eager-launches"]),
+    "sdpa + fused": ("--attention sdpa --fused", ["materialised-attention", "unfused-optimizer"]),
+    "compile + sdpa + fused": (
+        "--compile --attention sdpa --fused",
+        ["unfused-operators", "materialised-attention", "unfused-optimizer"],
+    ),
+    "graphs + sdpa + fused": (
+        "--graphs --attention sdpa --fused",
+        ["eager-launches", "materialised-attention", "unfused-optimizer"],
+    ),
+}
+VISION: dict[str, Fix] = {
+    "fused": ("--fused", ["unfused-optimizer"]),
+    "compile": ("--compile", ["unfused-operators"]),
+    "graphs": ("--graphs", ["eager-launches"]),
+    "compile + fused": ("--compile --fused", ["unfused-operators", "unfused-optimizer"]),
+    "graphs + fused": ("--graphs --fused", ["eager-launches", "unfused-optimizer"]),
+}
+CONVOLUTIONS: dict[str, Fix] = {
+    **VISION,
+    "channels last": ("--channels-last", ["layout-copies"]),
+    "channels last + graphs": ("--channels-last --graphs", ["layout-copies", "eager-launches"]),
+}
+PRECISION: dict[str, Fix] = {
+    "tf32": ("--precision tf32", ["float32-products"]),
+    "bf16": ("--precision bf16", ["float32-activations"]),
+}
+
+
+def batches(batch: int) -> dict[str, Fix]:
+    """Twice and four times the batch: predicted as the new step's time, not as a saving."""
+    return {f"batch {n}x": (f"--batch {n * batch}", [f"batch-{n}x"]) for n in (2, 4)}
+
+
+# What is diagnosed, by name: its options, and the fixes to it.
+CASES: dict[str, tuple[str, dict[str, Fix]]] = {
+    "bert": ("bert", {**LANGUAGE, **batches(8)}),
+    "bert float32": ("bert --precision float32", PRECISION),
+    "gpt2": ("gpt2", {**LANGUAGE, **batches(8)}),
+    "llama": ("llama", {**LANGUAGE, **batches(4)}),
+    "resnet50": ("resnet50", {**CONVOLUTIONS, **batches(64)}),
+    "resnet50 float32": ("resnet50 --precision float32", {"bf16": PRECISION["bf16"]}),
+    "vit": ("vit", {**VISION, **batches(64)}),
+    "vit float32": ("vit --precision float32", PRECISION),
+    # Its group norms undo channels-last, which boundby does not advise there: 11.1 to 14.0 ms.
+    "unet": ("unet", {**VISION, **batches(16)}),
+}

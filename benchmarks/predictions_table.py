@@ -1,0 +1,143 @@
+"""docs/predictions.md from the ledger: each prediction beside the clock, scored."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from fixes import CASES
+from ledger import ROOT, Ledger, Row
+
+LEDGER = Ledger("predictions", key=("device", "what", "case", "fix"))
+DOCUMENT = ROOT / "docs" / "predictions.md"
+# A step this near its device's busy time is device-bound.
+DEVICE_BOUND = 1.08
+KNOWN = 0.15
+
+
+def rows_of(ledger: list[Row], device: str) -> list[Row]:
+    """Predicted beside measured, newest of each, of one go where there is one that has both."""
+    mine = [row for row in ledger if row["device"] == device]
+    newest = {(row["what"], row["case"], row["fix"]): row for row in mine}
+    # Goes had no number once: what was measured at one commit was.
+    gone = {(row["what"], *_go(row), row["fix"]): row for row in mine}
+    rows = []
+    for case, (_, fixes) in CASES.items():
+        for fix in fixes:
+            clock = newest.get(("measured", case, fix))
+            if clock is None:
+                continue
+            guess = newest.get(("predicted", case, fix))
+            if "go" in clock:
+                guess = gone.get(("predicted", *_go(clock), fix), guess)
+            if guess is not None:
+                eager = gone["measured", *_go(clock), "eager"]
+                rows.append(_scored(case, fix, guess, eager, clock))
+    return rows
+
+
+def _go(row: Row) -> tuple[Any, ...]:
+    return row["case"], row.get("go") or row["commit"]
+
+
+def _scored(
+    case: str, fix: str, guess: dict[str, Any], eager: dict[str, Any], clock: dict[str, Any]
+) -> dict[str, Any]:
+    row: dict[str, Any] = {"case": case, "fix": fix, "problem": clock["problem"]}
+    factor = guess.get("factor", 1)
+    said = {k: factor * guess["wall_ns"] - ns for k, ns in guess["predicted_ns"].items()}
+    # The shortest step is the largest saving.
+    row["said"] = (said["high"], said["expected"], said["low"])
+    if not clock["rounds_ns"] or not eager["rounds_ns"]:
+        return row
+    before, after = eager["rounds_ns"], clock["rounds_ns"]
+    middle = statistics.median(after)
+    row["before"], row["after"] = factor * statistics.median(before), middle
+    row["saved"] = row["before"] - middle
+    doubt = (factor**2 * _variance(before) + _variance(after)) ** 0.5
+    row["known_within"] = doubt / abs(row["saved"]) if row["saved"] else float("inf")
+    row["inside"] = row["said"][0] <= row["saved"] <= row["said"][2]
+    row["error"] = abs(row["said"][1] - row["saved"]) / abs(row["saved"]) if row["saved"] else None
+    row["device_bound"] = bool(clock["busy_ns"]) and middle < DEVICE_BOUND * clock["busy_ns"]
+    row["width"] = (row["said"][2] - row["said"][0]) / row["before"]
+    return row
+
+
+def _variance(rounds: list[float]) -> float:
+    """Of their median, as that of a mean: few rounds tell no more."""
+    return statistics.variance(rounds) / len(rounds) if len(rounds) > 1 else 0.0
+
+
+def table() -> None:
+    ledger = LEDGER.rows()
+    parts = [HEAD]
+    for where in sorted({row["device"] for row in ledger}):
+        rows = rows_of(ledger, where)
+        parts += [f"## {where}\n", _summary(rows), "", _heading()]
+        parts += [_line(row) for row in rows]
+        parts.append("")
+    DOCUMENT.write_text("\n".join(parts) + "\n")
+    print(f"wrote {DOCUMENT.relative_to(ROOT)}")
+
+
+HEAD = """# Predicted beside measured
+
+Made by `python benchmarks/predictions.py go` and `table`. Predictions come from one diagnosis of
+the unfixed step; measurements are medians of three fresh processes without a profiler, interleaved.
+Times in ms. `saved` is the unfixed step less the fixed one (for a larger batch: as many unfixed
+steps as hold the same samples). `known` is the measurement's own uncertainty beside the saving:
+past 15% a row counts for coverage only.
+
+The newest measurement of each fix counts, beside the unfixed step of its own go, and beside the
+prediction of that go where there was one. (Older predictions stand beside measurements on another
+machine of the same kind, whose host may be a fifth faster or slower.)
+"""
+
+
+def _heading() -> str:
+    columns = [
+        "model",
+        "fix",
+        "before",
+        "after",
+        "saved",
+        "known",
+        "predicted saving",
+        "error",
+        "inside",
+        "bound by",
+    ]
+    return "| " + " | ".join(columns) + " |\n|" + "---|" * len(columns)
+
+
+def _line(row: dict[str, Any]) -> str:
+    low, middle, high = (f"{ns / 1e6:.1f}" for ns in row["said"])
+    said = f"{middle} ({low} to {high})"
+    if "saved" not in row:
+        return (
+            f"| {row['case']} | {row['fix']} | - | - | - | - | {said} | - | - | {row['problem']} |"
+        )
+    error = f"{row['error']:.0%}" if row["known_within"] <= KNOWN else f"({row['error']:.0%})"
+    bound = "device" if row["device_bound"] else "host"
+    return (
+        f"| {row['case']} | {row['fix']} | {row['before'] / 1e6:.1f} | {row['after'] / 1e6:.1f} |"
+        f" {row['saved'] / 1e6:.1f} | {row['known_within']:.0%} | {said} | {error} |"
+        f" {'yes' if row['inside'] else 'no'} | {bound} |"
+    )
+
+
+def _summary(rows: list[dict[str, Any]]) -> str:
+    measured = [row for row in rows if "saved" in row]
+    scored = [row for row in measured if row["known_within"] <= KNOWN]
+    bound = [row["error"] for row in scored if row["device_bound"]]
+    inside = [row["inside"] for row in measured]
+    if not scored:
+        return "Nothing measured well enough to be scored yet."
+    return (
+        f"{len(measured)} fixes measured, {len(scored)} of them known within {KNOWN:.0%}. Median"
+        f" error of the time saved: {statistics.median(row['error'] for row in scored):.1%} over"
+        f" all, {statistics.median(bound) if bound else float('nan'):.1%} where the fixed step is"
+        f" device-bound ({len(bound)}). Inside the interval: {sum(inside)} of {len(inside)}"
+        f" ({sum(inside) / len(inside):.0%}); median width of the intervals"
+        f" {statistics.median(row['width'] for row in measured):.0%} of the unfixed step."
+    )
