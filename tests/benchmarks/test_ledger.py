@@ -41,10 +41,15 @@ def test_a_row_says_its_commit_and_keeps_a_device_of_its_own(
     assert json.loads(kept.path.read_text()) == written
 
 
-@pytest.mark.parametrize("name", ["accounts", "predictions", "proofs"])
-def test_every_benchmark_makes_its_document_from_its_ledger(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("accounts", "accounts"), ("predictions_table", "predictions"), ("proofs", "proofs")],
+)
+def test_every_benchmark_makes_its_document_from_its_ledger(
+    module: str, name: str, tmp_path: Path
+) -> None:
     code = (
-        f"import {name} as b; from pathlib import Path;"
+        f"import {module} as b; from pathlib import Path;"
         f" b.ROOT, b.DOCUMENT = Path({str(tmp_path)!r}), Path({str(tmp_path / 'made.md')!r});"
         " b.table()"
     )
