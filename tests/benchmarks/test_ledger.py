@@ -43,7 +43,7 @@ def test_a_row_says_its_commit_and_keeps_a_device_of_its_own(
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [("accounts", "accounts"), ("predictions_table", "predictions"), ("proofs", "proofs")],
+    [("accounts", "accounts"), ("predictions_table", "predictions"), ("proofs_table", "proofs")],
 )
 def test_every_benchmark_makes_its_document_from_its_ledger(
     module: str, name: str, tmp_path: Path
