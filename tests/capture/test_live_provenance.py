@@ -28,6 +28,14 @@ print(json.dumps(kernel_lines()))
 """
 
 
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a compiler's cache beside it, which all tests here share: headers take it longest."""
+    path = tmp_path_factory.mktemp("compiled") / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
 def run(path: Path, how: str) -> dict[str, str]:
     done = subprocess.run(
         [sys.executable, str(path), how],
@@ -40,16 +48,12 @@ def run(path: Path, how: str) -> dict[str, str]:
     return lines
 
 
-def test_a_fused_kernel_knows_its_line_also_out_of_the_cache(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
+def test_a_fused_kernel_knows_its_line_also_out_of_the_cache(script: Path) -> None:
     first = run(script, "ask")
     assert any(name.startswith("cpp_fused") for name in first)
     assert {line.partition("train.py:")[2] for line in first.values()} <= {"10", "11"}
     assert run(script, "ask") == first
 
 
-def test_unasked_nothing_is_known_and_nothing_fails(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
+def test_unasked_nothing_is_known_and_nothing_fails(script: Path) -> None:
     assert run(script, "not") == {}

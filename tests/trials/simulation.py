@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from boundby.trials.combination import Candidate
+from boundby.trials.combination import Candidate, Foresee
 from boundby.trials.interleave import Schedule
 from boundby.trials.ledger import Ledger
 from boundby.trials.observation import Notes, Observed
@@ -28,8 +28,10 @@ class Program:
         steps: float = 0.02,
         broken: Sequence[str] = (),
         wrong: Sequence[str] = (),
+        longer_s: Mapping[str, float] | None = None,
     ) -> None:
         self._gains = gains
+        self._longer_s = longer_s or {}
         self._random = np.random.default_rng(seed)
         self._processes = processes
         self._steps = steps
@@ -47,7 +49,7 @@ class Program:
             arm=list(arm),
             reference=reference,
             seed=seed,
-            seconds=SECONDS,
+            seconds=SECONDS + sum(self._longer_s.get(key, 0.0) for key in arm),
             kind="train",
             samples_ns=samples.tolist(),
             notes=Notes(losses=[[2.0 * off]] * 7, gradients=[1.0, 2.0]),
@@ -57,15 +59,19 @@ class Program:
 
 
 def experiment(
-    candidates: Sequence[Candidate], program: Program, budget_s: float = 600.0
+    candidates: Sequence[Candidate],
+    program: Program,
+    budget_s: float = 600.0,
+    foresee: Foresee = lambda _: None,
 ) -> tuple[Ledger, Schedule, list[tuple[str, ...]]]:
     ledger = Ledger()
-    schedule = Schedule(candidates, ledger, budget_s)
+    schedule = Schedule(candidates, ledger, budget_s, foresee)
     order = []
     elapsed = 0.0
     while (step := schedule.next(elapsed)) is not None:
-        ledger.add(program.observe(step.arm, step.reference, len(ledger.tried(step.arm)) + 1))
-        elapsed += SECONDS
+        seen = program.observe(step.arm, step.reference, len(ledger.tried(step.arm)) + 1)
+        ledger.add(seen)
+        elapsed += seen.seconds
         if not step.reference:
             order.append(step.arm)
     return ledger, schedule, order

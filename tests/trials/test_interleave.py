@@ -2,7 +2,9 @@
 
 import pytest
 
-from boundby.trials.ledger import BASELINE
+from boundby.model.diagnosis import Range
+from boundby.trials.interleave import Schedule
+from boundby.trials.ledger import BASELINE, Ledger
 from tests.trials.simulation import Program, candidate, experiment
 
 
@@ -91,6 +93,46 @@ def test_no_time_is_left_over_while_something_is_open() -> None:
     assert not ledger.result((one.key,)).held
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_found_last_is_asked_until_it_is_sure(seed: int) -> None:
+    """There are many baselines by then: those are not what lacks."""
+    good, little, idle = (candidate(name) for name in ("good", "little", "idle"))
+    gains = {good.key: 1.4, little.key: 1.15, idle.key: 0.95}
+    program = Program(gains, seed=seed, processes=0.14)
+    ledger, schedule, _ = experiment([good, little, idle], program, budget_s=2000.0)
+    assert schedule.final != BASELINE
+    assert not ledger.result(schedule.final).lacking
+
+
+def test_before_a_dear_combination_the_best_so_far_is_made_sure_of() -> None:
+    """On a CPU where processes differ by much: a fix that works, and a compiler that does not."""
+
+    def promise(speedup: float) -> Range:
+        return Range(low=speedup, expected=speedup, high=speedup)
+
+    good = candidate("good", predicted=promise(1.6))
+    compiled = candidate("compile", predicted=promise(1.06), preparation_s=60.0)
+    held = 0
+    for seed in range(10):
+        ledger, _, _ = experiment(
+            [good, compiled],
+            Program(
+                {good.key: 1.5, compiled.key: 0.88},
+                seed=seed,
+                processes=0.12,
+                longer_s={compiled.key: 220.0},
+            ),
+            budget_s=720.0,
+            foresee=lambda chosen: promise(1.7 if len(chosen) > 1 else 1.6),
+        )
+        held += ledger.result((good.key,)).held
+        for number, seen in enumerate(ledger.observed):
+            if len(seen.arm) > 1:
+                assert Ledger(ledger.observed[:number]).result((good.key,)).held
+                break
+    assert held >= 9
+
+
 @pytest.mark.parametrize("budget", [1.0, 60.0, 150.0])
 def test_the_budget_is_kept(budget: float) -> None:
     candidates = [candidate(name) for name in "abcdef"]
@@ -106,9 +148,6 @@ def test_an_experiment_goes_on_where_it_was() -> None:
     candidates = [candidate(name) for name in "ab"]
     gains = {candidates[0].key: 1.3, candidates[1].key: 1.1}
     whole, _, _ = experiment(candidates, Program(gains, seed=4))
-    from boundby.trials.interleave import Schedule
-    from boundby.trials.ledger import Ledger
-
     resumed = Ledger(whole.observed[:5])
     step = Schedule(candidates, resumed, 600.0).next(60.0)
     assert step is not None

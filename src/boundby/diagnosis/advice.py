@@ -69,27 +69,22 @@ def _widened(found: Range, by_ns: float) -> Range:
 
 
 def doubted(advice: Advice, wall_ns: float) -> Advice:
-    """Advice that rests on a doubtful step: each may save nothing, or twice as much."""
-    findings = [
-        msgspec.structs.replace(
-            finding,
-            saving_ns=Range(
-                low=0.0,
-                expected=finding.saving_ns.expected,
-                high=max(finding.saving_ns.high, min(wall_ns, 2 * finding.saving_ns.expected)),
-            ),
-        )
-        for finding in advice.findings
-    ]
-    what_if = [
-        msgspec.structs.replace(
-            row,
-            wall_ns=Range(
-                low=min(row.wall_ns.low, max(0.0, 2 * row.wall_ns.expected - wall_ns)),
-                expected=row.wall_ns.expected,
-                high=max(row.wall_ns.high, wall_ns),
-            ),
-        )
-        for row in advice.what_if
-    ]
+    """Advice that rests on a doubtful step: each may save nothing, or as much again of the rest."""
+
+    def again(expected_ns: float) -> float:
+        """The step, were it to be sped up so much twice."""
+        return expected_ns**2 / wall_ns
+
+    findings = []
+    for finding in advice.findings:
+        saving = finding.saving_ns
+        twice = wall_ns - again(max(0.0, wall_ns - saving.expected))
+        wider = Range(low=0.0, expected=saving.expected, high=max(saving.high, twice))
+        findings.append(msgspec.structs.replace(finding, saving_ns=wider))
+    what_if = []
+    for row in advice.what_if:
+        wall = row.wall_ns
+        low, high = min(wall.low, again(wall.expected)), max(wall.high, wall_ns)
+        wider = Range(low=low, expected=wall.expected, high=high)
+        what_if.append(msgspec.structs.replace(row, wall_ns=wider))
     return dataclasses.replace(advice, findings=findings, what_if=what_if)

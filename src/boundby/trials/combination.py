@@ -170,9 +170,20 @@ def _union(queue: Sequence[Candidate], ledger: Ledger, foresee: Foresee) -> list
         if one in chosen or not one.goes_with(chosen):
             continue
         without, with_ = foresee(chosen), foresee([*chosen, one])
-        if without and with_ and with_.expected > _FORESEEN * without.expected:
+        if (
+            without
+            and with_
+            and with_.expected * _kept_word(ledger, one) > _FORESEEN * without.expected
+        ):
             chosen.append(one)
     return chosen
+
+
+def _kept_word(ledger: Ledger, candidate: Candidate) -> float:
+    """The part of what was promised for a fix alone that was seen; at most all of it."""
+    if candidate.predicted is None:
+        return 1.0
+    return min(1.0, _alone(ledger, candidate) / candidate.predicted.expected)
 
 
 def _is_better(ledger: Ledger, current: Arm, arm: Arm, gain: float) -> bool | None:

@@ -3,9 +3,10 @@
 First a look at each fix, the most promising for its time first, as long as there is time left for
 what they make together. Then rounds A B C D A B C D, so that every fix has a baseline near it in
 time; a fix leaves them when its interval is narrow, or when it is plainly faster or slower. Then
-the combinations; then other ways to do what was done already, where there is time; then the best of
-them in turn with the baseline. Nothing is begun that does not fit. Everything follows from the
-ledger: a resumed experiment goes on where it was.
+the combinations, and before a dear one, the best so far until it is sure of itself; then other ways
+to do what was done already, where there is time; then the best of them in turn with the baseline.
+Nothing is begun that does not fit. Everything follows from the ledger: a resumed experiment goes on
+where it was.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _UNKNOWN_PROMISE, _LEAST_PROMISE = 0.02, 0.002
 _BETTER = 0.05
 # Of the step: what is worth a process of parts that nobody has looked at alone.
 _LARGE = 0.2
+# Making sure of the best so far comes first where a combination takes this many times as long.
+_DEAR = 3.0
 # Of fresh processes: the time that must be left for forks to be worth their preparation.
 _PAYING = 3.0
 
@@ -189,6 +192,10 @@ class Schedule:
         combined = combine(self._candidates, self._ledger, self._foresee)
         if combined.wanted is None:
             return None
+        if self._until_held_s(combined.arm) * _DEAR < self._ledger.seconds(combined.wanted):
+            surer = self._make_sure(elapsed_s, combined.arm)
+            if surer is not None:
+                return surer
         # Past the first, each leaves time to look at the best again.
         again = len(combined.arm) > 1 and len(self._ledger.timed(combined.arm)) < 2
         kept = self._baselines_s(combined.wanted)
@@ -196,6 +203,23 @@ class Schedule:
         if not self._fits(elapsed_s, self._ledger.seconds(combined.wanted) + kept):
             return None
         return self._try(elapsed_s, *combined.wanted)
+
+    def _until_held_s(self, arm: Arm) -> float:
+        """What it takes until there are enough runs of an arm, each with a baseline."""
+        return self._ledger.result(arm).lacking * (
+            self._ledger.seconds(arm) + self._baseline_s(arm)
+        )
+
+    def _make_sure(self, elapsed_s: float, arm: Arm) -> Step | None:
+        """An arm once more, or the baseline that goes with it; None once there are enough."""
+        if not self._ledger.result(arm).lacking:
+            return None
+        if len(self._baselines(arm)) <= len(self._ledger.tried(arm)):
+            both = self._baseline_s(arm) + self._ledger.seconds(arm)
+            return self._baseline(arm) if self._fits(elapsed_s, both) else None
+        return (
+            self._try(elapsed_s, *arm) if self._fits(elapsed_s, self._ledger.seconds(arm)) else None
+        )
 
     def _end(self, elapsed_s: float) -> Step | None:
         """The best combination and the baseline in turn, until the interval is narrow."""
@@ -217,6 +241,8 @@ class Schedule:
             is_enough = is_enough and not seeds_lack
         if is_enough:
             return None
+        if final != BASELINE and baselines >= _MOST_RUNS_AT_THE_END:
+            turn = final
         # The one of them whose turn it is may take too long by now.
         if turn != BASELINE and self._fits(elapsed_s, self._ledger.seconds(turn)):
             return Step(arm=turn, why=words(turn), start=self._ledger.start(turn))

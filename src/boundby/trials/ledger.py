@@ -33,6 +33,7 @@ _USUAL_S = 30.0
 # An interval from no gain to more than this leaves the question open.
 _OPEN = 1.25
 _OPEN_WORD = "open:"
+_FEW = f"{_OPEN_WORD} only"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,7 @@ class Result:
     peak: Peak = _UNKNOWN_PEAK
     log: str | None = None
     open: bool = False  # more runs may tell
+    lacking: int = 0  # how many more, of each, would make a gain that was seen sure
 
     @property
     def held(self) -> bool:
@@ -254,6 +256,7 @@ class Ledger:
             peak=peak,
             log=timed[-1].log,
             open=why.startswith(_OPEN_WORD),
+            lacking=max(1, _fewest(faster, spread) - runs) if why.startswith(_FEW) else 0,
         )
 
     def _is_between(self, arm: Arm) -> bool:
@@ -303,13 +306,15 @@ def _outcome(
     plain = faster.low > max(_PLAIN, 1 + _PLAIN_SPREADS * spread)
     if plain and between:
         return "kept", checked.why
-    # Where processes differ much, few of them may agree by chance, unless the gain dwarfs that.
-    unsteady = spread > _UNSTEADY and faster.low < 1 + _DWARFED * spread
-    if runs < (_FEWEST_UNSTEADY if unsteady else _FEWEST):
-        return "no gain", (
-            f"{_OPEN_WORD} {_times(runs)} is too little to tell, where runs differ by {spread:.0%}"
-        )
+    if runs < _fewest(faster, spread):
+        return "no gain", f"{_FEW} {_times(runs)}, where runs differ by {spread:.0%}"
     return "kept", checked.why
+
+
+def _fewest(faster: Speedup, spread: float) -> int:
+    """Where processes differ much, few of them may agree by chance, unless the gain dwarfs that."""
+    unsteady = spread > _UNSTEADY and faster.low < 1 + _DWARFED * spread
+    return _FEWEST_UNSTEADY if unsteady else _FEWEST
 
 
 def _fails_forked(observed: Observed) -> bool:
