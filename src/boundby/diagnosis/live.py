@@ -243,7 +243,10 @@ def interval_of_median(samples: Sequence[float]) -> tuple[float, float]:
 
 
 def _profiled_step(capture: Capture, wall_ns: float) -> tuple[Timeline | None, float | None]:
-    """The median profiled step of the main kind; the first one is the profiler's own start."""
+    """The profiled step of the main kind that is most like the clean ones, by how long it took.
+
+    The first one is the profiler's own start.
+    """
     if capture.trace is None:
         return None, None
     trace = kineto.read(capture.trace)
@@ -254,8 +257,9 @@ def _profiled_step(capture: Capture, wall_ns: float) -> tuple[Timeline | None, f
     ] or list(range(len(trace.steps)))[-1:]
     if not wanted:
         return None, None
-    wanted.sort(key=lambda index: trace.steps[index].wall_ns)
-    timeline = trace.timeline(wanted[len(wanted) // 2])
+    timeline = trace.timeline(
+        min(wanted, key=lambda index: abs(trace.steps[index].wall_ns - wall_ns))
+    )
     if capture.results is not None:
         timeline = refine(timeline, details(capture.results), capture.kernel_lines)
     return timeline, timeline.wall_ns / wall_ns if wall_ns else None

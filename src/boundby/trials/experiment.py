@@ -32,6 +32,7 @@ from boundby.trials.proving import Progress, Trials
 
 _MOST_FILES_NAMED = 8
 _CACHE_FOLDERS = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME")
+_IMPORTS = ".imports"  # what the script imports, beside what was saved
 # Past the budget by this much, a word is due.
 _LONGER = 1.05
 
@@ -84,47 +85,65 @@ def prove_target(
         temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="boundby-")))
         place = _place(request, cwd, temporary)
         saved = progress.load(saved_at) if request.resume else None
-        if saved is not None:
-            diagnosis = saved.diagnosis
-        else:
-            report("diagnosing", 0.0)
-            diagnosis = request.diagnosis or _diagnose(request, place())
-            progress.save(saved_at, diagnosis, [], time.monotonic() - began)
-        candidates = candidates_of(diagnosis, request.choice)
-        notes_of_imports = saved_at.with_suffix(".imports")
         if saved is None:
-            notes_of_imports.unlink(missing_ok=True)
-        setting = _setting(request, notes_of_imports)
-        forks = None if request.fresh else _forks(request, notes_of_imports, temporary)
+            report("diagnosing", 0.0)
+            saved = progress.Saved(
+                diagnosis=request.diagnosis or _diagnose(request, place()),
+                observed=[],
+                elapsed_s=time.monotonic() - began,
+            )
+            progress.save(saved_at, saved.diagnosis, saved.observed, saved.elapsed_s)
+            saved_at.with_suffix(_IMPORTS).unlink(missing_ok=True)
+            began = time.monotonic()
+        forks = (
+            None if request.fresh else _forks(request, saved_at.with_suffix(_IMPORTS), temporary)
+        )
         if forks is not None:
             stack.enter_context(forks)
-        trials = Trials(
-            observe=lambda wanted: process.observe(
+        setting = _setting(request, saved_at.with_suffix(_IMPORTS))
+        trials = _trials(
+            request,
+            saved,
+            lambda wanted: process.observe(
                 setting, wanted, folder=temporary, cwd=place(), forks=forks
             ),
-            candidates=candidates,
-            ledger=ledger_of(
-                candidates, saved.observed if saved is not None else (), may_fork=not request.fresh
-            ),
-            budget_s=request.budget_s,
-            foresee=foresee(diagnosis),
-            limit_s=request.limit_s,
-            elapsed_s=saved.elapsed_s if saved is not None else 0.0,
         )
         trials.elapsed_s += time.monotonic() - began
-        tell(_opening(diagnosis, candidates, trials.elapsed_s))
-        interrupted = False
+        tell(_opening(saved.diagnosis, trials.candidates, trials.elapsed_s))
 
         def on_observed(observed: Observed) -> None:
-            progress.save(saved_at, diagnosis, trials.ledger.observed, trials.elapsed_s)
+            progress.save(saved_at, saved.diagnosis, trials.ledger.observed, trials.elapsed_s)
             if observed.not_forked is None:
                 tell(trials.told(observed))
 
+        interrupted = False
         try:
-            if candidates:
+            if trials.candidates:
                 trials.run(report, on_observed)
         except KeyboardInterrupt:
             interrupted = True
+    return _proven(request, cwd, trials, saved.diagnosis, interrupted)
+
+
+def _trials(
+    request: Request, saved: progress.Saved, observe: Callable[[process.Wanted], Observed]
+) -> Trials:
+    """What is to be tried, from where it was left."""
+    candidates = candidates_of(saved.diagnosis, request.choice)
+    return Trials(
+        observe=observe,
+        candidates=candidates,
+        ledger=ledger_of(candidates, saved.observed, may_fork=not request.fresh),
+        budget_s=request.budget_s,
+        foresee=foresee(saved.diagnosis),
+        limit_s=request.limit_s,
+        elapsed_s=saved.elapsed_s,
+    )
+
+
+def _proven(
+    request: Request, cwd: Path, trials: Trials, diagnosis: Diagnosis, interrupted: bool
+) -> Proven:
     notes = _notes(request, cwd, trials, interrupted, diagnosis)
     proven = msgspec.structs.replace(
         diagnosis,
