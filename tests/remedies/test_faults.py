@@ -7,7 +7,7 @@ import pytest
 from boundby import remedies
 from boundby.model import HostKind, OpCall
 from boundby.model.diagnosis import Finding
-from boundby.remedies import host_sync, materialised_attention, waiting_for_data
+from boundby.remedies import host_sync, materialised_attention
 from tests.machines import roof, round_machine
 from tests.remedies.test_contract import picture_of
 from tests.test_replay import PRODUCT, scene_of
@@ -85,18 +85,6 @@ def test_a_per_parameter_adam_is_told_to_fuse() -> None:
         )
         told = [f.change for f in remedies.find([picture]) if f.fault == "unfused-optimizer"]
         assert told == ([change] if change else [])
-
-
-def test_waiting_for_a_loader_costs_what_the_device_idles_for_it() -> None:
-    scene = Scene(end=400)
-    scene.on_host(0, 250, HostKind.DATA, "enumerate(DataLoader)")
-    launch = scene.on_host(258, 260, HostKind.LAUNCH, "cudaLaunchKernel")
-    scene.on_device(260, 398, launch=launch)
-    scene.on_host(261, 398, HostKind.SYNC, "cudaStreamSynchronize")  # a loss is printed
-    picture = picture_of(scene.timeline())
-    imagined = waiting_for_data.imagine(picture)
-    assert imagined is not None
-    assert picture.saving(imagined.best) == pytest.approx(250e3 * 0.99, rel=0.05)
 
 
 def test_an_odd_vocabulary_is_told_to_pad() -> None:

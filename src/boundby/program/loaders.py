@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import os
 from collections.abc import Iterator
 from typing import Any
 
+from boundby.capture.live.circumstances import cores_at_hand
 from boundby.program.attributes import Swaps, when_torch_arrives
 from boundby.program.touched import note
 from boundby.program.treatment import Treatment
@@ -17,12 +17,9 @@ _MOST_WORKERS = 8
 _PREFETCH = 4
 
 
-def spare_workers() -> int:
-    """Half of the cores that this process may use: the rest is the program's own."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return max(1, min(_MOST_WORKERS, cores // 2))
+def spare_workers(cores: int | None = None) -> int:
+    """Half of the cores, those that this process may use if not told: the rest is the program's."""
+    return max(1, min(_MOST_WORKERS, (cores or cores_at_hand()) // 2))
 
 
 @contextlib.contextmanager

@@ -12,7 +12,9 @@ The change
     `prefetch_factor` for uneven batches.
 
 When it does not help
-    When the machine has no spare cores, or the storage is the limit.
+    When the machine has no spare cores, or the storage is the limit. Workers make batches no
+    faster than one of them does, divided by their number; and on a CPU they take their cores from
+    the step itself.
 
 Proven on
     Not yet.
@@ -25,10 +27,15 @@ import numpy as np
 from boundby.account.nesting import nearest
 from boundby.model import HostKind
 from boundby.picture import Change, Picture
+from boundby.program.loaders import spare_workers
 from boundby.remedies.remedy import Imagined, Remedy
 
 # What is left of a batch's time when a worker has it ready: taking it out of a queue.
-_WORST, _EXPECTED, _BEST = 0.30, 0.08, 0.01
+_LEFT = (0.30, 0.08, 0.01)  # worst, expected, best
+# Where there are workers already, nobody knows how many more would be enough.
+_LEFT_BY_MORE = (1.0, 0.5, 0.01)
+_WITH_WORKERS = "_MultiProcessing"
+_USUAL_WORKERS = 4
 
 
 def imagine(picture: Picture) -> Imagined | None:
@@ -38,17 +45,59 @@ def imagine(picture: Picture) -> Imagined | None:
     waited = picture.account.overhead.parts.get("data", 0.0)
     if not len(outermost) or waited <= 0:
         return None
+    cores = picture.circumstances.cores
+    workers = spare_workers(cores) if cores else _USUAL_WORKERS
+    has_workers = any(_WITH_WORKERS in picture.timeline.names[host.name[row]] for row in outermost)
+    if has_workers:
+        worst, expected, best = (_shorter(picture, waited, left) for left in _LEFT_BY_MORE)
+    else:
+        worst, expected, best = (
+            _shorter(picture, waited, max(left, (least - (picture.wall_ns - waited)) / waited))
+            for left, least in zip(_LEFT, _shortest_steps(picture, waited, workers), strict=True)
+        )
     return Imagined(
-        worst=_shorter(picture, waited, _WORST),
-        expected=_shorter(picture, waited, _EXPECTED),
-        best=_shorter(picture, waited, _BEST),
+        worst=worst,
+        expected=expected,
+        best=best,
         where=_lines(picture, outermost),
-        change="DataLoader(dataset, num_workers=4, pin_memory=True, persistent_workers=True)",
+        change=f"DataLoader(dataset, num_workers={workers}, pin_memory=True, "
+        "persistent_workers=True)" + "  # or more than there are" * has_workers,
         assumes="there are idle cores to make batches on",
     )
 
 
+def _shortest_steps(picture: Picture, waited: float, workers: int) -> tuple[float, float, float]:
+    """What a step takes at least, at worst, as expected and at best: batches come no faster.
+
+    On a CPU nothing that is done now goes away, and it has only so many cores to be done on: all
+    that threads do now, waiting for each other included; the step's own work on all cores and the
+    batch on one; the step's work on one of them.
+    """
+    script = picture.script
+    made = waited if script is None else max(waited, float(script.data_ns.sum()))
+    supply = made / workers
+    seen = picture.circumstances
+    if picture.on_device or not seen.cores:
+        return supply, supply, supply
+    rest = picture.wall_ns - waited
+    batch, busy = waited, np.inf
+    if seen.main is not None and seen.wall_ns:
+        # A batch that sleeps, or waits for a disk, needs no core.
+        batch = min(waited, max(0.0, picture.wall_ns * seen.main.ran_ns / seen.wall_ns - rest))
+    if seen.ours_ns is not None and seen.wall_ns:
+        busy = picture.wall_ns * seen.ours_ns / seen.wall_ns
+    usual = min(busy, rest * seen.cores + batch)
+    worst = busy if np.isfinite(busy) else usual
+    return (
+        max(supply, worst / seen.cores),
+        max(supply, usual / seen.cores),
+        max(supply, (rest + batch) / seen.cores),
+    )
+
+
 def _shorter(picture: Picture, waited: float, left: float) -> Change:
+    """Of the time for a batch, a part is left."""
+    left = min(1.0, left)
     script = picture.script
     if script is None:
         return Change(python_ns=waited * (1 - left))

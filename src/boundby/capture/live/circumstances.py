@@ -39,9 +39,10 @@ class Circumstances:
 
     `collected_at` are the files and lines at which collections began, the longest first. `main` is
     the thread that takes the steps, `busiest` the one of the others that wanted a core
-    most, `others_ns` what other processes had of all cores, `allocations` how often torch asked
-    the device for memory or gave it back; they are over the whole window of `wall_ns`, and None
-    where nobody tells.
+    most, `ours_ns` what all threads together had of the `cores` that the script may use,
+    `others_ns` what other processes had of all of them, `allocations` how often torch asked the
+    device for memory or gave it back; they are over the whole window of `wall_ns`, and None where
+    nobody tells.
     """
 
     steps_ns: tuple[float, ...] = ()
@@ -51,6 +52,8 @@ class Circumstances:
     wall_ns: float = 0.0
     main: ThreadTime | None = None
     busiest: ThreadTime | None = None
+    ours_ns: float | None = None
+    cores: int | None = None
     others_ns: float | None = None
     graph_breaks: tuple[str, ...] = ()
     peak_bytes: int | None = None
@@ -106,13 +109,17 @@ class Bystander:
 
     def circumstances(self, steps_ns: tuple[float, ...], peak_bytes: int | None) -> Circumstances:
         """What was seen; without a clean window, nothing but the compiler's own notes."""
-        main = busiest = others = allocations = None
+        main = busiest = ours = others = allocations = None
         wall = 0.0
         if self._before is not None and self._after is not None:
             wall = float(self._after.at_ns - self._before.at_ns)
             spent = _between(self._before.threads, self._after.threads)
-            if self._before.all_cores_ns is not None and self._after.all_cores_ns is not None:
-                ours = sum(thread.ran_ns for thread in spent.values())
+            ours = sum(thread.ran_ns for thread in spent.values()) if spent else None
+            if (
+                ours is not None
+                and self._before.all_cores_ns is not None
+                and self._after.all_cores_ns is not None
+            ):
                 others = max(0.0, self._after.all_cores_ns - self._before.all_cores_ns - ours)
             if self._before.allocations is not None and self._after.allocations is not None:
                 allocations = max(0, self._after.allocations - self._before.allocations)
@@ -126,6 +133,8 @@ class Bystander:
             wall_ns=wall,
             main=main,
             busiest=busiest,
+            ours_ns=ours,
+            cores=cores_at_hand(),
             others_ns=others,
             graph_breaks=_graph_breaks(),
             peak_bytes=peak_bytes,
@@ -146,6 +155,13 @@ class Bystander:
 
     def _read(self) -> _Reading:
         return _Reading(self._clock(), _thread_times(), _all_cores_ns(), _allocations())
+
+
+def cores_at_hand() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _relative(places: dict[tuple[str, int], int]) -> tuple[tuple[str, int], ...]:

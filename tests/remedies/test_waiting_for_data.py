@@ -1,0 +1,63 @@
+"""Waiting for batches, sized by hand: what workers can make of it, and what they cannot."""
+
+import pytest
+
+from boundby.capture.live.circumstances import Circumstances, ThreadTime
+from boundby.model import HostKind, OpCall
+from boundby.picture import Picture
+from boundby.remedies import waiting_for_data
+from tests.remedies.pictures import picture_of, sure
+from tests.timelines import Scene, tensor
+
+RELU = OpCall(name="aten::relu", args=(tensor(1_000_000),))
+
+
+def test_waiting_for_a_loader_costs_what_the_device_idles_for_it() -> None:
+    scene = Scene(end=400)
+    scene.on_host(0, 250, HostKind.DATA, "enumerate(DataLoader)")
+    launch = scene.on_host(258, 260, HostKind.LAUNCH, "cudaLaunchKernel")
+    scene.on_device(260, 398, launch=launch)
+    scene.on_host(261, 398, HostKind.SYNC, "cudaStreamSynchronize")  # a loss is printed
+    picture = picture_of(scene.timeline())
+    imagined = waiting_for_data.imagine(picture)
+    assert imagined is not None
+    assert picture.saving(imagined.best) == pytest.approx(250e3 * 0.99, rel=0.05)
+
+
+def test_workers_make_batches_no_faster_than_their_number_allows() -> None:
+    scene = Scene(end=1100)
+    scene.on_host(0, 1000, HostKind.DATA, "enumerate(DataLoader)#_SingleProcess")
+    launch = scene.on_host(1005, 1010, HostKind.LAUNCH, "cudaLaunchKernel")
+    scene.on_device(1010, 1098, launch=launch)
+    scene.on_host(1011, 1098, HostKind.SYNC, "cudaStreamSynchronize")
+    for cores, shortest in ((2, 1000e3), (8, 250e3), (16, 125e3)):
+        picture = picture_of(scene.timeline(), circumstances=Circumstances(cores=cores))
+        imagined = waiting_for_data.imagine(picture)
+        assert imagined is not None
+        # Half of the cores make a batch in a millisecond each; the rest of a step takes 0.1 ms.
+        assert picture.replay(imagined.best) == pytest.approx(shortest, rel=0.03)
+
+
+def data_on_a_cpu(waited_us: float, *, ran: float, ours: float, cores: int) -> Picture:
+    """A step of 300 us of work after a batch; `ran`, `ours`: of the clean steps' time."""
+    scene = Scene(end=waited_us + 300)
+    scene.on_host(0, waited_us, HostKind.DATA, "enumerate(DataLoader)#_SingleProcess")
+    scene.on_host(waited_us, waited_us + 300, call=RELU)
+    seen = Circumstances(
+        wall_ns=1e9,
+        main=ThreadTime(ran_ns=ran * 1e9, delayed_ns=0.0),
+        ours_ns=ours * 1e9,
+        cores=cores,
+    )
+    return picture_of(scene.timeline(), circumstances=seen)
+
+
+def test_on_a_cpu_workers_take_their_cores_from_the_step() -> None:
+    busy = sure(data_on_a_cpu(500, ran=1.0, ours=1.375, cores=2), "waiting-for-data")
+    # 300 us on two cores and 500 on one are 1100 of work for two: 550 us of the 800 are left.
+    assert busy.saving_ns.expected == pytest.approx(250e3, rel=0.02)
+    spinning = sure(data_on_a_cpu(500, ran=1.0, ours=2.0, cores=2), "waiting-for-data")
+    assert spinning.saving_ns.low == 0
+    asleep = sure(data_on_a_cpu(200, ran=0.6, ours=1.2, cores=2), "waiting-for-data")
+    # A batch that sleeps takes no core: what is left is fetching it.
+    assert asleep.saving_ns.expected == pytest.approx(0.92 * 200e3, rel=0.02)
