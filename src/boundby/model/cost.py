@@ -41,12 +41,18 @@ class Cost(Record, frozen=True, kw_only=True):
 
 
 class Tensor(Record, frozen=True, kw_only=True):
-    """A tensor as a profiler saw it go into an operator."""
+    """A tensor as a profiler saw it go into an operator.
+
+    `storage` is where its storage begins, not where in it this tensor does, and `storage_bytes`
+    how much it holds. Tensors of one call that have one `identity` are one and the same.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     strides: tuple[int, ...] | None = None
     storage: int | None = None
+    storage_bytes: int | None = None
+    identity: int | None = None
 
     @property
     def elements(self) -> int:
