@@ -41,6 +41,8 @@ def test_reductions_read_everything_and_write_what_is_left() -> None:
     assert cost("max", x, 1, False).bytes_written == 64 * (4 + 8)
     assert cost("max", x, t(64, 100)).bytes_written == 4 * 6400
     assert cost("argmax", x, -1, False).bytes_written == 64 * 8
+    assert cost("median", t(4096, 16), 0, False).bytes_written == 16 * (4 + 8)
+    assert cost("mode", x, None, False).bytes_written == 64 * (4 + 8)
     assert cost("any", x).bytes_written == 1
     assert cost("cumsum", t(10, dtype="bool"), 0, None).bytes_written == 80
     assert cost("linalg_vector_norm", x, 2, None, False, None).bytes == 4 * 6400 + 4

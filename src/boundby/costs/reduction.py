@@ -88,9 +88,11 @@ def values_and_places(call: OpCall) -> Cost:
     x = tensor(call, 0)
     if call.name.startswith("aten::cum"):
         return reduce(x, x.shape, x.dtype, "int64")
-    if argument(call, 1) is None and not call.name.endswith("mode"):
+    axis = argument(call, 1)
+    if axis is None and not call.name.endswith("mode"):
         return reduce(x, (), x.dtype)
-    return reduce(x, reduced(x, argument(call, 1) or -1, flag(call, 2)), x.dtype, "int64")
+    shape = reduced(x, -1 if axis is None else axis, flag(call, 2))
+    return reduce(x, shape, x.dtype, "int64")
 
 
 @formula("aten::aminmax", "aten::_aminmax", op_class="elementwise")

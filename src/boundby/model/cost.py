@@ -64,13 +64,17 @@ class Tensor(Record, frozen=True, kw_only=True):
 
     @property
     def distinct_elements(self) -> int:
-        """How many different elements of memory it shows: a stride-0 axis counts once."""
+        """How many different elements of memory it shows: a stride-0 axis counts once.
+
+        Windows that overlap show no more than lies between the first and the last element.
+        """
         if self.strides is None or len(self.strides) != len(self.shape):
             return self.elements
-        total = 1
+        total, reach = 1, 1
         for extent, stride in zip(self.shape, self.strides, strict=True):
             total *= extent if stride or not extent else 1
-        return total
+            reach += (extent - 1) * stride
+        return min(total, reach) if total else 0
 
     @property
     def bytes(self) -> int:
