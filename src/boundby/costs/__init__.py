@@ -20,6 +20,7 @@ from boundby.costs import (  # noqa: F401  (imported to register their formulas)
     random,
     recurrent,
     reduction,
+    sequences,
     serving,
     softmax,
     sorting,
