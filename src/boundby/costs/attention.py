@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from boundby.costs.contraction import matrix_flops
 from boundby.costs.registry import formula
 from boundby.costs.traffic import dense, flag, like, maybe, moved, tensor
@@ -135,11 +137,13 @@ def attend_backward(
     bias: Tensor | None = None,
 ) -> Cost:
     """Backward: read all of the forward's tensors and the gradient, write three gradients."""
-    return moved(
+    cost = moved(
         reads=(grad, query, key, value, out, bias, shape.rows),
         writes=(like(query), like(key), like(value)),
         flops=matrix_flops(query.dtype, shape.multiply_adds(BACKWARD_PRODUCTS, mask)),
     )
+    scores = matrix_flops(query.dtype, shape.multiply_adds(1, mask))
+    return msgspec.structs.replace(cost, repeated=sum(scores.values()))
 
 
 _ATEN = "aten::_scaled_dot_product_"

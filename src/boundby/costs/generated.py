@@ -75,12 +75,12 @@ def template(call: OpCall) -> Cost | None:
         query, key, value = [t for t in tensors if len(t.shape) == 4][:3]
         shape = measure(query, key, value, "heads first")
         cost = attend_backward(query, query, key, value, None, shape=shape, mask=FULL)
-        return _flex(cost.flops, traffic)
+        return _flex(cost, traffic)
     if "flex" in call.name:
         query, key, value = [t for t in tensors if len(t.shape) == 4][:3]
         shape = measure(query, key, value, "heads first")
         cost = attend(query, key, value, shape=shape, mask=FULL)
-        return _flex(cost.flops, traffic)
+        return _flex(cost, traffic)
     if "convolution" in call.name:
         return None
     a, b = _factors(tensors)
@@ -88,5 +88,5 @@ def template(call: OpCall) -> Cost | None:
     return traffic + Cost(flops=matrix_flops(a.dtype, multiply_adds))
 
 
-def _flex(flops: dict[str, float], traffic: Cost) -> Cost:
-    return traffic + Cost(flops=flops, upper_bound=True)
+def _flex(cost: Cost, traffic: Cost) -> Cost:
+    return traffic + Cost(flops=cost.flops, repeated=cost.repeated, upper_bound=True)

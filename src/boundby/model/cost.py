@@ -12,13 +12,15 @@ class Cost(Record, frozen=True, kw_only=True):
     """What an operator must do at least: operations per unit, and compulsory traffic.
 
     A unit is the name of the roof that limits it ("matmul.bfloat16", "vector.float32").
-    `upper_bound` marks traffic that may be smaller: inputs that could share storage.
+    `upper_bound` marks traffic that may be smaller: inputs that could share storage. `repeated` are
+    those of the operations that the model does not ask for: values computed again, not kept.
     """
 
     flops: dict[str, float] = {}
     bytes_read: float = 0
     bytes_written: float = 0
     upper_bound: bool = False
+    repeated: float = 0
 
     @property
     def bytes(self) -> float:
@@ -37,6 +39,7 @@ class Cost(Record, frozen=True, kw_only=True):
             bytes_read=self.bytes_read + other.bytes_read,
             bytes_written=self.bytes_written + other.bytes_written,
             upper_bound=self.upper_bound or other.upper_bound,
+            repeated=self.repeated + other.repeated,
         )
 
 
