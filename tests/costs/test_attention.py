@@ -101,3 +101,11 @@ def test_backward_is_five_products() -> None:
     assert found.total_flops == 5 * 2 * B * H * S * S * D
     assert found.bytes_read == 5 * 2 * B * H * S * D + 4 * B * H * S
     assert found.bytes_written == 3 * 2 * B * H * S * D
+
+
+def test_the_encoders_fast_path_parts_query_key_and_value() -> None:
+    packed = t(B, S, 3 * H * D)
+    found = cost("_transform_bias_rescale_qkv", packed, t(3 * H * D), H)
+    assert found.bytes_read == 4 * (B * S * 3 * H * D + 3 * H * D)
+    assert found.bytes_written == 4 * B * S * 3 * H * D
+    assert found.flops == {"vector.float32": B * S * 4 * H * D}

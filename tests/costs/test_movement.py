@@ -49,6 +49,14 @@ def test_reductions_read_everything_and_write_what_is_left() -> None:
     assert cost("sum", x, (0,), False, None).flops == {"vector.float32": 6400}
 
 
+def test_distances_and_their_gradient() -> None:
+    a, b, distances = t(10, 8), t(20, 8), t(10, 20)
+    assert cost("_cdist_forward", a, b, 2.0, None).bytes == 4 * (80 + 160 + 200)
+    found = cost("_cdist_backward", distances, a, b, 2.0, distances)
+    assert (found.bytes_read, found.bytes_written) == (4 * (200 + 80 + 160 + 200), 4 * 80)
+    assert found.flops == {"vector.float32": 4 * 200 * 8}
+
+
 def test_dropout_writes_a_mask_of_bytes() -> None:
     found = cost("native_dropout", t(N, dtype="bfloat16"), 0.1, True)
     assert found.bytes == N * (2 + 2 + 1)

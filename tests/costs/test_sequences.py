@@ -74,3 +74,57 @@ def test_keys_behind_a_table_are_unknown() -> None:
     pages = t(512, 16, H, D, dtype=BF)
     args = (offsets, offsets, 1, 4096, 0.0, True, False, None, None, None, None, None, table)
     assert unknown("_flash_attention_forward", q, pages, pages, *args)
+
+
+FORWARD = {
+    "flash_attn::_flash_attn_forward": (0.0, 0.125, True, -1, -1, 0.0, None, False),
+    "xformers_flash::flash_fwd": (*[None] * 3, S, S, 0.0, 0.125, True, -1, -1, True, None),
+}
+PACKED_FORWARD = {
+    "flash_attn::_flash_attn_varlen_forward": (S, S, 0.0, 0.125, True, -1, -1, 0.0),
+    "xformers_flash::flash_fwd": (None, S, S, 0.0, 0.125, True, -1, -1, True, None),
+}
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_the_packages_kernels_cost_what_torchs_do(name: str) -> None:
+    q, kv = t(B, S, H, D, dtype=BF), t(B, S, 2, D, dtype=BF)  # four queries to a key
+    expected = cost("_flash_attention_forward", q, kv, kv, None, None, S, S, 0.0, True)
+    assert expected.total_flops == 2 * 2 * B * H * (S * (S + 1) // 2) * D
+    assert cost(name, q, kv, kv, *FORWARD[name]) == expected
+
+
+@pytest.mark.parametrize("name", PACKED_FORWARD)
+def test_the_packages_kernels_take_packed_sequences(name: str) -> None:
+    q, at = t(B * S, H, D, dtype=BF), t(B + 1, dtype="int32")
+    expected = cost("_flash_attention_forward", q, q, q, at, at, S, S, 0.0, True)
+    assert cost(name, q, q, q, at, at, *PACKED_FORWARD[name]) == expected
+
+
+def test_the_packages_backward_costs_what_torchs_does() -> None:
+    q, rows = t(B, S, H, D, dtype=BF), t(B, H, S)
+    five = (q, q, q, q, q, rows)
+    expected = cost("_flash_attention_backward", *five, None, None, S, S, 0.0, True)
+    numbers = (0.0, 0.125, True, -1, -1, 0.0, None, False)
+    assert cost("flash_attn::_flash_attn_backward", *five, q, q, q, *numbers) == expected
+    none = (None, None, S, S, 0.0, 0.125, True, -1, -1)
+    assert cost("xformers_flash::flash_bwd", False, *five, *none) == expected
+
+
+def test_the_packages_backward_takes_packed_sequences() -> None:
+    q, rows, at = t(B * S, H, D, dtype=BF), t(H, B * S), t(B + 1, dtype="int32")
+    five = (q, q, q, q, q, rows)
+    expected = cost("_flash_attention_backward", *five, at, at, S, S, 0.0, True)
+    numbers = (S, S, 0.0, 0.125, True, -1, -1)
+    packed = cost("flash_attn::_flash_attn_varlen_backward", *five, q, q, q, at, at, *numbers)
+    assert packed == expected
+    assert cost("xformers_flash::flash_bwd", True, *five, at, at, *numbers) == expected
+
+
+def test_a_packages_window_scores_a_band() -> None:
+    q = t(1, 8, 1, D, dtype=BF)
+    found = cost("flash_attn::_flash_attn_forward", q, q, q, 0.0, 0.125, True, 2, 2, 0.0)
+    assert found.total_flops == 2 * 2 * (1 + 2 + 6 * 3) * D
+    # Without a causal mask both sides: three at the ends, four beside them, five else.
+    both = cost("flash_attn::_flash_attn_forward", q, q, q, 0.0, 0.125, False, 2, 2, 0.0)
+    assert both.total_flops == 2 * 2 * (3 + 4 + 4 * 5 + 4 + 3) * D

@@ -24,7 +24,9 @@ from boundby.costs import (  # noqa: F401  (imported to register their formulas)
     serving,
     softmax,
     sorting,
+    spectral,
     views,
+    vision,
 )
 from boundby.costs.registry import (
     CostFunction,

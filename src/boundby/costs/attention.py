@@ -16,7 +16,7 @@ import msgspec
 
 from boundby.costs.contraction import matrix_flops
 from boundby.costs.registry import formula
-from boundby.costs.traffic import dense, flag, like, maybe, moved, tensor
+from boundby.costs.traffic import arithmetic, dense, flag, like, maybe, moved, tensor
 from boundby.model import Cost, OpCall, Record, Tensor
 
 Layout = Literal["heads first", "sequence first"]
@@ -144,6 +144,16 @@ def attend_backward(
     )
     scores = matrix_flops(query.dtype, shape.multiply_adds(1, mask))
     return msgspec.structs.replace(cost, repeated=sum(scores.values()))
+
+
+@formula("aten::_transform_bias_rescale_qkv", op_class="elementwise")
+def transform_bias_rescale_qkv(call: OpCall) -> Cost:
+    """(packed query, key and value, their bias, heads): each on its own, the query scaled."""
+    packed, bias = tensor(call, 0), tensor(call, 1)
+    part = dense((packed.elements // 3,), packed.dtype)
+    operations = 3 * part.elements + part.elements  # a bias for all three, a factor for one
+    flops = arithmetic(packed.dtype, operations)
+    return moved(reads=(packed, bias), writes=(part, part, part), flops=flops)
 
 
 _ATEN = "aten::_scaled_dot_product_"

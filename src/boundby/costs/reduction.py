@@ -177,6 +177,14 @@ def cdist(call: OpCall) -> Cost:
     return moved(reads=(a, b), writes=(dense(distances, a.dtype),), flops=arithmetic(a.dtype, work))
 
 
+@formula("aten::_cdist_backward", op_class="elementwise")
+def cdist_backward(call: OpCall) -> Cost:
+    """(grad, a, b, p, distances): for each distance its share of the gradient of every entry."""
+    grad, a, b, distances = tensor(call, 0), tensor(call, 1), tensor(call, 2), tensor(call, 4)
+    flops = arithmetic(a.dtype, 4 * distances.elements * a.shape[-1])
+    return moved(reads=(grad, a, b, distances), writes=(like(a),), flops=flops)
+
+
 @formula("aten::renorm", "aten::renorm_", op_class="elementwise")
 def renorm(call: OpCall) -> Cost:
     """Slices scaled down to a norm."""

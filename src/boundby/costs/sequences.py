@@ -1,5 +1,7 @@
 """Attention kernels that keep a token's heads together: [batch, sequence, heads, width].
 
+torch's own, those of the flash-attn package (2.7 and later) and what xformers calls them by.
+
 They also take sequences of several lengths laid end to end, [tokens, heads, width], with offsets
 that say where each begins. What the offsets are is not recorded, only how many: so many sequences
 of one length, the least that so many tokens can cost. Sequences of different lengths cost more.
@@ -75,6 +77,11 @@ def _reach(call: OpCall, position: int) -> int | None:
 
 _FORWARD = {
     "aten::_flash_attention_forward": Places(offsets=3, causal=8, window=11, elsewhere=(13, 15)),
+    "flash_attn::_flash_attn_forward": Places(causal=5, window=6),
+    "flash_attn::_flash_attn_varlen_forward": Places(
+        offsets=3, causal=9, window=10, elsewhere=(15, 16, 17)
+    ),
+    "xformers_flash::flash_fwd": Places(offsets=3, causal=10, window=11, elsewhere=(5, 14)),
 }
 
 
@@ -88,6 +95,11 @@ def flash_attention_forward(call: OpCall) -> Cost:
 
 _BACKWARD = {
     "aten::_flash_attention_backward": Places(query=1, out=4, offsets=6, causal=11, window=15),
+    "flash_attn::_flash_attn_backward": Places(query=1, out=4, causal=11, window=12),
+    "flash_attn::_flash_attn_varlen_backward": Places(
+        query=1, out=4, offsets=9, causal=15, window=16
+    ),
+    "xformers_flash::flash_bwd": Places(query=2, out=5, offsets=7, causal=13, window=14),
 }
 
 
