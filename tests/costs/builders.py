@@ -11,9 +11,18 @@ def t(
     dtype: str = "float32",
     strides: tuple[int, ...] | None = None,
     storage: int | None = None,
+    storage_bytes: int | None = None,
+    identity: int | None = None,
 ) -> Tensor:
     """A tensor of this shape."""
-    return Tensor(shape=shape, dtype=dtype, strides=strides, storage=storage)
+    return Tensor(
+        shape=shape,
+        dtype=dtype,
+        strides=strides,
+        storage=storage,
+        storage_bytes=storage_bytes,
+        identity=identity,
+    )
 
 
 def call(name: str, *args: Argument) -> OpCall:

@@ -1,6 +1,9 @@
+import itertools
+from typing import Literal
+
 import pytest
 
-from boundby.costs.attention import pairs
+from boundby.costs.attention import CAUSAL, CAUSAL_FROM_END, FULL, Mask, pairs
 from tests.costs.builders import cost, t
 
 BF = "bfloat16"
@@ -12,10 +15,48 @@ def heads_first(heads: int = H, length: int = S):  # type: ignore[no-untyped-def
 
 
 def test_causal_pairs_are_the_lower_triangle() -> None:
-    assert pairs(4, 4, causal=False) == 16
-    assert pairs(4, 4, causal=True) == 1 + 2 + 3 + 4
-    assert pairs(2, 4, causal=True) == 1 + 2
-    assert pairs(4, 2, causal=True) == 1 + 2 + 2 + 2
+    assert pairs(4, 4, FULL) == 16
+    assert pairs(4, 4, CAUSAL) == 1 + 2 + 3 + 4
+    assert pairs(2, 4, CAUSAL) == 1 + 2
+    assert pairs(4, 2, CAUSAL) == 1 + 2 + 2 + 2
+
+
+def test_a_triangle_from_the_bottom_right_ends_with_the_last_key() -> None:
+    assert pairs(4, 4, CAUSAL_FROM_END) == 1 + 2 + 3 + 4
+    assert pairs(2, 4, CAUSAL_FROM_END) == 3 + 4
+    assert pairs(4, 2, CAUSAL_FROM_END) == 0 + 0 + 1 + 2
+    assert pairs(512, 4096, CAUSAL_FROM_END) == 512 * 513 // 2 + 512 * (4096 - 512)
+
+
+@pytest.mark.parametrize("corner", ["top left", "bottom right"])
+@pytest.mark.parametrize(("queries", "keys"), [(6, 6), (3, 7), (7, 3)])
+def test_a_window_is_a_band_around_the_diagonal(
+    corner: Literal["top left", "bottom right"], queries: int, keys: int
+) -> None:
+    first = keys - queries if corner == "bottom right" else 0
+    for left, right in itertools.product((None, 0, 2), (None, 0, 1)):
+        seen = sum(
+            (left is None or key >= first + query - left)
+            and (right is None or key <= first + query + right)
+            for query in range(queries)
+            for key in range(keys)
+        )
+        assert pairs(queries, keys, Mask(corner=corner, left=left, right=right)) == seen
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "scored"),
+    [
+        # torch.nn.attention.bias: only here does is_causal mean the lower right.
+        ("_scaled_dot_product_flash_attention", (0.0, True), 7),
+        ("_scaled_dot_product_flash_attention_for_cpu", (0.0, True), 3),
+        ("_scaled_dot_product_efficient_attention", (None, False, 0.0, True), 3),
+        ("_scaled_dot_product_cudnn_attention", (None, False, 0.0, True), 3),
+    ],
+)
+def test_which_corner_is_the_backends(name: str, args: tuple[object, ...], scored: int) -> None:
+    q, kv = t(1, 1, 2, D, dtype=BF), t(1, 1, 4, D, dtype=BF)
+    assert cost(name, q, kv, kv, *args).total_flops == 2 * 2 * scored * D
 
 
 def test_forward_is_two_products_and_never_writes_scores() -> None:
@@ -62,29 +103,9 @@ def test_backward_is_five_products() -> None:
     assert found.bytes_written == 3 * 2 * B * H * S * D
 
 
-@pytest.mark.parametrize(
-    ("name", "args"),
-    [
-        ("_flash_attention_forward", (None, None, S, S, 0.0, False)),
-        ("_efficient_attention_forward", (None, None, None, S, S, 0.0, 0, True)),
-    ],
-)
-def test_sequence_first_backends_agree_with_heads_first(
-    name: str, args: tuple[object, ...]
-) -> None:
-    q = t(B, S, H, D, dtype=BF)
-    reference = heads_first()
-    expected = cost(
-        "_scaled_dot_product_flash_attention", reference, reference, reference, 0.0, False
-    )
-    found = cost(name, q, q, q, *args)
-    assert (found.flops, found.bytes) == (expected.flops, expected.bytes)
-
-
-def test_packed_sequences_are_an_upper_bound() -> None:
-    # Three sequences, 100 tokens in all, the longest 50: each counted as 50 long.
-    q, offsets = t(100, H, D, dtype=BF), t(4, dtype="int32")
-    found = cost("_flash_attention_forward", q, q, q, offsets, offsets, 50, 50, 0.0, False)
-    assert found.total_flops == 4 * 3 * H * 50 * 50 * D
-    assert found.bytes_written == 2 * 100 * H * D
-    assert found.upper_bound
+def test_the_encoders_fast_path_parts_query_key_and_value() -> None:
+    packed = t(B, S, 3 * H * D)
+    found = cost("_transform_bias_rescale_qkv", packed, t(3 * H * D), H)
+    assert found.bytes_read == 4 * (B * S * 3 * H * D + 3 * H * D)
+    assert found.bytes_written == 4 * B * S * 3 * H * D
+    assert found.flops == {"vector.float32": B * S * 4 * H * D}

@@ -1,5 +1,7 @@
 """Whole layers, optimizers, collectives and generated kernels."""
 
+import functools
+
 from boundby import costs
 from boundby.model import Cost
 from tests.costs.builders import cost, t, unknown
@@ -40,6 +42,13 @@ def test_foreach_reads_all_lists_and_writes_one() -> None:
     assert cost("_foreach_sqrt", p).bytes == 8 * 1024
     assert cost("_foreach_zero_", p).bytes == 4 * 1024
     assert unknown("_foreach_add_", None, 1)  # a list too long to be recorded
+
+
+def test_gradients_that_are_views_of_one_bucket_are_each_read() -> None:
+    moments = tuple(t(256, strides=(1,), storage=at, identity=at) for at in range(4))
+    view = functools.partial(t, 256, strides=(1,), storage=9, storage_bytes=4 * 1024)
+    grads = tuple(view(identity=4 + at) for at in range(4))
+    assert cost("_foreach_lerp_", moments, grads, 0.1).bytes_read == 8 * 1024
 
 
 def test_collectives_count_their_payload() -> None:

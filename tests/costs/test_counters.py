@@ -7,11 +7,14 @@ from tests.costs.builders import cost, t
 
 BF = "bfloat16"
 ROWS, WIDTH = 64 * 1024, 4096
-BIG = t(ROWS, WIDTH, dtype=BF, strides=(WIDTH, 1), storage=1)
+BIG = t(ROWS, WIDTH, dtype=BF, strides=(WIDTH, 1), storage=1, identity=0)
 FLIPPED = t(WIDTH, ROWS, dtype=BF, strides=(1, WIDTH), storage=1)
 PARAMETER = t(WIDTH, dtype=BF, strides=(1,), storage=2)
-HEADS = t(128, 2048, 64, dtype=BF, strides=(2048 * 64, 64, 1), storage=3)
-HEADS_FLIPPED = t(128, 64, 2048, dtype=BF, strides=(2048 * 64, 1, 64), storage=3)
+HEADS_BYTES = 2 * 128 * 2048 * 64
+HEADS = t(128, 2048, 64, dtype=BF, strides=(2048 * 64, 64, 1), storage=3, storage_bytes=HEADS_BYTES)
+HEADS_FLIPPED = t(
+    128, 64, 2048, dtype=BF, strides=(2048 * 64, 1, 64), storage=3, storage_bytes=HEADS_BYTES
+)
 
 CASES: list[tuple[str, str, tuple[Argument, ...], float]] = [
     ("gelu_big", "gelu", (BIG, "none"), 1053949952),

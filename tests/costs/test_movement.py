@@ -41,10 +41,20 @@ def test_reductions_read_everything_and_write_what_is_left() -> None:
     assert cost("max", x, 1, False).bytes_written == 64 * (4 + 8)
     assert cost("max", x, t(64, 100)).bytes_written == 4 * 6400
     assert cost("argmax", x, -1, False).bytes_written == 64 * 8
+    assert cost("median", t(4096, 16), 0, False).bytes_written == 16 * (4 + 8)
+    assert cost("mode", x, None, False).bytes_written == 64 * (4 + 8)
     assert cost("any", x).bytes_written == 1
     assert cost("cumsum", t(10, dtype="bool"), 0, None).bytes_written == 80
     assert cost("linalg_vector_norm", x, 2, None, False, None).bytes == 4 * 6400 + 4
     assert cost("sum", x, (0,), False, None).flops == {"vector.float32": 6400}
+
+
+def test_distances_and_their_gradient() -> None:
+    a, b, distances = t(10, 8), t(20, 8), t(10, 20)
+    assert cost("_cdist_forward", a, b, 2.0, None).bytes == 4 * (80 + 160 + 200)
+    found = cost("_cdist_backward", distances, a, b, 2.0, distances)
+    assert (found.bytes_read, found.bytes_written) == (4 * (200 + 80 + 160 + 200), 4 * 80)
+    assert found.flops == {"vector.float32": 4 * 200 * 8}
 
 
 def test_dropout_writes_a_mask_of_bytes() -> None:

@@ -40,6 +40,13 @@ def test_batch_norm_backward() -> None:
     assert cost("cudnn_batch_norm_backward", x, x, c, c, c, c, c, 1e-5).bytes == found.bytes
 
 
+def test_batch_norm_backward_writes_what_is_asked_for() -> None:
+    x, c = t(8, 16, 10, 10), t(16)
+    frozen_below = (c, c, c, c, c, True, 1e-5, (False, True, True))
+    for name in ("native_batch_norm_backward", "batch_norm_backward"):
+        assert cost(name, x, x, *frozen_below, t(1, dtype="uint8")).bytes_written == 4 * 2 * 16
+
+
 def test_group_norm_keeps_statistics_of_each_group() -> None:
     x, c = t(8, 16, 10, 10), t(16)
     found = cost("native_group_norm", x, c, c, 8, 16, 100, 4, 1e-5)

@@ -1,3 +1,5 @@
+import functools
+
 import pytest
 
 from boundby.costs.registry import NotRecordedError
@@ -29,21 +31,35 @@ def test_dtypes_promote_as_torch_does(operands: tuple[object, ...], expected: st
     assert promote(*operands) == expected
 
 
-def test_one_storage_counts_once() -> None:
-    x = t(1000, 100, strides=(100, 1), storage=7)
+def test_one_tensor_given_twice_counts_once() -> None:
+    x = t(1000, 100, strides=(100, 1), storage=7, identity=0)
     assert read(x, x) == (400_000, False)
+    third = t(8, 64, strides=(192, 1), storage=7, identity=0)  # of a packed tensor: with gaps
+    assert read(third, third) == (8 * 64 * 4, False)
 
 
-def test_a_transposed_view_of_a_dense_storage_is_the_same_memory() -> None:
-    x = t(1000, 100, strides=(100, 1), storage=7)
-    transposed = t(100, 1000, strides=(1, 100), storage=7)
+def test_a_transposed_view_of_a_whole_storage_is_the_same_memory() -> None:
+    view = functools.partial(t, storage=7, storage_bytes=400_000)
+    x = view(1000, 100, strides=(100, 1), identity=0)
+    transposed = view(100, 1000, strides=(1, 100), identity=1)
     assert read(x, transposed) == (400_000, False)
 
 
-def test_views_with_gaps_may_lie_elsewhere_in_their_storage() -> None:
-    # Query and key cut out of one packed tensor: same storage, same strides, other offset.
-    query = t(8, 64, strides=(192, 1), storage=7)
-    assert read(query, query) == (2 * 8 * 64 * 4, True)
+def test_halves_of_one_tensor_are_two() -> None:
+    # a, b = x.chunk(2): one storage, one layout, another offset that nobody records.
+    half = functools.partial(t, 500, 100, strides=(100, 1), storage=7, storage_bytes=400_000)
+    a, b = half(identity=0), half(identity=1)
+    assert read(a, b) == (2 * 200_000, True)
+
+
+def test_views_may_lie_elsewhere_in_a_storage_of_unknown_size() -> None:
+    a = t(1000, 100, strides=(100, 1), storage=7, identity=0)
+    b = t(1000, 100, strides=(100, 1), storage=7, identity=1)
+    assert read(a, b) == (2 * 400_000, True)
+    # Query and key cut out of one packed tensor.
+    query = t(8, 64, strides=(192, 1), storage=7, identity=0)
+    key = t(8, 64, strides=(192, 1), storage=7, identity=1)
+    assert read(query, key) == (2 * 8 * 64 * 4, True)
 
 
 def test_without_storage_alike_inputs_are_an_upper_bound() -> None:

@@ -9,6 +9,14 @@ def test_a_repeated_axis_counts_once() -> None:
     assert Tensor(shape=(4, 10), dtype="bfloat16").bytes == 80
 
 
+def test_windows_that_overlap_show_what_they_span() -> None:
+    # Frames of 400 samples every 160: the last of a thousand ends at 999 * 160 + 400 = 160,240.
+    frames = Tensor(shape=(1000, 400), strides=(160, 1), dtype="float32")
+    assert frames.bytes == 4 * 160_240
+    # Every second column of a matrix: gaps are not shown.
+    assert Tensor(shape=(100, 50), strides=(100, 2), dtype="float32").bytes == 4 * 5000
+
+
 def test_an_empty_tensor_is_empty() -> None:
     assert Tensor(shape=(0, 10), strides=(0, 1), dtype="float32").bytes == 0
 

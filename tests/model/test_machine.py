@@ -34,6 +34,15 @@ def test_a_unit_without_a_roof_is_unknown_not_free() -> None:
     assert round_machine().bound(cost) == "unknown"
 
 
+def test_pointwise_work_without_a_vector_roof_is_the_memorys() -> None:
+    # Two arrays of 1e8 float64 read and one written: 2.4 GB at 5 TB/s = 480 us.
+    add = Cost(flops={"vector.float64": 1e8}, bytes_read=1.6e9, bytes_written=0.8e9)
+    machine = round_machine()
+    assert machine.rate("vector.float64") is None
+    assert machine.floor(add) == pytest.approx(480_000)
+    assert machine.bound(add) == "memory"
+
+
 def test_derived_figures_by_hand() -> None:
     machine = round_machine()
     assert machine.ridge("matmul.bfloat16") == pytest.approx(200)  # 1e15 / 5e12

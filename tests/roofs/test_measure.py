@@ -14,7 +14,7 @@ import boundby
 from boundby.errors import BoundbyError
 from boundby.model import Machine
 from boundby.roofs import cache, identify, measure
-from boundby.roofs.probes import matmul
+from boundby.roofs.probes import matmul, vector
 
 torch = pytest.importorskip("torch")
 
@@ -37,7 +37,8 @@ def machine(cache_home: Path) -> Machine:
 
 
 def test_every_roof_that_applies_is_there(machine: Machine) -> None:
-    for name in ("matmul.float32", "memory.cache", "memory.dram"):
+    arithmetic = [f"{unit}.{dtype}" for unit in ("matmul", "vector") for dtype in vector.DTYPES]
+    for name in (*arithmetic, "memory.cache", "memory.dram"):
         roof = machine.roof(name)
         assert roof is not None, name
         assert roof.value > 0
@@ -108,6 +109,8 @@ def test_the_gpus_roofs_are_under_its_datasheet() -> None:
     bfloat16 = measured.roof("matmul.bfloat16")
     assert bfloat16 is not None
     assert bfloat16.datasheet is None or bfloat16.value > 0.4 * bfloat16.datasheet
+    assert measured.roof("matmul.float64") is not None
+    assert measured.roof("vector.float64") is not None
     assert measured.overheads.sync_ns is not None
     assert measured.overheads.graph_kernel_ns is not None
 

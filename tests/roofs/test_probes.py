@@ -4,10 +4,11 @@ import random
 
 import pytest
 
-from boundby.model import Point
+from boundby.model import Point, Roof
+from boundby.roofs import measure
 from boundby.roofs.device import Cache, Device, _count_cpus
-from boundby.roofs.probes import matmul, memory
-from boundby.roofs.stopwatch import Timing
+from boundby.roofs.probes import matmul, memory, vector
+from boundby.roofs.stopwatch import Timing, stopwatch_for
 
 MIB = 1024**2
 
@@ -74,6 +75,29 @@ def test_the_sweep_has_squares_and_rectangles() -> None:
         shapes = matmul.shapes(device(kind), quick=False)
         assert any(a == b == c for a, b, c in shapes)
         assert any(not a == b == c for a, b, c in shapes)
+
+
+def test_a_cpu_without_a_compiler_has_the_vector_units_of_its_products(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(vector, "_COMPILERS", ())
+    cpu = device("cpu")
+    chain = vector.measure(cpu, stopwatch_for("cpu", 0), "float32", seconds=0.01)
+    assert isinstance(chain, str)
+    assert "no C compiler" in chain
+    product = Roof(name="matmul.float32", value=9e10, unit="FLOP/s", source="measured")
+    (roof,) = measure._vector_roof(cpu, "float32", chain, [product])
+    assert (roof.name, roof.value) == ("vector.float32", 9e10)
+    # An accelerator's products have units of their own.
+    assert measure._vector_roof(device("cuda"), "float32", chain, [product]) == []
+
+
+def test_a_chain_slower_than_products_is_not_the_roof() -> None:
+    product = Roof(name="matmul.float64", value=9e10, unit="FLOP/s", source="measured")
+    for rate, expected in ((8e10, 9e10), (10e10, 10e10)):
+        chain = Roof(name="vector.float64", value=rate, unit="FLOP/s", source="measured")
+        (roof,) = measure._vector_roof(device("cpu"), "float64", chain, [product])
+        assert (roof.name, roof.value) == ("vector.float64", expected)
 
 
 def test_a_timing_is_a_median_with_the_spread_of_its_middle_half() -> None:

@@ -175,12 +175,13 @@ def recomputed(timeline: Timeline) -> npt.NDArray[np.bool_]:
 
 
 def recomputed_flops(works: list[Work], timeline: Timeline) -> float:
-    """Arithmetic done a second time in backward."""
+    """Arithmetic done a second time in backward: by checkpoints, and by attention that keeps no
+    scores."""
     again = recomputed(timeline)
     return sum(
-        matrix_flops(work.cost)
+        matrix_flops(work.cost) if work.row >= 0 and again[work.row] else work.cost.repeated
         for work in works
-        if work.cost is not None and work.row >= 0 and again[work.row]
+        if work.cost is not None
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from boundby import costs
 from boundby.model import Bound, Cost, Machine, OpCall, Phase, Tensor, Timeline
 from boundby.model.diagnosis import ClassName
@@ -48,12 +50,7 @@ class Costs:
         if tf32 and _FLOAT32 in cost.flops and self._machine.rate(_TF32):
             flops = dict(cost.flops)
             flops[_TF32] = flops.pop(_FLOAT32)
-            return Cost(
-                flops=flops,
-                bytes_read=cost.bytes_read,
-                bytes_written=cost.bytes_written,
-                upper_bound=cost.upper_bound,
-            )
+            return msgspec.structs.replace(cost, flops=flops)
         return cost
 
 

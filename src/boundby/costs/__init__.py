@@ -20,10 +20,13 @@ from boundby.costs import (  # noqa: F401  (imported to register their formulas)
     random,
     recurrent,
     reduction,
+    sequences,
     serving,
     softmax,
     sorting,
+    spectral,
     views,
+    vision,
 )
 from boundby.costs.registry import (
     CostFunction,

@@ -1,6 +1,6 @@
 """Attention that never writes its scores: every fused backend, forward and backward.
 
-Causal attention counts the lower triangle only. That is what must be computed, so it is what a
+Causal attention counts the triangle only. That is what must be computed, so it is what a
 floor may ask for and what utilisation may credit; kernels skip the masked blocks. torch's own
 counter counts the full square: without a causal mask the two agree. A mask given as a tensor is
 applied to scores that were computed, so it saves nothing.
@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from boundby.costs.contraction import matrix_flops
 from boundby.costs.registry import formula
-from boundby.costs.traffic import argument, dense, flag, like, maybe, moved, tensor
+from boundby.costs.traffic import arithmetic, dense, flag, like, maybe, moved, tensor
 from boundby.model import Cost, OpCall, Record, Tensor
 
 Layout = Literal["heads first", "sequence first"]
@@ -24,13 +26,42 @@ Layout = Literal["heads first", "sequence first"]
 FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
 
 
-def pairs(queries: int, keys: int, causal: bool) -> int:
-    """How many query-key pairs are scored: all, or the triangle from the top left corner."""
-    if not causal:
-        return queries * keys
-    full = max(0, queries - keys)
-    rising = queries - full
-    return rising * (rising + 1) // 2 + full * keys
+class Mask(Record, frozen=True, kw_only=True):
+    """Which keys a query sees: so many to either side of the diagonal, None for all of them.
+
+    The diagonal ends in the last query and key ("bottom right": a step of generation sees all of
+    its cache) or begins in the first ("top left").
+    """
+
+    corner: Literal["top left", "bottom right"] = "top left"
+    left: int | None = None
+    right: int | None = None
+
+
+FULL = Mask()
+CAUSAL = Mask(right=0)
+CAUSAL_FROM_END = Mask(corner="bottom right", right=0)
+
+
+def pairs(queries: float, keys: float, mask: Mask) -> float:
+    """How many query-key pairs are scored."""
+    first = keys - queries if mask.corner == "bottom right" else 0
+    seen = queries * keys
+    if mask.right is not None:
+        seen = _keys_before(queries, keys, first + mask.right + 1)
+    if mask.left is not None:
+        seen -= _keys_before(queries, keys, first - mask.left)
+    return seen
+
+
+def _keys_before(queries: float, keys: float, edge: float) -> float:
+    """Keys before an edge that moves on by one with each query, summed over the queries."""
+
+    def before(position: float) -> float:
+        rising = min(max(position, 0), keys)
+        return rising * (rising - 1) / 2 + max(0, position - keys) * keys
+
+    return before(edge + queries) - before(edge)
 
 
 class Shape(Record, frozen=True, kw_only=True):
@@ -38,16 +69,21 @@ class Shape(Record, frozen=True, kw_only=True):
 
     batch: int
     heads: int
-    queries: int
-    keys: int
+    queries: float
+    keys: float
     width: int
     value_width: int
 
-    def multiply_adds(self, products: int, causal: bool) -> float:
+    def multiply_adds(self, products: int, mask: Mask) -> float:
         """Half of the products run over the head's width, half over the value's; the scores'
         recomputation in the backward is one more over the width."""
         widths = products // 2 * (self.width + self.value_width) + products % 2 * self.width
-        return self.batch * self.heads * pairs(self.queries, self.keys, causal) * widths
+        return self.batch * self.heads * pairs(self.queries, self.keys, mask) * widths
+
+    @property
+    def rows(self) -> Tensor:
+        """One float for each row of scores: what the forward keeps for the backward."""
+        return dense((round(self.batch * self.heads * self.queries),), "float32")
 
 
 def measure(query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Shape:
@@ -73,21 +109,19 @@ def attend(
     key: Tensor,
     value: Tensor,
     *,
-    layout: Layout,
-    causal: bool,
+    shape: Shape,
+    mask: Mask,
     bias: Tensor | None = None,
     logsumexp: bool = True,
 ) -> Cost:
     """Forward: read query, key, value; write the output and one float a row for the backward."""
-    shape = measure(query, key, value, layout)
-    rows = dense((shape.batch, shape.heads, shape.queries), "float32")
     return moved(
         reads=(query, key, value, bias),
         writes=(
             dense((*query.shape[:-1], shape.value_width), query.dtype),
-            rows if logsumexp else None,
+            shape.rows if logsumexp else None,
         ),
-        flops=matrix_flops(query.dtype, shape.multiply_adds(FORWARD_PRODUCTS, causal)),
+        flops=matrix_flops(query.dtype, shape.multiply_adds(FORWARD_PRODUCTS, mask)),
     )
 
 
@@ -98,41 +132,62 @@ def attend_backward(
     value: Tensor,
     out: Tensor | None,
     *,
-    layout: Layout,
-    causal: bool,
+    shape: Shape,
+    mask: Mask,
     bias: Tensor | None = None,
 ) -> Cost:
     """Backward: read all of the forward's tensors and the gradient, write three gradients."""
-    shape = measure(query, key, value, layout)
-    rows = dense((shape.batch, shape.heads, shape.queries), "float32")
-    return moved(
-        reads=(grad, query, key, value, out, bias, rows),
+    cost = moved(
+        reads=(grad, query, key, value, out, bias, shape.rows),
         writes=(like(query), like(key), like(value)),
-        flops=matrix_flops(query.dtype, shape.multiply_adds(BACKWARD_PRODUCTS, causal)),
+        flops=matrix_flops(query.dtype, shape.multiply_adds(BACKWARD_PRODUCTS, mask)),
     )
+    scores = matrix_flops(query.dtype, shape.multiply_adds(1, mask))
+    return msgspec.structs.replace(cost, repeated=sum(scores.values()))
 
+
+@formula("aten::_transform_bias_rescale_qkv", op_class="elementwise")
+def transform_bias_rescale_qkv(call: OpCall) -> Cost:
+    """(packed query, key and value, their bias, heads): each on its own, the query scaled."""
+    packed, bias = tensor(call, 0), tensor(call, 1)
+    part = dense((packed.elements // 3,), packed.dtype)
+    operations = 3 * part.elements + part.elements  # a bias for all three, a factor for one
+    flops = arithmetic(packed.dtype, operations)
+    return moved(reads=(packed, bias), writes=(part, part, part), flops=flops)
+
+
+_ATEN = "aten::_scaled_dot_product_"
 
 # name -> where `is_causal` stands, and a bias, and whether the row sums are written
 _FORWARD: dict[str, tuple[int, int | None, int | None]] = {
-    "aten::_scaled_dot_product_flash_attention": (4, None, None),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": (4, 5, None),
-    "aten::_scaled_dot_product_efficient_attention": (6, 3, 4),
-    "aten::_scaled_dot_product_cudnn_attention": (6, 3, 4),
-    "aten::_scaled_dot_product_fused_attention_overrideable": (5, 3, None),
+    f"{_ATEN}flash_attention": (4, None, None),
+    f"{_ATEN}flash_attention_for_cpu": (4, 5, None),
+    f"{_ATEN}efficient_attention": (6, 3, 4),
+    f"{_ATEN}cudnn_attention": (6, 3, 4),
+    f"{_ATEN}fused_attention_overrideable": (5, 3, None),
     "aten::_cudnn_attention_forward": (10, 3, 8),
 }
+# torch says of these alone that `is_causal` means the bottom right (torch.nn.attention.bias).
+_FROM_END = (f"{_ATEN}flash_attention", f"{_ATEN}flash_attention_backward")
+
+
+def _mask(call: OpCall, position: int) -> Mask:
+    if not flag(call, position):
+        return FULL
+    return CAUSAL_FROM_END if call.name in _FROM_END else CAUSAL
 
 
 @formula(*_FORWARD, op_class="contraction")
 def scaled_dot_product(call: OpCall) -> Cost:
     """[batch, heads, sequence, width]."""
     causal, bias, logsumexp = _FORWARD[call.name]
+    query, key, value = tensor(call, 0), tensor(call, 1), tensor(call, 2)
     return attend(
-        tensor(call, 0),
-        tensor(call, 1),
-        tensor(call, 2),
-        layout="heads first",
-        causal=flag(call, causal),
+        query,
+        key,
+        value,
+        shape=measure(query, key, value, "heads first"),
+        mask=_mask(call, causal),
         bias=None if bias is None else maybe(call, bias),
         logsumexp=logsumexp is None or flag(call, logsumexp, default=True),
     )
@@ -140,11 +195,11 @@ def scaled_dot_product(call: OpCall) -> Cost:
 
 # name -> where the forward's output stands, `is_causal`, and a bias
 _BACKWARD: dict[str, tuple[int, int, int | None]] = {
-    "aten::_scaled_dot_product_flash_attention_backward": (4, 11, None),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": (4, 7, 8),
-    "aten::_scaled_dot_product_efficient_attention_backward": (5, 11, 4),
-    "aten::_scaled_dot_product_cudnn_attention_backward": (4, 14, 8),
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": (6, 13, 4),
+    f"{_ATEN}flash_attention_backward": (4, 11, None),
+    f"{_ATEN}flash_attention_for_cpu_backward": (4, 7, 8),
+    f"{_ATEN}efficient_attention_backward": (5, 11, 4),
+    f"{_ATEN}cudnn_attention_backward": (4, 14, 8),
+    f"{_ATEN}fused_attention_overrideable_backward": (6, 13, 4),
     "aten::_cudnn_attention_backward": (4, 14, 8),
 }
 
@@ -153,119 +208,14 @@ _BACKWARD: dict[str, tuple[int, int, int | None]] = {
 def scaled_dot_product_backward(call: OpCall) -> Cost:
     """The gradient, then the forward's own arguments."""
     out, causal, bias = _BACKWARD[call.name]
+    query, key, value = tensor(call, 1), tensor(call, 2), tensor(call, 3)
     return attend_backward(
         tensor(call, 0),
-        tensor(call, 1),
-        tensor(call, 2),
-        tensor(call, 3),
+        query,
+        key,
+        value,
         maybe(call, out),
-        layout="heads first",
-        causal=flag(call, causal),
+        shape=measure(query, key, value, "heads first"),
+        mask=_mask(call, causal),
         bias=None if bias is None else maybe(call, bias),
-    )
-
-
-def _packed(call: OpCall, query: int, sizes: int, longest: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Sequences of several lengths laid end to end, as one batch of the longest.
-
-    Only the longest length is recorded: every query then meets that many keys, an upper bound.
-    """
-    offsets = tensor(call, sizes)
-    batch = max(1, offsets.elements - 1)
-    lengths = (argument(call, longest), argument(call, longest + 1), argument(call, longest + 1))
-    packed = []
-    for position, length in zip((query, query + 1, query + 2), lengths, strict=True):
-        item = tensor(call, position)
-        heads, width = item.shape[-2:]
-        per_sequence = length if isinstance(length, int) else item.elements // (heads * width)
-        packed.append(dense((batch, per_sequence, heads, width), item.dtype))
-    return packed[0], packed[1], packed[2]
-
-
-def _with_packed_traffic(cost: Cost, call: OpCall) -> Cost:
-    """The operations of the padded shapes, the traffic of what is really there."""
-    tensors = [item for item in call.tensors if len(item.shape) > 1]
-    out = tensors[0]
-    traffic = moved(reads=tensors, writes=(like(out),))
-    return Cost(
-        flops=cost.flops,
-        bytes_read=traffic.bytes_read,
-        bytes_written=traffic.bytes_written,
-        upper_bound=True,
-    )
-
-
-@formula("aten::_flash_attention_forward", op_class="contraction")
-def flash_attention_forward(call: OpCall) -> Cost:
-    """[batch, sequence, heads, width], or [all tokens, heads, width] with offsets."""
-    causal = flag(call, 8)
-    if maybe(call, 3) is not None:
-        query, key, value = _packed(call, 0, 3, 5)
-        cost = attend(query, key, value, layout="sequence first", causal=causal)
-        return _with_packed_traffic(cost, call)
-    query, key, value = tensor(call, 0), tensor(call, 1), tensor(call, 2)
-    return attend(query, key, value, layout="sequence first", causal=causal)
-
-
-def _packed_backward(call: OpCall, *, causal: bool) -> Cost:
-    """Sequences of different lengths, one behind the other; the gradient comes first."""
-    query, key, value = _packed(call, 1, 6, 8)
-    cost = attend_backward(
-        tensor(call, 0), query, key, value, None, layout="sequence first", causal=causal
-    )
-    return _with_packed_traffic(cost, call)
-
-
-@formula("aten::_flash_attention_backward", op_class="contraction")
-def flash_attention_backward(call: OpCall) -> Cost:
-    """The same layouts, after the gradient."""
-    causal = flag(call, 11)
-    offsets = maybe(call, 6)
-    if offsets is not None and offsets.elements > 1:
-        return _packed_backward(call, causal=causal)
-    return attend_backward(
-        tensor(call, 0),
-        tensor(call, 1),
-        tensor(call, 2),
-        tensor(call, 3),
-        tensor(call, 4),
-        layout="sequence first",
-        causal=causal,
-    )
-
-
-@formula("aten::_efficient_attention_forward", op_class="contraction")
-def efficient_attention_forward(call: OpCall) -> Cost:
-    """[batch, sequence, heads, width]; a mask type other than zero is causal."""
-    causal = flag(call, 9)
-    if maybe(call, 4) is not None:
-        query, key, value = _packed(call, 0, 4, 6)
-        cost = attend(query, key, value, layout="sequence first", causal=causal)
-        return _with_packed_traffic(cost, call)
-    return attend(
-        tensor(call, 0),
-        tensor(call, 1),
-        tensor(call, 2),
-        layout="sequence first",
-        causal=causal,
-        bias=maybe(call, 3),
-        logsumexp=flag(call, 10),
-    )
-
-
-@formula("aten::_efficient_attention_backward", op_class="contraction")
-def efficient_attention_backward(call: OpCall) -> Cost:
-    """The same after the gradient."""
-    causal = flag(call, 14)
-    if maybe(call, 6) is not None:
-        return _packed_backward(call, causal=causal)
-    return attend_backward(
-        tensor(call, 0),
-        tensor(call, 1),
-        tensor(call, 2),
-        tensor(call, 3),
-        tensor(call, 5),
-        layout="sequence first",
-        causal=causal,
-        bias=maybe(call, 4),
     )

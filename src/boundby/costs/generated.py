@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 
-from boundby.costs.attention import attend, attend_backward
+from boundby.costs.attention import FULL, attend, attend_backward, measure
 from boundby.costs.contraction import matrix_flops
 from boundby.costs.registry import NotRecordedError, OpClass, family
 from boundby.costs.traffic import moved, partial, product
@@ -73,12 +73,14 @@ def template(call: OpCall) -> Cost | None:
     tensors = call.tensors
     if "flex_attention_backward" in call.name:
         query, key, value = [t for t in tensors if len(t.shape) == 4][:3]
-        cost = attend_backward(query, query, key, value, None, layout="heads first", causal=False)
-        return _flex(cost.flops, traffic)
+        shape = measure(query, key, value, "heads first")
+        cost = attend_backward(query, query, key, value, None, shape=shape, mask=FULL)
+        return _flex(cost, traffic)
     if "flex" in call.name:
         query, key, value = [t for t in tensors if len(t.shape) == 4][:3]
-        cost = attend(query, key, value, layout="heads first", causal=False)
-        return _flex(cost.flops, traffic)
+        shape = measure(query, key, value, "heads first")
+        cost = attend(query, key, value, shape=shape, mask=FULL)
+        return _flex(cost, traffic)
     if "convolution" in call.name:
         return None
     a, b = _factors(tensors)
@@ -86,5 +88,5 @@ def template(call: OpCall) -> Cost | None:
     return traffic + Cost(flops=matrix_flops(a.dtype, multiply_adds))
 
 
-def _flex(flops: dict[str, float], traffic: Cost) -> Cost:
-    return traffic + Cost(flops=flops, upper_bound=True)
+def _flex(cost: Cost, traffic: Cost) -> Cost:
+    return traffic + Cost(flops=cost.flops, repeated=cost.repeated, upper_bound=True)

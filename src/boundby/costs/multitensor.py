@@ -45,7 +45,10 @@ def foreach(call: OpCall) -> Cost:
 
 
 def _list_cost(reads: list[Tensor], writes: list[Tensor], flops: dict[str, float]) -> Cost:
-    """Tensors of one list are different tensors, however alike: no upper bound is marked."""
+    """Tensors of one list are different tensors, however alike: no upper bound is marked.
+
+    Gradients that are views of one bucket share its storage, and each is read.
+    """
     return Cost(
         flops=flops,
         bytes_read=read(*reads)[0],

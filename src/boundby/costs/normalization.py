@@ -165,7 +165,7 @@ def batch_norm_no_update(call: OpCall) -> Cost:
 def batch_norm_backward(call: OpCall) -> Cost:
     """(grad, input, weight, running two, saved two, training, eps, mask)."""
     grad, x, weight = tensor(call, 0), tensor(call, 1), maybe(call, 2)
-    wanted = mask(call, 9 if call.name.endswith("native_batch_norm_backward") else 8, 3)
+    wanted = mask(call, 9, 3)
     gradient = _statistic(x, _channels(x))
     writes = (like(x) if wanted[0] else None, *(gradient for on in wanted[1:] if on))
     return _backward(x, grad, (weight, maybe(call, 5), maybe(call, 6)), writes)

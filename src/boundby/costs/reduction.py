@@ -88,9 +88,11 @@ def values_and_places(call: OpCall) -> Cost:
     x = tensor(call, 0)
     if call.name.startswith("aten::cum"):
         return reduce(x, x.shape, x.dtype, "int64")
-    if argument(call, 1) is None and not call.name.endswith("mode"):
+    axis = argument(call, 1)
+    if axis is None and not call.name.endswith("mode"):
         return reduce(x, (), x.dtype)
-    return reduce(x, reduced(x, argument(call, 1) or -1, flag(call, 2)), x.dtype, "int64")
+    shape = reduced(x, -1 if axis is None else axis, flag(call, 2))
+    return reduce(x, shape, x.dtype, "int64")
 
 
 @formula("aten::aminmax", "aten::_aminmax", op_class="elementwise")
@@ -173,6 +175,14 @@ def cdist(call: OpCall) -> Cost:
     distances = (*a.shape[:-1], b.shape[-2])
     work = 3 * dense(distances, a.dtype).elements * a.shape[-1]
     return moved(reads=(a, b), writes=(dense(distances, a.dtype),), flops=arithmetic(a.dtype, work))
+
+
+@formula("aten::_cdist_backward", op_class="elementwise")
+def cdist_backward(call: OpCall) -> Cost:
+    """(grad, a, b, p, distances): for each distance its share of the gradient of every entry."""
+    grad, a, b, distances = tensor(call, 0), tensor(call, 1), tensor(call, 2), tensor(call, 4)
+    flops = arithmetic(a.dtype, 4 * distances.elements * a.shape[-1])
+    return moved(reads=(grad, a, b, distances), writes=(like(a),), flops=flops)
 
 
 @formula("aten::renorm", "aten::renorm_", op_class="elementwise")

@@ -197,25 +197,22 @@ def arithmetic(dtype: str, operations: float) -> dict[str, float]:
     return {unit: float(operations)} if unit and operations else {}
 
 
-def _layout(item: Tensor) -> tuple[tuple[int, int], ...] | None:
-    """Extents by stride, which a transposed view shares; None when memory shows gaps.
+def _layout(item: Tensor) -> tuple[object, ...]:
+    """Extents by stride, which a transposed view shares; the shape where no more is known."""
+    if item.storage is None or item.strides is None or len(item.strides) != len(item.shape):
+        return item.shape
+    axes = zip(item.strides, item.shape, strict=True)
+    return tuple(sorted(axis for axis in axes if axis[0] and axis[1] != 1))
 
-    Two views with gaps, like the thirds of a packed query-key-value tensor, may differ in an
-    offset nobody records: only views without gaps are known to show the same elements.
+
+def _is_among(item: Tensor, alike: set[int | None]) -> bool:
+    """Whether an input is one of those alike in its storage: the same object, or no room for two.
+
+    Nobody records where in its storage a view begins: halves of one tensor look the same.
     """
-    if item.strides is None or len(item.strides) != len(item.shape):
-        return None
-    axes = sorted(
-        (stride, extent)
-        for stride, extent in zip(item.strides, item.shape, strict=True)
-        if extent != 1 and stride
-    )
-    expected = 1
-    for stride, extent in axes:
-        if stride != expected:
-            return None
-        expected *= extent
-    return tuple(axes)
+    if item.identity is not None and item.identity in alike:
+        return True
+    return item.storage_bytes is not None and 2 * item.bytes > item.storage_bytes
 
 
 def _bytes(item: Tensor) -> int:
@@ -228,26 +225,20 @@ def _bytes(item: Tensor) -> int:
 def read(*items: Tensor | None) -> tuple[float, bool]:
     """Distinct bytes of these inputs, and whether some of them may be the same memory.
 
-    Inputs of one storage and one layout count once. Where storage is not recorded, or gaps leave
-    open which part of it is shown, inputs alike in shape and dtype may coincide.
+    Inputs alike in storage and layout count once where they are known to be one. Those that may
+    be two, and inputs alike in shape and dtype where no storage is recorded, count each.
     """
     total = 0.0
-    seen: set[tuple[object, ...]] = set()
-    unsure: set[tuple[object, ...]] = set()
+    seen: dict[tuple[object, ...], set[int | None]] = {}
     upper_bound = False
     for item in items:
         if item is None:
             continue
-        layout = _layout(item) if item.storage is not None else None
-        if layout is not None:
-            known = (item.storage, item.dtype, layout)
-            if known in seen:
-                continue
-            seen.add(known)
-        elif item.elements > 1:
-            alike = (item.storage, item.shape, item.dtype)
-            upper_bound = upper_bound or alike in unsure
-            unsure.add(alike)
+        alike = seen.setdefault((item.storage, item.dtype, _layout(item)), set())
+        if alike and _is_among(item, alike):
+            continue
+        upper_bound = upper_bound or (bool(alike) and item.elements > 1)
+        alike.add(item.identity)
         total += _bytes(item)
     return total, upper_bound
 

@@ -52,9 +52,10 @@ def _roofs(bench: Bench, names: list[str], families: set[str]) -> list[Roof]:
     with torch.inference_mode():
         if "memory" in families:
             found += _memory(bench)
-        if "vector" in families:
-            chain = vector.measure(device, stopwatch, seconds=0.3)
-            found += [chain] if isinstance(chain, Roof) else []
+        for dtype in vector.DTYPES:
+            if f"vector.{dtype}" in names:
+                chain = vector.measure(device, stopwatch, dtype, seconds=0.3)
+                found += [chain] if isinstance(chain, Roof) else []
         if "host_link" in families and bench.cuda:
             found += host_link.measure(device, quick=True, tick=bench.tick)
         for name in names:

@@ -12,13 +12,15 @@ class Cost(Record, frozen=True, kw_only=True):
     """What an operator must do at least: operations per unit, and compulsory traffic.
 
     A unit is the name of the roof that limits it ("matmul.bfloat16", "vector.float32").
-    `upper_bound` marks traffic that may be smaller: inputs that could share storage.
+    `upper_bound` marks traffic that may be smaller: inputs that could share storage. `repeated` are
+    those of the operations that the model does not ask for: values computed again, not kept.
     """
 
     flops: dict[str, float] = {}
     bytes_read: float = 0
     bytes_written: float = 0
     upper_bound: bool = False
+    repeated: float = 0
 
     @property
     def bytes(self) -> float:
@@ -37,16 +39,23 @@ class Cost(Record, frozen=True, kw_only=True):
             bytes_read=self.bytes_read + other.bytes_read,
             bytes_written=self.bytes_written + other.bytes_written,
             upper_bound=self.upper_bound or other.upper_bound,
+            repeated=self.repeated + other.repeated,
         )
 
 
 class Tensor(Record, frozen=True, kw_only=True):
-    """A tensor as a profiler saw it go into an operator."""
+    """A tensor as a profiler saw it go into an operator.
+
+    `storage` is where its storage begins, not where in it this tensor does, and `storage_bytes`
+    how much it holds. Tensors of one call that have one `identity` are one and the same.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     strides: tuple[int, ...] | None = None
     storage: int | None = None
+    storage_bytes: int | None = None
+    identity: int | None = None
 
     @property
     def elements(self) -> int:
@@ -58,13 +67,17 @@ class Tensor(Record, frozen=True, kw_only=True):
 
     @property
     def distinct_elements(self) -> int:
-        """How many different elements of memory it shows: a stride-0 axis counts once."""
+        """How many different elements of memory it shows: a stride-0 axis counts once.
+
+        Windows that overlap show no more than lies between the first and the last element.
+        """
         if self.strides is None or len(self.strides) != len(self.shape):
             return self.elements
-        total = 1
+        total, reach = 1, 1
         for extent, stride in zip(self.shape, self.strides, strict=True):
             total *= extent if stride or not extent else 1
-        return total
+            reach += (extent - 1) * stride
+        return min(total, reach) if total else 0
 
     @property
     def bytes(self) -> int:

@@ -105,11 +105,11 @@ def _measure(device: Device, *, quick: bool, progress: Progress) -> Machine:
     gauge.enter("overheads")
     found.timings |= overhead.measure(device, stopwatch, quick=quick, tick=gauge.tick)
     gauge.enter("vector units")
-    chain = vector.measure(device, stopwatch, seconds=0.2 if quick else 0.5)
-    if isinstance(chain, Roof):
-        found.roofs.append(_at_least_products(chain, bursts) if device.kind == "cpu" else chain)
-    else:
-        found.warnings.append(chain)
+    for dtype in vector.DTYPES:
+        chain = vector.measure(device, stopwatch, dtype, seconds=0.2 if quick else 0.5)
+        found.roofs += _vector_roof(device, dtype, chain, bursts)
+        if isinstance(chain, str) and chain not in found.warnings:
+            found.warnings.append(chain)
     if device.kind == "cuda":
         gauge.enter("host link")
         found.roofs += host_link.measure(device, quick=quick, tick=gauge.tick)
@@ -148,12 +148,15 @@ def _measure_slow(device: Device, bursts: list[Roof], found: _Findings, gauge: _
         )
 
 
-def _at_least_products(chain: Roof, bursts: list[Roof]) -> Roof:
-    """On a CPU float32 products run on the vector units too: those are no slower than they are."""
-    product = next((roof for roof in bursts if roof.name == "matmul.float32"), None)
-    if product is None or product.value <= chain.value:
-        return chain
-    return msgspec.structs.replace(product, name=chain.name, note="as float32 products")
+def _vector_roof(device: Device, dtype: str, chain: Roof | str, bursts: list[Roof]) -> list[Roof]:
+    """On a CPU products run on the vector units too: those are no slower than they are."""
+    measured = [chain] if isinstance(chain, Roof) else []
+    product = next((roof for roof in bursts if roof.name == f"matmul.{dtype}"), None)
+    if device.kind != "cpu" or product is None:
+        return measured
+    if measured and measured[0].value >= product.value:
+        return measured
+    return [msgspec.structs.replace(product, name=f"vector.{dtype}", note=f"as {dtype} products")]
 
 
 def _stages(device: Device, dtypes: tuple[str, ...], *, quick: bool) -> dict[str, float]:

@@ -11,14 +11,8 @@ import functools
 from typing import Any, NamedTuple
 
 from boundby.capture.kineto.names import Frame, Origin, frame_of
-from boundby.model import Tensor
+from boundby.capture.live.arguments import read_arguments
 
-_DTYPES = {
-    "float8_e4m3fn": "float8",
-    "float8_e5m2": "float8",
-    "float8_e4m3fnuz": "float8",
-    "float8_e5m2fnuz": "float8",
-}
 _OPERATOR = "_ExtraFields_TorchOp"
 _PYTHON = "_ExtraFields_PyCall"
 _BUILTIN = "_ExtraFields_PyCCall"
@@ -51,6 +45,14 @@ class Details(NamedTuple):
 
     operators: dict[int, Detail]
     builtins: dict[int, Line]
+
+
+class _Seen(NamedTuple):
+    """What the walk through the tree brings together."""
+
+    known: Details
+    allocated: dict[int, int]  # the profiler's number of a piece of memory -> its size
+    inputs: list[tuple[Detail, Any]]
 
 
 class _Frame:
@@ -100,33 +102,38 @@ class _Place:
 
 def details(results: Any) -> Details:
     """Everything that the tree of the profiled steps knows."""
-    known = Details({}, {})
+    seen = _Seen(Details({}, {}), {}, [])
     start = _Place(None, None, None)
     # Children come in order of time, so that a function's line only ever moves on.
     waiting = [(root, start) for root in reversed(results.experimental_event_tree())]
     while waiting:
         event, place = waiting.pop()
-        place = _enter(event, place, known)
+        place = _enter(event, place, seen)
         waiting += [(child, place) for child in reversed(event.children)]
-    return known
+    # Threads come one after the other: only now is all memory known that any of them took.
+    for operator, fields in seen.inputs:
+        operator.args = read_arguments(fields.inputs, seen.allocated)
+    return seen.known
 
 
-def _enter(event: Any, place: _Place, known: Details) -> _Place:
+def _enter(event: Any, place: _Place, seen: _Seen) -> _Place:
     """Note what the event tells; and the place that its children are in."""
     fields = event.extra_fields
     kind = type(fields).__name__
     frame = place.frame
     if kind == _OPERATOR:
-        args = tuple(_argument(value) for value in fields.inputs)
-        operator = Detail(event.start_time_ns, args, place.line())
-        known.operators[event.correlation_id] = operator
+        operator = Detail(event.start_time_ns, (), place.line())
+        seen.known.operators[event.correlation_id] = operator
+        seen.inputs.append((operator, fields))
         if event.name.startswith(_ENGINE):
             # The function that waits for the backward does not run what happens in it.
             return _Place(None, operator, operator)
         return _Place(frame, operator, place.node)
     if kind == _ALLOCATION:
-        if place.operator is not None and fields.alloc_size > 0:
-            place.operator.made.append((fields.ptr, fields.alloc_size))
+        if fields.alloc_size > 0:
+            seen.allocated[fields.allocation_id] = fields.alloc_size
+            if place.operator is not None:
+                place.operator.made.append((fields.ptr, fields.alloc_size))
     elif kind in (_PYTHON, _BUILTIN):
         file, line = _where(fields.caller)
         if frame is not None and frame.file == file:
@@ -135,7 +142,7 @@ def _enter(event: Any, place: _Place, known: Details) -> _Place:
             called = _Frame(*_where(fields.callsite), frame.at() if frame else None)
             return _Place(called, place.operator, place.node)
         if (at := place.line()) is not None:
-            known.builtins[event.start_time_ns] = at
+            seen.known.builtins[event.start_time_ns] = at
     return place
 
 
@@ -145,17 +152,3 @@ def _where(state: Any) -> tuple[str, int]:
         return state.file_name, state.line_number
     except UnicodeDecodeError:
         return "", 0
-
-
-def _argument(value: Any) -> Any:
-    if hasattr(value, "sizes"):
-        dtype = str(value.dtype).removeprefix("torch.")
-        return Tensor(
-            shape=tuple(value.sizes),
-            dtype=_DTYPES.get(dtype, dtype),
-            strides=tuple(value.strides),
-            storage=value.storage_data_ptr,
-        )
-    if isinstance(value, list):
-        return tuple(_argument(item) for item in value)
-    return value if isinstance(value, (bool, int, float, str)) else None

@@ -52,8 +52,8 @@ class Sweep(Record, frozen=True, kw_only=True):
 def dtypes(device: Device) -> tuple[str, ...]:
     """The dtypes worth trying on a device; those it cannot multiply are found out by trying."""
     if device.kind == "cpu":
-        return ("float32", "bfloat16", "float16", "int8")
-    return ("bfloat16", "float16", "float8", "int8", "tf32", "float32")
+        return ("float32", "bfloat16", "float16", "int8", "float64")
+    return ("bfloat16", "float16", "float8", "int8", "tf32", "float32", "float64")
 
 
 def shapes(device: Device, *, quick: bool) -> tuple[Shape, ...]:

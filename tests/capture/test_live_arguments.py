@@ -1,0 +1,60 @@
+"""What a real profile tells of an operator's tensors: which are one, and which only look so."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from boundby import costs
+from boundby.model import Cost, OpCall
+
+torch: Any = pytest.importorskip("torch")
+
+from boundby.capture.live.details import details  # noqa: E402
+
+ROWS, WIDTH = 1000, 100
+WHOLE = 4 * ROWS * WIDTH
+
+
+def profiled(function: Callable[[], object]) -> Any:
+    with torch.profiler.profile(record_shapes=True, profile_memory=True) as profiler:
+        function()
+    return profiler.profiler.kineto_results
+
+
+def cost_of(name: str, function: Callable[[], object]) -> Cost:
+    """What the only call of an operator costs."""
+    results = profiled(function)
+    names = {event.correlation_id(): event.name() for event in results.events()}
+    operators = details(results).operators
+    (found,) = (operators[number] for number in operators if names.get(number) == name)
+    cost = costs.cost(OpCall(name=name, args=found.args))
+    assert cost is not None
+    return cost
+
+
+def test_halves_of_a_tensor_are_both_read() -> None:
+    x = torch.rand(ROWS, WIDTH)
+    a, b = x.chunk(2)
+    assert cost_of("aten::mul", lambda: a * b).bytes_read == WHOLE
+
+
+def test_one_tensor_given_twice_is_read_once() -> None:
+    half, _ = torch.rand(ROWS, WIDTH).chunk(2)
+    found = cost_of("aten::mul", lambda: half * half)
+    assert (found.bytes_read, found.upper_bound) == (WHOLE / 2, False)
+
+
+def test_two_views_of_a_storage_too_small_for_both_are_one() -> None:
+    def gram() -> object:
+        x = torch.rand(ROWS, WIDTH)
+        return torch.mm(x.t(), x)
+
+    found = cost_of("aten::mm", gram)
+    assert (found.bytes_read, found.upper_bound) == (WHOLE, False)
+
+
+def test_views_of_a_storage_from_before_the_profile_may_be_two() -> None:
+    x = torch.rand(ROWS, WIDTH)
+    found = cost_of("aten::mul", lambda: x * x.detach())
+    assert (found.bytes_read, found.upper_bound) == (2 * WHOLE, True)
