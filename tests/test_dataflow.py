@@ -8,7 +8,7 @@ import pytest
 
 from boundby.account import account_for
 from boundby.dataflow import OUTSIDE, flow_of
-from boundby.model import Allocations, HostKind, OpCall, Phase, Tensor, Timeline
+from boundby.model import Allocations, Argument, HostKind, OpCall, Phase, Tensor, Timeline
 from boundby.picture import Picture
 from boundby.remedies import unfused_operators
 from tests.machines import round_machine
@@ -22,7 +22,7 @@ def at(storage: int, dtype: str = "float32", shape: tuple[int, ...] = (ELEMENTS,
     return Tensor(shape=shape, dtype=dtype, storage=storage)
 
 
-def chain(*steps: tuple[str, tuple[Tensor, ...], int], each_us: float = 110.0) -> Timeline:
+def chain(*steps: tuple[str, tuple[Argument, ...], int], each_us: float = 110.0) -> Timeline:
     """Operators one after the other; each reads some tensors and makes one storage."""
     scene = Scene(end=(each_us + 5) * len(steps))
     clock = 0.0
