@@ -32,6 +32,7 @@ from boundby.account.work import Work
 from boundby.model import Phase, Tensor
 from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
+from boundby.remedies.variants import on_tf32
 from boundby.replay import Script, Wait
 from boundby.roofs.operators import Exercise
 
@@ -124,7 +125,8 @@ def _timed(picture: Picture, mine: list[int], sides: dict[Scores, int]) -> float
             return None
         shape = Tensor(shape=(1, count, side, head[0]), dtype=head[1])
         values = (shape, shape, shape, _USUAL_DROPOUT if dropout else 0.0, False, backward)
-        ns = picture.timings.ns(Exercise(name="attention", args=values))
+        tf32 = head[1] == "float32" and any(map(on_tf32, works))
+        ns = picture.timings.ns(Exercise(name="attention", args=values, tf32=tf32))
         if ns is None:
             return None
         total += layers * ns
