@@ -32,8 +32,9 @@ import numpy as np
 
 from boundby import units
 from boundby.account.work import Work, shapes_of
-from boundby.model import Phase, Tensor
+from boundby.model import OpCall, Phase, Tensor
 from boundby.picture import Picture
+from boundby.remedies import wasted_tiles
 from boundby.remedies.remedy import Imagined, Remedy
 
 _FAR = 0.4
@@ -132,9 +133,8 @@ def _is_another_fault(picture: Picture, work: Work) -> bool:
     call = picture.call(work)
     if call is None or _is_off_the_matrix_units(picture, work):
         return True
-    return any(
-        _is_scores(tensor) or _is_odd(work, tensor) or _is_logits(work, tensor)
-        for tensor in call.tensors
+    return _is_odd(work, call) or any(
+        _is_scores(tensor) or _is_logits(work, tensor) for tensor in call.tensors
     )
 
 
@@ -152,8 +152,12 @@ def _is_scores(tensor: Tensor) -> bool:
     return len(shape) >= 3 and shape[-1] == shape[-2] >= _SCORES
 
 
-def _is_odd(work: Work, tensor: Tensor) -> bool:
-    return work.op_class == "contraction" and any(extent % _TILE for extent in tensor.shape[-2:])
+def _is_odd(work: Work, call: OpCall) -> bool:
+    """Products that wasted-tiles names; for images of odd sides there is no better kernel."""
+    if wasted_tiles.is_product(call):
+        return bool(wasted_tiles.odd_extents(call))
+    extents = (extent for tensor in call.tensors for extent in tensor.shape[-2:])
+    return work.op_class == "contraction" and any(extent % _TILE for extent in extents)
 
 
 def _is_logits(work: Work, tensor: Tensor) -> bool:
