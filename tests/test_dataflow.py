@@ -93,6 +93,28 @@ def test_what_a_product_stands_between_is_not_fused() -> None:
     assert fused == [[flow.order[2], flow.order[3]]]
 
 
+@pytest.mark.parametrize("name", ["sort", "topk", "multinomial", "nonzero"])
+def test_what_is_sorted_or_searched_in_between_is_not_fused(name: str) -> None:
+    """A chain ends before it and begins again behind it; its own time stays."""
+    logits = (64, 131072)
+    timeline = chain(
+        ("div", (at(1, shape=logits), 2.0), 2),
+        ("relu", (at(2, shape=logits),), 3),
+        (name, (at(3, shape=logits), -1), 4),
+        ("_softmax", (at(4, shape=logits), -1, False), 5),
+        ("mul", (at(5, shape=logits), 2.0), 6),
+        each_us=3000.0,
+    )
+    picture = picture_of(timeline)
+    flow = picture.flow
+    assert flow is not None
+    first, second, between, *rest = flow.order
+    fused = [c.works for c in unfused_operators.chains_of(picture, flow) if len(c.works) > 1]
+    assert fused == [[first, second], rest]
+    imagined = unfused_operators.imagine(picture)
+    assert imagined is not None and between not in imagined.best.work_ns
+
+
 def test_memory_that_is_used_again_is_another_value() -> None:
     timeline = chain(("cos", (at(1),), 2), ("sin", (at(2),), 3), ("exp", (at(3),), 2))
     flow = flow_of(timeline, picture_of(timeline).works)

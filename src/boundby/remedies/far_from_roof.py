@@ -35,6 +35,7 @@ from boundby.account.work import Work, shapes_of
 from boundby.model import OpCall, Phase, Tensor
 from boundby.picture import Picture
 from boundby.remedies import wasted_tiles
+from boundby.remedies.irregular import searches
 from boundby.remedies.remedy import Imagined, Remedy
 
 _FAR = 0.4
@@ -49,9 +50,9 @@ _REACHED_BY_FEW = 75
 _BEST_REACH = 0.8
 # Of the way to what comparable kernels reach.
 _WORST, _EXPECTED, _BEST = 0.0, 0.25, 1.0
-# Searching work has no roof that a floor could stand for, fused attention none that is reached by
-# any, and what was compiled already is as good as a compiler makes it.
-_NEVER_NEAR = ("sort", "topk", "unique", "nonzero", "multinomial", "attention", "triton")
+# Fused attention has no roof that is reached by any, and what was compiled already is as good as a
+# compiler makes it.
+_NEVER_NEAR = ("attention", "triton")
 _SCORES = 128
 _VOCABULARY = 8192
 _TILE = 8
@@ -128,7 +129,9 @@ def _reach(picture: Picture, group: list[int]) -> float | None:
 
 
 def _is_another_fault(picture: Picture, work: Work) -> bool:
-    if work.phase == Phase.OPTIMIZER or any(name in work.name for name in _NEVER_NEAR):
+    if work.phase == Phase.OPTIMIZER or searches(work):
+        return True
+    if any(name in work.name for name in _NEVER_NEAR):
         return True
     call = picture.call(work)
     if call is None or _is_off_the_matrix_units(picture, work):

@@ -37,6 +37,7 @@ from boundby.dataflow import Flow
 from boundby.model import Phase
 from boundby.picture import Change, Picture
 from boundby.remedies import wasted_tiles
+from boundby.remedies.irregular import searches
 from boundby.remedies.remedy import Imagined, Remedy
 
 _FUSIBLE = ("elementwise", "normalization", "movement")
@@ -148,6 +149,7 @@ def _is_fusible(picture: Picture, index: int) -> bool:
         return False
     return (
         work.op_class in _FUSIBLE
+        and not searches(work)
         and work.phase != Phase.OPTIMIZER
         and work.bound not in _ELSEWHERE
         and index not in picture.opaque
