@@ -35,7 +35,7 @@ from boundby.account.work import Work, shapes_of
 from boundby.model import OpCall, Phase, Tensor
 from boundby.picture import Picture
 from boundby.remedies import wasted_tiles
-from boundby.remedies.irregular import searches
+from boundby.remedies.searches import searches
 from boundby.remedies.remedy import Imagined, Remedy
 
 _FAR = 0.4

@@ -37,7 +37,7 @@ from boundby.dataflow import Flow
 from boundby.model import Phase
 from boundby.picture import Change, Picture
 from boundby.remedies import wasted_tiles
-from boundby.remedies.irregular import searches
+from boundby.remedies.searches import searches
 from boundby.remedies.remedy import Imagined, Remedy
 
 _FUSIBLE = ("elementwise", "normalization", "movement")
