@@ -7,6 +7,7 @@ import pytest
 
 from boundby.model import DeviceKind, Phase, Tensor, Timeline
 from boundby.picture import Picture
+from boundby.remedies import repeated_casts
 from boundby.remedies.batch_too_small import batches
 from boundby.remedies.weights import weights_of
 from tests.remedies.pictures import finding, picture_of
@@ -96,6 +97,29 @@ def test_a_cast_stands_for_the_weight_it_was_made_of() -> None:
         ("mm", (at(2), at(3)), 4),
     )
     assert weights(timeline) == {101}
+
+
+def test_a_weight_that_is_cast_in_every_step_is_told_of_and_the_batch_is_not() -> None:
+    """Casts of 110 us each; of a bfloat16 model, only that of the batch."""
+    batch = ("copy_", (at(2), at(1, dtype="float32")), 2)
+    cast = ("copy_", (at(3), at(101, dtype="float32")), 3)
+    mixed = picture_of(chain(batch, cast, ("mm", (at(2), at(3)), 4)))
+    imagined = repeated_casts.imagine(mixed)
+    assert imagined is not None
+    flow = mixed.flow
+    assert flow is not None
+    assert set(imagined.best.work_ns) == {flow.order[1]}
+    assert imagined.change == "model = model.to(torch.bfloat16)"
+    assert repeated_casts.imagine(picture_of(chain(batch, ("mm", (at(2), at(101)), 4)))) is None
+
+
+def test_a_batch_that_is_cast_in_training_is_not_its_weight() -> None:
+    timeline = chain(
+        ("copy_", (at(2), at(1, dtype="float32")), 2),
+        ("mm", (at(2), at(101)), 3),
+        ("add_", (at(101), at(3)), 101),
+    )
+    assert repeated_casts.imagine(picture_of(in_training(timeline, 1))) is None
 
 
 def test_a_table_comes_before_the_indices_into_it_and_serves_twice() -> None:

@@ -35,8 +35,8 @@ from boundby.account.work import Work, shapes_of
 from boundby.model import OpCall, Phase, Tensor
 from boundby.picture import Picture
 from boundby.remedies import wasted_tiles
-from boundby.remedies.searches import searches
 from boundby.remedies.remedy import Imagined, Remedy
+from boundby.remedies.searches import searches
 
 _FAR = 0.4
 # In start-ups: a floor much shorter than one is no measure, time of a few of them is no work.

@@ -37,8 +37,8 @@ from boundby.dataflow import Flow
 from boundby.model import Phase
 from boundby.picture import Change, Picture
 from boundby.remedies import wasted_tiles
-from boundby.remedies.searches import searches
 from boundby.remedies.remedy import Imagined, Remedy
+from boundby.remedies.searches import searches
 
 _FUSIBLE = ("elementwise", "normalization", "movement")
 _ELSEWHERE = ("host_link", "network")
