@@ -155,7 +155,7 @@ def test_only_a_vocabulary_is_called_one(product: tuple[str, Tensor, Tensor], wo
     assert finding is not None and finding.change.startswith(word)
 
 
-def attention_scene() -> Scene:
+def attention_scene(*masking: OpCall) -> Scene:
     """32 heads of 1024 x 1024 scores at 64 wide: two products of 4.3 GFLOP, the rest traffic."""
     scores = tensor(2, 16, 1024, 1024, dtype="bfloat16")
     query, key = tensor(32, 1024, 64, dtype="bfloat16"), tensor(32, 64, 1024, dtype="bfloat16")
@@ -163,6 +163,7 @@ def attention_scene() -> Scene:
     layer = [
         (OpCall(name="aten::bmm", args=(query, key)), 40.0),
         (OpCall(name="aten::div", args=(scores, 8.0)), 60.0),
+        *((call, 60.0) for call in masking),
         (OpCall(name="aten::_softmax", args=(scores, -1, False)), 90.0),
         (OpCall(name="aten::bmm", args=(flat, value)), 40.0),
     ]
@@ -174,6 +175,40 @@ def test_materialised_scores_are_told_to_stay_on_the_chip() -> None:
     assert finding is not None
     # 4 layers * 8.6 GFLOP at 25% of 1 PFLOP/s = 137 us of the 920 us.
     assert finding.saving_ns.expected == pytest.approx((920 - 137) * 1e3, rel=0.05)
+
+
+SCORES = half(2, 16, 1024, 1024)
+LATER = Tensor(shape=(1, 1, 1024, 1024), dtype="bool", strides=(1048576, 1048576, 1024, 1))
+PADDING = Tensor(shape=(2, 1, 1024, 1024), dtype="bool", strides=(1024, 1024, 0, 1))
+OWN = Tensor(shape=(2, 1, 1024, 1024), dtype="bfloat16")
+BIAS = Tensor(shape=(1, 16, 1024, 1024), dtype="bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("masking", "expected", "best"),
+    [
+        (OpCall(name="aten::masked_fill", args=(SCORES, LATER, -1e9)), 0.5, 0.5),
+        (OpCall(name="aten::where", args=(LATER, SCORES, tensor())), 0.5, 0.5),
+        (OpCall(name="aten::masked_fill_", args=(SCORES, PADDING, -1e9)), 1.0, 1.0),
+        (OpCall(name="aten::add", args=(SCORES, OWN)), 1.0, 0.5),
+        (OpCall(name="aten::add", args=(SCORES, BIAS)), 1.0, 1.0),
+        (OpCall(name="aten::mul", args=(SCORES, SCORES)), 1.0, 1.0),
+    ],
+)
+def test_causal_attention_is_timed_as_such(masking: OpCall, expected: float, best: float) -> None:
+    """A fused kernel of 40 us a layer, of 20 where it may skip what comes later."""
+    picture = picture_of(attention_scene(masking).timeline())
+    # 34 GFLOP at a third of 1 PFLOP/s: a causal one does half of them.
+    unknown = materialised_attention.imagine(picture)
+    assert unknown is not None
+    assert sum(unknown.best.work_ns.values()) == pytest.approx(best * 34.4e3 / 0.33, rel=0.01)
+    assert sum(unknown.expected.work_ns.values()) == pytest.approx(expected * 137e3, rel=0.01)
+    picture.timings.known |= {one: 20e3 if one.args[4] else 40e3 for one in picture.timings.asked}
+    finding = materialised_attention.imagine(picture)
+    assert finding is not None
+    assert sum(finding.worst.work_ns.values()) == pytest.approx(1.3 * 160e3)
+    assert sum(finding.expected.work_ns.values()) == pytest.approx(expected * 160e3)
+    assert sum(finding.best.work_ns.values()) == pytest.approx(best * 0.75 * 160e3)
 
 
 def test_a_library_is_told_by_its_own_switch_and_its_own_lines() -> None:
