@@ -246,6 +246,17 @@ def test_a_kernel_far_above_its_floor_is_brought_some_way_to_its_like() -> None:
     assert "10.0x its floor" in found.change
 
 
+def test_the_change_is_that_of_the_costliest_kernel_that_can_be_compared() -> None:
+    """A normalization is slower still, but no other of its class says what could be reached."""
+    rows = tensor(32, 2_000_000)
+    alone = OpCall(name="aten::_softmax", args=(rows, -1, False))
+    timeline = scene_of(
+        [(GELU, 128.0)] * 4 + [(SLOW, 1024.0), (alone, 3000.0)], host_us=5
+    ).timeline()
+    found = sure(picture_of(timeline), "far-from-roof")
+    assert "aten::gelu takes 10.0x its floor" in found.change
+
+
 def test_a_kernel_like_all_others_of_its_class_has_nothing_to_be_compared_with() -> None:
     alone = scene_of([(SLOW, 1024.0)] + [(PRODUCT, 138.0)] * 4, host_us=5).timeline()
     assert far_from_roof.imagine(picture_of(alone)) is None

@@ -59,17 +59,20 @@ _TILE = 8
 
 
 def imagine(picture: Picture) -> Imagined | None:
-    groups = _far(picture)
-    reach = {index: _reach(picture, group) for group in groups for index in group}
-    mine = [index for index, reached in reach.items() if reached is not None]
-    if not mine:
+    groups = [
+        (group, reached)
+        for group in _far(picture)
+        if (reached := _reach(picture, group)) is not None
+    ]
+    if not groups:
         return None
+    reach = {index: reached for group, reached in groups for index in group}
 
     def brought(share: float) -> dict[int, float]:
         work_ns = {}
-        for index in mine:
-            work, reached = picture.works[index], reach[index]
-            assert work.floor_ns is not None and reached is not None
+        for index, reached in reach.items():
+            work = picture.works[index]
+            assert work.floor_ns is not None
             work_ns[index] = work.ns - share * max(0.0, work.ns - work.floor_ns / reached)
         return work_ns
 
@@ -77,8 +80,8 @@ def imagine(picture: Picture) -> Imagined | None:
         worst=picture.shortened(brought(_WORST)),
         expected=picture.shortened(brought(_EXPECTED)),
         best=picture.shortened(brought(_BEST)),
-        where=picture.lines(picture.works[index] for index in mine)[:3],
-        change=_change(picture, groups[0]),
+        where=picture.lines(picture.works[index] for index in reach)[:3],
+        change=_change(picture, groups[0][0]),
         assumes="there is a better kernel, and a quarter of the way to what others of its class "
         "reach can be had",
     )
