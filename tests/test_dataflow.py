@@ -8,7 +8,7 @@ import pytest
 
 from boundby.account import account_for
 from boundby.dataflow import OUTSIDE, flow_of
-from boundby.model import Allocations, HostKind, OpCall, Phase, Tensor, Timeline
+from boundby.model import Allocations, Argument, HostKind, OpCall, Phase, Tensor, Timeline
 from boundby.picture import Picture
 from boundby.remedies import unfused_operators
 from tests.machines import round_machine
@@ -22,7 +22,7 @@ def at(storage: int, dtype: str = "float32", shape: tuple[int, ...] = (ELEMENTS,
     return Tensor(shape=shape, dtype=dtype, storage=storage)
 
 
-def chain(*steps: tuple[str, tuple[Tensor, ...], int], each_us: float = 110.0) -> Timeline:
+def chain(*steps: tuple[str, tuple[Argument, ...], int], each_us: float = 110.0) -> Timeline:
     """Operators one after the other; each reads some tensors and makes one storage."""
     scene = Scene(end=(each_us + 5) * len(steps))
     clock = 0.0
@@ -91,6 +91,28 @@ def test_what_a_product_stands_between_is_not_fused() -> None:
     fused = [c.works for c in unfused_operators.chains_of(picture, flow) if len(c.works) > 1]
     # The first cos and the add share a value, but the product lies between them.
     assert fused == [[flow.order[2], flow.order[3]]]
+
+
+@pytest.mark.parametrize("name", ["sort", "topk", "multinomial", "nonzero"])
+def test_what_is_sorted_or_searched_in_between_is_not_fused(name: str) -> None:
+    """A chain ends before it and begins again behind it; its own time stays."""
+    logits = (64, 131072)
+    timeline = chain(
+        ("div", (at(1, shape=logits), 2.0), 2),
+        ("relu", (at(2, shape=logits),), 3),
+        (name, (at(3, shape=logits), -1), 4),
+        ("_softmax", (at(4, shape=logits), -1, False), 5),
+        ("mul", (at(5, shape=logits), 2.0), 6),
+        each_us=3000.0,
+    )
+    picture = picture_of(timeline)
+    flow = picture.flow
+    assert flow is not None
+    first, second, between, *rest = flow.order
+    fused = [c.works for c in unfused_operators.chains_of(picture, flow) if len(c.works) > 1]
+    assert fused == [[first, second], rest]
+    imagined = unfused_operators.imagine(picture)
+    assert imagined is not None and between not in imagined.best.work_ns
 
 
 def test_memory_that_is_used_again_is_another_value() -> None:

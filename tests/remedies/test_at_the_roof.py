@@ -3,10 +3,12 @@
 import msgspec
 import pytest
 
+from boundby.model import MemoryLevel
 from boundby.model.diagnosis import ChipRow, Finding, Range
 from boundby.remedies import at_the_roof
 from boundby.remedies.at_the_roof import bigger_chips
-from tests.machines import round_machine
+from boundby.roofs import datasheet
+from tests.machines import roof, round_machine
 from tests.remedies.pictures import picture_of
 from tests.test_replay import GELU, PRODUCT, scene_of
 
@@ -32,6 +34,28 @@ def test_traffic_runs_faster_by_the_ratio_of_the_memories() -> None:
     row = on("B200", bigger_chips(picture_of(timeline, H200), []))
     assert row is not None
     assert row.wall_ns.low == pytest.approx(timeline.wall_ns * 4.8 / 8.0, rel=0.05)
+
+
+def test_a_chip_with_less_bandwidth_slows_the_traffic_down() -> None:
+    """Products at 165 TFLOP/s and traffic at 1,008 GB/s; an L40S has 362 and 864."""
+    machine = msgspec.structs.replace(
+        round_machine(),
+        chip="RTX 4090",
+        roofs=[
+            roof("matmul.bfloat16", 165e12),
+            roof("vector.float32", 82.6e12),
+            roof("memory.dram", 1008e9, "B/s"),
+        ],
+        levels=[MemoryLevel(roof="memory.dram", capacity=None)],
+    )
+    # 137 GFLOP and 512 MB: 833 and 508 us at the roof.
+    timeline = scene_of([(PRODUCT, 833.0), (GELU, 508.0)] * 20, host_us=1).timeline()
+    chips = {chip.name: chip for chip in datasheet.chips()}
+    row = at_the_roof._on(picture_of(timeline, machine), chips["RTX 4090"], chips["L40S"])
+    assert row is not None
+    on_paper = 20e3 * (833 * 165 / 362 + 508 * 1008 / 864)
+    assert row.wall_ns.low == pytest.approx(on_paper, rel=0.02)
+    assert row.wall_ns.expected == pytest.approx(on_paper / 0.9, rel=0.02)
 
 
 def test_a_faster_chip_waits_for_the_same_host() -> None:

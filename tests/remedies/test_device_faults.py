@@ -67,7 +67,12 @@ LINK = msgspec.structs.replace(
 
 
 def reducing(
-    messages: list[tuple[float, int]], *, hidden: bool = False, kind: str = "all_reduce"
+    messages: list[tuple[float, int]],
+    *,
+    hidden: bool = False,
+    kind: str = "all_reduce",
+    world: int = 2,
+    call: OpCall | None = None,
 ) -> Timeline:
     """Collectives of some time and size on a stream of their own, after products or beside them."""
     scene = Scene()
@@ -80,7 +85,7 @@ def reducing(
         clock += 5
     begin = 6.0 if hidden else 5 + 5 * 138.0
     for device_us, size in messages:
-        scene.on_host(clock, clock + 5, name=f"nccl:{kind}")
+        scene.on_host(clock, clock + 5, name=f"nccl:{kind}", call=call)
         launch = scene.on_host(clock + 4, clock + 5, HostKind.LAUNCH, "launch")
         kind_of_event = DeviceKind.COLLECTIVE
         scene.on_device(
@@ -91,7 +96,7 @@ def reducing(
     scene.end = max(begin, 5 + 5 * 138.0)
     # Two steps in a row would overlap: the optimizer waits for the gradients.
     scene.on_host(clock, scene.end, HostKind.SYNC, "cudaStreamSynchronize")
-    return msgspec.structs.replace(scene.timeline(), world=2)
+    return msgspec.structs.replace(scene.timeline(), world=world)
 
 
 def test_an_exposed_all_reduce_may_be_hidden_behind_the_products() -> None:
@@ -103,6 +108,39 @@ def test_an_exposed_all_reduce_may_be_hidden_behind_the_products() -> None:
     assert picture.base_ns - picture.replay(imagined.expected) == pytest.approx(110e3, rel=0.01)
     assert picture.base_ns - picture.replay(imagined.best) == pytest.approx(400e3, rel=0.01)
     assert "DistributedDataParallel" in imagined.change
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "crossing"),
+    [
+        # A rank gives a part of what it gathers, and all of what it scatters: of 80 MB, 70 cross.
+        ("_all_gather_base", 10_000_000, 70e6),
+        ("_reduce_scatter_base", 80_000_000, 70e6),
+        ("all_reduce", 40_000_000, 70e6),
+    ],
+)
+def test_seven_eighths_of_the_whole_cross_the_link(kind: str, size: int, crossing: float) -> None:
+    picture = picture_of(reducing([(2000.0, size)], kind=kind, world=8), LINK)
+    (one,) = exposed_collectives._collectives(picture, 20e3)
+    assert one.transfer_ns == pytest.approx(20e3 + crossing / 5e10 * 1e9)
+
+
+def test_large_gathers_in_a_row_are_not_told_to_travel_together() -> None:
+    """1 MB a rank, 7 of which come in: 140 us on the link, seven latencies long."""
+    picture = picture_of(
+        reducing([(200.0, 1_000_000)] * 10, kind="_all_gather_base", world=8), LINK
+    )
+    imagined = exposed_collectives.imagine(picture)
+    assert imagined is not None
+    assert imagined.worst.work_ns == {}
+
+
+def test_a_group_is_as_large_as_its_sizes_say() -> None:
+    """Two of eight ranks gather 10 MB each: as much comes in."""
+    call = OpCall(name="c10d::_allgather_base_", args=(tensor(5_000_000), tensor(2_500_000), None))
+    picture = picture_of(reducing([(2000.0, 10_000_000)], world=8, call=call), LINK)
+    (one,) = exposed_collectives._collectives(picture, 20e3)
+    assert one.transfer_ns == pytest.approx(20e3 + 10e6 / 5e10 * 1e9)
 
 
 def test_small_messages_in_a_row_are_told_to_travel_together() -> None:
@@ -206,6 +244,17 @@ def test_a_kernel_far_above_its_floor_is_brought_some_way_to_its_like() -> None:
     assert found.saving_ns.high == pytest.approx((1024 - 128) * 1e3, rel=0.03)
     assert found.saving_ns.expected == pytest.approx((1024 - 128) / 4 * 1e3, rel=0.03)
     assert "10.0x its floor" in found.change
+
+
+def test_the_change_is_that_of_the_costliest_kernel_that_can_be_compared() -> None:
+    """A normalization is slower still, but no other of its class says what could be reached."""
+    rows = tensor(32, 2_000_000)
+    alone = OpCall(name="aten::_softmax", args=(rows, -1, False))
+    timeline = scene_of(
+        [(GELU, 128.0)] * 4 + [(SLOW, 1024.0), (alone, 3000.0)], host_us=5
+    ).timeline()
+    found = sure(picture_of(timeline), "far-from-roof")
+    assert "aten::gelu takes 10.0x its floor" in found.change
 
 
 def test_a_kernel_like_all_others_of_its_class_has_nothing_to_be_compared_with() -> None:

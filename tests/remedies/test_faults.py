@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from boundby import remedies
-from boundby.model import HostKind, OpCall
+from boundby.model import Argument, HostKind, OpCall, Tensor
 from boundby.model.diagnosis import Finding
-from boundby.remedies import host_sync, materialised_attention
+from boundby.remedies import host_sync, materialised_attention, wasted_tiles
 from tests.machines import roof, round_machine
 from tests.remedies.test_contract import picture_of
 from tests.test_replay import PRODUCT, scene_of
@@ -93,11 +93,69 @@ def test_an_odd_vocabulary_is_told_to_pad() -> None:
     # 2 * 4096 * 1024 * 30522 = 256 GFLOP at 1 PFLOP/s: a floor of 256 us, in 900.
     timeline = scene_of([(product, 900.0)] * 5, host_us=5).timeline()
     (finding,) = [f for f in remedies.find([picture_of(timeline)]) if f.fault == "wasted-tiles"]
-    assert "30528" in finding.change
+    assert finding.change.startswith("vocabulary = 30528")
     assert finding.saving_ns.high == pytest.approx(5 * (900 - 256) * 1e3, rel=0.03)
 
 
-def attention_scene() -> Scene:
+def half(*shape: int, strides: tuple[int, ...] | None = None) -> Tensor:
+    return Tensor(shape=shape, dtype="bfloat16", strides=strides)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "odd"),
+    [
+        # A token's rows are whole, however many tokens an expert got; and so in its gradient.
+        ("mm", (half(1235, 4096), half(4096, 14336)), set()),
+        ("mm", (half(4096, 1235, strides=(1, 4096)), half(1235, 14336)), set()),
+        ("bmm", (half(8, 1235, 128), half(8, 128, 4096)), set()),
+        # A vocabulary: of the result, of its gradient as rows, and of that transposed.
+        ("mm", (half(4096, 1024), half(1024, 50257, strides=(1, 1024))), {50257}),
+        ("addmm", (half(50257), half(4096, 1024), half(1024, 50257)), {50257}),
+        ("linear", (half(4096, 1024), half(50257, 1024), None), {50257}),
+        ("mm", (half(4096, 50257), half(50257, 1024)), {50257}),
+        ("mm", (half(50257, 4096, strides=(1, 50257)), half(4096, 1024)), {50257}),
+        # A part of rows that are wider, and start where they should.
+        ("mm", (half(4096, 1235, strides=(4096, 1)), half(1235, 1024)), set()),
+        # Two lengths that are odd on their own.
+        ("bmm", (half(8, 1235, 128), half(8, 128, 1235)), {1235}),
+        # Images are no rows.
+        ("convolution", (half(32, 64, 300, 300), half(64, 64, 3, 3)), set()),
+        # Float32 has rules of its own.
+        ("mm", (tensor(4096, 1023), tensor(1023, 1024)), set()),
+    ],
+)
+def test_a_dimension_is_odd_where_rows_in_memory_are_of_its_length(
+    name: str, args: tuple[Argument, ...], odd: set[int]
+) -> None:
+    assert wasted_tiles.odd_extents(OpCall(name=f"aten::{name}", args=args)) == odd
+
+
+def test_odd_images_and_odd_numbers_of_tokens_waste_nothing() -> None:
+    """Both far under their roof, without a timing: 1235 tokens, and images of 300 x 300."""
+    tokens = OpCall(name="aten::mm", args=(half(1235, 4096), half(4096, 14336)))
+    tail = (None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
+    images = OpCall(
+        name="aten::convolution", args=(half(32, 64, 300, 300), half(64, 64, 3, 3), *tail)
+    )
+    scene = scene_of([(tokens, 500.0), (images, 3000.0)] * 4, host_us=5)
+    assert found(scene, "wasted-tiles") is None
+
+
+@pytest.mark.parametrize(
+    ("product", "word"),
+    [
+        (("mm", half(4096, 2048), half(2048, 5461)), "out_features = 5504"),
+        (("bmm", half(8, 2049, 2048), half(8, 2048, 2049)), "size = 2112"),
+    ],
+)
+def test_only_a_vocabulary_is_called_one(product: tuple[str, Tensor, Tensor], word: str) -> None:
+    name, *operands = product
+    call = OpCall(name=f"aten::{name}", args=tuple(operands))
+    finding = found(scene_of([(call, 900.0)] * 5, host_us=5), "wasted-tiles")
+    assert finding is not None and finding.change.startswith(word)
+
+
+def attention_scene(*masking: OpCall) -> Scene:
     """32 heads of 1024 x 1024 scores at 64 wide: two products of 4.3 GFLOP, the rest traffic."""
     scores = tensor(2, 16, 1024, 1024, dtype="bfloat16")
     query, key = tensor(32, 1024, 64, dtype="bfloat16"), tensor(32, 64, 1024, dtype="bfloat16")
@@ -105,6 +163,7 @@ def attention_scene() -> Scene:
     layer = [
         (OpCall(name="aten::bmm", args=(query, key)), 40.0),
         (OpCall(name="aten::div", args=(scores, 8.0)), 60.0),
+        *((call, 60.0) for call in masking),
         (OpCall(name="aten::_softmax", args=(scores, -1, False)), 90.0),
         (OpCall(name="aten::bmm", args=(flat, value)), 40.0),
     ]
@@ -116,6 +175,40 @@ def test_materialised_scores_are_told_to_stay_on_the_chip() -> None:
     assert finding is not None
     # 4 layers * 8.6 GFLOP at 25% of 1 PFLOP/s = 137 us of the 920 us.
     assert finding.saving_ns.expected == pytest.approx((920 - 137) * 1e3, rel=0.05)
+
+
+SCORES = half(2, 16, 1024, 1024)
+LATER = Tensor(shape=(1, 1, 1024, 1024), dtype="bool", strides=(1048576, 1048576, 1024, 1))
+PADDING = Tensor(shape=(2, 1, 1024, 1024), dtype="bool", strides=(1024, 1024, 0, 1))
+OWN = Tensor(shape=(2, 1, 1024, 1024), dtype="bfloat16")
+BIAS = Tensor(shape=(1, 16, 1024, 1024), dtype="bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("masking", "expected", "best"),
+    [
+        (OpCall(name="aten::masked_fill", args=(SCORES, LATER, -1e9)), 0.5, 0.5),
+        (OpCall(name="aten::where", args=(LATER, SCORES, tensor())), 0.5, 0.5),
+        (OpCall(name="aten::masked_fill_", args=(SCORES, PADDING, -1e9)), 1.0, 1.0),
+        (OpCall(name="aten::add", args=(SCORES, OWN)), 1.0, 0.5),
+        (OpCall(name="aten::add", args=(SCORES, BIAS)), 1.0, 1.0),
+        (OpCall(name="aten::mul", args=(SCORES, SCORES)), 1.0, 1.0),
+    ],
+)
+def test_causal_attention_is_timed_as_such(masking: OpCall, expected: float, best: float) -> None:
+    """A fused kernel of 40 us a layer, of 20 where it may skip what comes later."""
+    picture = picture_of(attention_scene(masking).timeline())
+    # 34 GFLOP at a third of 1 PFLOP/s: a causal one does half of them.
+    unknown = materialised_attention.imagine(picture)
+    assert unknown is not None
+    assert sum(unknown.best.work_ns.values()) == pytest.approx(best * 34.4e3 / 0.33, rel=0.01)
+    assert sum(unknown.expected.work_ns.values()) == pytest.approx(expected * 137e3, rel=0.01)
+    picture.timings.known |= {one: 20e3 if one.args[4] else 40e3 for one in picture.timings.asked}
+    finding = materialised_attention.imagine(picture)
+    assert finding is not None
+    assert sum(finding.worst.work_ns.values()) == pytest.approx(1.3 * 160e3)
+    assert sum(finding.expected.work_ns.values()) == pytest.approx(expected * 160e3)
+    assert sum(finding.best.work_ns.values()) == pytest.approx(best * 0.75 * 160e3)
 
 
 def test_a_library_is_told_by_its_own_switch_and_its_own_lines() -> None:

@@ -87,4 +87,12 @@ def doubted(advice: Advice, wall_ns: float) -> Advice:
         low, high = min(wall.low, again(wall.expected)), max(wall.high, wall_ns)
         wider = Range(low=low, expected=wall.expected, high=high)
         what_if.append(msgspec.structs.replace(row, wall_ns=wider))
-    return dataclasses.replace(advice, findings=findings, what_if=what_if)
+    batches = []
+    for batch in advice.batches:
+        wall, factor = batch.wall_ns, batch.factor
+        # A larger batch saves time a sample, and takes no less than the step as it is.
+        least = max(wall_ns, factor * again(wall.expected / factor))
+        low, high = min(wall.low, least), max(wall.high, factor * wall_ns)
+        wider = Range(low=low, expected=wall.expected, high=high)
+        batches.append(msgspec.structs.replace(batch, wall_ns=wider))
+    return dataclasses.replace(advice, findings=findings, what_if=what_if, batches=batches)

@@ -38,8 +38,8 @@ _NEAR = 0.4
 _WORTH_MENDING = 0.05
 _MOST_CHIPS = 3
 _VENDORS = ("nvidia", "amd")
-# How much of the gain on paper is had: a newer chip of the same vendor reaches less of its sheet
-# (80 to 87% were seen), another vendor's may reach half of it.
+# How much of the other sheet is had beside this one's: a newer chip of the same vendor reaches less
+# of its own (80 to 87% were seen), another vendor's may reach half of it.
 _SAME_VENDOR = (0.75, 0.9, 1.0)
 _OTHER_VENDOR = (0.5, 0.7, 1.0)
 # A chip that takes the step less far than this is no answer.
@@ -92,7 +92,7 @@ def _on(picture: Picture, here: datasheet.Chip, there: datasheet.Chip) -> ChipRo
     slow, expected, fast = _SAME_VENDOR if here.vendor == there.vendor else _OTHER_VENDOR
 
     def wall(had: float) -> float:
-        work_ns = {i: picture.works[i].ns * min(1.0, r / had) for i, r in ratios.items()}
+        work_ns = {i: picture.works[i].ns * r / had for i, r in ratios.items()}
         return picture.wall_ns - picture.saving(Change(work_ns=work_ns))
 
     return ChipRow(

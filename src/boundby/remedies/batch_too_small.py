@@ -28,12 +28,12 @@ from typing import NamedTuple
 
 from boundby import units
 from boundby.account.work import Work
-from boundby.dataflow import OUTSIDE, Flow, Value
 from boundby.model import Phase
 from boundby.model.diagnosis import BatchRow, Range
 from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
-from boundby.remedies.variants import doubled, exercise, ratio_of
+from boundby.remedies.variants import doubled, exercise, on_tf32, ratio_of
+from boundby.remedies.weights import fixed_values, goes_to_optimizer
 from boundby.roofs.operators import Exercise
 
 # A step that takes less than this much longer with twice the batch is short of work.
@@ -158,7 +158,8 @@ def _timed_doubled(picture: Picture) -> dict[int, float]:
         if not any(grows):
             continue
         given = [value is None or value not in fixed for value in flow.given[index]]
-        pair = exercise(call), exercise(doubled(call, given))
+        tf32 = on_tf32(work)
+        pair = exercise(call, tf32=tf32), exercise(doubled(call, given), tf32=tf32)
         if pair[0] != pair[1]:
             pairs.setdefault(pair, []).append(index)
     costs = {pair: sum(picture.works[i].ns for i in mine) for pair, mine in pairs.items()}
@@ -206,51 +207,10 @@ def _constant_bytes(picture: Picture) -> list[float]:
         made = [
             flow.values[value].bytes
             for value in flow.makes[index]
-            if value in fixed or _goes_to_optimizer(picture, flow.values[value])
+            if value in fixed or goes_to_optimizer(picture, flow.values[value])
         ]
         constant[index] = read + sum(made)
     return constant
-
-
-def fixed_values(picture: Picture, flow: Flow) -> set[int]:
-    """The values that are of one size whatever the batch: weights, and what is made of them."""
-    fixed = {
-        value
-        for value, known in enumerate(flow.values)
-        if known.maker == OUTSIDE and _is_weight(picture, known)
-    }
-    for index in flow.order:
-        reads = flow.reads[index]
-        if reads and all(value in fixed for value in reads):
-            # A cast of a weight is as large as the weight.
-            fixed.update(flow.makes[index])
-    for index in reversed(flow.order):
-        made = flow.makes[index]
-        if picture.works[index].name.endswith("::copy_") and any(
-            value in fixed or _goes_to_optimizer(picture, flow.values[value]) for value in made
-        ):
-            # As is a gradient before its cast.
-            fixed.update(flow.reads[index])
-    return fixed
-
-
-def _is_weight(picture: Picture, value: Value) -> bool:
-    """What was there before the step and is updated by it; without an optimizer, what is never
-    the first argument of a product: its weights, not its batch."""
-    if _goes_to_optimizer(picture, value):
-        return True
-    if any(work.phase == Phase.OPTIMIZER for work in picture.works):
-        return False
-    return any(
-        float(tensor.bytes) == value.bytes
-        for reader in value.readers[:1]
-        if (call := picture.call(picture.works[reader])) is not None
-        for tensor in call.tensors[1:]
-    )
-
-
-def _goes_to_optimizer(picture: Picture, value: Value) -> bool:
-    return any(picture.works[reader].phase == Phase.OPTIMIZER for reader in value.readers)
 
 
 def _weights_by_place(picture: Picture, work: Work) -> float:

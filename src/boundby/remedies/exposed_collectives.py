@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby import costs
-from boundby.model import DeviceKind
+from boundby.model import Cost, DeviceKind
 from boundby.picture import Picture
 from boundby.remedies.remedy import Imagined, Remedy
 
@@ -41,6 +41,8 @@ _KIND = re.compile(r"^(?:nccl|gloo|xccl|c10d|_c10d_functional)::?_?(?P<kind>\w+?
 # What the next operator needs at once.
 _BLOCKING = re.compile(r"all_?to_?all|send|recv|broadcast|barrier")
 _REDUCING = re.compile(r"all_?reduce")
+_GATHERING = re.compile(r"all_?gather")
+_SCATTERING = re.compile(r"reduce_?scatter")
 # Before the first byte arrives, where nothing shorter was seen: usual inside one machine.
 _USUAL_LATENCY_NS = 20_000.0
 # Of the link's printed rate, as large messages reach it.
@@ -90,34 +92,52 @@ def imagine(picture: Picture) -> Imagined | None:
 def _collectives(picture: Picture, latency: float) -> Iterator[_Collective]:
     device = picture.timeline.device
     link = picture.machine.rate("network.link")
-    ranks = picture.timeline.world or 2
     for event in np.flatnonzero(device.kind == DeviceKind.COLLECTIVE):
         index = picture.work_of(int(event))
         work = picture.works[index]
-        kind, size = _kind_and_size(picture, index)
+        kind, size, ranks = _message(picture, index)
         transfer = None
         if size is not None and link:
-            rounds = 2 if _REDUCING.search(kind) else 1
-            crossing = rounds * size * (ranks - 1) / ranks
+            crossing = _crossing(kind, size, ranks)
             transfer = min(work.ns, latency + crossing / (link * _REACHED) * 1e9)
         yield _Collective(work=index, kind=kind, exposed_ns=work.exposed_ns, transfer_ns=transfer)
 
 
-def _kind_and_size(picture: Picture, index: int) -> tuple[str, float | None]:
-    """What kind of collective it is, from the ranges around its launch, and its message."""
+def _crossing(kind: str, size: float, ranks: float) -> float:
+    """The bytes that cross this rank's link, of those that it gives: of what it gathers it gives
+    one part, and all the others come in."""
+    if _GATHERING.search(kind):
+        return size * (ranks - 1)
+    rounds = 2 if _REDUCING.search(kind) else 1
+    return rounds * size * (ranks - 1) / ranks
+
+
+def _message(picture: Picture, index: int) -> tuple[str, float | None, float]:
+    """What kind of collective it is, from the ranges around its launch; what it gives, and to how
+    many: those that its sizes tell of, else all ranks there are."""
     timeline, work = picture.timeline, picture.works[index]
     size = work.cost.bytes_read if work.cost is not None else None
+    ranks = float(timeline.world or 2)
     kind, row = "", work.row
     while row >= 0:
         name = timeline.names[timeline.host.name[row]]
         named = _KIND.match(name)
         kind = kind or (named["kind"] if named else "")
         call = int(timeline.host.call[row])
-        if size is None and call >= 0 and costs.op_class(name) == "communication":
+        if call >= 0 and costs.op_class(name) == "communication":
             cost = costs.cost(timeline.calls[call])
-            size = cost.bytes_read if cost is not None and cost.bytes_read else None
+            if cost is not None:
+                size = size or cost.bytes_read or None
+                ranks = _group(kind, cost) or ranks
         row = int(timeline.host.parent[row])
-    return kind or work.name, size
+    return kind or work.name, size, ranks
+
+
+def _group(kind: str, cost: Cost) -> float | None:
+    """How many ranks take part: as many as there are parts in a whole, where both are recorded."""
+    part, whole = sorted((cost.bytes_read, cost.bytes_written))
+    parted = _GATHERING.search(kind) or _SCATTERING.search(kind)
+    return whole / part if parted and part else None
 
 
 def _latency(picture: Picture) -> float:

@@ -32,9 +32,11 @@ import numpy as np
 
 from boundby import units
 from boundby.account.work import Work, shapes_of
-from boundby.model import Phase, Tensor
+from boundby.model import OpCall, Phase, Tensor
 from boundby.picture import Picture
+from boundby.remedies import wasted_tiles
 from boundby.remedies.remedy import Imagined, Remedy
+from boundby.remedies.searches import searches
 
 _FAR = 0.4
 # In start-ups: a floor much shorter than one is no measure, time of a few of them is no work.
@@ -48,26 +50,29 @@ _REACHED_BY_FEW = 75
 _BEST_REACH = 0.8
 # Of the way to what comparable kernels reach.
 _WORST, _EXPECTED, _BEST = 0.0, 0.25, 1.0
-# Searching work has no roof that a floor could stand for, fused attention none that is reached by
-# any, and what was compiled already is as good as a compiler makes it.
-_NEVER_NEAR = ("sort", "topk", "unique", "nonzero", "multinomial", "attention", "triton")
+# Fused attention has no roof that is reached by any, and what was compiled already is as good as a
+# compiler makes it.
+_NEVER_NEAR = ("attention", "triton")
 _SCORES = 128
 _VOCABULARY = 8192
 _TILE = 8
 
 
 def imagine(picture: Picture) -> Imagined | None:
-    groups = _far(picture)
-    reach = {index: _reach(picture, group) for group in groups for index in group}
-    mine = [index for index, reached in reach.items() if reached is not None]
-    if not mine:
+    groups = [
+        (group, reached)
+        for group in _far(picture)
+        if (reached := _reach(picture, group)) is not None
+    ]
+    if not groups:
         return None
+    reach = {index: reached for group, reached in groups for index in group}
 
     def brought(share: float) -> dict[int, float]:
         work_ns = {}
-        for index in mine:
-            work, reached = picture.works[index], reach[index]
-            assert work.floor_ns is not None and reached is not None
+        for index, reached in reach.items():
+            work = picture.works[index]
+            assert work.floor_ns is not None
             work_ns[index] = work.ns - share * max(0.0, work.ns - work.floor_ns / reached)
         return work_ns
 
@@ -75,8 +80,8 @@ def imagine(picture: Picture) -> Imagined | None:
         worst=picture.shortened(brought(_WORST)),
         expected=picture.shortened(brought(_EXPECTED)),
         best=picture.shortened(brought(_BEST)),
-        where=picture.lines(picture.works[index] for index in mine)[:3],
-        change=_change(picture, groups[0]),
+        where=picture.lines(picture.works[index] for index in reach)[:3],
+        change=_change(picture, groups[0][0]),
         assumes="there is a better kernel, and a quarter of the way to what others of its class "
         "reach can be had",
     )
@@ -127,14 +132,15 @@ def _reach(picture: Picture, group: list[int]) -> float | None:
 
 
 def _is_another_fault(picture: Picture, work: Work) -> bool:
-    if work.phase == Phase.OPTIMIZER or any(name in work.name for name in _NEVER_NEAR):
+    if work.phase == Phase.OPTIMIZER or searches(work):
+        return True
+    if any(name in work.name for name in _NEVER_NEAR):
         return True
     call = picture.call(work)
     if call is None or _is_off_the_matrix_units(picture, work):
         return True
-    return any(
-        _is_scores(tensor) or _is_odd(work, tensor) or _is_logits(work, tensor)
-        for tensor in call.tensors
+    return _is_odd(work, call) or any(
+        _is_scores(tensor) or _is_logits(work, tensor) for tensor in call.tensors
     )
 
 
@@ -152,8 +158,12 @@ def _is_scores(tensor: Tensor) -> bool:
     return len(shape) >= 3 and shape[-1] == shape[-2] >= _SCORES
 
 
-def _is_odd(work: Work, tensor: Tensor) -> bool:
-    return work.op_class == "contraction" and any(extent % _TILE for extent in tensor.shape[-2:])
+def _is_odd(work: Work, call: OpCall) -> bool:
+    """Products that wasted-tiles names; for images of odd sides there is no better kernel."""
+    if wasted_tiles.is_product(call):
+        return bool(wasted_tiles.odd_extents(call))
+    extents = (extent for tensor in call.tensors for extent in tensor.shape[-2:])
+    return work.op_class == "contraction" and any(extent % _TILE for extent in extents)
 
 
 def _is_logits(work: Work, tensor: Tensor) -> bool:

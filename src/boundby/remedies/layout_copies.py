@@ -30,6 +30,7 @@ from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
 from boundby.remedies.variants import (
     exercise,
+    on_tf32,
     ratio_of,
     timed_ratio,
     with_channels_last,
@@ -110,7 +111,11 @@ def _turning_ns(picture: Picture, work: Work) -> float:
     apart = call.tensors[0]
     dense = Tensor(shape=apart.shape, dtype=apart.dtype, strides=apart.strides)
     turn = OpCall(name="aten::copy_", args=(dense, with_channels_last(dense)))
-    return picture.timings.ns(exercise(turn)) or picture.machine.copy_ns(2 * apart.bytes) or 0.0
+    return (
+        picture.timings.ns(exercise(turn, tf32=False))
+        or picture.machine.copy_ns(2 * apart.bytes)
+        or 0.0
+    )
 
 
 def _ratio(picture: Picture, work: Work) -> float | None:
@@ -123,7 +128,10 @@ def _ratio(picture: Picture, work: Work) -> float | None:
         with_channels_last(tensor) if at == weights else tensor
         for at, tensor in enumerate(call.tensors)
     ]
-    return ratio_of(picture, exercise(call), exercise(with_tensors(call, turned)))
+    before, after = (
+        exercise(one, tf32=on_tf32(work)) for one in (call, with_tensors(call, turned))
+    )
+    return ratio_of(picture, before, after)
 
 
 REMEDY = Remedy(fault="layout-copies", group="bandwidth", document=__doc__, imagine=imagine)

@@ -32,6 +32,7 @@ from boundby.account.work import Work
 from boundby.model import Phase, Tensor
 from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
+from boundby.remedies.variants import on_tf32
 from boundby.replay import Script, Wait
 from boundby.roofs.operators import Exercise
 
@@ -43,6 +44,7 @@ _BACKWARD = 2.5
 # Beside one timed at the same shapes: masks and layouts differ.
 _TIMED = (1.3, 1.0, 0.75)
 _USUAL_DROPOUT = 0.1
+_FILLING = ("masked_fill", "where")
 # Where transformers makes its masks: part of one is copied from the host in every step.
 _MASKS = "transformers/masking_utils.py"
 
@@ -69,11 +71,7 @@ def imagine(picture: Picture) -> Imagined | None:
     rate = _matrix_rate(picture, mine)
     if not flops or not rate:
         return None
-    ns = flops / rate * 1e9
-    slow, middle, fast = ns / _WORST, ns / _EXPECTED, ns / _BEST
-    timed = _timed(picture, mine, sides)
-    if timed is not None:
-        slow, middle, fast = (timed * factor for factor in _TIMED)
+    slow, middle, fast = _fused_times(picture, mine, sides, flops / rate * 1e9)
     return Imagined(
         worst=_fused(picture, mine, slow),
         expected=_fused(picture, mine, middle),
@@ -91,6 +89,55 @@ def _change(picture: Picture, layers: Iterable[int]) -> str:
     if any(sources[place].startswith("transformers/") for place in places if place >= 0):
         return 'model.set_attn_implementation("sdpa")  # or attn_implementation= when it is made'
     return "y = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=causal)"
+
+
+def _fused_times(
+    picture: Picture, mine: list[int], sides: dict[Scores, int], at_roof_ns: float
+) -> tuple[float, float, float]:
+    """What the fused kernels take: the slowest, the likeliest, the fastest.
+
+    A causal one skips what is masked: half of all, and what that saves depends on the kernel.
+    """
+    is_causal, may_be = _causality(picture, mine)
+    plain = _timed(picture, mine, sides, causal=False)
+    causal = _timed(picture, mine, sides, causal=True) if may_be else plain
+    slow, middle, fast = _TIMED
+    if plain is None:
+        plain, causal = at_roof_ns, at_roof_ns / 2
+        slow, middle, fast = 1 / _WORST, 1 / _EXPECTED, 1 / _BEST
+    causal = plain if causal is None else min(plain, causal)
+    likely, best = causal if is_causal else plain, causal if may_be else plain
+    return plain * slow, likely * middle, best * fast
+
+
+def _causality(picture: Picture, mine: list[int]) -> tuple[bool, bool]:
+    """Whether a mask hides what comes later, and whether one may.
+
+    One of length x length that all heads share, and all samples, and that is filled in: surely.
+    One that is added, or that each sample has its own of, may as well hide padding.
+    """
+    surely = perhaps = False
+    for index in mine:
+        work = picture.works[index]
+        call = picture.call(work)
+        if call is None or work.op_class == "contraction" or work.phase == Phase.BACKWARD:
+            continue
+        side = max((scores[1] for t in call.tensors if (scores := _scores(t))), default=0)
+        most = max(tensor.elements for tensor in call.tensors)
+        for tensor in call.tensors:
+            if tensor.elements < most and _is_mask(tensor, side):
+                perhaps = True
+                filled = any(part in work.name for part in _FILLING)
+                surely = surely or (filled and tensor.elements == side**2)
+    return surely, perhaps
+
+
+def _is_mask(tensor: Tensor, side: int) -> bool:
+    """A mask of length x length, the same for all heads; one of keys alone has a stride of 0."""
+    shape, strides = tensor.shape, tensor.strides
+    if shape[-2:] != (side, side) or (len(shape) > 2 and shape[-3] != 1):
+        return False
+    return strides is None or all(strides[-2:])
 
 
 def _layout_copies(picture: Picture, mine: set[int]) -> list[int]:
@@ -112,7 +159,9 @@ def _layout_copies(picture: Picture, mine: set[int]) -> list[int]:
     return found
 
 
-def _timed(picture: Picture, mine: list[int], sides: dict[Scores, int]) -> float | None:
+def _timed(
+    picture: Picture, mine: list[int], sides: dict[Scores, int], *, causal: bool
+) -> float | None:
     """The fused attention of all layers, timed at their shapes; None where one is unknown."""
     works = [picture.works[index] for index in mine]
     dropout = any("dropout" in work.name for work in works)
@@ -123,8 +172,9 @@ def _timed(picture: Picture, mine: list[int], sides: dict[Scores, int]) -> float
         if head is None:
             return None
         shape = Tensor(shape=(1, count, side, head[0]), dtype=head[1])
-        values = (shape, shape, shape, _USUAL_DROPOUT if dropout else 0.0, False, backward)
-        ns = picture.timings.ns(Exercise(name="attention", args=values))
+        values = (shape, shape, shape, _USUAL_DROPOUT if dropout else 0.0, causal, backward)
+        tf32 = head[1] == "float32" and any(map(on_tf32, works))
+        ns = picture.timings.ns(Exercise(name="attention", args=values, tf32=tf32))
         if ns is None:
             return None
         total += layers * ns

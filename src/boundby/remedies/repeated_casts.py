@@ -2,7 +2,7 @@
 
 What it sees
     Casts in the forward whose input is a float32 parameter, as autocast makes them, and the casts
-    of its gradient back to float32.
+    of its gradient back to float32. A batch that comes in float32 is none.
 
 Why it costs time
     Six bytes a parameter on the way in and six on the way out, and two launches for each of them:
@@ -22,10 +22,10 @@ Proven on
 
 from __future__ import annotations
 
-from boundby.dataflow import OUTSIDE
 from boundby.model import Phase, Tensor
 from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
+from boundby.remedies.weights import weights_of
 
 _HALF = ("bfloat16", "float16")
 _FEWEST_ELEMENTS = 1_000
@@ -52,6 +52,7 @@ def _casts(picture: Picture) -> tuple[list[int], list[int]]:
     flow = picture.flow
     if flow is None:
         return [], []
+    weights = weights_of(picture, flow)
     coming, shapes = [], set()
     going = []
     for index in flow.order:
@@ -62,8 +63,8 @@ def _casts(picture: Picture) -> tuple[list[int], list[int]]:
         tensors = call.tensors
         if len(tensors) < 2 or tensors[0].elements < _FEWEST_ELEMENTS:
             continue
-        made_outside = any(flow.values[value].maker == OUTSIDE for value in flow.reads[index])
-        if work.phase == Phase.FORWARD and made_outside and _narrows(tensors[1], tensors[0]):
+        of_weight = any(value in weights for value in flow.reads[index])
+        if work.phase == Phase.FORWARD and of_weight and _narrows(tensors[1], tensors[0]):
             coming.append(index)
             shapes.add(tensors[0].shape)
         elif work.phase == Phase.BACKWARD and _narrows(tensors[0], tensors[1]):

@@ -38,6 +38,7 @@ from boundby.model import Phase
 from boundby.picture import Change, Picture
 from boundby.remedies import wasted_tiles
 from boundby.remedies.remedy import Imagined, Remedy
+from boundby.remedies.searches import searches
 
 _FUSIBLE = ("elementwise", "normalization", "movement")
 _ELSEWHERE = ("host_link", "network")
@@ -148,6 +149,7 @@ def _is_fusible(picture: Picture, index: int) -> bool:
         return False
     return (
         work.op_class in _FUSIBLE
+        and not searches(work)
         and work.phase != Phase.OPTIMIZER
         and work.bound not in _ELSEWHERE
         and index not in picture.opaque

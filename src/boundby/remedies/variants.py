@@ -103,8 +103,16 @@ def _dense_like(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...] | Non
     return tuple(strides)
 
 
-def exercise(call: OpCall, alter: Alter = as_it_is, *, tf32: bool = False) -> Exercise:
-    """The call with its tensors altered; which memory they are is of no matter."""
+def on_tf32(work: Work) -> bool:
+    """Whether the step runs its float32 products on the matrix units."""
+    return work.cost is not None and "matmul.tf32" in work.cost.flops
+
+
+def exercise(call: OpCall, alter: Alter = as_it_is, *, tf32: bool) -> Exercise:
+    """The call with its tensors altered; which memory they are is of no matter.
+
+    In other dtypes than float32 there is no tf32, and calls that differ in it alone are one.
+    """
 
     def plain(value: object) -> object:
         if isinstance(value, Tensor):
@@ -114,17 +122,27 @@ def exercise(call: OpCall, alter: Alter = as_it_is, *, tf32: bool = False) -> Ex
             return tuple(plain(item) for item in value)
         return value
 
-    return Exercise(name=call.name, args=tuple(map(plain, call.args)), tf32=tf32)  # type: ignore[arg-type]
+    in_float32 = any(alter(tensor).dtype == "float32" for tensor in call.tensors)
+    return Exercise(
+        name=call.name,
+        args=tuple(map(plain, call.args)),  # type: ignore[arg-type]
+        tf32=tf32 and in_float32,
+    )
 
 
 def timed_ratio(
-    picture: Picture, work: Work, alter: Alter, *, was_tf32: bool = False, tf32: bool = False
+    picture: Picture, work: Work, alter: Alter, *, tf32: bool | None = None
 ) -> float | None:
-    """How long the altered call takes beside the call as it is, both timed; None if unknown."""
+    """How long the altered call takes beside the call as it is, both timed; None if unknown.
+
+    Both on the units that the step itself uses, unless `tf32` says otherwise of the altered one.
+    """
     call = picture.call(work)
     if call is None:
         return None
-    return ratio_of(picture, exercise(call, tf32=was_tf32), exercise(call, alter, tf32=tf32))
+    now = on_tf32(work)
+    then = now if tf32 is None else tf32
+    return ratio_of(picture, exercise(call, tf32=now), exercise(call, alter, tf32=then))
 
 
 def ratio_of(picture: Picture, before: Exercise, after: Exercise) -> float | None:

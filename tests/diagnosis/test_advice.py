@@ -1,0 +1,44 @@
+"""What is said of a step that may not stand for the others."""
+
+import pytest
+
+from boundby.diagnosis.advice import Advice, doubted
+from boundby.model.diagnosis import BatchRow, Finding, Range, WhatIf
+
+MS = 1e6
+
+
+def within(ms: float) -> Range:
+    return Range(low=0.97 * ms * MS, expected=ms * MS, high=1.03 * ms * MS)
+
+
+def test_a_doubtful_step_widens_all_that_rests_on_it() -> None:
+    """Of 100 ms, 40 saved: perhaps none, perhaps four tenths of the rest once more."""
+    finding = Finding(fault="host-sync", group="overhead", saving_ns=within(40), change="")
+    what_if = WhatIf(faults=["host-sync"], wall_ns=within(60))
+    wider = doubted(Advice(findings=[finding], what_if=[what_if]), 100 * MS)
+    saving, wall = wider.findings[0].saving_ns, wider.what_if[0].wall_ns
+    assert (saving.low, saving.expected, saving.high) == pytest.approx((0, 40 * MS, 64 * MS))
+    assert (wall.low, wall.expected, wall.high) == pytest.approx((36 * MS, 60 * MS, 100 * MS))
+
+
+@pytest.mark.parametrize(
+    ("factor", "expected", "low", "high"),
+    [
+        (2, 160, 128, 200),  # a fifth less a sample: perhaps nothing, perhaps that twice
+        (4, 240, 144, 400),
+        (2, 120, 100, 200),  # more samples never take less than fewer
+        (2, 200, 0.97 * 200, 1.03 * 200),  # no gain, no doubt of it
+        (2, 98, 0.97 * 98, 200),
+    ],
+)
+def test_larger_batches_are_doubted_as_much(
+    factor: int, expected: float, low: float, high: float
+) -> None:
+    row = BatchRow(factor=factor, wall_ns=within(expected))
+    (wider,) = doubted(Advice(batches=[row]), 100 * MS).batches
+    assert wider.factor == factor
+    wall = wider.wall_ns
+    assert (wall.low, wall.expected, wall.high) == pytest.approx(
+        (low * MS, expected * MS, high * MS)
+    )

@@ -1,0 +1,83 @@
+"""Operators are timed on the units that the step itself uses."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from boundby.model import OpCall, Tensor
+from boundby.picture import Picture
+from boundby.remedies import batch_too_small, float32_activations, layout_copies
+from boundby.roofs.operators import Exercise
+from tests.machines import roof, round_machine
+from tests.remedies.pictures import picture_of
+from tests.test_dataflow import chain
+from tests.test_replay import scene_of
+
+MACHINE = msgspec.structs.replace(
+    round_machine(), roofs=[*round_machine().roofs, roof("matmul.tf32", 5e14)]
+)
+TAIL = (None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
+
+
+def images(storage: int, dtype: str = "float32") -> Tensor:
+    shape = (64, 256, 56, 56)
+    return Tensor(shape=shape, dtype=dtype, strides=(802816, 3136, 56, 1), storage=storage)
+
+
+def kernel(storage: int, dtype: str = "float32") -> Tensor:
+    strides = (2304, 9, 3, 1)
+    return Tensor(shape=(256, 256, 3, 3), dtype=dtype, strides=strides, storage=storage)
+
+
+def convolving(dtype: str = "float32") -> Picture:
+    """Float32 convolutions, which torch runs on the tf32 units: 237 GFLOP each in 600 us."""
+    steps = [
+        ("convolution", (images(at, dtype), kernel(100 + at, dtype), *TAIL), at + 1)
+        for at in range(1, 5)
+    ]
+    return picture_of(chain(*steps, each_us=600.0), MACHINE)
+
+
+def asked(picture: Picture) -> set[tuple[str, bool]]:
+    """The dtype and the units of every operator that is to be timed."""
+    return {(dtype_of(one), one.tf32) for one in picture.timings.asked}
+
+
+def dtype_of(one: Exercise) -> str:
+    (first, *_) = one.args
+    assert isinstance(first, Tensor)
+    return first.dtype
+
+
+def test_a_convolution_in_tf32_is_held_against_bfloat16_as_it_runs() -> None:
+    picture = convolving()
+    float32_activations.imagine(picture)
+    assert asked(picture) == {("float32", True), ("bfloat16", False)}
+    for one in picture.timings.asked:
+        picture.timings.known[one] = 600e3 if one.tf32 else 240e3
+    imagined = float32_activations.imagine(picture)
+    assert imagined is not None
+    first, *rest = imagined.expected.work_ns.values()
+    assert rest == pytest.approx([0.4 * 600e3] * 3)
+    # The first one carries the casts: 1.5 x 205 MB a convolution, at 5 TB/s, and some weights.
+    assert first == pytest.approx(0.4 * 600e3 + 4 * 1.5 * 205.5 / 5 * 1e3, rel=0.02)
+
+
+@pytest.mark.parametrize(("dtype", "tf32"), [("float32", True), ("bfloat16", False)])
+def test_layouts_and_larger_batches_are_timed_on_the_same_units(dtype: str, tf32: bool) -> None:
+    turned, grown = convolving(dtype), convolving(dtype)
+    layout_copies.imagine(turned)
+    batch_too_small.imagine(grown)
+    assert len(turned.timings.asked) == len(grown.timings.asked) == 2
+    assert asked(turned) == asked(grown) == {(dtype, tf32)}
+
+
+def test_products_off_the_matrix_units_are_timed_off_them() -> None:
+    product = OpCall(
+        name="aten::mm",
+        args=(Tensor(shape=(4096, 4096), dtype="float32"),) * 2,
+    )
+    picture = picture_of(scene_of([(product, 2750.0)] * 4, host_us=5).timeline(), MACHINE)
+    float32_activations.imagine(picture)
+    assert asked(picture) == {("float32", False), ("bfloat16", False)}
