@@ -1,10 +1,11 @@
 """Whole accounts of steps small enough to check by hand, on a machine with round figures."""
 
 import msgspec
+import numpy as np
 import pytest
 
 from boundby.account import account_for
-from boundby.model import DeviceKind, HostKind, OpCall
+from boundby.model import DeviceKind, HostKind, OpCall, Timeline
 from tests.machines import roof, round_machine
 from tests.timelines import US, Scene, tensor
 
@@ -22,6 +23,17 @@ def launched(scene: Scene, at: float, call: OpCall) -> int:
     """An operator that launches one kernel."""
     scene.on_host(at, at + 4, call=call)
     return scene.on_host(at + 1, at + 3, HostKind.LAUNCH, "cudaLaunchKernel")
+
+
+def replayed(scene: Scene, call: OpCall) -> Timeline:
+    """The step with its kernels replayed from a graph, each seen to do a call outside of it."""
+    timeline = scene.timeline()
+    device = msgspec.structs.replace(
+        timeline.device,
+        graph=np.ones(len(timeline.device), np.bool_),
+        call=np.zeros(len(timeline.device), np.int32),
+    )
+    return msgspec.structs.replace(timeline, device=device, calls=[call])
 
 
 def test_every_microsecond_is_in_one_group() -> None:
@@ -119,6 +131,19 @@ def test_tf32_products_meet_the_tf32_roof() -> None:
     scene.on_device(10, 310, launch=launched(scene, 0, product(4096, 4096, 4096, "float32")))
     (row,) = account_for(scene.timeline(), machine, wall_ns=400 * US, tf32=True).ops
     assert row.floor_ns == pytest.approx(275 * US, rel=0.01)  # 137 GFLOP at 500 TFLOP/s
+
+
+@pytest.mark.parametrize(("kernel", "tf32"), [("kernel", True), ("s1688gemm_128x128", False)])
+def test_tf32_products_of_a_graph_meet_the_tf32_roof(kernel: str, tf32: bool) -> None:
+    """Whether the setting says so or the kernel's name, 137 GFLOP at 500 TFLOP/s: 275 us."""
+    machine = msgspec.structs.replace(MACHINE, roofs=[*MACHINE.roofs, roof("matmul.tf32", 5e14)])
+    scene = Scene(end=400)
+    launch = scene.on_host(0, 5, HostKind.LAUNCH, "cudaGraphLaunch")
+    scene.on_device(10, 310, name=kernel, launch=launch)
+    timeline = replayed(scene, product(4096, 4096, 4096, "float32"))
+    (row,) = account_for(timeline, machine, wall_ns=400 * US, tf32=tf32).ops
+    assert row.floor_ns == pytest.approx(275 * US, rel=0.01)
+    assert not row.roof_suspect
 
 
 def test_the_classes_show_how_little_arithmetic_most_time_does() -> None:

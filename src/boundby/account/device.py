@@ -64,10 +64,11 @@ def device_work(timeline: Timeline, machine: Machine, *, tf32: bool) -> tuple[li
         _place(work, timeline, op)
         if op >= 0 and device.kind[event] == DeviceKind.KERNEL:
             work.name = timeline.names[timeline.host.name[op]]
+        loose = tf32 or bool(on_tf32[index])
         if row >= 0:
-            _cost_operator(work, timeline, machine, costed, int(row), tf32 or bool(on_tf32[index]))
+            _cost_operator(work, timeline, machine, costed, int(row), loose)
         elif device.call is not None and device.call[event] >= 0:
-            _cost_replayed(work, timeline, machine, costed, int(device.call[event]))
+            _cost_replayed(work, timeline, machine, costed, int(device.call[event]), loose)
         else:
             _cost_event(work, timeline, machine, event)
         works.append(work)
@@ -112,14 +113,14 @@ def _cost_operator(
 
 
 def _cost_replayed(
-    work: Work, timeline: Timeline, machine: Machine, costed: Costs, call: int
+    work: Work, timeline: Timeline, machine: Machine, costed: Costs, call: int, tf32: bool
 ) -> None:
     """A kernel of a graph costs what the same kernel costs where its operator is known."""
     cost = costed.of_call[call]
     if cost is None:
         return
     work.name, work.call = timeline.calls[call].name, call
-    _set_cost(work, machine, costed.on(cost, tf32=_convolves(work, timeline)))
+    _set_cost(work, machine, costed.on(cost, tf32=tf32 or _convolves(work, timeline)))
 
 
 def _convolves(work: Work, timeline: Timeline) -> bool:
