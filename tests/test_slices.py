@@ -18,9 +18,7 @@ H200 = Path(__file__).parent / "data" / "h200"
 
 def made(timeline: Timeline) -> list[Slice]:
     machine = round_machine()
-    return slices_of(
-        timeline, account_for(timeline, machine, wall_ns=float(timeline.wall_ns), tf32=False)
-    )
+    return slices_of(timeline, account_for(timeline, machine, wall_ns=float(timeline.wall_ns)))
 
 
 def product(scene: Scene, start: float, *, kernel: tuple[float, float]) -> None:

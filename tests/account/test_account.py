@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 from boundby.account import account_for
-from boundby.model import DeviceKind, HostKind, OpCall, Timeline
+from boundby.model import UNTOLD, DeviceKind, HostKind, OpCall, Precision, Timeline
 from tests.machines import roof, round_machine
 from tests.timelines import US, Scene, tensor
 
 MACHINE = round_machine()
+TF32 = Precision(products="tf32")
 
 
 def product(rows: int, inner: int, columns: int, dtype: str = "bfloat16") -> OpCall:
@@ -129,21 +130,73 @@ def test_tf32_products_meet_the_tf32_roof() -> None:
     machine = msgspec.structs.replace(MACHINE, roofs=[*MACHINE.roofs, roof("matmul.tf32", 5e14)])
     scene = Scene(end=400)
     scene.on_device(10, 310, launch=launched(scene, 0, product(4096, 4096, 4096, "float32")))
-    (row,) = account_for(scene.timeline(), machine, wall_ns=400 * US, tf32=True).ops
+    (row,) = account_for(scene.timeline(), machine, wall_ns=400 * US, precision=TF32).ops
     assert row.floor_ns == pytest.approx(275 * US, rel=0.01)  # 137 GFLOP at 500 TFLOP/s
 
 
-@pytest.mark.parametrize(("kernel", "tf32"), [("kernel", True), ("s1688gemm_128x128", False)])
-def test_tf32_products_of_a_graph_meet_the_tf32_roof(kernel: str, tf32: bool) -> None:
+@pytest.mark.parametrize(("kernel", "precision"), [("kernel", TF32), ("s1688gemm_128x128", UNTOLD)])
+def test_tf32_products_of_a_graph_meet_the_tf32_roof(kernel: str, precision: Precision) -> None:
     """Whether the setting says so or the kernel's name, 137 GFLOP at 500 TFLOP/s: 275 us."""
     machine = msgspec.structs.replace(MACHINE, roofs=[*MACHINE.roofs, roof("matmul.tf32", 5e14)])
     scene = Scene(end=400)
     launch = scene.on_host(0, 5, HostKind.LAUNCH, "cudaGraphLaunch")
     scene.on_device(10, 310, name=kernel, launch=launch)
     timeline = replayed(scene, product(4096, 4096, 4096, "float32"))
-    (row,) = account_for(timeline, machine, wall_ns=400 * US, tf32=tf32).ops
+    (row,) = account_for(timeline, machine, wall_ns=400 * US, precision=precision).ops
     assert row.floor_ns == pytest.approx(275 * US, rel=0.01)
     assert not row.roof_suspect
+
+
+CONVOLUTION = OpCall(
+    name="aten::cudnn_convolution",
+    args=(tensor(64, 256, 64, 64), tensor(256, 256, 3, 3), (1, 1), (1, 1), (1, 1), 1),
+)
+
+
+@pytest.mark.parametrize(
+    ("precision", "unit"),
+    [
+        (UNTOLD, "matmul.tf32"),  # as torch has it
+        (Precision(products="float32", convolutions="tf32"), "matmul.tf32"),
+        (Precision(products="tf32", convolutions="float32"), "matmul.float32"),
+    ],
+)
+def test_convolutions_have_a_setting_of_their_own(precision: Precision, unit: str) -> None:
+    machine = msgspec.structs.replace(MACHINE, roofs=[*MACHINE.roofs, roof("matmul.tf32", 5e14)])
+    scene = Scene(end=9000)
+    scene.on_device(10, 8000, launch=launched(scene, 0, CONVOLUTION))
+    (work,) = account_for(scene.timeline(), machine, wall_ns=9e6, precision=precision).works
+    assert work.cost is not None
+    assert work.cost.flops.keys() == {unit}
+
+
+def on_cpu(precision: Precision, *, bfloat16: float) -> dict[str, str]:
+    """The units on which a product and a convolution run, beside float32 at 50 TFLOP/s."""
+    roofs = [one for one in MACHINE.roofs if one.name != "matmul.bfloat16"]
+    machine = msgspec.structs.replace(MACHINE, roofs=[*roofs, roof("matmul.bfloat16", bfloat16)])
+    scene = Scene(end=9000)
+    scene.on_host(0, 3000, call=product(4096, 4096, 4096, "float32"))
+    call = OpCall(
+        name="aten::mkldnn_convolution",
+        args=(*CONVOLUTION.args[:2], None, (1, 1), (1, 1), (1, 1), 1),
+    )
+    scene.on_host(3000, 9000, call=call)
+    works = account_for(scene.timeline(), machine, wall_ns=9e6, precision=precision).works
+    return {work.name: unit for work in works if work.cost for unit in work.cost.flops}
+
+
+def test_on_a_cpu_float32_products_meet_the_roof_of_what_they_may_be_computed_in() -> None:
+    products = Precision(products="bfloat16", convolutions="float32")
+    convolutions = Precision(products="float32", convolutions="bfloat16")
+    slow, fast = "matmul.float32", "matmul.bfloat16"
+    assert list(on_cpu(UNTOLD, bfloat16=1e15).values()) == [slow, slow]
+    assert list(on_cpu(products, bfloat16=1e15).values()) == [fast, slow]
+    assert list(on_cpu(convolutions, bfloat16=1e15).values()) == [slow, fast]
+
+
+def test_a_cpu_without_units_for_bfloat16_stays_in_float32_whatever_it_may() -> None:
+    both = Precision(products="bfloat16", convolutions="bfloat16")
+    assert set(on_cpu(both, bfloat16=1e13).values()) == {"matmul.float32"}
 
 
 def test_the_classes_show_how_little_arithmetic_most_time_does() -> None:

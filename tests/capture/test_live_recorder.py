@@ -141,6 +141,35 @@ def test_a_profile_cut_short_is_written(hooks: Hooks, tmp_path: Path) -> None:
     assert "ended during its profiled steps" in taken.warnings[0]
 
 
+def test_settings_are_those_in_which_the_steps_were_taken(hooks: Hooks, tmp_path: Path) -> None:
+    """Where a script uses torch's new switches, reading the old ones raises."""
+    if not hasattr(torch.backends, "fp32_precision"):
+        pytest.skip("this torch has the old switches alone")
+    recorder = watch(hooks, tmp_path, Plan(warmup=1, clean=1, issue=0, profiled=1))
+    products, matmul = torch.backends.mkldnn.matmul, torch.backends.cuda.matmul
+    before = products.fp32_precision, matmul.fp32_precision
+    products.fp32_precision, matmul.fp32_precision = "bf16", "tf32"
+    try:
+        with pytest.raises(SystemExit):
+            for _ in range(20):
+                linear()(torch.ones(2, 4))
+                recorder.mark()
+        with pytest.raises(RuntimeError):
+            _ = matmul.allow_tf32
+    finally:
+        products.fp32_precision, matmul.fp32_precision = before
+    read = recorder.capture().settings["float32"]
+    assert read["cpu"]["products"] == "bfloat16"
+    assert read["cuda"]["products"] == "tf32"
+
+
+def test_settings_of_a_script_that_was_not_profiled(hooks: Hooks, tmp_path: Path) -> None:
+    recorder = watch(hooks, tmp_path, Plan(warmup=1, clean=50, issue=0, profiled=1))
+    for _ in range(5):
+        recorder.mark()
+    assert recorder.capture().settings["float32"]["cuda"]["convolutions"] == "tf32"
+
+
 def test_numbers_are_not_used_again() -> None:
     keys = Keys()
     numbers = {keys.of(linear()) for _ in range(20)}

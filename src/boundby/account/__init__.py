@@ -14,7 +14,7 @@ from boundby.account.cpu import cpu_work, data_ns
 from boundby.account.device import device_work, recomputed_flops
 from boundby.account.idle import LABELS, idle_rows, label_idle
 from boundby.account.work import Work
-from boundby.model import Ints, Machine, Timeline
+from boundby.model import UNTOLD, Ints, Machine, Precision, Timeline
 from boundby.model.diagnosis import (
     Account,
     ClassRow,
@@ -58,15 +58,15 @@ def account_for(
     *,
     wall_ns: float,
     phases: Mapping[str, float] | None = None,
-    tf32: bool = False,
+    precision: Precision = UNTOLD,
     folders: Sequence[str] = (),
 ) -> Accounted:
     """Divide a step's clean wall time among compute, bandwidth, overhead and the unknown.
 
     Kernel time is taken as measured. What is left of the wall is idle time, divided in the
     proportions in which the step idles when it is replayed with the host's clean times, `phases`;
-    without those, in which the profiled step idled. `folders` are where source files are looked
-    for.
+    without those, in which the profiled step idled. `precision` is what float32 products may be
+    computed in. `folders` are where source files are looked for.
     """
     warnings: list[str] = []
     dispatch, scaled = 0.0, 1.0
@@ -74,13 +74,13 @@ def account_for(
     causes: list[IdleRow] = []
     on_device = len(timeline.device) > 0
     if on_device:
-        works, member = device_work(timeline, machine, tf32=tf32)
+        works, member = device_work(timeline, machine, precision)
         pace = _clean_pace(timeline, machine, phases) if phases else timeline
         busy_times = union(pace.device.start_ns, pace.device.duration_ns)
         idle = label_idle(pace, *busy_times)
         causes = idle_rows(pace, *busy_times)
     else:
-        works, dispatch = cpu_work(timeline, machine, wall_ns=wall_ns)
+        works, dispatch = cpu_work(timeline, machine, precision, wall_ns=wall_ns)
         idle = dict.fromkeys(LABELS, 0.0) | {"data": data_ns(timeline, works)}
     busy = sum(work.exposed_ns for work in works)
     if busy + dispatch > wall_ns:

@@ -13,15 +13,17 @@ import numpy.typing as npt
 from boundby import costs
 from boundby.account.busy import union
 from boundby.account.nesting import Mask, nearest
-from boundby.account.work import Costs, Work, bound_of
-from boundby.model import Cost, HostKind, Ints, Machine, Timeline
+from boundby.account.work import Costs, Work, allowed_dtype, bound_of
+from boundby.model import Cost, HostKind, Ints, Machine, Precision, Timeline
 
 # What compiled code does before it runs any: finding itself, and checking what it was given. A
 # compiled region's own time is not among them: its generated kernels leave no events.
 _CHORES = ("TorchDynamo Cache Lookup", "Pregraph bytecode", "AOTDispatcher Runtime Wrapper")
 
 
-def cpu_work(timeline: Timeline, machine: Machine, *, wall_ns: float) -> tuple[list[Work], float]:
+def cpu_work(
+    timeline: Timeline, machine: Machine, precision: Precision, *, wall_ns: float
+) -> tuple[list[Work], float]:
     """One `Work` per operator call that does something itself, and the overhead of them all."""
     host = timeline.host
     costed = Costs(timeline, machine)
@@ -53,6 +55,7 @@ def cpu_work(timeline: Timeline, machine: Machine, *, wall_ns: float) -> tuple[l
         )
         cost = costed.of_call[work.call] if works_itself[row] else None
         if cost is not None:
+            cost = costed.on(cost, allowed_dtype(precision, work.name, on_cuda=False))
             work.cost = cost
             work.floor_ns = machine.floor(cost)
             work.op_class = costs.op_class(work.name) or "unknown"

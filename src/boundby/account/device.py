@@ -10,13 +10,11 @@ import numpy.typing as npt
 from boundby import costs
 from boundby.account.busy import exposed, priorities
 from boundby.account.nesting import nearest
-from boundby.account.work import Costs, Work, bound_of
-from boundby.model import Cost, DeviceKind, Ints, Machine, Phase, Timeline
+from boundby.account.work import Costs, Work, allowed_dtype, bound_of
+from boundby.model import Cost, DeviceKind, Ints, Machine, Phase, Precision, Timeline
 
 # "tf32" in cuDNN's and newer cuBLAS kernels, "s1688" (float in, 16x8x8 tiles) in CUTLASS's.
 _TF32_KERNEL = re.compile(r"tf32|s1688")
-# Convolutions of float32 use the tf32 units unless torch.backends.cudnn.allow_tf32 is switched off.
-_CONVOLUTION = re.compile(r"conv")
 _CHECKPOINT = "torch/utils/checkpoint.py"
 _NODE = "evaluate_function"
 _LINKS = {DeviceKind.COPY_H2D: "host_link.h2d", DeviceKind.COPY_D2H: "host_link.d2h"}
@@ -30,7 +28,9 @@ def owners(timeline: Timeline, costed: Costs) -> Ints:
     return around[timeline.device.op]
 
 
-def device_work(timeline: Timeline, machine: Machine, *, tf32: bool) -> tuple[list[Work], Ints]:
+def device_work(
+    timeline: Timeline, machine: Machine, precision: Precision
+) -> tuple[list[Work], Ints]:
     """Every piece of device work, and which one each device event belongs to."""
     device = timeline.device
     costed = Costs(timeline, machine)
@@ -49,7 +49,7 @@ def device_work(timeline: Timeline, machine: Machine, *, tf32: bool) -> tuple[li
     np.minimum.at(first, member, np.arange(len(device)))
     names = [timeline.names[index] for index in device.name[first]]
     on_tf32 = _on_tf32(timeline, member, len(groups))
-    works = []
+    works, calls = [], timeline.calls
     for index, row in enumerate(groups):
         event = int(first[index])
         work = Work(
@@ -64,12 +64,15 @@ def device_work(timeline: Timeline, machine: Machine, *, tf32: bool) -> tuple[li
         _place(work, timeline, op)
         if op >= 0 and device.kind[event] == DeviceKind.KERNEL:
             work.name = timeline.names[timeline.host.name[op]]
-        loose = tf32 or bool(on_tf32[index])
-        if row >= 0:
-            _cost_operator(work, timeline, machine, costed, int(row), loose)
-        elif device.call is not None and device.call[event] >= 0:
-            _cost_replayed(work, timeline, machine, costed, int(device.call[event]), loose)
-        else:
+        call = _call_of(timeline, int(row), event)
+        cost = costed.of_call[call] if call >= 0 else None
+        if cost is not None:
+            work.name = timeline.names[timeline.host.name[row]] if row >= 0 else calls[call].name
+            work.call = call
+            on_cuda = timeline.device_kind == "cuda"
+            dtype = allowed_dtype(precision, work.name, on_cuda=on_cuda)
+            _set_cost(work, machine, costed.on(cost, "tf32" if on_tf32[index] else dtype))
+        elif call < 0:
             _cost_event(work, timeline, machine, event)
         works.append(work)
     return works, member
@@ -103,28 +106,15 @@ def _place(work: Work, timeline: Timeline, row: int) -> None:
     work.call = int(host.call[row])
 
 
-def _cost_operator(
-    work: Work, timeline: Timeline, machine: Machine, costed: Costs, row: int, tf32: bool
-) -> None:
-    work.name = timeline.names[timeline.host.name[row]]
-    cost = costed.of_call[timeline.host.call[row]]
-    assert cost is not None
-    _set_cost(work, machine, costed.on(cost, tf32=tf32 or _convolves(work, timeline)))
+def _call_of(timeline: Timeline, row: int, event: int) -> int:
+    """The operator call that some work does; -1 for none.
 
-
-def _cost_replayed(
-    work: Work, timeline: Timeline, machine: Machine, costed: Costs, call: int, tf32: bool
-) -> None:
-    """A kernel of a graph costs what the same kernel costs where its operator is known."""
-    cost = costed.of_call[call]
-    if cost is None:
-        return
-    work.name, work.call = timeline.calls[call].name, call
-    _set_cost(work, machine, costed.on(cost, tf32=tf32 or _convolves(work, timeline)))
-
-
-def _convolves(work: Work, timeline: Timeline) -> bool:
-    return timeline.device_kind == "cuda" and bool(_CONVOLUTION.search(work.name))
+    A kernel of a graph does what the same kernel does where its operator is known.
+    """
+    if row >= 0:
+        return int(timeline.host.call[row])
+    calls = timeline.device.call
+    return -1 if calls is None else int(calls[event])
 
 
 def _set_cost(work: Work, machine: Machine, cost: Cost) -> None:

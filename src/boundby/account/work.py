@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import msgspec
 
 from boundby import costs
-from boundby.model import Bound, Cost, Machine, OpCall, Phase, Tensor, Timeline
+from boundby.model import Bound, Cost, Machine, OpCall, Phase, Precision, Tensor, Timeline
 from boundby.model.diagnosis import ClassName
 
-_TF32 = "matmul.tf32"
 _FLOAT32 = "matmul.float32"
+_CONVOLUTION = re.compile(r"conv")
+_RECURRENT = re.compile(r"rnn|lstm|gru")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,13 +47,31 @@ class Costs:
         self.of_call = [costs.cost(call) for call in timeline.calls]
         self.is_costed = [cost is not None and _does_something(cost) for cost in self.of_call]
 
-    def on(self, cost: Cost, *, tf32: bool) -> Cost:
-        """The cost on the units it really runs on: float32 products may go to the tf32 units."""
-        if tf32 and _FLOAT32 in cost.flops and self._machine.rate(_TF32):
-            flops = dict(cost.flops)
-            flops[_TF32] = flops.pop(_FLOAT32)
-            return msgspec.structs.replace(cost, flops=flops)
-        return cost
+    def on(self, cost: Cost, dtype: str | None) -> Cost:
+        """The cost on the units it runs on, where float32 products may be computed in this dtype.
+
+        A library that may take it does so where that is faster: a CPU without units for bfloat16
+        goes on in float32, whatever it is allowed.
+        """
+        if dtype is None:
+            return cost
+        unit = f"matmul.{dtype}"
+        slow, fast = self._machine.rate(_FLOAT32), self._machine.rate(unit)
+        if _FLOAT32 not in cost.flops or not fast or (slow and fast <= slow):
+            return cost
+        flops = dict(cost.flops)
+        flops[unit] = flops.get(unit, 0.0) + flops.pop(_FLOAT32)
+        return msgspec.structs.replace(cost, flops=flops)
+
+
+def allowed_dtype(precision: Precision, operator: str, *, on_cuda: bool) -> str | None:
+    """What float32 products of an operator may be computed in; None where nobody told."""
+    if _CONVOLUTION.search(operator):
+        # torch's own setting, where nobody told: tf32 for what cuDNN convolves, not for cuBLAS.
+        return precision.convolutions or ("tf32" if on_cuda else None)
+    if _RECURRENT.search(operator):
+        return precision.recurrent
+    return precision.products
 
 
 def _does_something(cost: Cost) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 
 from boundby.account import Accounted
 from boundby.diagnosis.advice import Advice
-from boundby.model import Machine, Timeline
+from boundby.model import UNTOLD, Machine, Precision, Timeline
 from boundby.model.diagnosis import (
     Account,
     Diagnosis,
@@ -25,6 +25,7 @@ def assemble(
     target: str | None,
     machine: Machine,
     step: StepTimes,
+    precision: Precision = UNTOLD,
     verdict: Verdict,
     advice: Advice,
     warnings: list[str],
@@ -33,6 +34,7 @@ def assemble(
         target=target,
         machine=machine,
         step=step,
+        precision=precision,
         account=accounted.account,
         verdict=verdict,
         utilisation=accounted.utilisation,

@@ -21,7 +21,7 @@ from boundby.capture.live.refine import refine
 from boundby.diagnosis.advice import Advice, Timer, advise, doubted
 from boundby.diagnosis.assembly import assemble, nothing_known
 from boundby.errors import BoundbyError
-from boundby.model import Machine, Timeline
+from boundby.model import Machine, Precision, Timeline
 from boundby.model.diagnosis import Diagnosis, KindOfStep, PhaseTime, StepTimes, Verdict
 from boundby.picture import Picture, Timings
 from boundby.replay import issue_ns, with_host
@@ -90,6 +90,7 @@ def diagnose_capture(
         target=target,
         machine=machine,
         step=_step_times(capture, kind, samples, seen, dilation),
+        precision=_precision(capture, timeline),
         verdict=seen.judged.verdict if seen.judged else _NO_VERDICT,
         advice=seen.advice,
         warnings=warnings,
@@ -119,7 +120,7 @@ def _look_into(
         machine,
         wall_ns=wall_ns,
         phases=capture.phases,
-        tf32=bool(capture.settings.get("tf32")),
+        precision=_precision(capture, timeline),
         folders=[*sys.path, ""],
     )
     pictures = _pictures(capture, timeline, machine, accounted, wall_ns)
@@ -133,6 +134,13 @@ def _look_into(
         judged = dataclasses.replace(judged, verdict=verdict)
         advice = doubted(advice, wall_ns)
     return _Seen(accounted=accounted, judged=judged, advice=advice)
+
+
+def _precision(capture: Capture, timeline: Timeline | None) -> Precision:
+    """In what the device that the step ran on may compute float32 products."""
+    on_device = capture.cuda_index is not None if timeline is None else len(timeline.device) > 0
+    allowed = capture.settings.get("float32", {}).get("cuda" if on_device else "cpu", {})
+    return Precision(**allowed)
 
 
 def _step_times(

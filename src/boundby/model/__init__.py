@@ -15,6 +15,7 @@ from boundby.model.machine import (
     Roof,
     Source,
 )
+from boundby.model.precision import UNTOLD, Precision
 from boundby.model.record import SCHEMA, Record
 from boundby.model.timeline import (
     Allocations,
@@ -31,6 +32,7 @@ __all__ = [
     "CACHE_REACH",
     "DTYPE_BYTES",
     "SCHEMA",
+    "UNTOLD",
     "Allocations",
     "Argument",
     "Bound",
@@ -46,6 +48,7 @@ __all__ = [
     "Overheads",
     "Phase",
     "Point",
+    "Precision",
     "Record",
     "Roof",
     "Source",

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from boundby.model.machine import Bound, Machine
+from boundby.model.precision import UNTOLD, Precision
 from boundby.model.record import SCHEMA, Record
 
 GroupName = Literal["compute", "bandwidth", "overhead", "unknown"]
@@ -333,6 +334,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     target: str | None = None
     machine: Machine
     step: StepTimes
+    precision: Precision = UNTOLD
     account: Account
     verdict: Verdict
     utilisation: Utilisation = Utilisation()

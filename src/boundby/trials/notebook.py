@@ -15,6 +15,7 @@ import sys
 from typing import Any
 
 from boundby.capture.live.companion import Companion, companions
+from boundby.capture.live.precision import float32_allowed
 from boundby.capture.live.swaps import Swaps
 
 # Three steps: the first sees forward and backward, the second and third the optimizer's doing too.
@@ -171,11 +172,11 @@ class Notebook(Companion):
         if torch.is_autocast_enabled(device):
             return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
         if parameter.dtype == torch.float32:
-            precise = torch.get_float32_matmul_precision() == "highest"
-            # Convolutions on CUDA are tf32 unless the script says otherwise.
-            loose = device == "cuda" and torch.backends.cudnn.allow_tf32
-            loose &= any(isinstance(one, torch.nn.modules.conv._ConvNd) for one in called.modules())
-            return "float32" if precise and not loose else "tf32"
+            allowed = float32_allowed(torch)["cuda" if device == "cuda" else "cpu"]
+            kinds = [allowed["products"]]
+            if any(isinstance(one, torch.nn.modules.conv._ConvNd) for one in called.modules()):
+                kinds.append(allowed["convolutions"])
+            return "tf32" if {"tf32", "bfloat16"} & set(kinds) else "float32"
         return str(parameter.dtype).removeprefix("torch.")
 
     def _nudge(self, module: Any, size: float) -> None:

@@ -12,6 +12,7 @@ from boundby.capture.live.companion import companions
 from boundby.capture.live.keys import Keys
 from boundby.capture.live.phases import usual_phases
 from boundby.capture.live.plan import Plan, Spelling, shortfall
+from boundby.capture.live.precision import float32_allowed
 from boundby.capture.live.provenance import kernel_lines
 from boundby.capture.live.shapes import first_shape
 from boundby.capture.live.steps import StepBy, StepFinder
@@ -78,6 +79,7 @@ class Recorder:
         self._keys = Keys()
         self._is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
         self._disturbed = False
+        self._settings: dict[str, Any] = {}
         self._in_optimizer = False
         self._in_backward = False
         self._stepped_in_backward: list[int] = []
@@ -90,6 +92,9 @@ class Recorder:
             companion.step_ended()
         if self.windows.window is Window.CLEAN and self._is_profiling():
             self._disturbed = True
+        if self.windows.window is Window.PROFILED and not self._settings:
+            # Here, where the steps are taken: at the script's end they may be others again.
+            self._settings = self._read_settings()
         self.windows.step_ended(kind)
 
     def call_begins(self, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -158,7 +163,7 @@ class Recorder:
             main_kind=windows.main_kind,
             profiled=windows.profiled,
             seen=dict(self.finder.seen),
-            settings=self._settings(),
+            settings=self._settings or self._read_settings(),
         )
         for sample in windows.warmup:
             taken.warmup.setdefault(sample.kind, []).append(sample.ns)
@@ -192,10 +197,10 @@ class Recorder:
             missing.append(shortfall(window.value, steps, wanted, spelling=self._spelling))
         return missing
 
-    def _settings(self) -> dict[str, Any]:
+    def _read_settings(self) -> dict[str, Any]:
         torch = self._torch
         return {
-            "tf32": bool(torch.backends.cuda.matmul.allow_tf32),
+            "float32": float32_allowed(torch),
             "threads": int(torch.get_num_threads()),
             "torch": str(torch.__version__),
         }

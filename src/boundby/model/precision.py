@@ -1,0 +1,20 @@
+"""In what the units were allowed to compute float32 products."""
+
+from __future__ import annotations
+
+from boundby.model.record import Record
+
+
+class Precision(Record, frozen=True, kw_only=True):
+    """The dtype allowed for products of float32: "float32", "tf32", "bfloat16"; None: not known.
+
+    Allowed is not done: a library takes the shorter dtype where its units are faster in it.
+    """
+
+    products: str | None = None
+    convolutions: str | None = None
+    recurrent: str | None = None
+
+
+# Of a trace, which says nothing of its settings.
+UNTOLD = Precision()

@@ -1,0 +1,16 @@
+"""Saved diagnoses, and those of before."""
+
+import msgspec
+
+from boundby.model import UNTOLD, Precision
+from boundby.model.diagnosis import Diagnosis
+from tests.diagnoses import full_diagnosis
+
+
+def test_a_diagnosis_that_says_nothing_of_precision_still_loads() -> None:
+    told = msgspec.structs.replace(full_diagnosis(), precision=Precision(products="tf32"))
+    saved = msgspec.json.encode(told)
+    assert msgspec.json.decode(saved, type=Diagnosis).precision.products == "tf32"
+    fields = msgspec.json.decode(saved)
+    del fields["precision"]
+    assert msgspec.json.decode(msgspec.json.encode(fields), type=Diagnosis).precision == UNTOLD
