@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from boundby import remedies
 from boundby.account import account_for
-from boundby.model import HostKind, OpCall, Timeline
+from boundby.model import DeviceKind, HostKind, OpCall, Timeline
 from boundby.picture import Picture
 from boundby.replay import (
     Script,
@@ -217,3 +218,112 @@ def test_idle_time_is_named_by_the_replayed_step_not_by_the_profiled_one() -> No
     assert profiled["python"] > profiled["launch"]
     assert clean.account.overhead.parts["python"] == pytest.approx(0, abs=US)
     assert clean.account.overhead.parts["launch"] == pytest.approx(3 * 4 * US, rel=0.1)
+
+
+def running_ahead(scene: Scene, kernels: int = 10, stream: int = 7) -> Scene:
+    """A thread that issues work every 20 us, each of which takes 100."""
+    for at in range(kernels):
+        scene.on_host(20 * at, 20 * at + 8, call=GELU)
+        launch = scene.on_host(20 * at + 6, 20 * at + 8, HostKind.LAUNCH, "launch")
+        scene.on_device(10 + 100 * at, 110 + 100 * at, stream=stream, launch=launch)
+    scene.end = 10 + 100 * kernels
+    return scene
+
+
+def test_a_sync_on_another_thread_does_not_stop_the_one_that_issues() -> None:
+    scene = running_ahead(Scene())
+    alone = replay(script_of(scene.timeline()))
+    for at in range(10):
+        scene.on_host(20 * at + 9, 20 * at + 14, HostKind.SYNC, "cudaStreamSynchronize", thread=2)
+    beside = script_of(scene.timeline())
+    assert replay(beside) == pytest.approx(alone)
+    assert not beside.wait.any()
+    picture = picture_of(scene.timeline(), alone)
+    assert all(finding.fault != "host-sync" for finding in remedies.find([picture]))
+
+
+def test_a_long_sync_on_another_thread_beside_which_work_is_issued() -> None:
+    """A thread that saves what the device has made: it copies, and stands until that is here."""
+    scene = running_ahead(Scene())
+    alone = replay(script_of(scene.timeline()))
+    copy = scene.on_host(30, 32, HostKind.LAUNCH, "cudaMemcpyAsync", thread=2)
+    scene.on_host(33, 230, HostKind.SYNC, "cudaStreamSynchronize", thread=2)
+    scene.on_device(210, 220, DeviceKind.COPY_D2H, "Memcpy DtoH", stream=8, launch=copy)
+    script = script_of(scene.timeline())
+    assert not script.wait.any()
+    assert replay(script) == pytest.approx(alone, rel=0.01)
+
+
+def test_a_sync_of_the_thread_to_which_the_work_was_handed_stops_the_step() -> None:
+    """Backward runs on a thread of its own, and what starts it stands still meanwhile."""
+    scene = Scene(end=260)
+    for at, thread in enumerate((1, 1, 1, 2, 1)):
+        begins = (0, 20, 40, 60, 200)[at]
+        scene.on_host(begins, begins + 8, call=GELU, thread=thread)
+        launch = scene.on_host(begins + 6, begins + 8, HostKind.LAUNCH, "launch", thread=thread)
+        scene.on_device((10, 40, 70, 100, 210)[at], (40, 70, 100, 190, 250)[at], launch=launch)
+    scene.on_host(70, 192, HostKind.SYNC, "cudaStreamSynchronize", thread=2)
+    assert script_of(scene.timeline()).wait.sum() == 1
+
+
+def test_a_sync_waits_for_the_work_it_was_seen_to_wait_for() -> None:
+    """A copy on a stream of its own is here long before the other stream's backlog has ended."""
+    scene = running_ahead(Scene())
+    copy = scene.on_host(200, 202, HostKind.LAUNCH, "cudaMemcpyAsync")
+    scene.on_host(203, 240, HostKind.SYNC, "cudaStreamSynchronize")
+    scene.on_device(205, 237, DeviceKind.COPY_D2H, "Memcpy DtoH", stream=8, launch=copy)
+    script = script_of(scene.timeline(), gap_ns=0.0)
+    assert script.wait.sum() == 1
+    # 10 kernels of 100 us, behind which nobody stands: not 1010 us and the host's 240 besides.
+    assert replay(script) == pytest.approx(1000 * US, rel=0.02)
+    assert issue_ns(script) == pytest.approx(240 * US, rel=0.02)
+
+
+def test_a_copy_that_blocks_waits_for_itself() -> None:
+    scene = running_ahead(Scene())
+    copy = scene.on_host(200, 240, HostKind.SYNC, "cudaMemcpyAsync")
+    scene.on_device(205, 237, DeviceKind.COPY_H2D, "Memcpy HtoD", stream=8, launch=copy)
+    assert issue_ns(script_of(scene.timeline(), gap_ns=0.0)) == pytest.approx(240 * US, rel=0.05)
+
+
+def test_a_sync_that_returns_at_once_beside_running_work_waits_for_nothing() -> None:
+    scene = running_ahead(Scene())
+    scene.on_host(200, 203, HostKind.SYNC, "cudaEventSynchronize")
+    assert issue_ns(script_of(scene.timeline())) == pytest.approx(203 * US, rel=0.01)
+
+
+def test_a_sync_of_the_whole_device_waits_for_all_of_it() -> None:
+    scene = running_ahead(Scene())
+    scene.on_host(200, 1012, HostKind.SYNC, "cudaDeviceSynchronize")
+    scene.end = 1015
+    script = script_of(scene.timeline(), gap_ns=0.0)
+    assert issue_ns(script) == pytest.approx(1012 * US, rel=0.01)
+
+
+def test_work_of_another_thread_during_a_sync_does_not_make_the_host_slower() -> None:
+    """While one thread stands in a sync another issues a copy: the wait is none of its time."""
+    scene = running_ahead(Scene(), kernels=3)
+    scene.on_host(60, 314, HostKind.SYNC, "cudaStreamSynchronize")
+    copy = scene.on_host(290, 295, HostKind.LAUNCH, "cudaMemcpyAsync", thread=2)
+    scene.on_device(296, 300, DeviceKind.COPY_H2D, "Memcpy HtoD", stream=8, launch=copy)
+    script = script_of(scene.timeline())
+    assert script.host_ns.sum() < 80 * US
+
+
+def test_a_phase_alone_does_not_wait_for_what_another_issued() -> None:
+    """Forward's copy is awaited in the optimizer: from an idle device that costs the host alone."""
+    step = loop([10, 10, 10], [50, 5, 5], waits=(1, 2), streams=[1, 0, 0])
+    step = replace(step, until=np.array([-2, 0, 2]), phase=np.array([1, 3, 3], np.int8))
+    assert issue_ns(step) == pytest.approx((10 + 50 + 10 + 5) * US)
+    clean = with_clean_phases(step, {"forward": 10.0 * US, "optimizer": 15.0 * US})
+    assert clean.host_ns.tolist() == pytest.approx([10 * US, 5 * US, 5 * US], rel=1e-3)
+
+
+def test_loaders_inside_loaders_are_waited_for_once() -> None:
+    scene = Scene()
+    scene.on_host(0, 60, HostKind.DATA, "outer")
+    scene.on_host(5, 55, HostKind.PYTHON, "collate")
+    scene.on_host(10, 50, HostKind.DATA, "inner")
+    launch = scene.on_host(70, 75, HostKind.LAUNCH, "launch")
+    scene.on_device(80, 90, launch=launch)
+    assert script_of(scene.timeline()).data_ns.sum() == pytest.approx(60 * US)

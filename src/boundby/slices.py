@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.account import Accounted
-from boundby.account.busy import union
 from boundby.account.idle import LABELS, Gaps, gap_causes
 from boundby.account.work import shapes_of
+from boundby.intervals import union
 from boundby.model import HostKind, Ints, Timeline
 from boundby.model.diagnosis import Slice
 

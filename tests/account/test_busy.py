@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundby.account.busy import COPY, KERNEL, exposed, union
+from boundby.account.busy import COPY, KERNEL, exposed
+from boundby.intervals import union
 
 
 def ints(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

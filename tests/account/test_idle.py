@@ -1,7 +1,7 @@
 import pytest
 
-from boundby.account.busy import union
 from boundby.account.idle import idle_rows, label_idle
+from boundby.intervals import union
 from boundby.model import HostKind
 from tests.timelines import US, Scene
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby.account import tables
-from boundby.account.busy import union
 from boundby.account.cpu import cpu_work, data_ns
 from boundby.account.device import device_work, recomputed_flops
 from boundby.account.idle import LABELS, idle_rows, label_idle
 from boundby.account.work import Work
+from boundby.intervals import union
 from boundby.model import UNTOLD, Ints, Machine, Precision, Timeline
 from boundby.model.diagnosis import (
     Account,

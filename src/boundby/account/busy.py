@@ -45,14 +45,3 @@ def exposed(starts: Ints, durations: Ints, priority: Priorities) -> Floats:
     shown: Floats = np.zeros(len(starts))
     np.add.at(shown, owner[painted], lengths[painted])
     return shown
-
-
-def union(starts: Ints, durations: Ints) -> tuple[Ints, Ints]:
-    """The busy intervals: where each begins and ends, in order, none touching the next."""
-    if not len(starts):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    order = np.argsort(starts, kind="stable")
-    begins, ends = starts[order], (starts + durations)[order]
-    latest = np.maximum.accumulate(ends)
-    new = np.concatenate([[True], begins[1:] > latest[:-1]])
-    return begins[new], np.concatenate([latest[:-1][new[1:]], latest[-1:]])

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby import costs
-from boundby.account.busy import union
 from boundby.account.nesting import Mask, nearest
 from boundby.account.work import Costs, Work, allowed_dtype, bound_of
+from boundby.intervals import union
 from boundby.model import Cost, HostKind, Ints, Machine, Precision, Timeline
 
 # What compiled code does before it runs any: finding itself, and checking what it was given. A

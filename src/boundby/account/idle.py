@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from boundby.account.busy import union
+from boundby.intervals import Coverage
 from boundby.model import HostKind, Ints, Timeline
 from boundby.model.diagnosis import IdleRow
 
@@ -132,8 +132,9 @@ def _split(
     """Each gap's time by cause, for gaps that end with work from one thread."""
     host = timeline.host
     rows = host.thread == thread
-    data = _Coverage(timeline, rows & (host.kind == HostKind.DATA))
-    launch = _Coverage(timeline, rows & (host.kind == HostKind.LAUNCH))
+    of_data, of_launches = (rows & (host.kind == kind) for kind in (HostKind.DATA, HostKind.LAUNCH))
+    data = Coverage(host.start_ns[of_data], host.duration_ns[of_data])
+    launch = Coverage(host.start_ns[of_launches], host.duration_ns[of_launches])
     # Work that was queued before the gap began waits for the device alone, not for the host.
     known = launches >= 0
     issued = np.full(len(gaps_from), np.iinfo(np.int64).max)
@@ -180,31 +181,3 @@ def _last_sync(
     began = np.where(at >= 0, starts[np.maximum(at, 0)], np.iinfo(np.int64).max)
     delayed = (found >= gaps_from) & (began <= gaps_to)
     return np.where(delayed, np.maximum(np.minimum(began, found), gaps_from), none)
-
-
-class _Coverage:
-    """How much of any interval is covered by a set of host events."""
-
-    def __init__(self, timeline: Timeline, rows: npt.NDArray[np.bool_]) -> None:
-        host = timeline.host
-        begins, ends = union(host.start_ns[rows], host.duration_ns[rows])
-        self._times = np.empty(2 * len(begins), np.int64)
-        self._times[0::2], self._times[1::2] = begins, ends
-        self._covered = np.zeros(2 * len(begins))
-        total = np.cumsum(ends - begins)
-        self._covered[1::2] = total
-        self._covered[2::2] = total[:-1] if len(total) else total
-
-    def between(self, low: Ints, high: Ints) -> Floats:
-        if not len(self._times):
-            return np.zeros(len(low))
-        # Times are offsets from the first: float64 holds those to the nanosecond.
-        origin = self._times[0]
-        times = (self._times - origin).astype(np.float64)
-
-        def until(at: Ints) -> Floats:
-            found: Floats = np.interp((at - origin).astype(np.float64), times, self._covered)
-            return found
-
-        covered: Floats = until(np.maximum(low, high)) - until(low)
-        return covered

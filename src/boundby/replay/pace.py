@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model import Phase
-from boundby.replay.script import Floats, Script
+from boundby.replay.script import Floats, Script, Wait
+from boundby.replay.waits import NOTHING
 from boundby.replay.walk import issue_ns, replay
 
 # By groups of phases: what they took clean, and the factor of their host times, None for unknown.
@@ -139,11 +140,20 @@ def _only(script: Script, mine: npt.NDArray[np.bool_], *, keep_after: bool) -> S
     kept = np.concatenate(
         [np.arange(script.first[a], script.first[a + 1]) for a in actions] or [np.empty(0, int)]
     ).astype(np.int64)
+    wait, until = script.wait[actions], script.until
+    if len(until):
+        placed = np.full(len(script.device_ns) + 1, NOTHING, np.int64)
+        placed[kept] = np.arange(len(kept))
+        until = until[actions]
+        until = np.where(until >= 0, placed[until], until)
+        # What another phase issued has ended: each begins with an idle device.
+        wait = np.where(until == NOTHING, np.int8(Wait.NOTHING), wait)
     return replace(
         script,
         host_ns=script.host_ns[actions],
         data_ns=script.data_ns[actions] if len(script.data_ns) else script.data_ns,
-        wait=script.wait[actions],
+        wait=wait,
+        until=until,
         phase=script.phase[actions],
         first=np.concatenate([[0], np.cumsum(counts)]),
         after_ns=script.after_ns if keep_after else 0.0,

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from boundby.intervals import Coverage
 from boundby.model import HostKind, Ints, Phase, Timeline
+from boundby.replay.waits import NOTHING, Waits, issued_ns, waits_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -26,7 +28,7 @@ class Wait(enum.IntEnum):
     """What the host does after it has issued something."""
 
     NOTHING = 0
-    STREAM = 1  # until all work issued so far has ended
+    STREAM = 1  # until work that was issued has ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +38,8 @@ class Script:
     `host_ns[i]` is host time before action i is done; `first[i]:first[i + 1]` is the device work
     it issues; `wait[i]` whether the host then waits; `phase[i]` the phase it belongs to. `after`
     is the host time behind the last action. `depends[k]` is earlier work on another stream that
-    work k was seen to wait for, -1 for none. `rows[i]` is action i's row among the host's events.
+    work k was seen to wait for, -1 for none. `until[i]` is the work that a waiting host waits for,
+    -1 (or no array at all) for all of it. `rows[i]` is action i's row among the host's events.
     `data_ns[i]` is the part of `host_ns[i]` that waits for the next batch: no faster framework, and
     no missing profiler, makes that shorter.
     """
@@ -52,6 +55,7 @@ class Script:
     order: Ints  # position of each piece of work among the timeline's device events
     latency_ns: float
     gap_ns: float
+    until: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     data_ns: Floats = field(default_factory=lambda: np.empty(0))
 
@@ -68,19 +72,19 @@ def script_of(timeline: Timeline, *, gap_ns: float | None = None) -> Script:
     Time spent waiting inside a sync is not host time: it comes out of the replay again.
     """
     host, device = timeline.host, timeline.device
-    order = np.lexsort((device.start_ns, _issued(timeline)))
+    order = np.lexsort((device.start_ns, issued_ns(timeline)))
     launches = device.launch[order].astype(np.int64)
     acting = np.unique(launches[launches >= 0])
-    syncs = np.flatnonzero(host.kind == HostKind.SYNC)
-    rows = np.union1d(acting, syncs)
+    waits = waits_of(timeline)
+    rows = np.union1d(acting, waits.rows)
     ends = (host.start_ns + host.duration_ns)[rows]
     by_end = np.argsort(ends, kind="stable")
-    rows, ends = rows[by_end], ends[by_end].astype(np.float64)
-    is_sync = host.kind[rows] == HostKind.SYNC
-    waited = _waited(timeline, rows, is_sync)
-    start = float(min(timeline.start_ns, host.start_ns.min() if len(host) else 0))
+    rows, ends = rows[by_end], ends[by_end]
+    stands = Coverage(waits.start_ns, waits.until_ns - waits.start_ns)
+    start = min(timeline.start_ns, int(host.start_ns.min()) if len(host) else 0)
     # Several threads may act at once; what counts is when the next action is done.
-    between = np.diff(np.concatenate([[start], ends]))
+    edges = np.concatenate([[start], ends]).astype(np.int64)
+    host_ns = np.diff(edges) - stands.between(edges[:-1], edges[1:])
     position = np.full(len(host) + 1, -1, np.int64)
     position[rows] = np.arange(len(rows))
     action = position[launches]
@@ -88,10 +92,12 @@ def script_of(timeline: Timeline, *, gap_ns: float | None = None) -> Script:
     action = np.maximum.accumulate(np.where(action < 0, 0, action)) if len(action) else action
     arranged = np.argsort(action, kind="stable")
     order, action = order[arranged], action[arranged]
-    after = max(0.0, float(host_end(timeline)) - (ends[-1] if len(ends) else start))
+    until = _until(waits, position[waits.rows], len(rows), order)
+    after = max(0.0, float(host_end(timeline) - edges[-1]))
     return Script(
-        host_ns=np.clip(between - waited, 0.0, None),
-        wait=np.where(is_sync, Wait.STREAM, Wait.NOTHING).astype(np.int8),
+        host_ns=np.clip(host_ns, 0.0, None),
+        wait=np.where(until == NOTHING, Wait.NOTHING, Wait.STREAM).astype(np.int8),
+        until=until,
         phase=_phases(timeline, rows),
         first=np.searchsorted(action, np.arange(len(rows) + 1)),
         after_ns=after,
@@ -102,17 +108,19 @@ def script_of(timeline: Timeline, *, gap_ns: float | None = None) -> Script:
         latency_ns=_latency(timeline),
         gap_ns=USUAL_GAP_NS if gap_ns is None else gap_ns,
         rows=rows,
-        data_ns=_data_before(timeline, np.concatenate([[start], ends])),
+        data_ns=_data_before(timeline, edges),
     )
 
 
-def _issued(timeline: Timeline) -> Ints:
-    """When each device event's launch call returned; its own start where the call is unknown."""
-    host, device = timeline.host, timeline.device
-    known = device.launch >= 0
-    issued = device.start_ns.copy()
-    issued[known] = (host.start_ns + host.duration_ns)[device.launch[known]]
-    return issued
+def _until(waits: Waits, actions: Ints, count: int, order: Ints) -> Ints:
+    """For each action the work, in order of issue, that it waits for."""
+    placed = np.empty(len(order), np.int64)
+    placed[order] = np.arange(len(order))
+    until = np.full(count, NOTHING, np.int64)
+    known = waits.event >= 0
+    until[actions] = waits.event
+    until[actions[known]] = placed[waits.event[known]]
+    return until
 
 
 def _latency(timeline: Timeline) -> float:
@@ -120,7 +128,7 @@ def _latency(timeline: Timeline) -> float:
     known = timeline.device.launch >= 0
     if not known.any():
         return 0.0
-    waits = (timeline.device.start_ns - _issued(timeline))[known]
+    waits = (timeline.device.start_ns - issued_ns(timeline))[known]
     seen = max(0.0, float(np.percentile(waits, 10)))
     return seen if seen < _LONGEST_LATENCY_NS else _USUAL_LATENCY_NS
 
@@ -131,35 +139,15 @@ def host_end(timeline: Timeline) -> int:
     return int((host.start_ns + host.duration_ns).max()) if len(host) else timeline.end_ns
 
 
-def _waited(timeline: Timeline, rows: Ints, is_sync: npt.NDArray[np.bool_]) -> Floats:
-    """How long the host stood in each sync for the device: until the last work then running."""
-    host, device = timeline.host, timeline.device
-    waited = np.zeros(len(rows))
-    if not len(device):
-        return waited
-    issued, ends = _issued(timeline), device.start_ns + device.duration_ns
-    by_issue = np.argsort(issued, kind="stable")
-    latest = np.maximum.accumulate(ends[by_issue])
-    starts = host.start_ns[rows[is_sync]]
-    stops = starts + host.duration_ns[rows[is_sync]]
-    at = np.searchsorted(issued[by_issue], stops, side="right") - 1
-    until = np.where(at >= 0, np.minimum(latest[np.maximum(at, 0)], stops), starts)
-    waited[is_sync] = np.clip(until - starts, 0, None)
-    return waited
+def _data_before(timeline: Timeline, edges: Ints) -> Floats:
+    """How much of the time between consecutive actions went into waiting for the next batch.
 
-
-def _data_before(timeline: Timeline, ends: Floats) -> Floats:
-    """How much of the time between consecutive actions went into waiting for the next batch."""
+    Loaders may nest, and stand on several threads: no moment is waited for twice.
+    """
     host = timeline.host
-    waiting = np.flatnonzero(host.kind == HostKind.DATA)
-    # Loaders may nest: what is inside another's wait is not waited for twice.
-    outer = [row for row in waiting.tolist() if host.parent[row] not in set(waiting.tolist())]
-    spent = np.zeros(len(ends) - 1)
-    for row in outer:
-        begins = float(host.start_ns[row])
-        stops = begins + float(host.duration_ns[row])
-        spent += np.clip(np.minimum(ends[1:], stops) - np.maximum(ends[:-1], begins), 0.0, None)
-    return spent
+    waiting = host.kind == HostKind.DATA
+    covered = Coverage(host.start_ns[waiting], host.duration_ns[waiting])
+    return covered.between(edges[:-1], edges[1:])
 
 
 def _phases(timeline: Timeline, rows: Ints) -> npt.NDArray[np.int8]:
@@ -188,7 +176,7 @@ def _dependencies(timeline: Timeline, order: Ints) -> Ints:
     if len(np.unique(stream)) < 2:
         return depends
     start, end = device.start_ns[order], (device.start_ns + device.duration_ns)[order]
-    issued = _issued(timeline)[order]
+    issued = issued_ns(timeline)[order]
     last_on: dict[int, int] = {}
     finished = np.argsort(end, kind="stable")
     for work in np.argsort(start, kind="stable"):

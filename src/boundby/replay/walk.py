@@ -10,6 +10,7 @@ import numpy as np
 
 from boundby.model import Ints, Timeline
 from boundby.replay.script import Floats, Script, host_end
+from boundby.replay.waits import EVERYTHING
 
 # Work the launch queue holds before a launch call blocks; about a thousand on CUDA.
 QUEUE = 1024
@@ -113,6 +114,7 @@ class _Lists(NamedTuple):
 
     host: list[float]
     wait: list[int]
+    until: list[int]
     counts: list[int]
     device: list[float]
     stream: list[int]
@@ -127,6 +129,9 @@ def _lists(script: Script) -> _Lists:
     return _Lists(
         host=script.host_ns.tolist(),
         wait=script.wait.tolist(),
+        until=(
+            script.until if len(script.until) else np.full(len(script.wait), EVERYTHING)
+        ).tolist(),
         counts=np.diff(script.first).tolist(),
         device=script.device_ns.tolist(),
         stream=script.stream.tolist(),
@@ -139,11 +144,11 @@ def _lists(script: Script) -> _Lists:
 
 def _walk(lists: _Lists, free: list[float], clock: float, seen: _Seen | None = None) -> float:
     """One turn: the host's clock after it; the streams' ends are moved on in `free`."""
-    host, wait, counts, device, streams, depends, after, latency, gap = lists
+    host, wait, until, counts, device, streams, depends, after, latency, gap = lists
     ended = [0.0] * len(device)
     started = [0.0] * len(device)
     work = 0
-    for spent, count, waits in zip(host, counts, wait, strict=True):
+    for spent, count, waits, awaited in zip(host, counts, wait, until, strict=True):
         clock += spent
         for work in range(work, work + count):  # noqa: B020  one counter over all actions
             if work >= QUEUE and started[work - QUEUE] > clock:
@@ -164,8 +169,10 @@ def _walk(lists: _Lists, free: list[float], clock: float, seen: _Seen | None = N
         work += count > 0
         if seen is not None:
             seen.issued.append(clock)
-        if waits:
-            clock = max(clock, *free) if free else clock
+        if waits and awaited >= 0:
+            clock = max(clock, ended[awaited])
+        elif waits and free:
+            clock = max(clock, *free)
         if seen is not None:
             seen.acted.append(clock)
     if seen is not None:

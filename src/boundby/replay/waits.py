@@ -1,0 +1,129 @@
+"""Where the host stands and waits for the device, and for which work.
+
+Traces say neither which stream a sync waits for nor whether the step waits for the thread that is
+in it. Both show in what went on meanwhile: a sync that returned while work was running did not wait
+for that work, and a thread that goes on issuing does not stand in another's sync.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model import HostKind, Ints, Timeline
+
+Mask = npt.NDArray[np.bool_]
+
+# Instead of a piece of work: all that was issued so far, or none of it.
+EVERYTHING, NOTHING = -1, -2
+# A sync returns some 4 us after the work it waits for has ended (H200, A100): what ends this much
+# later than the return was not waited for.
+_RETURNED_NS = 5_000
+# In so short a time a thread that is awake may begin nothing that a trace shows.
+_BLINK_NS = 20_000
+_WHOLE_DEVICE = ("DeviceSynchronize", "CtxSynchronize")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """The syncs in which the step stands, in order of rows.
+
+    `event[i]` is the device event that sync i waits for, or `EVERYTHING`, or `NOTHING`; it waits
+    from `start_ns[i]` until `until_ns[i]`.
+    """
+
+    rows: Ints
+    start_ns: Ints
+    event: Ints
+    until_ns: Ints
+
+
+def waits_of(timeline: Timeline) -> Waits:
+    host = timeline.host
+    rows = np.flatnonzero(host.kind == HostKind.SYNC)
+    rows = rows[_stops_the_step(timeline, rows)]
+    starts, stops = host.start_ns[rows], (host.start_ns + host.duration_ns)[rows]
+    if not len(timeline.device) or not len(rows):
+        everything = np.full(len(rows), EVERYTHING)
+        return Waits(rows=rows, start_ns=starts, event=everything, until_ns=starts)
+    event = _awaited(timeline, rows, starts, stops)
+    ends = timeline.device.start_ns + timeline.device.duration_ns
+    until = np.where(event >= 0, ends[event], starts)
+    everything = event == EVERYTHING
+    until[everything] = _latest(issued_ns(timeline), ends, stops[everything], starts[everything])
+    until = np.clip(until, starts, stops)
+    return Waits(rows=rows, start_ns=starts, event=event, until_ns=until)
+
+
+def issued_ns(timeline: Timeline) -> Ints:
+    """When each device event's launch call returned; its own start where the call is unknown."""
+    host, device = timeline.host, timeline.device
+    known = device.launch >= 0
+    issued = device.start_ns.copy()
+    issued[known] = (host.start_ns + host.duration_ns)[device.launch[known]]
+    return issued
+
+
+def _stops_the_step(timeline: Timeline, syncs: Ints) -> Mask:
+    """Which syncs are not on a thread beside which a busier one goes on.
+
+    Backward has a thread of its own, and the thread that started it begins nothing meanwhile: a
+    sync of either stops the step.
+    """
+    host = timeline.host
+    launches = np.unique(timeline.device.launch[timeline.device.launch >= 0])
+    launches = launches[np.argsort(host.start_ns[launches], kind="stable")]
+    threads, counts = np.unique(host.thread[launches], return_counts=True)
+    stops = np.ones(len(syncs), np.bool_)
+    for thread in np.unique(host.thread[syncs]):
+        busier = threads[counts > counts[threads == thread].sum()]
+        if not len(busier):
+            continue
+        mine = host.thread[syncs] == thread
+        begins = host.start_ns[syncs[mine]]
+        ends = begins + host.duration_ns[syncs[mine]]
+        begun = np.sort(host.start_ns[np.isin(host.thread, busier)])
+        awake = np.searchsorted(begun, ends) > np.searchsorted(begun, begins)
+        # What was launched before and after, where there is too little time to see more.
+        others = np.concatenate([[True], np.isin(host.thread[launches], busier), [True]])
+        at = host.start_ns[launches]
+        between = others[np.searchsorted(at, begins)] & others[np.searchsorted(at, ends) + 1]
+        stops[mine] = ~(awake | (between & (ends - begins < _BLINK_NS)))
+    return stops
+
+
+def _awaited(timeline: Timeline, rows: Ints, starts: Ints, stops: Ints) -> Ints:
+    """What each sync waits for.
+
+    A copy that blocks waits for itself. Others wait for everything, unless work that was there when
+    they began was running still when they returned: then for what ended last in between.
+    """
+    device = timeline.device
+    ends, issued = device.start_ns + device.duration_ns, issued_ns(timeline)
+    latest_end = _latest(issued, ends, starts, starts)
+    whole = np.array([any(word in name for word in _WHOLE_DEVICE) for name in timeline.names])
+    one_stream = (latest_end > stops + _RETURNED_NS) & ~whole[timeline.host.name[rows]]
+    by_end = np.argsort(ends, kind="stable")
+    sorted_ends = ends[by_end]
+    event = np.full(len(rows), EVERYTHING, np.int64)
+    for sync in np.flatnonzero(one_stream):
+        first, last = np.searchsorted(sorted_ends, [starts[sync], stops[sync] + _RETURNED_NS])
+        there = by_end[first:last]
+        there = there[issued[there] <= starts[sync]]
+        event[sync] = there[-1] if len(there) else NOTHING
+    position = np.full(len(timeline.host) + 1, -1, np.int64)
+    position[rows] = np.arange(len(rows))
+    itself = position[device.launch]
+    in_order = np.flatnonzero(itself >= 0)[np.argsort(ends[itself >= 0], kind="stable")]
+    event[itself[in_order]] = in_order  # of several the last stays
+    return event
+
+
+def _latest(issued: Ints, ends: Ints, at: Ints, otherwise: Ints) -> Ints:
+    """When the last of all the work ends that was issued by then."""
+    order = np.argsort(issued, kind="stable")
+    latest = np.maximum.accumulate(ends[order])
+    found = np.searchsorted(issued[order], at, side="right") - 1
+    return np.where(found >= 0, latest[np.maximum(found, 0)], otherwise)
