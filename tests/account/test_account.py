@@ -6,6 +6,8 @@ import pytest
 
 from boundby.account import account_for
 from boundby.model import UNTOLD, DeviceKind, HostKind, OpCall, Precision, Timeline
+from boundby.picture import Picture
+from boundby.verdict import judge
 from tests.machines import roof, round_machine
 from tests.timelines import US, Scene, tensor
 
@@ -259,6 +261,31 @@ def test_on_a_cpu_a_collective_is_the_networks_and_counted_once() -> None:
     # 42 us of the first, and a fifth of the other's, in which nobody waits for it any more.
     assert account.bandwidth.parts["network"] == pytest.approx((50 * US - overhead) * 1.2)
     assert account.bandwidth.parts["device_memory"] == 0
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_a_collective_has_no_floor_of_the_memorys(on_device: bool) -> None:
+    """Nobody measured the network: what of 0.9 ms is too much is not known."""
+    scene = Scene(end=1000)
+    call = OpCall(name="c10d::allreduce_", args=((tensor(1_000_000),), None, None, 0))
+    if on_device:
+        # Not known for a collective by its kernel's name: its operator says so.
+        scene.on_device(10, 910, launch=launched(scene, 0, call))
+    else:
+        scene.on_host(10, 910, call=call)
+    timeline = scene.timeline()
+    accounted = account_for(timeline, MACHINE, wall_ns=1000 * US)
+    (row,) = accounted.ops
+    assert row.bound == "network"
+    assert row.bytes == 8_000_000
+    assert row.floor_ns is None
+    assert row.excess_ns is None
+    assert row.roof_fraction is None
+    assert accounted.account.bandwidth.excess_ns == 0
+    picture = Picture(timeline, MACHINE, accounted, wall_ns=1000 * US, phases={})
+    verdict = judge(picture).verdict
+    assert verdict.bound_by == "bandwidth"
+    assert "slow kernels" not in verdict.why
 
 
 def test_on_a_cpu_work_without_recorded_shapes_is_unknown_not_overhead() -> None:

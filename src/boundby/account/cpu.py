@@ -63,7 +63,10 @@ def cpu_work(
             is_small = kernel[row] < (machine.overheads.eager_op_ns or 0.0)
             work.bound = "small" if is_small else bound_of(machine, cost, 1)
             if work.op_class == "communication":
-                work.bound = "network"
+                work.bound, work.floor_ns = (
+                    "network",
+                    None,
+                )  # the memory's roof is not the network's
         works.append(work)
     _hide_background(works, timeline)
     return works, dispatch

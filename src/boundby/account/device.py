@@ -123,7 +123,7 @@ def _set_cost(work: Work, machine: Machine, cost: Cost) -> None:
     work.op_class = costs.op_class(work.name) or "unknown"
     work.bound = bound_of(machine, work.cost, work.kernels)
     if work.op_class == "communication":
-        work.bound = "network"
+        work.bound, work.floor_ns = "network", None  # the memory's roof is not the network's
 
 
 def _cost_event(work: Work, timeline: Timeline, machine: Machine, event: int) -> None:
