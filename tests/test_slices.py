@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 
 import boundby
@@ -135,3 +137,23 @@ def test_real_traces(name: str) -> None:
         assert found[piece.flow].start_ns <= piece.start_ns
         assert piece.op is not None
         assert diagnosis.ops[piece.op].bound == piece.bound
+
+
+def test_two_lines_of_a_library_are_two_rows() -> None:
+    """The user's line leads into both: each slice points at the row of its own."""
+    scene = Scene(end=4000)
+    product(scene, 0, kernel=(10, 1500))
+    product(scene, 20, kernel=(1500, 3000))
+    timeline = scene.timeline()
+    host = msgspec.structs.replace(
+        timeline.host,
+        source=np.zeros(len(timeline.host), np.int32),
+        inside=np.array([1, 1, 2, 2], np.int32),
+    )
+    timeline = msgspec.structs.replace(
+        timeline, host=host, sources=["train.py:3", "library.py:10", "library.py:20"]
+    )
+    accounted = account_for(timeline, round_machine(), wall_ns=float(timeline.wall_ns))
+    found = [one for one in slices_of(timeline, accounted) if one.lane.startswith("stream")]
+    inside = [accounted.ops[one.op].inside for one in found if one.op is not None]
+    assert inside == ["library.py:10", "library.py:20"]

@@ -118,7 +118,7 @@ class _Lookup:
         self._works = accounted.works
         self._member = accounted.member
         rows = {
-            (row.name, row.bound, row.where, row.shapes): index
+            (row.name, row.bound, row.where, row.inside, row.shapes): index
             for index, row in enumerate(accounted.ops)
         }
         shapes = {-1: ""}
@@ -130,6 +130,7 @@ class _Lookup:
                     work.name,
                     work.bound,
                     _entry(timeline.sources, work.source),
+                    _entry(timeline.sources, work.inside),
                     shapes[work.call],
                 )
             )

@@ -1,5 +1,7 @@
 """Waiting for batches, sized by hand: what workers can make of it, and what they cannot."""
 
+import msgspec
+import numpy as np
 import pytest
 
 from boundby.capture.live.circumstances import Circumstances, ThreadTime
@@ -61,3 +63,19 @@ def test_on_a_cpu_workers_take_their_cores_from_the_step() -> None:
     asleep = sure(data_on_a_cpu(200, ran=0.6, ours=1.2, cores=2), "waiting-for-data")
     # A batch that sleeps takes no core: what is left is fetching it.
     assert asleep.saving_ns.expected == pytest.approx(0.92 * 200e3, rel=0.02)
+
+
+def test_the_line_is_that_of_the_outermost_loader_and_workers_are_those_of_any() -> None:
+    scene = Scene(end=1000)
+    scene.on_host(0, 600, HostKind.DATA, "enumerate(Prepared)")
+    scene.on_host(50, 550, HostKind.PYTHON, "fetch")
+    scene.on_host(100, 500, HostKind.DATA, "enumerate(DataLoader)#_MultiProcessing")
+    launch = scene.on_host(615, 618, HostKind.LAUNCH, "cudaLaunchKernel")
+    scene.on_device(620, 900, launch=launch)
+    timeline = scene.timeline()
+    host = msgspec.structs.replace(timeline.host, source=np.array([0, 1, 1, 0], np.int32))
+    lines = ["train.py:3", "library.py:10"]
+    timeline = msgspec.structs.replace(timeline, host=host, sources=lines)
+    found = sure(picture_of(timeline), "waiting-for-data")
+    assert found.where == ["train.py:3"]
+    assert "more than there are" in found.change

@@ -29,7 +29,6 @@ from boundby.model import Machine
 from boundby.model.lab import Axis, Interval, Lines, Mark, Series
 
 _RANKS = 2
-_PAST = 16
 
 
 def probe(bench: Bench) -> Probe:

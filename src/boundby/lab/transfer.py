@@ -93,11 +93,11 @@ def measure(bench: Bench, _: Probe) -> Observation:
         seen.found["hidden"] = _hide_copy(bench, there, pinned)
         seen.found["exposed"] = _hide_copy(bench, there, here)
     seen.found["order"] = seen.found["memory"].over(seen.also["disk"])
-    _conclude(bench, seen)
+    _conclude(seen)
     return seen
 
 
-def _conclude(bench: Bench, seen: Observation) -> None:
+def _conclude(seen: Observation) -> None:
     rates = {"disk to host": seen.also["disk"].value}
     rates |= {_LINKS[name][1]: seen.found[name].value for name in _LINKS if name in seen.found}
     rates["within device memory"] = seen.found["memory"].value

@@ -41,13 +41,15 @@ _USUAL_WORKERS = 4
 def imagine(picture: Picture) -> Imagined | None:
     host = picture.timeline.host
     waiting = host.kind == HostKind.DATA
-    outermost = np.flatnonzero(waiting & (nearest(host.parent, waiting) == np.arange(len(host))))
+    around = np.append(nearest(host.parent, waiting), -1)[host.parent]
+    outermost = np.flatnonzero(waiting & (around < 0))
     waited = picture.account.overhead.parts.get("data", 0.0)
     if not len(outermost) or waited <= 0:
         return None
     cores = picture.circumstances.cores
     workers = spare_workers(cores) if cores else _USUAL_WORKERS
-    has_workers = any(_WITH_WORKERS in picture.timeline.names[host.name[row]] for row in outermost)
+    named = {picture.timeline.names[name] for name in host.name[waiting]}
+    has_workers = any(_WITH_WORKERS in name for name in named)
     if has_workers:
         worst, expected, best = (_shorter(picture, waited, left) for left in _LEFT_BY_MORE)
     else:

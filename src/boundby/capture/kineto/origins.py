@@ -45,7 +45,7 @@ class Origins:
 def trace_origins(host: HostRows, parent: Rows, names: list[str], stacks: list[str]) -> Origins:
     """Phase, source line and module of every row; a backward row takes its forward's."""
     phase = _phases(host, parent, names)
-    forward = _forward_rows(host, parent, names, phase)
+    forward = _forward_rows(host, parent, phase)
     frames = [frame_of(name) for name in names]
     anchor = _anchors(host, parent, forward, frames)
     source, sources = _sources(host, anchor, frames, stacks)
@@ -83,9 +83,7 @@ def _phases(host: HostRows, parent: Rows, names: list[str]) -> npt.NDArray[np.in
     return phase
 
 
-def _forward_rows(
-    host: HostRows, parent: Rows, names: list[str], phase: npt.NDArray[np.int8]
-) -> Rows:
+def _forward_rows(host: HostRows, parent: Rows, phase: npt.NDArray[np.int8]) -> Rows:
     """For rows of the backward that carry a sequence number, the forward row that drew it.
 
     Operators that draw none report the next one to be drawn, so several share a number: the one
