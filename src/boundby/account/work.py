@@ -64,9 +64,13 @@ class Costs:
         return msgspec.structs.replace(cost, flops=flops)
 
 
+def is_convolution(operator: str) -> bool:
+    return _CONVOLUTION.search(operator) is not None
+
+
 def allowed_dtype(precision: Precision, operator: str, *, on_cuda: bool) -> str | None:
     """What float32 products of an operator may be computed in; None where nobody told."""
-    if _CONVOLUTION.search(operator):
+    if is_convolution(operator):
         # torch's own setting, where nobody told: tf32 for what cuDNN convolves, not for cuBLAS.
         return precision.convolutions or ("tf32" if on_cuda else None)
     if _RECURRENT.search(operator):

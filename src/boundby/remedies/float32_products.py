@@ -1,7 +1,8 @@
 """Matrix products in float32, off the matrix units.
 
 What it sees
-    Contractions on float32 inputs that run on the vector units, because tf32 is off.
+    Contractions on float32 inputs that run on the vector units, because tf32 is off: for products,
+    or for cuDNN's convolutions, which have a switch of their own.
 
 Why it costs time
     On an H200 the matrix units do eight times as many tf32 FLOP/s as the vector units do float32
@@ -9,8 +10,10 @@ Why it costs time
 
 The change
     `torch.set_float32_matmul_precision("high")`, one line, for tf32; on a CPU with bfloat16 units
-    "medium". Or `torch.autocast` to bfloat16, which also halves the bytes of activations: that is
-    the other fault, float32-activations, and takes the place of this one.
+    "medium". Where a script has switched tf32 off for convolutions,
+    `torch.backends.cudnn.allow_tf32 = True`. Or `torch.autocast` to bfloat16, which also halves the
+    bytes of activations: that is the other fault, float32-activations, and takes the place of this
+    one.
 
 When it does not help
     When the products are small or memory-bound, or the host is the limit. tf32 keeps ten bits of
@@ -22,6 +25,9 @@ Proven on
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from boundby.account.work import is_convolution
 from boundby.model import Cost
 from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
@@ -33,14 +39,17 @@ _WORST, _EXPECTED, _BEST = 0.7, 0.9, 1.0
 
 
 def imagine(picture: Picture) -> Imagined | None:
-    on_cuda = picture.on_device
     old, new = picture.machine.rate(_FROM), picture.machine.rate(_target(picture))
     if not old or not new or new < 1.2 * old:
         return None
     mine = {
         index: work.cost
         for index, work in enumerate(picture.works)
-        if work.bound == "compute" and work.cost is not None and _FROM in work.cost.flops
+        if work.bound == "compute"
+        and work.cost is not None
+        and _FROM in work.cost.flops
+        # On a CPU the precision of products is not that of convolutions, whose default is float32.
+        and (picture.on_device or not is_convolution(work.name))
     }
     if not mine:
         return None
@@ -49,13 +58,23 @@ def imagine(picture: Picture) -> Imagined | None:
         expected=_faster(picture, mine, old, new * _EXPECTED),
         best=_faster(picture, mine, old, new * _BEST),
         where=picture.lines(picture.works[index] for index in mine)[:3],
-        change='torch.set_float32_matmul_precision("high")'
-        if on_cuda
-        else 'torch.set_float32_matmul_precision("medium")',
+        change=_change(picture, mine),
         assumes="ten bits of mantissa in products are enough"
-        if on_cuda
+        if picture.on_device
         else "seven bits of mantissa in products are enough",
     )
+
+
+def _change(picture: Picture, mine: Iterable[int]) -> str:
+    """A line for each kind of product that is among them."""
+    if not picture.on_device:
+        return 'torch.set_float32_matmul_precision("medium")'
+    convolve = {is_convolution(picture.works[index].name) for index in mine}
+    lines = {
+        False: 'torch.set_float32_matmul_precision("high")',
+        True: "torch.backends.cudnn.allow_tf32 = True",
+    }
+    return "\n".join(lines[kind] for kind in sorted(convolve))
 
 
 def _faster(picture: Picture, mine: dict[int, Cost], old: float, new: float) -> Change:

@@ -1,0 +1,61 @@
+"""Each kind of product has a line of its own: a finding promises what its lines reach."""
+
+import msgspec
+
+from boundby.account import account_for
+from boundby.model import OpCall, Precision
+from boundby.model.diagnosis import Finding
+from boundby.picture import Picture
+from tests.machines import roof, round_machine
+from tests.remedies.pictures import finding, picture_of
+from tests.test_replay import scene_of
+from tests.timelines import Scene, tensor
+
+MACHINE = msgspec.structs.replace(
+    round_machine(), roofs=[*round_machine().roofs, roof("matmul.tf32", 5e14)]
+)
+PRODUCT = OpCall(name="aten::mm", args=(tensor(4096, 4096), tensor(4096, 4096)))
+IMAGES = (tensor(64, 256, 64, 64), tensor(256, 256, 3, 3))
+CUDNN = OpCall(name="aten::cudnn_convolution", args=(*IMAGES, (1, 1), (1, 1), (1, 1), 1))
+ONEDNN = OpCall(name="aten::mkldnn_convolution", args=(*IMAGES, None, (1, 1), (1, 1), (1, 1), 1))
+
+
+def on_cuda(precision: Precision) -> Finding | None:
+    """A product of 2.75 ms by its float32 roof and a convolution of 6.2 ms."""
+    timeline = scene_of([(PRODUCT, 2800.0), (CUDNN, 6300.0)], host_us=5).timeline()
+    wall = float(timeline.wall_ns)
+    accounted = account_for(timeline, MACHINE, wall_ns=wall, precision=precision)
+    picture = Picture(timeline, MACHINE, accounted, wall_ns=wall, phases={})
+    return finding(picture, "float32-products")
+
+
+def test_on_cuda_convolutions_have_a_switch_of_their_own() -> None:
+    both = on_cuda(Precision(products="float32", convolutions="float32"))
+    products = on_cuda(Precision(products="float32", convolutions="tf32"))
+    convolutions = on_cuda(Precision(products="tf32", convolutions="float32"))
+    assert both is not None
+    assert products is not None
+    assert convolutions is not None
+    switch, precision = "cudnn.allow_tf32 = True", 'set_float32_matmul_precision("high")'
+    assert switch in both.change
+    assert precision in both.change
+    assert switch not in products.change
+    assert precision not in convolutions.change
+    assert switch in convolutions.change
+    assert on_cuda(Precision(products="tf32", convolutions="tf32")) is None
+
+
+def test_on_a_cpu_convolutions_are_not_reached() -> None:
+    """oneDNN's convolutions stay in float32, whatever the products' precision."""
+
+    def found(*calls: OpCall) -> Finding | None:
+        scene = Scene(end=7000 * len(calls))
+        for at, call in enumerate(calls):
+            scene.on_host(7000 * at, 7000 * at + 6900, call=call)
+        return finding(picture_of(scene.timeline(), MACHINE), "float32-products")
+
+    alone, beside = found(PRODUCT), found(PRODUCT, ONEDNN)
+    assert alone is not None
+    assert beside is not None
+    assert beside.saving_ns == alone.saving_ns
+    assert found(ONEDNN) is None
