@@ -90,6 +90,18 @@ def test_matmul_precision_comes_and_goes() -> None:
     assert torch.get_float32_matmul_precision() == "highest"
 
 
+def test_convolutions_in_tf32_where_a_script_has_switched_it_off() -> None:
+    net, before = mlp(), torch.backends.cudnn.conv.fp32_precision
+    try:
+        with applied(named("tf32")):
+            torch.backends.cudnn.conv.fp32_precision = "ieee"
+            net(torch.ones(2, 4))
+            assert torch.backends.cudnn.conv.fp32_precision == "tf32"
+        assert touched == {"matmul precision high": 1, "tf32 convolutions": 1}
+    finally:
+        torch.backends.cudnn.conv.fp32_precision = before
+
+
 def test_autocast_covers_forward_and_loss_and_not_backward() -> None:
     net = mlp()
     with applied(named("autocast")):

@@ -3,7 +3,7 @@
 import msgspec
 
 from boundby.account import account_for
-from boundby.model import OpCall, Precision
+from boundby.model import OpCall, Precision, Tensor
 from boundby.model.diagnosis import Finding
 from boundby.picture import Picture
 from tests.machines import roof, round_machine
@@ -59,3 +59,14 @@ def test_on_a_cpu_convolutions_are_not_reached() -> None:
     assert beside is not None
     assert beside.saving_ns == alone.saving_ns
     assert found(ONEDNN) is None
+
+
+def test_on_a_cpu_a_product_is_timed_as_it_would_run() -> None:
+    """In float32, which the units round for themselves: converting is part of its time."""
+    scene = Scene(end=7000)
+    scene.on_host(0, 6900, call=PRODUCT)
+    picture = picture_of(scene.timeline(), MACHINE)
+    assert finding(picture, "float32-products") is not None
+    asked = [one for one in picture.timings.asked if one.name == PRODUCT.name]
+    kinds = {(one.args[0].dtype, one.loose) for one in asked if isinstance(one.args[0], Tensor)}
+    assert {("float32", False), ("float32", True)} <= kinds

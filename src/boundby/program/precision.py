@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from boundby.capture.live.companion import Companion, accompanied_by
+from boundby.capture.live.precision import float32_allowed
 from boundby.program.attributes import Swaps, when_torch_arrives
 from boundby.program.touched import note
 from boundby.program.treatment import Treatment
@@ -25,6 +26,33 @@ def matmul_precision(precision: str) -> Iterator[None]:
         swaps.later(partial(choose, before))
 
     with when_torch_arrives(arrived):
+        yield
+
+
+class _TF32Convolutions(Companion):
+    """cuDNN's own switch, as torch has it unless a script has switched it off by its first call."""
+
+    def __init__(self) -> None:
+        self._done = False
+
+    def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._done:
+            return
+        self._done = True
+        import torch
+
+        if float32_allowed(torch)["cuda"]["convolutions"] != "float32":
+            return
+        if hasattr(torch.backends, "fp32_precision"):
+            torch.backends.cudnn.conv.fp32_precision = "tf32"
+        else:
+            torch.backends.cudnn.allow_tf32 = True
+        note("tf32 convolutions")
+
+
+@contextlib.contextmanager
+def tf32() -> Iterator[None]:
+    with matmul_precision("high"), accompanied_by(_TF32Convolutions()):
         yield
 
 
@@ -76,14 +104,10 @@ def autocast(dtype: str = "bfloat16") -> contextlib.AbstractContextManager[None]
     return accompanied_by(_Autocast(dtype))
 
 
-def _matmul(precision: str) -> Callable[[], contextlib.AbstractContextManager[None]]:
-    return partial(matmul_precision, precision)
-
-
 TF32 = Treatment(
     name="tf32",
     change='torch.set_float32_matmul_precision("high")',
-    apply=_matmul("high"),
+    apply=tf32,
     precision="tf32",
     devices=("cuda",),
     slot="precision",
@@ -91,7 +115,7 @@ TF32 = Treatment(
 BFLOAT16_PRODUCTS = Treatment(
     name="bf16-products",
     change='torch.set_float32_matmul_precision("medium")',
-    apply=_matmul("medium"),
+    apply=partial(matmul_precision, "medium"),
     precision="bfloat16",
     devices=("cpu",),  # on CUDA it is no more than tf32
     slot="precision",

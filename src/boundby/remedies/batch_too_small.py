@@ -32,7 +32,7 @@ from boundby.model import Phase
 from boundby.model.diagnosis import BatchRow, Range
 from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
-from boundby.remedies.variants import doubled, exercise, on_tf32, ratio_of
+from boundby.remedies.variants import doubled, exercise, is_loose, ratio_of
 from boundby.remedies.weights import fixed_values, goes_to_optimizer
 from boundby.roofs.operators import Exercise
 
@@ -158,8 +158,8 @@ def _timed_doubled(picture: Picture) -> dict[int, float]:
         if not any(grows):
             continue
         given = [value is None or value not in fixed for value in flow.given[index]]
-        tf32 = on_tf32(work)
-        pair = exercise(call, tf32=tf32), exercise(doubled(call, given), tf32=tf32)
+        loose = is_loose(work)
+        pair = exercise(call, loose=loose), exercise(doubled(call, given), loose=loose)
         if pair[0] != pair[1]:
             pairs.setdefault(pair, []).append(index)
     costs = {pair: sum(picture.works[i].ns for i in mine) for pair, mine in pairs.items()}

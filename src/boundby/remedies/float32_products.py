@@ -31,7 +31,7 @@ from boundby.account.work import is_convolution
 from boundby.model import Cost
 from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
-from boundby.remedies.variants import as_it_is, in_dtype, timed_ratio
+from boundby.remedies.variants import as_it_is, timed_ratio
 
 _FROM = "matmul.float32"
 # How near the new roof a product comes that came this near the old one.
@@ -80,10 +80,9 @@ def _change(picture: Picture, mine: Iterable[int]) -> str:
 def _faster(picture: Picture, mine: dict[int, Cost], old: float, new: float) -> Change:
     """Timed on the matrix units; else as far above its new floor as it was above its old one."""
     work_ns = {}
-    alter = as_it_is if picture.on_device else in_dtype("bfloat16")
     for index, cost in mine.items():
         work = picture.works[index]
-        ratio = timed_ratio(picture, work, alter, tf32=picture.on_device)
+        ratio = timed_ratio(picture, work, as_it_is, loose=True)
         if ratio is not None:
             expected = picture.machine.rate(_target(picture)) or new
             work_ns[index] = min(work.ns, work.ns * ratio * _EXPECTED * expected / new)

@@ -30,7 +30,7 @@ from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
 from boundby.remedies.variants import (
     exercise,
-    on_tf32,
+    is_loose,
     ratio_of,
     timed_ratio,
     with_channels_last,
@@ -112,7 +112,7 @@ def _turning_ns(picture: Picture, work: Work) -> float:
     dense = Tensor(shape=apart.shape, dtype=apart.dtype, strides=apart.strides)
     turn = OpCall(name="aten::copy_", args=(dense, with_channels_last(dense)))
     return (
-        picture.timings.ns(exercise(turn, tf32=False))
+        picture.timings.ns(exercise(turn, loose=False))
         or picture.machine.copy_ns(2 * apart.bytes)
         or 0.0
     )
@@ -129,7 +129,7 @@ def _ratio(picture: Picture, work: Work) -> float | None:
         for at, tensor in enumerate(call.tensors)
     ]
     before, after = (
-        exercise(one, tf32=on_tf32(work)) for one in (call, with_tensors(call, turned))
+        exercise(one, loose=is_loose(work)) for one in (call, with_tensors(call, turned))
     )
     return ratio_of(picture, before, after)
 

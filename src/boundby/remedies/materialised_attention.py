@@ -32,7 +32,7 @@ from boundby.account.work import Work
 from boundby.model import Phase, Tensor
 from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
-from boundby.remedies.variants import on_tf32
+from boundby.remedies.variants import is_loose
 from boundby.replay import Script, Wait
 from boundby.roofs.operators import Exercise
 
@@ -173,8 +173,8 @@ def _timed(
             return None
         shape = Tensor(shape=(1, count, side, head[0]), dtype=head[1])
         values = (shape, shape, shape, _USUAL_DROPOUT if dropout else 0.0, causal, backward)
-        tf32 = head[1] == "float32" and any(map(on_tf32, works))
-        ns = picture.timings.ns(Exercise(name="attention", args=values, tf32=tf32))
+        loose = head[1] == "float32" and any(map(is_loose, works))
+        ns = picture.timings.ns(Exercise(name="attention", args=values, loose=loose))
         if ns is None:
             return None
         total += layers * ns

@@ -34,7 +34,7 @@ from boundby.account.work import Work
 from boundby.model import OpCall, Tensor
 from boundby.picture import Picture
 from boundby.remedies.remedy import Imagined, Remedy
-from boundby.remedies.variants import on_tf32
+from boundby.remedies.variants import is_loose
 from boundby.roofs.operators import Exercise
 
 # Where dropout, `is_causal` and a bias stand in each forward.
@@ -131,9 +131,9 @@ def _groups(picture: Picture) -> list[_Calls]:
 
 def _timed(picture: Picture, calls: _Calls) -> tuple[str, float, bool] | None:
     """The fastest other kernel at these shapes, as a share of this one's time; None if unknown."""
-    tf32 = any(on_tf32(picture.works[index]) for index in calls.works)
-    own = picture.timings.ns(_exercise(calls, calls.backend, tf32=tf32))
-    times = {name: picture.timings.ns(_exercise(calls, name, tf32=tf32)) for name in _WORDS}
+    loose = any(is_loose(picture.works[index]) for index in calls.works)
+    own = picture.timings.ns(_exercise(calls, calls.backend, loose=loose))
+    times = {name: picture.timings.ns(_exercise(calls, name, loose=loose)) for name in _WORDS}
     known = {name: ns for name, ns in times.items() if ns and name != calls.backend}
     if not own or not known:
         return None
@@ -142,7 +142,7 @@ def _timed(picture: Picture, calls: _Calls) -> tuple[str, float, bool] | None:
     return (rival, ratio, True) if ratio < _FASTER else None
 
 
-def _exercise(calls: _Calls, backend: str, *, tf32: bool) -> Exercise:
+def _exercise(calls: _Calls, backend: str, *, loose: bool) -> Exercise:
     _, dropout, causal, _ = _FORWARD[calls.call.name]
     args = calls.call.args
     plain = [_plain(tensor) for tensor in calls.call.tensors[:3]]
@@ -158,7 +158,7 @@ def _exercise(calls: _Calls, backend: str, *, tf32: bool) -> Exercise:
             backend,
             _plain(bias) if bias is not None else None,
         ),
-        tf32=tf32,
+        loose=loose and plain[0].dtype == "float32",
     )
 
 

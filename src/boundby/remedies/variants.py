@@ -10,6 +10,7 @@ from boundby.picture import Picture
 from boundby.roofs.operators import Exercise, channels_last
 
 Alter = Callable[[Tensor], Tensor]
+_FEWER_DIGITS = ("matmul.tf32", "matmul.bfloat16")
 
 
 def as_it_is(tensor: Tensor) -> Tensor:
@@ -103,15 +104,15 @@ def _dense_like(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...] | Non
     return tuple(strides)
 
 
-def on_tf32(work: Work) -> bool:
-    """Whether the step runs its float32 products on the matrix units."""
-    return work.cost is not None and "matmul.tf32" in work.cost.flops
+def is_loose(work: Work) -> bool:
+    """Whether the step computes its float32 products in fewer digits: on CUDA, and on a CPU."""
+    return work.cost is not None and not work.cost.flops.keys().isdisjoint(_FEWER_DIGITS)
 
 
-def exercise(call: OpCall, alter: Alter = as_it_is, *, tf32: bool) -> Exercise:
+def exercise(call: OpCall, alter: Alter = as_it_is, *, loose: bool) -> Exercise:
     """The call with its tensors altered; which memory they are is of no matter.
 
-    In other dtypes than float32 there is no tf32, and calls that differ in it alone are one.
+    In other dtypes than float32 nothing is loose, and calls that differ in it alone are one.
     """
 
     def plain(value: object) -> object:
@@ -126,23 +127,23 @@ def exercise(call: OpCall, alter: Alter = as_it_is, *, tf32: bool) -> Exercise:
     return Exercise(
         name=call.name,
         args=tuple(map(plain, call.args)),  # type: ignore[arg-type]
-        tf32=tf32 and in_float32,
+        loose=loose and in_float32,
     )
 
 
 def timed_ratio(
-    picture: Picture, work: Work, alter: Alter, *, tf32: bool | None = None
+    picture: Picture, work: Work, alter: Alter, *, loose: bool | None = None
 ) -> float | None:
     """How long the altered call takes beside the call as it is, both timed; None if unknown.
 
-    Both on the units that the step itself uses, unless `tf32` says otherwise of the altered one.
+    Both on the units that the step itself uses, unless `loose` says otherwise of the altered one.
     """
     call = picture.call(work)
     if call is None:
         return None
-    now = on_tf32(work)
-    then = now if tf32 is None else tf32
-    return ratio_of(picture, exercise(call, tf32=now), exercise(call, alter, tf32=then))
+    now = is_loose(work)
+    then = now if loose is None else loose
+    return ratio_of(picture, exercise(call, loose=now), exercise(call, alter, loose=then))
 
 
 def ratio_of(picture: Picture, before: Exercise, after: Exercise) -> float | None:

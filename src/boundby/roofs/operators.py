@@ -29,7 +29,10 @@ _BACKENDS = {
 
 
 class Exercise(Record, frozen=True, kw_only=True):
-    """An operator call to be timed. `tf32`: whether float32 products may use the matrix units.
+    """An operator call to be timed.
+
+    `loose`: whether float32 products may be computed in fewer digits, for the matrix units: tf32
+    on CUDA, bfloat16 on a CPU.
 
     Names of our own: `attention` (q, k, v, dropout, causal, with backward or not, and then one of
     the framework's kernels and a bias, where they are given) and `adamw` (a list of parameters),
@@ -38,7 +41,7 @@ class Exercise(Record, frozen=True, kw_only=True):
 
     name: str
     args: tuple[Value, ...]
-    tf32: bool = False
+    loose: bool = False
 
 
 def time_operators(
@@ -78,8 +81,8 @@ def time_operators(
 def _work(torch: Any, exercise: Exercise, device: str) -> Work:
     if _size(exercise.args) > _MOST_BYTES:
         raise ValueError("too large to be tried beside the script's own memory")
-    torch.backends.cuda.matmul.allow_tf32 = exercise.tf32
-    torch.backends.cudnn.allow_tf32 = exercise.tf32
+    torch.set_float32_matmul_precision("medium" if exercise.loose else "highest")
+    torch.backends.cudnn.allow_tf32 = exercise.loose
     own = _OWN.get(exercise.name)
     args = [_value(torch, value, device) for value in exercise.args]
     if own is not None:
