@@ -1,5 +1,6 @@
 """What only a CUDA device can show; run with scripts/gpu_tests.sh."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -180,3 +181,52 @@ for _ in range(2000):
     ]
     assert "fused" in best.treatment
     assert best.speedup is not None and best.speedup.low > 1.5
+
+
+def losses_of(*treatments: str, set_to_none: bool, parts: int) -> list[float]:
+    """Of six steps, with `parts` backwards in each, after a forward that leads to none."""
+    import torch
+
+    from boundby.capture.live.hooks import Hooks
+    from boundby.trials.worker import treatment
+    from tests.capture.test_live_hooks import Events
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1)
+    ).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses: list[float] = []
+    hooks = Hooks()
+    hooks.install(torch)
+    hooks.watcher = Events()
+    try:
+        with contextlib.ExitStack() as stack:
+            for key in treatments:
+                apply = treatment(key).apply
+                assert apply is not None
+                stack.enter_context(apply())
+            model(torch.ones(32, 64, device="cuda"))
+            for _ in range(6):
+                optimizer.zero_grad(set_to_none=set_to_none)
+                for _ in range(parts):
+                    loss = (model(torch.randn(32, 64, device="cuda")) - 1).square().mean()
+                    loss.backward()
+                    losses.append(float(loss))
+                optimizer.step()
+    finally:
+        hooks.remove()
+    return losses
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_replays_do_not_write_into_gradients_that_are_kept(set_to_none: bool, parts: int) -> None:
+    """Added up over two backwards, or zeroed in place: the losses show what was stepped by."""
+    from boundby.program.touched import touched
+
+    wanted = losses_of(set_to_none=set_to_none, parts=parts)
+    touched.clear()
+    found = losses_of("eager-launches/cuda-graphs", set_to_none=set_to_none, parts=parts)
+    assert touched["graph of Sequential"] == 1
+    assert found == pytest.approx(wanted, rel=1e-4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from boundby.capture.live.companion import Companion, accompanied_by
@@ -29,6 +29,7 @@ class _Recorder(Companion):
     def __init__(self) -> None:
         self._recorded: dict[Any, Callable[..., Any]] = {}
         self._seen: set[Any] = set()
+        self._gradients = _Gradients()
 
     def start_over(self) -> None:
         self._recorded.clear()
@@ -83,7 +84,30 @@ class _Recorder(Companion):
                     f"{type(module).__name__} cannot be captured: {_first_line(_root(error))}"
                 ) from error
             note(f"graph of {type(module).__name__}")
+        self._gradients.make_own(module.parameters())
         return self._recorded[key](tensors)
+
+
+class _Gradients:
+    """Gradients that outlive a replay.
+
+    Where a parameter has none yet, autograd takes over the tensor that a backward hands it, here a
+    graph's own memory. What is then kept for the next backward, to be added to or zeroed in place,
+    that graph's next replay writes over: the sum of two batches would be twice the second.
+    """
+
+    def __init__(self) -> None:
+        self._own: dict[int, Any] = {}
+
+    def make_own(self, parameters: Iterable[Any]) -> None:
+        """Before a replay, its forward too: both work in the same memory."""
+        for parameter in parameters:
+            if parameter.grad is None:
+                self._own.pop(id(parameter), None)
+            # Added to in place from then on, a copy stays what it is.
+            elif self._own.get(id(parameter)) is not parameter.grad:
+                parameter.grad = parameter.grad.clone()
+                self._own[id(parameter)] = parameter.grad
 
 
 def _root(error: BaseException) -> BaseException:

@@ -1,0 +1,86 @@
+"""What surrounds a captured module: nothing can be captured here, so the graphs are played."""
+
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+
+from boundby.program.graphs import _Recorder  # noqa: E402
+
+# As if on a device.
+OnDevice: Any = type("OnDevice", (torch.Tensor,), {"is_cuda": True})
+
+
+def played(module: Any, sample: tuple[Any, ...], **_: Any) -> Any:
+    """As torch does it: each replay writes into the same memory, and hands out that memory."""
+    parameters = tuple(module.parameters())
+    slots = [torch.empty_like(parameter) for parameter in parameters]
+    forward = module.forward
+
+    class Graphed(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, *given: Any) -> Any:
+            # A forward shares its memory with the backward: what is in there is not kept.
+            for slot in slots:
+                slot.fill_(float("nan"))
+            ctx.given = given[: len(sample)]
+            return tuple(one.detach() for one in forward(*ctx.given))
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            with torch.enable_grad():
+                out = forward(*ctx.given)
+            for slot, grad in zip(slots, torch.autograd.grad(out, parameters, grads), strict=True):
+                slot.copy_(grad)
+            return *(None for _ in sample), *(slot.detach() for slot in slots)
+
+    return lambda *given: Graphed.apply(*given, *parameters)
+
+
+@pytest.fixture(autouse=True)
+def graphs_are_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", played)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+
+
+def train(*, graphed: bool, set_to_none: bool, parts: int, warm: bool = False) -> list[float]:
+    """Gradients of a weight after each of four steps; `warm`: after a forward without backward."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    recorder, plain = _Recorder(), net.forward
+    if graphed:
+        recorder.attach(net, (), {})
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    if warm:
+        net(torch.ones(2, 4).as_subclass(OnDevice))
+    seen = []
+    for _ in range(4):
+        optimizer.zero_grad(set_to_none=set_to_none)
+        for _ in range(parts):
+            net(torch.randn(2, 4).as_subclass(OnDevice)).square().mean().backward()
+        seen += net[0].weight.grad.flatten().tolist()
+        optimizer.step()
+    net.forward = plain
+    return seen
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_replay_does_not_write_into_gradients_that_are_kept(
+    parts: int, set_to_none: bool, warm: bool
+) -> None:
+    wanted = train(graphed=False, set_to_none=set_to_none, parts=parts)
+    assert train(graphed=True, set_to_none=set_to_none, parts=parts, warm=warm) == wanted
+
+
+def test_gradients_that_are_ones_own_already_are_not_copied_again() -> None:
+    net, recorder = torch.nn.Linear(4, 1), _Recorder()
+    recorder.attach(net, (), {})
+    x = torch.ones(2, 4).as_subclass(OnDevice)
+    held = []
+    for _ in range(5):
+        net(x).sum().backward()
+        held.append(net.weight.grad)
+    assert held[2] is held[3] is held[4]
