@@ -212,7 +212,7 @@ def losses_of(*treatments: str, set_to_none: bool, parts: int) -> list[float]:
                 for _ in range(parts):
                     loss = (model(torch.randn(32, 64, device="cuda")) - 1).square().mean()
                     loss.backward()
-                    losses.append(float(loss))
+                    losses.append(loss.item())
                 optimizer.step()
     finally:
         hooks.remove()
