@@ -125,6 +125,10 @@ def test_gradients_that_are_wrong_from_the_second_step_on_are_noticed() -> None:
     # By then they have drifted apart more than in the first step.
     assert judge(baselines(), [notes(later_gradients=1.005)], notes(), None).ok
     assert judge(baselines(), [notes(later_gradients=1.1)], notes(), "bfloat16").ok
+    assert not judge(baselines(), [notes(later_gradients=1.05)], notes(), None).ok
+    # With one baseline, nobody knows by how much.
+    assert judge(baselines()[:1], [notes(later_gradients=1.05)], notes(), None).ok
+    assert not judge(baselines()[:1], [notes(later_gradients=1.4)], notes(), None).ok
     drifting = [notes(), notes(later_gradients=1.02), notes(later_gradients=0.98)]
     assert judge(drifting, [notes(later_gradients=1.05)], notes(), None).ok
     assert not judge(drifting, [notes(later_gradients=2.0)], notes(), None).ok
