@@ -1,15 +1,19 @@
 """What surrounds a captured module: nothing can be captured here, so the graphs are played."""
 
+import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from boundby.program.graphs import _Recorder  # noqa: E402
+from boundby.program.graphs import CUDA_GRAPHS, _Recorder  # noqa: E402
+from boundby.program.touched import touched  # noqa: E402
 
 # As if on a device.
 OnDevice: Any = type("OnDevice", (torch.Tensor,), {"is_cuda": True})
+capturing = [False]
 
 
 def played(module: Any, sample: tuple[Any, ...], **_: Any) -> Any:
@@ -17,6 +21,11 @@ def played(module: Any, sample: tuple[Any, ...], **_: Any) -> Any:
     parameters = tuple(module.parameters())
     slots = [torch.empty_like(parameter) for parameter in parameters]
     forward = module.forward
+    capturing[0] = True
+    try:
+        forward(*sample)
+    finally:
+        capturing[0] = False
 
     class Graphed(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
@@ -41,7 +50,8 @@ def played(module: Any, sample: tuple[Any, ...], **_: Any) -> Any:
 @pytest.fixture(autouse=True)
 def graphs_are_played(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", played)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
+    touched.clear()
 
 
 def train(*, graphed: bool, set_to_none: bool, parts: int, warm: bool = False) -> list[float]:
@@ -84,3 +94,55 @@ def test_gradients_that_are_ones_own_already_are_not_copied_again() -> None:
         net(x).sum().backward()
         held.append(net.weight.grad)
     assert held[2] is held[3] is held[4]
+
+
+def test_no_mask_is_built_while_capturing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers asks whether it is being traced, and of what padding."""
+    masking: Any = ModuleType("transformers.masking_utils")
+    masking.is_tracing = before = lambda padding=None: capturing[0]
+    monkeypatch.setitem(sys.modules, "transformers.masking_utils", masking)
+    seen = []
+
+    class Net(torch.nn.Linear):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            seen.append((capturing[0], masking.is_tracing(None), masking.is_tracing(x)))
+            return super().forward(x)
+
+    net, recorder = Net(4, 1), _Recorder()
+    recorder.attach(net, (), {})
+    for _ in range(2):
+        net(torch.ones(2, 4).as_subclass(OnDevice))
+    assert (True, False, True) in seen
+    assert (True, True, True) not in seen
+    assert masking.is_tracing is before
+    assert CUDA_GRAPHS.written is not None
+    lines = CUDA_GRAPHS.written(touched).splitlines()
+    assert lines[0].startswith("transformers.masking_utils.is_tracing = ")
+    assert lines[1:] == [CUDA_GRAPHS.change]
+    assert CUDA_GRAPHS.written({"graph of Net": 1}) == CUDA_GRAPHS.change
+
+
+def test_bert_in_plain_operators_can_be_captured() -> None:
+    """A mask of it would be made of a number that is copied to the device."""
+    transformers: Any = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        vocab_size=32,
+        attn_implementation="eager",
+    )
+    model = transformers.BertForMaskedLM(config)
+    given: dict[bool, list[Any]] = {True: [], False: []}
+
+    def masked(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given[capturing[0]].append(args[1] if len(args) > 1 else kwargs["attention_mask"])
+
+    model.bert.encoder.layer[0].register_forward_pre_hook(masked, with_kwargs=True)
+    recorder, ids = _Recorder(), torch.randint(0, 32, (2, 8)).as_subclass(OnDevice)
+    recorder.attach(model, (), {})
+    for _ in range(2):
+        model(input_ids=ids, labels=ids).loss.backward()
+    assert given[True] == [None]
+    assert set(given[False]) == {None}

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from boundby.capture.live.companion import Companion, accompanied_by
+from boundby.program.masks import CHANGE as NO_MASKS
+from boundby.program.masks import leave_out_needless_masks
 from boundby.program.outermost import outermost_modules
 from boundby.program.touched import note
 from boundby.program.treatment import Treatment
 
 # Arguments of these kinds are part of what was recorded; anything else may change unseen.
 _CONSTANTS = (type(None), bool, int, float, str)
+_CHANGE = "model = torch.cuda.make_graphed_callables(model, (sample_input,))"
+_MASKS = "masks that a capture would build"
 
 
 @contextlib.contextmanager
@@ -77,13 +81,18 @@ class _Recorder(Companion):
             self._seen.add(key)
             return plain(*args, **kwargs)
         if key not in self._recorded:
+            masks = leave_out_needless_masks()
+            changed = [f"graph of {type(module).__name__}", *([_MASKS] if masks else [])]
             try:
                 self._recorded[key] = _record(module, plain, leaves, spec, tensors)
             except RuntimeError as error:
                 raise RuntimeError(
                     f"{type(module).__name__} cannot be captured: {_first_line(_root(error))}"
                 ) from error
-            note(f"graph of {type(module).__name__}")
+            finally:
+                masks.undo()
+            for what in changed:
+                note(what)
         self._gradients.make_own(module.parameters())
         return self._recorded[key](tensors)
 
@@ -205,9 +214,15 @@ def _autocast_without_cache(torch: Any) -> contextlib.AbstractContextManager[Any
     return context
 
 
+def _written(touched: Collection[str]) -> str:
+    """What keeps models of transformers from being captured comes first."""
+    return f"{NO_MASKS}  # with nothing padded\n{_CHANGE}" if _MASKS in touched else _CHANGE
+
+
 CUDA_GRAPHS = Treatment(
     name="cuda-graphs",
-    change="model = torch.cuda.make_graphed_callables(model, (sample_input,))",
+    change=_CHANGE,
+    written=_written,
     apply=cuda_graphs,
     devices=("cuda",),
     slot="compilation",
