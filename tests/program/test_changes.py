@@ -317,3 +317,46 @@ def test_what_breaks_a_capture_is_named_by_its_first_error(monkeypatch: pytest.M
         net = mlp()
         for _ in range(2):
             recorder._call(net, lambda x: x, (x,), {})
+
+
+QUICK = {"non_blocking": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs", "quick", "named_so"),
+    [
+        ("to", ("cpu",), {}, ("cpu",), QUICK),
+        ("to", ("cpu", None, False), {}, ("cpu", None, True), {}),
+        ("to", ("cpu", None, True), {}, ("cpu", None, True), {}),
+        ("to", ("cpu", None, False, True), {}, ("cpu", None, True, True), {}),
+        ("to", (torch.half, False), {"copy": True}, (torch.half, True), {"copy": True}),
+        ("to", ("cpu",), {"non_blocking": False}, ("cpu",), QUICK),
+        ("to", (), {"dtype": torch.half}, (), {"dtype": torch.half, **QUICK}),
+        ("cuda", (), {}, (), QUICK),
+        ("cuda", (0,), {}, (0,), QUICK),
+        ("cuda", (0, False), {}, (0, True), {}),
+        ("cuda", (), {"non_blocking": False}, (), QUICK),
+    ],
+)
+def test_copies_of_pinned_tensors_wait_for_nobody(
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    quick: tuple[Any, ...],
+    named_so: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However the script says whether to wait."""
+    given: list[Any] = []
+    to = torch.Tensor.to
+
+    def copied(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given.append((args, kwargs))
+        # torch itself reads them; there is no device to copy to.
+        return to(self, *args, **kwargs) if name == "to" else self
+
+    monkeypatch.setattr(torch.Tensor, name, copied)
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda self: True)
+    with applied(named("pinned")):
+        getattr(torch.ones(2), name)(*args, **kwargs)
+    assert given == [(quick, named_so)]
