@@ -13,6 +13,7 @@ torch: Any = pytest.importorskip("torch")
 
 from boundby.capture.live.hooks import Hooks  # noqa: E402
 from boundby.program import TREATMENTS, Treatment  # noqa: E402
+from boundby.program.allocator import growing_segments  # noqa: E402
 from boundby.program.checkpointing import CHECKPOINTS, NO_CHECKPOINTS  # noqa: E402
 from boundby.program.loaders import spare_workers  # noqa: E402
 from boundby.program.touched import touched  # noqa: E402
@@ -360,3 +361,28 @@ def test_copies_of_pinned_tensors_wait_for_nobody(
     with applied(named("pinned")):
         getattr(torch.ones(2), name)(*args, **kwargs)
     assert given == [(quick, named_so)]
+
+
+GROWING = "expandable_segments:True"
+SPLIT = "max_split_size_mb:128"
+ROUNDED = "roundup_power2_divisions:[256:1,>:4]"
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "wanted"),
+    [
+        (None, None, (GROWING, GROWING)),
+        (None, SPLIT, (f"{SPLIT},{GROWING}",) * 2),
+        (SPLIT, None, (f"{SPLIT},{GROWING}",) * 2),
+        (SPLIT, ROUNDED, (f"{SPLIT},{GROWING}", f"{ROUNDED},{GROWING}")),
+        (None, f"expandable_segments:False,{ROUNDED}", (f"{ROUNDED},{GROWING}",) * 2),
+        (None, f"{ROUNDED}, expandable_segments:True", (f"{ROUNDED},{GROWING}",) * 2),
+        (None, "expandable_segments:False", (GROWING, GROWING)),
+    ],
+)
+def test_growing_segments_stand_beside_what_a_user_has_set(
+    new: str | None, old: str | None, wanted: tuple[str, str]
+) -> None:
+    given = {"PYTORCH_ALLOC_CONF": new, "PYTORCH_CUDA_ALLOC_CONF": old}
+    found = growing_segments({name: value for name, value in given.items() if value is not None})
+    assert found == dict(zip(given, wanted, strict=True))
