@@ -92,8 +92,15 @@ class Clock:
     def _observe(self, command: list[str], keys: list[str], *, forked: bool) -> Observed:
         environment = {k: v for key in keys for k, v in treatment(key).environment.items()}
         setting = process.Setting(target=_target(command), imports=self._imports)
+        # To be compared a program is changed for a while, and what it compiles or captures by
+        # itself does not survive that.
         wanted = process.Wanted(
-            arm=tuple(keys), seed=1, environment=environment, limit_s=400, forked=forked
+            arm=tuple(keys),
+            seed=1,
+            compared=False,
+            environment=environment,
+            limit_s=400,
+            forked=forked,
         )
         return process.observe(
             setting, wanted, folder=self._folder, cwd=ROOT, forks=self.forks if forked else None

@@ -1,9 +1,12 @@
 """What only a CUDA device can show; run with scripts/gpu_tests.sh."""
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -180,3 +183,99 @@ for _ in range(2000):
     ]
     assert "fused" in best.treatment
     assert best.speedup is not None and best.speedup.low > 1.5
+
+
+@contextlib.contextmanager
+def treated(*keys: str) -> Iterator[None]:
+    """This process as the worker of a trial would have it."""
+    import torch
+
+    from boundby.capture.live.hooks import Hooks
+    from boundby.program.touched import touched
+    from boundby.trials.worker import treatment
+    from tests.capture.test_live_hooks import Events
+
+    hooks = Hooks()
+    hooks.install(torch)
+    hooks.watcher = Events()
+    touched.clear()
+    try:
+        with contextlib.ExitStack() as stack:
+            for key in keys:
+                apply = treatment(key).apply
+                assert apply is not None
+                stack.enter_context(apply())
+            yield
+    finally:
+        hooks.remove()
+
+
+def losses_of(*keys: str, set_to_none: bool, parts: int) -> list[float]:
+    """Of six steps, with `parts` backwards in each, after a forward that leads to none."""
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1)
+    ).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses: list[float] = []
+    with treated(*keys):
+        model(torch.ones(32, 64, device="cuda"))
+        for _ in range(6):
+            optimizer.zero_grad(set_to_none=set_to_none)
+            for _ in range(parts):
+                loss = (model(torch.randn(32, 64, device="cuda")) - 1).square().mean()
+                loss.backward()
+                losses.append(loss.item())
+            optimizer.step()
+    return losses
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_replays_do_not_write_into_gradients_that_are_kept(set_to_none: bool, parts: int) -> None:
+    """Added up over two backwards, or zeroed in place: the losses show what was stepped by."""
+    from boundby.program.touched import touched
+
+    wanted = losses_of(set_to_none=set_to_none, parts=parts)
+    found = losses_of("eager-launches/cuda-graphs", set_to_none=set_to_none, parts=parts)
+    assert touched["graph of Sequential"] == 1
+    assert found == pytest.approx(wanted, rel=1e-4)
+
+
+def test_bert_in_plain_operators_is_captured() -> None:
+    import torch
+
+    from boundby.program.touched import touched
+
+    transformers: Any = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=256,
+        vocab_size=512,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        attn_implementation="eager",
+    )
+
+    def losses(*keys: str) -> list[float]:
+        torch.manual_seed(0)
+        model = transformers.BertForMaskedLM(config).cuda().train()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        found = []
+        with treated(*keys):
+            for _ in range(5):
+                ids = torch.randint(0, 512, (4, 64), device="cuda")
+                loss = model(input_ids=ids, labels=ids).loss
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                found.append(loss.item())
+        return found
+
+    wanted = losses()
+    assert losses("eager-launches/cuda-graphs") == pytest.approx(wanted, rel=1e-4)
+    assert touched["graph of BertForMaskedLM"] == 1

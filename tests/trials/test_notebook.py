@@ -1,4 +1,4 @@
-"""What is written down of a script's own precision."""
+"""What is written down of a script: its own precision, its gradients."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from boundby.trials.notebook import Notebook  # noqa: E402
+from boundby.trials.notebook import EXACT_STEPS, Notebook  # noqa: E402
 
 
 def precision_of(module: Any, *inputs: int) -> str | None:
@@ -29,3 +29,22 @@ def test_settings_beside_which_the_old_switches_cannot_be_read() -> None:
     finally:
         for setting, value in zip(settings, before, strict=True):
             setting.fp32_precision = value
+
+
+def test_gradients_of_the_first_step_and_of_the_last_without_dropout() -> None:
+    """What is captured or compiled is replayed by then, which it is not in the first."""
+    notebook = Notebook(torch, seed=0, has_dropout=False, nudged=False)
+    weights = [torch.ones(3, requires_grad=True), torch.ones(4, requires_grad=True)]
+    optimizer = torch.optim.SGD(weights, lr=0.1)
+    try:
+        for step in range(EXACT_STEPS + 2):
+            weights[0].grad, weights[1].grad = torch.full((3,), step + 1.0), torch.zeros(4)
+            for _ in range(2):  # as with two optimizers: the first stands for both
+                notebook.optimizer_begins(optimizer)
+                weights[0].grad = torch.full((3,), 7.0)
+            notebook.step_ended()
+    finally:
+        notebook.close()
+    written = notebook.written()
+    assert written["gradients"] == pytest.approx([3**0.5, 0.0])
+    assert written["later_gradients"] == pytest.approx([EXACT_STEPS * 3**0.5, 0.0])

@@ -19,6 +19,7 @@ def notes(
     tokens: int = 7,
     outputs: float = 1.0,
     later: float = 1.0,
+    later_gradients: float | None = 1.0,
 ) -> Notes:
     losses = [loss * scale for loss in LOSSES]
     losses[1:3] = [loss * later for loss in losses[1:3]]
@@ -31,6 +32,9 @@ def notes(
     return Notes(
         losses=[[loss] for loss in losses],
         gradients=[0.5 * scale, 0.25 * scale],
+        later_gradients=[]
+        if later_gradients is None
+        else [0.4 * scale * later_gradients, 0.2 * scale * later_gradients],
         calls=[call],
         dropouts=dropouts,
         draws_seeded=dropouts > 0,
@@ -109,3 +113,32 @@ def test_only_processes_that_ran_without_dropout_at_first_are_compared() -> None
     other = msgspec.structs.replace(notes(dropouts=1, scale=1.3), exact=False)
     assert judge(base, [notes(dropouts=1), other], None, None).ok
     assert judge(base, [other], None, None).why == "nothing to compare"
+
+
+def test_gradients_that_are_wrong_from_the_second_step_on_are_noticed() -> None:
+    """An optimizer that takes only their signs hides a factor from the losses."""
+    for factor in (2.0, 2**0.5, 0.5):
+        for precision in (None, "bfloat16"):
+            found = judge(baselines(), [notes(later_gradients=factor)], notes(), precision)
+            assert not found.ok
+            assert found.why.startswith("gradients of step 3 off by")
+    # By then they have drifted apart more than in the first step.
+    assert judge(baselines(), [notes(later_gradients=1.005)], notes(), None).ok
+    assert judge(baselines(), [notes(later_gradients=1.1)], notes(), "bfloat16").ok
+    assert not judge(baselines(), [notes(later_gradients=1.05)], notes(), None).ok
+    # With one baseline, nobody knows by how much.
+    assert judge(baselines()[:1], [notes(later_gradients=1.05)], notes(), None).ok
+    assert not judge(baselines()[:1], [notes(later_gradients=1.4)], notes(), None).ok
+    drifting = [notes(), notes(later_gradients=1.02), notes(later_gradients=0.98)]
+    assert judge(drifting, [notes(later_gradients=1.05)], notes(), None).ok
+    assert not judge(drifting, [notes(later_gradients=2.0)], notes(), None).ok
+
+
+def test_notes_of_before_such_gradients_were_noted_are_judged_as_they_were() -> None:
+    old = notes(later_gradients=None)
+    assert msgspec.json.decode(msgspec.json.encode(old), type=Notes) == old
+    for before in ([old] * 3, [notes(), old, old], baselines()):
+        for reference in (old, notes(), None):
+            for after in (old, notes()):
+                assert judge(before, [after], reference, None).ok
+    assert not judge([old] * 3, [notes(scale=1.001)], old, None).ok

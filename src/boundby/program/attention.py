@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from boundby.program.attributes import Swaps, when_torch_arrives
+from boundby.program.masks import CHANGE as NO_MASKS
+from boundby.program.masks import leave_out_needless_masks
 from boundby.program.outermost import outermost_modules
 from boundby.program.touched import note
 from boundby.program.treatment import Treatment
@@ -47,7 +48,7 @@ def _switch(
     for one in eager:
         setattr(one, _SWITCH, "sdpa")
     note(f"attention of {type(module).__name__}")
-    masks = _without_needless_masks()
+    masks = leave_out_needless_masks()
 
     def undo() -> None:
         masks.undo()
@@ -55,26 +56,6 @@ def _switch(
             setattr(config, _SWITCH, switch)
 
     return undo
-
-
-def _without_needless_masks() -> Swaps:
-    """Where nothing is padded, transformers leaves the mask to the kernel, unless it is traced.
-
-    Compiled or captured it would build one all the same, which keeps attention off its fastest
-    kernels. Without padding nothing about the mask depends on data, so that tracing is no reason.
-    """
-    swaps = Swaps()
-    masking = sys.modules.get("transformers.masking_utils")
-    if hasattr(masking, "is_tracing"):
-        swaps.swap(masking, "is_tracing", _only_of_padding)
-    return swaps
-
-
-def _only_of_padding(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    def is_tracing(padding: Any = None) -> bool:
-        return padding is not None and original(padding)
-
-    return is_tracing
 
 
 def _without_weights(original: Any) -> Any:
@@ -124,7 +105,7 @@ SDPA = Treatment(
     name="sdpa",
     change='attn_implementation="sdpa"  # or F.scaled_dot_product_attention, need_weights=False\n'
     "# compiled, with nothing padded, transformers needs telling that there is no mask to build:\n"
-    "transformers.masking_utils.is_tracing = lambda padding=None: padding is not None",
+    + NO_MASKS,
     apply=fused_attention,
 )
 CUDNN_ATTENTION = Treatment(

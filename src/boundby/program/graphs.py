@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from boundby.capture.live.companion import Companion, accompanied_by
+from boundby.program.masks import CHANGE as NO_MASKS
+from boundby.program.masks import leave_out_needless_masks
 from boundby.program.outermost import outermost_modules
 from boundby.program.touched import note
 from boundby.program.treatment import Treatment
 
 # Arguments of these kinds are part of what was recorded; anything else may change unseen.
 _CONSTANTS = (type(None), bool, int, float, str)
+_CHANGE = "model = torch.cuda.make_graphed_callables(model, (sample_input,))"
+_MASKS = "masks that a capture would build"
 
 
 @contextlib.contextmanager
@@ -29,6 +33,7 @@ class _Recorder(Companion):
     def __init__(self) -> None:
         self._recorded: dict[Any, Callable[..., Any]] = {}
         self._seen: set[Any] = set()
+        self._gradients = _Gradients()
 
     def start_over(self) -> None:
         self._recorded.clear()
@@ -76,14 +81,42 @@ class _Recorder(Companion):
             self._seen.add(key)
             return plain(*args, **kwargs)
         if key not in self._recorded:
+            masks = leave_out_needless_masks()
+            changed = [f"graph of {type(module).__name__}", *([_MASKS] if masks else [])]
             try:
                 self._recorded[key] = _record(module, plain, leaves, spec, tensors)
             except RuntimeError as error:
                 raise RuntimeError(
                     f"{type(module).__name__} cannot be captured: {_first_line(_root(error))}"
                 ) from error
-            note(f"graph of {type(module).__name__}")
+            finally:
+                masks.undo()
+            for what in changed:
+                note(what)
+        self._gradients.make_own(module.parameters())
         return self._recorded[key](tensors)
+
+
+class _Gradients:
+    """Gradients that outlive a replay.
+
+    Where a parameter has none yet, autograd takes over the tensor that a backward hands it, here a
+    graph's own memory. What is then kept for the next backward, to be added to or zeroed in place,
+    that graph's next replay writes over: the sum of two batches would be twice the second.
+    """
+
+    def __init__(self) -> None:
+        self._own: dict[int, Any] = {}
+
+    def make_own(self, parameters: Iterable[Any]) -> None:
+        """Before a replay, its forward too: both work in the same memory."""
+        for parameter in parameters:
+            if parameter.grad is None:
+                self._own.pop(id(parameter), None)
+            # Added to in place from then on, a copy stays what it is.
+            elif self._own.get(id(parameter)) is not parameter.grad:
+                parameter.grad = parameter.grad.clone()
+                self._own[id(parameter)] = parameter.grad
 
 
 def _root(error: BaseException) -> BaseException:
@@ -181,9 +214,15 @@ def _autocast_without_cache(torch: Any) -> contextlib.AbstractContextManager[Any
     return context
 
 
+def _written(touched: Collection[str]) -> str:
+    """What keeps models of transformers from being captured comes first."""
+    return f"{NO_MASKS}  # with nothing padded\n{_CHANGE}" if _MASKS in touched else _CHANGE
+
+
 CUDA_GRAPHS = Treatment(
     name="cuda-graphs",
-    change="model = torch.cuda.make_graphed_callables(model, (sample_input,))",
+    change=_CHANGE,
+    written=_written,
     apply=cuda_graphs,
     devices=("cuda",),
     slot="compilation",

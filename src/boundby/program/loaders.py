@@ -49,8 +49,8 @@ def pinned_copies() -> Iterator[None]:
         return {} if given["pin_memory"] else {"pin_memory": True}
 
     def arrived(torch: Any, swaps: Swaps) -> None:
-        swaps.swap(torch.Tensor, "to", _to_without_waiting)
-        swaps.swap(torch.Tensor, "cuda", _cuda_without_waiting)
+        swaps.swap(torch.Tensor, "to", _without_waiting)
+        swaps.swap(torch.Tensor, "cuda", _without_waiting)
 
     with _loaders(settings, "pinned batches"), when_torch_arrives(arrived):
         yield
@@ -87,24 +87,18 @@ def _loaders(settings: Any, words: str) -> Iterator[None]:
         yield
 
 
-def _to_without_waiting(original: Any) -> Any:
+def _without_waiting(original: Any) -> Any:
     @functools.wraps(original)
-    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def copied(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self.is_cuda or not self.is_pinned():
             return original(self, *args, **kwargs)
-        return original(self, *args, **(kwargs | {"non_blocking": True}))
+        # In every way of calling them, the first flag that is given by its place is this one.
+        flag = next((place for place, x in enumerate(args) if isinstance(x, bool)), None)
+        if flag is None:
+            return original(self, *args, **(kwargs | {"non_blocking": True}))
+        return original(self, *args[:flag], True, *args[flag + 1 :], **kwargs)
 
-    return to
-
-
-def _cuda_without_waiting(original: Any) -> Any:
-    @functools.wraps(original)
-    def cuda(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.is_cuda or not self.is_pinned():
-            return original(self, *args, **kwargs)
-        return original(self, *args, **(kwargs | {"non_blocking": True}))
-
-    return cuda
+    return copied
 
 
 WORKERS = Treatment(

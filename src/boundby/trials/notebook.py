@@ -50,6 +50,7 @@ class Notebook(Companion):
         """
         self.losses: list[list[float]] = [[]]  # by step, one of each backward
         self.gradients: list[float] = []  # of the first step, one norm for each parameter
+        self.later_gradients: list[float] = []  # of the last exact step
         self.calls: list[dict[str, Any]] = []  # of the exact steps
         self.dropouts = 0
         self.draws_exact = False
@@ -122,17 +123,25 @@ class Notebook(Companion):
             self.losses[-1].append(_finite(float(root.detach().float().sum())))
 
     def optimizer_begins(self, optimizer: Any) -> None:
-        if not self.is_open or self.gradients:
+        if not self.is_open:
             return
+        if not self.gradients:
+            self.gradients = self._norms(optimizer)
+        # In the first step nothing that is captured or compiled is replayed yet.
+        elif self._steps == EXACT_STEPS - 1 and not self.later_gradients:
+            self.later_gradients = self._norms(optimizer)
+
+    def _norms(self, optimizer: Any) -> list[float]:
         norms = [
             parameter.grad.detach().float().norm()
             for group in optimizer.param_groups
             for parameter in group["params"]
             if parameter.grad is not None and not parameter.grad.is_sparse
         ]
-        if norms:
-            norms = [norm.to(norms[0].device) for norm in norms]
-            self.gradients = [_finite(x) for x in self._torch.stack(norms).tolist()]
+        if not norms:
+            return []
+        norms = [norm.to(norms[0].device) for norm in norms]
+        return [_finite(x) for x in self._torch.stack(norms).tolist()]
 
     def step_ended(self) -> None:
         if not self.is_open:
@@ -153,6 +162,7 @@ class Notebook(Companion):
         return {
             "losses": [step for step in self.losses if step],
             "gradients": self.gradients,
+            "later_gradients": self.later_gradients,
             "calls": [call for call in self.calls if "outputs" in call],
             "dropouts": self.dropouts,
             "draws_exact": self.draws_exact,

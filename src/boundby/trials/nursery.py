@@ -27,6 +27,7 @@ from typing import Any
 
 from boundby.capture.live import swaps
 from boundby.trials.imports import module_files
+from boundby.trials.nvml import closed_after_counting
 from boundby.trials.surroundings import (
     DRIVERLESS,
     Beginning,
@@ -49,7 +50,8 @@ def main() -> None:
     del sys.path[: len(first)]
     # Whoever asks for devices while it is imported is answered without waking the driver.
     os.environ[DRIVERLESS] = "1"
-    told = _prepare(order["imports"], order["most"], beginning())
+    with closed_after_counting():
+        told = _prepare(order["imports"], order["most"], beginning())
     if order["driverless"] is None:
         del os.environ[DRIVERLESS]
     else:

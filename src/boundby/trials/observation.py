@@ -33,7 +33,8 @@ class Notes(Record, frozen=True, kw_only=True):
     """What the program computed in its first steps; `losses` by step."""
 
     losses: list[list[float]] = []
-    gradients: list[float] = []
+    gradients: list[float] = []  # norms, of the first step
+    later_gradients: list[float] = []  # and of the last one without dropout
     calls: list[Call] = []
     dropouts: int = 0
     draws_exact: bool = False  # random numbers inside the model although dropout is off

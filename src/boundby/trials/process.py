@@ -54,6 +54,7 @@ class Wanted:
     arm: tuple[str, ...]
     seed: int
     reference: bool = False
+    compared: bool = True  # by what it computes; if not, it is timed and left alone
     has_dropout: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
     forked: bool = False  # from a prepared process
@@ -159,6 +160,7 @@ def _spec(setting: Setting, wanted: Wanted, result: Path) -> dict[str, Any]:
         "treatments": list(wanted.arm),
         "plugins": list(setting.plugins),
         "seed": wanted.seed,
+        "compared": wanted.compared,
         "nudged": wanted.nudged,
         "exact": wanted.exact,
         "has_dropout": wanted.has_dropout,

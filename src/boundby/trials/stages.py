@@ -43,7 +43,8 @@ class Stages(Companion):
         ]
         steps = self._steps_s
         if self._called_s is not None and len(steps) >= self._compared:
-            ends.append(("compared_s", steps[self._compared - 1]))
+            if self._compared:
+                ends.append(("compared_s", steps[self._compared - 1]))
             # What was seen first may have been forgotten as another kind of step: from the end.
             if 0 < clean < len(steps):
                 ends += [("warmup_s", steps[-1 - clean]), ("clean_s", steps[-1])]

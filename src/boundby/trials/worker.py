@@ -38,6 +38,8 @@ from boundby.trials.stages import Stages
 _COMPARED = EXACT_STEPS + SEEDED_STEPS
 # Steps beyond the compared ones before warm-up can be over.
 _STEADY_STEPS = 3
+# Where none is compared: three before a capture, and two replays of it.
+_LEAST_WARMUP = 5
 # A program whose steps never become steady is timed nonetheless, after this many.
 _MOST_WARMUP = 40
 _LEAST_CLEAN_S, _MOST_CLEAN_S = 1.0, 15.0
@@ -67,17 +69,18 @@ class Trial:
         self._notebook: Notebook | None = None
         self._graphs = _Graphs()
         self._imports: Imports | None = None
-        self._stages = Stages(spec["began_s"], _COMPARED)
+        self._compared = _COMPARED if spec["compared"] else 0
+        self._stages = Stages(spec["began_s"], self._compared)
 
     def run(self) -> None:
         spec = self._spec
         # A reference is compared, never timed.
         plan = Plan(
-            warmup=_COMPARED if spec["reference"] else None,
+            warmup=self._compared if spec["reference"] else None,
             clean=1 if spec["reference"] else spec["steps"],
             issue=0,
             profiled=0,
-            least_warmup=_COMPARED + _STEADY_STEPS,
+            least_warmup=max(_LEAST_WARMUP, self._compared + _STEADY_STEPS),
             most_warmup=_MOST_WARMUP,
             most_warmup_s=spec["patience_s"],
             least_clean_s=_LEAST_CLEAN_S,
@@ -115,14 +118,17 @@ class Trial:
     def _torch_arrived(self, torch: ModuleType) -> None:
         if self._spec["reference"]:
             compute_in_float32(torch)
-        self._notebook = Notebook(
-            torch,
-            seed=self._spec["seed"],
-            has_dropout=self._spec["has_dropout"],
-            nudged=self._spec["nudged"],
-            exact=self._spec["exact"],
-        )
-        companions.extend([self._stages, self._notebook, self._graphs])
+        companions.append(self._stages)
+        if self._compared:
+            self._notebook = Notebook(
+                torch,
+                seed=self._spec["seed"],
+                has_dropout=self._spec["has_dropout"],
+                nudged=self._spec["nudged"],
+                exact=self._spec["exact"],
+            )
+            companions.append(self._notebook)
+        companions.append(self._graphs)
         if self._imports is not None:
             companions.append(self._imports)
         self._stages.torch_arrived()

@@ -1,0 +1,148 @@
+"""What surrounds a captured module: nothing can be captured here, so the graphs are played."""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+
+from boundby.program.graphs import CUDA_GRAPHS, _Recorder  # noqa: E402
+from boundby.program.touched import touched  # noqa: E402
+
+# As if on a device.
+OnDevice: Any = type("OnDevice", (torch.Tensor,), {"is_cuda": True})
+capturing = [False]
+
+
+def played(module: Any, sample: tuple[Any, ...], **_: Any) -> Any:
+    """As torch does it: each replay writes into the same memory, and hands out that memory."""
+    parameters = tuple(module.parameters())
+    slots = [torch.empty_like(parameter) for parameter in parameters]
+    forward = module.forward
+    capturing[0] = True
+    try:
+        forward(*sample)
+    finally:
+        capturing[0] = False
+
+    class Graphed(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, *given: Any) -> Any:
+            # A forward shares its memory with the backward: what is in there is not kept.
+            for slot in slots:
+                slot.fill_(float("nan"))
+            ctx.given = given[: len(sample)]
+            return tuple(one.detach() for one in forward(*ctx.given))
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            with torch.enable_grad():
+                out = forward(*ctx.given)
+            for slot, grad in zip(slots, torch.autograd.grad(out, parameters, grads), strict=True):
+                slot.copy_(grad)
+            return *(None for _ in sample), *(slot.detach() for slot in slots)
+
+    return lambda *given: Graphed.apply(*given, *parameters)
+
+
+@pytest.fixture(autouse=True)
+def graphs_are_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", played)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
+    touched.clear()
+
+
+def train(*, graphed: bool, set_to_none: bool, parts: int, warm: bool = False) -> list[float]:
+    """Gradients of a weight after each of four steps; `warm`: after a forward without backward."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    recorder, plain = _Recorder(), net.forward
+    if graphed:
+        recorder.attach(net, (), {})
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    if warm:
+        net(torch.ones(2, 4).as_subclass(OnDevice))
+    seen = []
+    for _ in range(4):
+        optimizer.zero_grad(set_to_none=set_to_none)
+        for _ in range(parts):
+            net(torch.randn(2, 4).as_subclass(OnDevice)).square().mean().backward()
+        seen += net[0].weight.grad.flatten().tolist()
+        optimizer.step()
+    net.forward = plain
+    return seen
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_replay_does_not_write_into_gradients_that_are_kept(
+    parts: int, set_to_none: bool, warm: bool
+) -> None:
+    wanted = train(graphed=False, set_to_none=set_to_none, parts=parts)
+    assert train(graphed=True, set_to_none=set_to_none, parts=parts, warm=warm) == wanted
+
+
+def test_gradients_that_are_ones_own_already_are_not_copied_again() -> None:
+    net, recorder = torch.nn.Linear(4, 1), _Recorder()
+    recorder.attach(net, (), {})
+    x = torch.ones(2, 4).as_subclass(OnDevice)
+    held = []
+    for _ in range(5):
+        net(x).sum().backward()
+        held.append(net.weight.grad)
+    assert held[2] is held[3] is held[4]
+
+
+def test_no_mask_is_built_while_capturing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers asks whether it is being traced, and of what padding."""
+    masking: Any = ModuleType("transformers.masking_utils")
+    masking.is_tracing = before = lambda padding=None: capturing[0]
+    monkeypatch.setitem(sys.modules, "transformers.masking_utils", masking)
+    seen = []
+
+    class Net(torch.nn.Linear):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            seen.append((capturing[0], masking.is_tracing(None), masking.is_tracing(x)))
+            return super().forward(x)
+
+    net, recorder = Net(4, 1), _Recorder()
+    recorder.attach(net, (), {})
+    for _ in range(2):
+        net(torch.ones(2, 4).as_subclass(OnDevice))
+    assert (True, False, True) in seen
+    assert (True, True, True) not in seen
+    assert masking.is_tracing is before
+    assert CUDA_GRAPHS.written is not None
+    lines = CUDA_GRAPHS.written(touched).splitlines()
+    assert lines[0].startswith("transformers.masking_utils.is_tracing = ")
+    assert lines[1:] == [CUDA_GRAPHS.change]
+    assert CUDA_GRAPHS.written({"graph of Net": 1}) == CUDA_GRAPHS.change
+
+
+def test_bert_in_plain_operators_can_be_captured() -> None:
+    """A mask of it would be made of a number that is copied to the device."""
+    transformers: Any = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        vocab_size=32,
+        attn_implementation="eager",
+    )
+    model = transformers.BertForMaskedLM(config)
+    given: dict[bool, list[Any]] = {True: [], False: []}
+
+    def masked(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given[capturing[0]].append(args[1] if len(args) > 1 else kwargs["attention_mask"])
+
+    model.bert.encoder.layer[0].register_forward_pre_hook(masked, with_kwargs=True)
+    recorder, ids = _Recorder(), torch.randint(0, 32, (2, 8)).as_subclass(OnDevice)
+    recorder.attach(model, (), {})
+    for _ in range(2):
+        model(input_ids=ids, labels=ids).loss.backward()
+    assert given[True] == [None]
+    assert set(given[False]) == {None}
