@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,10 @@ _USUAL_S = 30.0
 _OPEN = 1.25
 _OPEN_WORD = "open:"
 _FEW = f"{_OPEN_WORD} only"
+# What drivers, their libraries and pools of workers say in a process that should not be a fork.
+_OF_FORKS = re.compile(
+    r"fork|process ?pool|(cuda|cudnn|cublas|driver|hip|nccl).*initiali[sz]", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,11 +117,11 @@ class Ledger:
     def start(self, arm: Arm) -> Start:
         """How processes of an arm are begun: those that are compared, in the same way.
 
-        Environments are for fresh ones. What fails in a fork is tried in a fresh one.
+        Environments are for fresh ones, and so is what may have failed because it was forked.
         """
         if not self.forks or self._environments_in(arm):
             return "fresh"
-        failed = (frozenset(one.arm) for one in self.observed if _fails_forked(one))
+        failed = (frozenset(one.arm) for one in self.observed if _fails_by_fork(one))
         return "fresh" if any(one <= frozenset(arm) for one in failed) else "forked"
 
     def tried(self, arm: Arm, *, beside: Arm | None = None) -> list[Observed]:
@@ -219,7 +224,7 @@ class Ledger:
         return self._compared(arm, base, timed)
 
     def _not_run(self, arm: Arm) -> Result:
-        failed = [one for one in self._of(arm) if _fails_forked(one)]
+        failed = [one for one in self._of(arm) if _fails_by_fork(one)]
         if self.forks and failed:
             why = f"{failed[-1].problem} (there was no time to see it in a fresh process too)"
             return Result(outcome="failed", why=why, log=failed[-1].log)
@@ -317,8 +322,14 @@ def _fewest(faster: Speedup, spread: float) -> int:
     return _FEWEST_UNSTEADY if unsteady else _FEWEST
 
 
-def _fails_forked(observed: Observed) -> bool:
-    return observed.start == "forked" and observed.problem is not None and not observed.cut
+def _fails_by_fork(observed: Observed) -> bool:
+    """Whether a fresh process may do better: one that was killed, or that says it is for the fork.
+
+    Any other error that a script ends with is its own: forks of it as it is run like fresh ones.
+    """
+    if observed.start != "forked" or observed.problem is None or observed.cut:
+        return False
+    return not observed.reported or _OF_FORKS.search(observed.problem) is not None
 
 
 def _times(runs: int) -> str:
