@@ -215,13 +215,27 @@ class Ledger:
             problem = "it ended before its steps could be timed"
         if problem is not None:
             return Result(outcome="failed", why=problem, log=log)
-        if not any(one.touched for one in timed) and not self._environments_in(arm):
-            return Result(outcome="not run", why="it found nothing in the script to change")
+        idle = self._idle(arm, timed)
+        if idle is not None:
+            return Result(outcome="not run", why=idle)
         recompiled = statistics.median(one.graphs_while_clean for one in timed)
         if recompiled > max(one.graphs_while_clean for one in base):
             words = f"it recompiles for ever: {recompiled:.0f} graphs in {len(timed[0].samples_ns)}"
             return Result(outcome="failed", why=f"{words} steps that should be steady", log=log)
         return self._compared(arm, base, timed)
+
+    def _idle(self, arm: Arm, timed: Sequence[Observed]) -> str | None:
+        """Why there is nothing to compare: no change was made. None where one was.
+
+        Of several, one that left the program as it is hides among the others, unless each was
+        seen at work alone.
+        """
+        counts = [pair for one in timed for pair in one.touched.items()]
+        left = [word for word, count in counts if not count]
+        changed = any(count for _, count in counts) or self._environments_in(arm)
+        if changed and not (left and not all(self.timed((key,)) for key in arm)):
+            return None
+        return left[0] if left else "it found nothing in the script to change"
 
     def _not_run(self, arm: Arm) -> Result:
         failed = [one for one in self._of(arm) if _fails_by_fork(one)]
