@@ -11,7 +11,6 @@ from boundby.program.outermost import outermost_modules
 from boundby.program.touched import leave, note
 from boundby.program.treatment import Treatment
 
-
 # Modes that replay CUDA graphs, into the same memory each time.
 _GRAPHED = ("reduce-overhead", "max-autotune")
 
