@@ -64,6 +64,7 @@ COMPILE = Treatment(
     change="model = torch.compile(model)",
     apply=compiled,
     preparation_s=_COMPILING_S,
+    again_s=_COMPILING_S,
     slot="compilation",
     covers=_FUSED,
 )
@@ -73,6 +74,7 @@ REDUCE_OVERHEAD = Treatment(
     apply=partial(compiled, "reduce-overhead"),
     devices=("cuda",),
     preparation_s=_COMPILING_S,
+    again_s=_COMPILING_S,
     slot="compilation",
     covers=(*_FUSED, "eager-launches"),
 )
@@ -81,6 +83,7 @@ MAX_AUTOTUNE = Treatment(
     change='model = torch.compile(model, mode="max-autotune")',
     apply=partial(compiled, "max-autotune"),
     preparation_s=_TUNING_S,
+    again_s=_COMPILING_S,  # what was tuned is remembered
     slot="compilation",
     covers=(*_FUSED, "eager-launches"),
 )

@@ -101,6 +101,7 @@ def _candidate(
         excludes=frozenset(fault for remedy in mends for fault in remedy.excludes),
         environment=tuple(treatment.environment.items()),
         preparation_s=treatment.preparation_s,
+        again_s=treatment.again_s,
         slot=treatment.slot,
         covers=covers,
         asked=any(name in choice.also for name in (treatment.name, *faults)),

@@ -79,11 +79,14 @@ class Ledger:
         precisions: Mapping[str, str | None] | None = None,
         environments: Collection[str] = (),
         preparations: Mapping[str, float] | None = None,
+        again: Mapping[str, float] | None = None,
         may_fork: bool = False,
     ) -> None:
         """`environments`: treatments that leave no trace in the program itself.
 
-        `may_fork`: whether forks of a prepared process are wanted, should they prove to be alike.
+        `preparations`: seconds that a treatment takes to start; `again`: and once more where its
+        program is compared without dropout first. `may_fork`: whether forks of a prepared process
+        are wanted, should they prove to be alike.
         """
         self.observed = list(observed)
         self._may_fork = may_fork
@@ -91,6 +94,7 @@ class Ledger:
         self._precisions = precisions or {}
         self._environments = environments
         self._preparations = preparations or {}
+        self._again = again or {}
         self._known: dict[tuple[frozenset[str], int], Result] = {}
 
     def add(self, observed: Observed) -> None:
@@ -159,9 +163,9 @@ class Ledger:
 
         The second of a kind is quicker where compilers keep what they made: going by the last.
         """
-        own = [one.seconds for one in self.tried(arm)]
+        own = self.tried(arm)
         if own:
-            return own[-1]
+            return own[-1].seconds - self._spared_s(arm, own[-1])
         cut = [_LONGER * one.seconds for one in self._begun(arm)]
         usual = self._usual_s(arm)
         if usual is None:
@@ -184,13 +188,27 @@ class Ledger:
         if own:
             return max(0.0, own[0])
         expected = self._preparations.get(key, 0.0)
+        again_s = self._again.get(key, 0.0) if self.has_dropout else 0.0
         alike = [
             _LONGER * max(0.0, one.seconds - (self._usual_s((other,)) or 0.0))
             for other, preparation in self._preparations.items()
             if preparation == expected > 0
-            for one in self.tried((other,))[:1]
+            # One that broke, or left the program alone, did not get so far.
+            for one in self.timed((other,))[:1]
+            if any(one.touched.values())
         ]
-        return max(alike, default=expected)
+        return max(alike, default=expected + again_s)
+
+    def _spared_s(self, arm: Arm, last: Observed) -> float:
+        """What the next of an arm is spared, at least: it is not compared without dropout again.
+
+        That is the part of what it took longer than a baseline that went into preparing once more.
+        """
+        again_s = sum(self._again.get(key, 0.0) for key in arm)
+        if not again_s or not last.notes.exact or not self.has_dropout:
+            return 0.0
+        both_s = again_s + sum(self._preparations.get(key, 0.0) for key in arm)
+        return max(0.0, last.seconds - (self._usual_s(arm) or 0.0)) * again_s / both_s
 
     def relative(self, arm: Arm) -> float | None:
         """The step's time as a share of the baseline's, of processes that were begun alike."""
