@@ -86,3 +86,11 @@ def test_of_what_nothing_is_imagined_nothing_is_promised() -> None:
     assert promised(alone, COMPILED) is None
     assert promised(alone, {"unfused-operators"}) is not None
     assert promised(bert(), {"openmp-spin"}) is None
+
+
+def test_graphs_are_tried_where_no_launches_wait_yet() -> None:
+    """A step that is bound by its device may be bound by its host once it is compiled."""
+    found = tried(bert(without="eager-launches"))
+    assert found["compile:reduce-overhead"].predicted == found["compile"].predicted
+    assert "unfused-operators" in found["compile:reduce-overhead"].faults
+    assert "cuda-graphs" not in found

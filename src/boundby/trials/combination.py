@@ -122,7 +122,7 @@ def expected_arm(candidates: Sequence[Candidate], ledger: Ledger) -> Arm:
         if gain > _COUNTED_ON:
             ranked.append((gain, one))
     chosen: list[Candidate] = []
-    for _, one in sorted(ranked, key=lambda pair: -pair[0]):
+    for _, one in sorted(ranked, key=lambda pair: (-pair[0], -len(pair[1].covers))):
         if one.goes_with(chosen):
             chosen.append(one)
     return _arm(chosen)

@@ -130,7 +130,11 @@ class Schedule:
 
     def _ranked(self, possible: Sequence[Candidate]) -> list[Candidate]:
         untried = [one for one in possible if not self._ledger.tried((one.key,))]
-        return sorted(untried, key=lambda one: (not one.asked, -self._worth(one, possible)))
+        # Of two that promise as much, the one that mends more: a replay does not see it all.
+        return sorted(
+            untried,
+            key=lambda one: (not one.asked, -self._worth(one, possible), -len(one.covers)),
+        )
 
     def _is_second(self, candidate: Candidate, possible: Sequence[Candidate]) -> bool:
         """Whether it only does what another does about as well, as far as is known."""
