@@ -314,3 +314,16 @@ def test_the_first_of_an_arm_compiles_twice_and_those_after_it_once() -> None:
     assert later.seconds(arm) == 25
     # In company it is compared, and compiled, as for the first time.
     assert later.seconds(("a/tuned", "b/plain")) == pytest.approx(1.2 * 10 + 80)
+
+
+def test_large_promises_that_nothing_comes_of_are_no_gain() -> None:
+    """A against A, tried together unseen as well: at most one of twenty may seem to be faster."""
+    tries = 20
+    kept = together = 0
+    for seed in range(tries):
+        machine = Machine(lambda arm: 35.0, 55.0, seed=seed)
+        trials = proven(machine, BERT, 240.0)
+        together += any("+" in arm for arm, *_ in machine.ran)
+        kept += trials.ledger.result(trials.final).held
+    assert kept <= tries // 20
+    assert together > tries // 4
