@@ -137,6 +137,49 @@ def test_the_outermost_module_is_compiled_in_place(monkeypatch: pytest.MonkeyPat
     assert touched == {"compiled Sequential": 1}
 
 
+class Cache:
+    """As those of transformers: whether it is written in place is for it to say."""
+
+    def __init__(self, *, is_compileable: bool) -> None:
+        self.is_compileable = is_compileable
+
+
+class Decoder(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Any, past_key_values: Any = None) -> Any:
+        return x * self.weight
+
+
+@pytest.mark.parametrize(
+    ("name", "cache", "grad", "is_made"),
+    [
+        ("compile:reduce-overhead", Cache(is_compileable=False), False, False),
+        ("compile:max-autotune", Cache(is_compileable=False), False, False),
+        ("compile:reduce-overhead", ((torch.ones(1), torch.ones(1)),), False, False),
+        ("compile", Cache(is_compileable=False), False, True),
+        ("compile:reduce-overhead", Cache(is_compileable=True), False, True),
+        ("compile:reduce-overhead", None, False, True),
+        ("compile:reduce-overhead", Cache(is_compileable=False), True, True),
+    ],
+)
+def test_a_cache_that_grows_is_not_left_to_graphs(
+    name: str, cache: Any, grad: bool, is_made: bool
+) -> None:
+    net = Decoder()
+    made: list[Any] = []
+    net.compile = lambda **options: made.append(options)
+    with applied(named(name)), torch.set_grad_enabled(grad):
+        for _ in range(2):
+            net(torch.ones(2), past_key_values=cache)
+    assert len(made) == is_made
+    # Left alone is no change, and says why.
+    assert list(touched.values()) == [int(is_made)]
+    assert any("overwrites the cache that Decoder" in word for word in touched) is not is_made
+
+
 def test_channels_last_for_images_and_convolutions() -> None:
     seen: list[bool] = []
 

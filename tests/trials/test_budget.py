@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from boundby.model.diagnosis import Range
 from boundby.trials.combination import Candidate
@@ -235,7 +236,12 @@ def test_what_costs_much_and_promises_little_does_not_keep_others_from_their_tur
 def test_later_processes_are_planned_by_what_the_first_took() -> None:
     ledger = Ledger(preparations={"a/compile": 30.0, "b/compile": 30.0, "c/plain": 0.0})
     for arm, seconds in (((), 15.0), (("a/compile",), 65.0), (("a/compile",), 30.0)):
-        ledger.add(Observed(arm=list(arm), seconds=seconds))
+        seen = Observed(arm=list(arm), seconds=seconds, samples_ns=[1e6], touched={"it": 1})
+        ledger.add(seen)
+    for problem, touched in (("it broke", {"it": 1}), (None, {"left alone": 0})):
+        first = replace(seen, seconds=16, problem=problem, touched=touched)
+        early = Ledger([ledger.observed[0], first], preparations={"a/compile": 30, "b/compile": 30})
+        assert early.seconds(("b/compile",)) == pytest.approx(1.2 * 15 + 30)
     # Its own next is as the last; a like's first, and a new combination, as its first.
     assert ledger.seconds(("a/compile",)) == 30.0
     assert ledger.seconds(("b/compile",)) == pytest.approx(1.2 * 15 + 1.2 * 50)

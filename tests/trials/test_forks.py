@@ -198,6 +198,7 @@ def test_it_ends_as_a_fresh_one_does(what: str, ground: Ground, forks: Forks) ->
     }
     forked = ground.observe(what, forks)
     assert (forked.start, forked.problem) == ("forked", problems[what])
+    assert forked.reported is (what != "dies")
     if what == "crashes":
         assert (
             'in <module>\n    if step == 12 and what == "crashes"'

@@ -1,6 +1,7 @@
 """What is run, in which order, and what is made of it, on simulated programs."""
 
 import pytest
+from msgspec.structs import replace
 
 from boundby.model.diagnosis import Range
 from boundby.trials.interleave import Schedule
@@ -53,6 +54,27 @@ def test_what_is_plain_is_not_asked_again() -> None:
     assert schedule.final == (fast.key,)
     # The one that held is measured again with the baseline beside it.
     assert order[-1] in (BASELINE, (fast.key,))
+
+
+def test_what_left_the_program_alone_says_why_and_does_not_hide_among_others() -> None:
+    """The first two were not seen alone; of the others, one changed a part of the program."""
+    idle, good, partly = ("idle/idle",), ("good/good",), ("partly/partly",)
+    seen = Program({"idle/idle": 1.0, "good/good": 1.5, "partly/partly": 1.2}, seed=1)
+    ledger = Ledger([seen.observe(BASELINE, False, 1)])
+    left, changed = {"a cache": 0}, {"compiled Net": 1}
+    for arm, touched in (
+        (idle, left),
+        (good, changed),
+        (partly, changed | left),
+        (("unseen/unseen", *good), changed | left),
+        ((*partly, *good), changed | left),
+    ):
+        ledger.add(replace(seen.observe(arm[-1:], False, 1), arm=list(arm), touched=touched))
+    assert (ledger.result(idle).outcome, ledger.result(idle).why) == ("not run", "a cache")
+    assert ledger.result(good).speedup is not None
+    assert ledger.result(partly).speedup is not None
+    assert ledger.result(("unseen/unseen", *good)).why == "a cache"
+    assert ledger.result((*partly, *good)).speedup is not None
 
 
 def test_what_held_is_combined_best_first() -> None:

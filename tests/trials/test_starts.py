@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 from msgspec.structs import replace
 
 from boundby.trials.interleave import Schedule
@@ -124,3 +125,33 @@ def test_a_fix_that_fails_in_a_fork_is_judged_by_a_fresh_process() -> None:
     found = known.result(arm).speedup
     assert found is not None
     assert abs(found.median - 1.3) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_forks"),
+    [
+        ("RuntimeError: accessing tensor output of CUDAGraphs that has been overwritten", False),
+        ("OutOfMemoryError: CUDA out of memory", False),
+        ("the script exited with code 3", False),
+        ("RuntimeError: Cannot re-initialize CUDA in forked subprocess", True),
+        ("AcceleratorError: CUDA error: initialization error", True),
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", True),
+        ("BrokenProcessPool: A process in the process pool was terminated abruptly", True),
+    ],
+)
+def test_an_error_that_a_fork_wrote_down_is_final_unless_it_is_for_the_fork(
+    problem: str, is_forks: bool
+) -> None:
+    program = Program({PLAIN.key: 1.3}, seed=1, processes=0.0)
+    arm = (PLAIN.key,)
+    failed = replace(begun(program, arm, "forked"), problem=problem, samples_ns=[], reported=True)
+    known = ledger(
+        *(begun(program, BASELINE, start) for start in ("fresh", "forked")),
+        begun(program, BASELINE, "forked", reference=True),
+        failed,
+    )
+    assert known.start(arm) == ("fresh" if is_forks else "forked")
+    result = known.result(arm)
+    assert (result.outcome, result.why == problem) == ("failed", not is_forks)
+    step = Schedule([PLAIN], known, 600.0).next(50.0)
+    assert (step is not None and step.arm == arm) is is_forks

@@ -8,8 +8,11 @@ from functools import partial
 from typing import Any
 
 from boundby.program.outermost import outermost_modules
-from boundby.program.touched import note
+from boundby.program.touched import leave, note
 from boundby.program.treatment import Treatment
+
+# Modes that replay CUDA graphs, into the same memory each time.
+_GRAPHED = ("reduce-overhead", "max-autotune")
 
 
 def compiled(mode: str | None = None) -> contextlib.AbstractContextManager[None]:
@@ -22,6 +25,12 @@ def _compile(
     # Compiled by the script: an OptimizedModule, or in place.
     if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
         return None
+    if mode in _GRAPHED and _is_carried_on(args, kwargs):
+        leave(
+            "it makes CUDA graphs, whose next replay overwrites the cache that "
+            f"{type(module).__name__} hands on from call to call"
+        )
+        return None
     module.compile(mode=mode)
     note(f"compiled {type(module).__name__}")
 
@@ -29,6 +38,21 @@ def _compile(
         module._compiled_call_impl = None
 
     return undo
+
+
+def _is_carried_on(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call without gradients gets a cache whose tensors an earlier call has made.
+
+    Caches of transformers say whether they are written in place, at addresses that stay; tuples
+    of keys and values never are.
+    """
+    import torch
+
+    if torch.is_grad_enabled():
+        return False
+    every = (*args, *kwargs.values())
+    grows = any(getattr(one, "is_compileable", None) is False for one in every)
+    return grows or isinstance(kwargs.get("past_key_values"), tuple)
 
 
 # About what a model of a dozen layers takes with nothing cached: only to know what may still fit.
@@ -40,6 +64,7 @@ COMPILE = Treatment(
     change="model = torch.compile(model)",
     apply=compiled,
     preparation_s=_COMPILING_S,
+    again_s=_COMPILING_S,
     slot="compilation",
     covers=_FUSED,
 )
@@ -49,6 +74,7 @@ REDUCE_OVERHEAD = Treatment(
     apply=partial(compiled, "reduce-overhead"),
     devices=("cuda",),
     preparation_s=_COMPILING_S,
+    again_s=_COMPILING_S,
     slot="compilation",
     covers=(*_FUSED, "eager-launches"),
 )
@@ -57,6 +83,7 @@ MAX_AUTOTUNE = Treatment(
     change='model = torch.compile(model, mode="max-autotune")',
     apply=partial(compiled, "max-autotune"),
     preparation_s=_TUNING_S,
+    again_s=_COMPILING_S,  # what was tuned is remembered
     slot="compilation",
     covers=(*_FUSED, "eager-launches"),
 )

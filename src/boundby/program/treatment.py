@@ -15,9 +15,11 @@ class Treatment:
     imported; `environment` is set before that process starts. `precision` names the dtype in which
     it now computes what had more digits before: None promises the same arithmetic, up to its order.
     `devices`: where there is a point in trying. `preparation_s`: about how long the program takes
-    longer to start. Of treatments in one `slot` only one can be applied. `covers`: the faults that
-    are gone with it, where that is more, or other, than the one it is tried for. `written`: the
-    change in the script's own terms, from what was touched in it.
+    longer to start; `again_s`: and once more, where what was prepared is forgotten because the
+    program has changed, as it does when dropout is switched on. Of treatments in one `slot` only
+    one can be applied. `covers`: the faults that are gone with it, where that is more, or other,
+    than the one it is tried for. `written`: the change in the script's own terms, from what was
+    touched in it.
     """
 
     name: str
@@ -27,6 +29,7 @@ class Treatment:
     precision: str | None = None
     devices: tuple[str, ...] = ("cpu", "cuda")
     preparation_s: float = 0.0
+    again_s: float = 0.0
     slot: str = ""
     covers: tuple[str, ...] = ()
     written: Callable[[Collection[str]], str] | None = None

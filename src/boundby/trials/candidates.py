@@ -101,6 +101,7 @@ def _candidate(
         excludes=frozenset(fault for remedy in mends for fault in remedy.excludes),
         environment=tuple(treatment.environment.items()),
         preparation_s=treatment.preparation_s,
+        again_s=treatment.again_s,
         slot=treatment.slot,
         covers=covers,
         asked=any(name in choice.also for name in (treatment.name, *faults)),
@@ -116,10 +117,13 @@ def promised(diagnosis: Diagnosis, covers: Collection[str]) -> Range | None:
         saving = found[0].saving_ns
         left = [wall - saved for saved in (saving.low, saving.expected, saving.high)]
     else:
-        wanted = {finding.fault for finding in found}
+        imagined = {fault for one in diagnosis.what_if for fault in one.faults}
+        wanted = {finding.fault for finding in found} & imagined
         together = [one.wall_ns for one in diagnosis.what_if if set(one.faults) == wanted]
         if not wanted or not together:
             return None
-        left = [together[0].high, together[0].expected, together[0].low]
+        # The smallest findings are in no combination: at best each saves what it would alone.
+        more = sum(one.saving_ns.high for one in found if one.fault not in imagined)
+        left = [together[0].high, together[0].expected, together[0].low - more]
     low, expected, high = (wall / max(ns, 0.01 * wall) for ns in left)
     return Range(low=low, expected=expected, high=high)

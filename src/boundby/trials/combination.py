@@ -36,6 +36,7 @@ class Candidate:
     excludes: frozenset[str] = frozenset()
     environment: tuple[tuple[str, str], ...] = ()
     preparation_s: float = 0.0
+    again_s: float = 0.0
     slot: str = ""
     covers: tuple[str, ...] = ()
     asked: bool = False
@@ -113,7 +114,7 @@ def expected_arm(candidates: Sequence[Candidate], ledger: Ledger) -> Arm:
     for one in candidates:
         result = ledger.result((one.key,))
         if result.computes_right and result.speedup is not None:
-            gain = result.speedup.median if result.promises else 0.0
+            gain = result.speedup.median if result.speedup.high > 1 else 0.0
         elif ledger.tried((one.key,)) or one.predicted is None:
             continue
         else:
@@ -121,7 +122,7 @@ def expected_arm(candidates: Sequence[Candidate], ledger: Ledger) -> Arm:
         if gain > _COUNTED_ON:
             ranked.append((gain, one))
     chosen: list[Candidate] = []
-    for _, one in sorted(ranked, key=lambda pair: -pair[0]):
+    for _, one in sorted(ranked, key=lambda pair: (-pair[0], -len(pair[1].covers))):
         if one.goes_with(chosen):
             chosen.append(one)
     return _arm(chosen)

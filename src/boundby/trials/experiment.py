@@ -223,6 +223,7 @@ def ledger_of(
         precisions={one.key: one.precision for one in candidates},
         environments={one.key for one in candidates if one.environment},
         preparations={one.key: one.preparation_s for one in candidates},
+        again={one.key: one.again_s for one in candidates},
         may_fork=may_fork,
     )
 

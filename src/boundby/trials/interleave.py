@@ -130,7 +130,11 @@ class Schedule:
 
     def _ranked(self, possible: Sequence[Candidate]) -> list[Candidate]:
         untried = [one for one in possible if not self._ledger.tried((one.key,))]
-        return sorted(untried, key=lambda one: (not one.asked, -self._worth(one, possible)))
+        # Of two that promise as much, the one that mends more: a replay does not see it all.
+        return sorted(
+            untried,
+            key=lambda one: (not one.asked, -self._worth(one, possible), -len(one.covers)),
+        )
 
     def _is_second(self, candidate: Candidate, possible: Sequence[Candidate]) -> bool:
         """Whether it only does what another does about as well, as far as is known."""
@@ -144,7 +148,7 @@ class Schedule:
         """
         possible = [
             one
-            for one in self._possible(elapsed_s)
+            for one in self._hopeful(self._possible(elapsed_s))
             if self._ledger.tried((one.key,)) or not self._has_working_rival(one)
         ]
         arm = expected_arm(possible, self._ledger)
@@ -162,6 +166,27 @@ class Schedule:
             for other in self._candidates
             if other is not candidate and other.is_rival(candidate)
         )
+
+    def _hopeful(self, possible: Sequence[Candidate]) -> list[Candidate]:
+        """Without those nobody has looked at that do in a like way what another has failed at.
+
+        Of several that failed together, it is the one that nobody has looked at alone.
+        """
+        failed: list[Candidate] = []
+        for arm in dict.fromkeys(tuple(one.arm) for one in self._ledger.observed if one.arm):
+            members = [one for one in self._candidates if one.key in arm]
+            unseen = [one for one in members if not self._ledger.tried((one.key,))]
+            if self._ledger.tried(arm) and not self._ledger.result(arm).computes_right:
+                failed += members if len(members) == 1 else unseen if len(unseen) == 1 else []
+        return [
+            one
+            for one in possible
+            if self._ledger.tried((one.key,))
+            or not any(
+                one is other or (one.is_rival(other) and one.covers == other.covers)
+                for other in failed
+            )
+        ]
 
     def _possible(self, elapsed_s: float) -> list[Candidate]:
         """Fixes that were looked at, or that there is still time to look at."""
@@ -282,7 +307,9 @@ class Schedule:
     def _promise(self, candidate: Candidate, possible: Sequence[Candidate]) -> float:
         """What it is expected to save beyond what its rivals were seen to, or are expected to."""
         promise = _promise(candidate)
-        for rival in possible:
+        if not self._hopeful([candidate]):
+            return _LEAST_PROMISE
+        for rival in self._hopeful(possible):
             if rival is candidate or not rival.is_rival(candidate):
                 continue
             result = self._ledger.result((rival.key,))
@@ -294,7 +321,7 @@ class Schedule:
 
     def _kept_free_s(self, possible: Sequence[Candidate]) -> float:
         """Time for what the fixes make together, once, and for the baselines it is held against."""
-        expected = expected_arm(possible, self._ledger)
+        expected = expected_arm(self._hopeful(possible), self._ledger)
         together = len(expected) > 1 and not self._ledger.tried(expected)
         return self._baselines_s(expected) + (self._ledger.seconds(expected) if together else 0.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,10 @@ _USUAL_S = 30.0
 _OPEN = 1.25
 _OPEN_WORD = "open:"
 _FEW = f"{_OPEN_WORD} only"
+# What drivers, their libraries and pools of workers say in a process that should not be a fork.
+_OF_FORKS = re.compile(
+    r"fork|process ?pool|(cuda|cudnn|cublas|driver|hip|nccl).*initiali[sz]", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +79,14 @@ class Ledger:
         precisions: Mapping[str, str | None] | None = None,
         environments: Collection[str] = (),
         preparations: Mapping[str, float] | None = None,
+        again: Mapping[str, float] | None = None,
         may_fork: bool = False,
     ) -> None:
         """`environments`: treatments that leave no trace in the program itself.
 
-        `may_fork`: whether forks of a prepared process are wanted, should they prove to be alike.
+        `preparations`: seconds that a treatment takes to start; `again`: and once more where its
+        program is compared without dropout first. `may_fork`: whether forks of a prepared process
+        are wanted, should they prove to be alike.
         """
         self.observed = list(observed)
         self._may_fork = may_fork
@@ -86,6 +94,7 @@ class Ledger:
         self._precisions = precisions or {}
         self._environments = environments
         self._preparations = preparations or {}
+        self._again = again or {}
         self._known: dict[tuple[frozenset[str], int], Result] = {}
 
     def add(self, observed: Observed) -> None:
@@ -112,11 +121,11 @@ class Ledger:
     def start(self, arm: Arm) -> Start:
         """How processes of an arm are begun: those that are compared, in the same way.
 
-        Environments are for fresh ones. What fails in a fork is tried in a fresh one.
+        Environments are for fresh ones, and so is what may have failed because it was forked.
         """
         if not self.forks or self._environments_in(arm):
             return "fresh"
-        failed = (frozenset(one.arm) for one in self.observed if _fails_forked(one))
+        failed = (frozenset(one.arm) for one in self.observed if _fails_by_fork(one))
         return "fresh" if any(one <= frozenset(arm) for one in failed) else "forked"
 
     def tried(self, arm: Arm, *, beside: Arm | None = None) -> list[Observed]:
@@ -154,9 +163,9 @@ class Ledger:
 
         The second of a kind is quicker where compilers keep what they made: going by the last.
         """
-        own = [one.seconds for one in self.tried(arm)]
+        own = self.tried(arm)
         if own:
-            return own[-1]
+            return own[-1].seconds - self._spared_s(arm, own[-1])
         cut = [_LONGER * one.seconds for one in self._begun(arm)]
         usual = self._usual_s(arm)
         if usual is None:
@@ -179,13 +188,27 @@ class Ledger:
         if own:
             return max(0.0, own[0])
         expected = self._preparations.get(key, 0.0)
+        again_s = self._again.get(key, 0.0) if self.has_dropout else 0.0
         alike = [
             _LONGER * max(0.0, one.seconds - (self._usual_s((other,)) or 0.0))
             for other, preparation in self._preparations.items()
             if preparation == expected > 0
-            for one in self.tried((other,))[:1]
+            # One that broke, or left the program alone, did not get so far.
+            for one in self.timed((other,))[:1]
+            if any(one.touched.values())
         ]
-        return max(alike, default=expected)
+        return max(alike, default=expected + again_s)
+
+    def _spared_s(self, arm: Arm, last: Observed) -> float:
+        """What the next of an arm is spared, at least: it is not compared without dropout again.
+
+        That is the part of what it took longer than a baseline that went into preparing once more.
+        """
+        again_s = sum(self._again.get(key, 0.0) for key in arm)
+        if not again_s or not last.notes.exact or not self.has_dropout:
+            return 0.0
+        both_s = again_s + sum(self._preparations.get(key, 0.0) for key in arm)
+        return max(0.0, last.seconds - (self._usual_s(arm) or 0.0)) * again_s / both_s
 
     def relative(self, arm: Arm) -> float | None:
         """The step's time as a share of the baseline's, of processes that were begun alike."""
@@ -210,16 +233,30 @@ class Ledger:
             problem = "it ended before its steps could be timed"
         if problem is not None:
             return Result(outcome="failed", why=problem, log=log)
-        if not any(one.touched for one in timed) and not self._environments_in(arm):
-            return Result(outcome="not run", why="it found nothing in the script to change")
+        idle = self._idle(arm, timed)
+        if idle is not None:
+            return Result(outcome="not run", why=idle)
         recompiled = statistics.median(one.graphs_while_clean for one in timed)
         if recompiled > max(one.graphs_while_clean for one in base):
             words = f"it recompiles for ever: {recompiled:.0f} graphs in {len(timed[0].samples_ns)}"
             return Result(outcome="failed", why=f"{words} steps that should be steady", log=log)
         return self._compared(arm, base, timed)
 
+    def _idle(self, arm: Arm, timed: Sequence[Observed]) -> str | None:
+        """Why there is nothing to compare: no change was made. None where one was.
+
+        Of several, one that left the program as it is hides among the others, unless each was
+        seen at work alone.
+        """
+        counts = [pair for one in timed for pair in one.touched.items()]
+        left = [word for word, count in counts if not count]
+        changed = any(count for _, count in counts) or self._environments_in(arm)
+        if changed and not (left and not all(self.timed((key,)) for key in arm)):
+            return None
+        return left[0] if left else "it found nothing in the script to change"
+
     def _not_run(self, arm: Arm) -> Result:
-        failed = [one for one in self._of(arm) if _fails_forked(one)]
+        failed = [one for one in self._of(arm) if _fails_by_fork(one)]
         if self.forks and failed:
             why = f"{failed[-1].problem} (there was no time to see it in a fresh process too)"
             return Result(outcome="failed", why=why, log=failed[-1].log)
@@ -317,8 +354,14 @@ def _fewest(faster: Speedup, spread: float) -> int:
     return _FEWEST_UNSTEADY if unsteady else _FEWEST
 
 
-def _fails_forked(observed: Observed) -> bool:
-    return observed.start == "forked" and observed.problem is not None and not observed.cut
+def _fails_by_fork(observed: Observed) -> bool:
+    """Whether a fresh process may do better: one that was killed, or that says it is for the fork.
+
+    Any other error that a script ends with is its own: forks of it as it is run like fresh ones.
+    """
+    if observed.start != "forked" or observed.problem is None or observed.cut:
+        return False
+    return not observed.reported or _OF_FORKS.search(observed.problem) is not None
 
 
 def _times(runs: int) -> str:

@@ -97,6 +97,7 @@ class Observed(Record, frozen=True, kw_only=True):
     wrote: list[str] = []  # files that the script opened for writing
     graphs_while_clean: int = 0
     problem: str | None = None
+    reported: bool = False  # the process wrote down itself how it ended
     cut: bool = False  # the budget ended before it did
     log: str | None = None
 
@@ -110,4 +111,5 @@ def read(content: bytes, *, seconds: float, **known: object) -> Observed:
     written = msgspec.json.decode(content)
     spent = written["spent"]
     spent["ending_s"] = max(0.0, seconds - sum(spent.values()))
-    return msgspec.convert({**written, **known, "seconds": seconds}, Observed)
+    found = {**written, **known, "seconds": seconds, "reported": True}
+    return msgspec.convert(found, Observed)

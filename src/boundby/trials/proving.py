@@ -179,7 +179,9 @@ class Trials:
 
     def change(self, candidate: Candidate, arm: Arm) -> str:
         """What to write, in the script's own terms where it was seen what they are."""
-        touched = {word for one in self.ledger.timed(arm) for word in one.touched}
+        touched = {
+            word for one in self.ledger.timed(arm) for word, count in one.touched.items() if count
+        }
         if candidate.written is None or not touched:
             return candidate.change
         return candidate.written(touched)
