@@ -28,3 +28,18 @@ def test_what_got_slower_comes_first_and_names_are_not_markup() -> None:
     assert lines[first + 1].startswith("[/red] [bold]x :smile:")
     assert all("ms" in line or "us" in line for line in lines[first + 1 : first + 5])
     assert "+" in lines[first + 1]
+
+
+def test_long_statements_give_way_to_figures() -> None:
+    before = real_diagnosis()
+    long = [
+        msgspec.structs.replace(row, text="weights = " + "f(x) + " * 40) for row in before.lines
+    ]
+    slower = [msgspec.structs.replace(row, ns=row.ns + 1e6) for row in long]
+    before = msgspec.structs.replace(before, lines=long)
+    after = msgspec.structs.replace(before, lines=slower)
+    lines = as_text(compare(before, after, names=("a", "b"))).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("source lines"))
+    assert lines[first].split() == ["source", "lines", "before", "after", "change"]
+    assert "+1.00 ms" in lines[first + 1]
+    assert lines[first + 1].rstrip().endswith("…")

@@ -33,14 +33,14 @@ class ComparisonReport:
         yield headline(comparison)
         yield Text(_side("before", comparison.before), style="dim")
         yield Text(_side("after", comparison.after), style="dim")
+        for warning in comparison.warnings:
+            yield Text.assemble(("! ", "yellow"), warning)
         yield Padding(_groups(comparison), (1, 0, 0, 0))
         least = _WORTH_A_ROW * comparison.before.wall_ns
         for what, rows in (("source lines", comparison.lines), ("operators", comparison.ops)):
             shown = [row for row in rows if abs(row.delta_ns) >= least]
             if shown:
                 yield Padding(_table(what, shown), (1, 0, 0, 0))
-        for warning in comparison.warnings:
-            yield Text.assemble(("! ", "yellow"), warning)
 
 
 def headline(comparison: Comparison) -> Text:
@@ -96,12 +96,13 @@ def _groups(comparison: Comparison) -> Table:
 
 def _table(what: str, rows: list[Difference]) -> Table:
     table = _columns(what)
-    table.add_column("", style="dim", overflow="ellipsis", no_wrap=True)
+    # The one column that may wrap is the one that gives way; its cells are cut instead.
+    table.add_column("", style="dim")
     largest = sorted(rows, key=lambda row: -abs(row.delta_ns))[:_MOST_ROWS]
     for row in sorted(largest, key=lambda row: -row.delta_ns):
         words = " · ".join(part for part in (row.detail, row.text) if part)
         name = Text(short_name(row.name), no_wrap=True, overflow="ellipsis")
-        table.add_row(name, *_figures(row), Text(words))
+        table.add_row(name, *_figures(row), Text(words, no_wrap=True, overflow="ellipsis"))
     return table
 
 
