@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 import pytest
 
 from boundby.capture.live.circumstances import Circumstances, ThreadTime
@@ -100,6 +101,36 @@ def test_accumulated_gradients_are_added_to_in_any_case_but_once() -> None:
 
 def test_fills_outside_zero_grad_are_not_gradients() -> None:
     assert zeroed_gradients.imagine(picture_of(zeroing(around="zeros").timeline())) is None
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "Optimizer.zero_grad#SGD.zero_grad",
+        "torch/nn/modules/module.py(2970): zero_grad",
+        "/opt/python/site-packages/torch/optim/optimizer.py(1010): zero_grad",
+    ],
+)
+def test_torchs_own_zero_grad_is_told_to_set_none(around: str) -> None:
+    found = sure(picture_of(zeroing(around=around).timeline()), "zeroed-gradients")
+    assert found.change == "optimizer.zero_grad(set_to_none=True)"
+
+
+def test_a_zero_grad_of_the_scripts_own_has_no_such_argument() -> None:
+    timeline = zeroing(around="lion.py(14): zero_grad").timeline()
+    found = sure(picture_of(at_line(timeline, "lion.py:17")), "zeroed-gradients")
+    assert found.change == "p.grad = None  # instead of zeros, at lion.py:17"
+
+
+def test_a_zero_grad_of_another_library_is_called_by_its_name() -> None:
+    """The line that zeroes is not one to be edited: it is inside the library."""
+    around = "apex/optimizers/fused_adam.py(90): zero_grad"
+    timeline = at_line(zeroing(around=around).timeline(), "train.py:9")
+    host = msgspec.structs.replace(timeline.host, inside=np.ones(len(timeline.host), np.int32))
+    sources = ["train.py:9", "apex/optimizers/fused_adam.py:93"]
+    timeline = msgspec.structs.replace(timeline, host=host, sources=sources)
+    found = sure(picture_of(timeline), "zeroed-gradients")
+    assert found.change == "optimizer.zero_grad(set_to_none=True)"
 
 
 def paused(*pauses_ms: float, step_ms: float = 100.0, compiler: float = 0.0) -> Circumstances:
