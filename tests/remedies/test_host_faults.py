@@ -231,6 +231,7 @@ def test_cores_that_other_processes_hold_are_not_all_lost_to_spinning() -> None:
     [
         ((1000, 0), (1000, 0)),  # a core for each: spinning costs nothing
         ((600, 380), (350, 60)),  # the helper sleeps between operators
+        ((990, 0), (940, 60)),  # it spins, and hardly ever needs another's core
     ],
 )
 def test_threads_that_sleep_or_have_cores_are_no_fault(
@@ -239,6 +240,30 @@ def test_threads_that_sleep_or_have_cores_are_no_fault(
     seen = scheduled(main=main, other=other)
     picture = picture_of(waiting_for_cores().timeline(), circumstances=seen)
     assert openmp_spin.imagine(picture) is None
+
+
+def test_no_more_is_promised_than_the_time_without_a_core() -> None:
+    seen = scheduled(main=(900, 100), other=(800, 200))
+    found = sure(picture_of(waiting_for_cores().timeline(), circumstances=seen), "openmp-spin")
+    assert found.saving_ns.high == pytest.approx(30 * MS, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("frames", "started"),
+    [
+        ([], "python SCRIPT"),
+        (["tool/__main__.py(9): <module>", "work/infer.py(3): <module>"], "python infer.py"),
+    ],
+)
+def test_the_script_is_started_by_its_own_name(frames: list[str], started: str) -> None:
+    scene = Scene(end=100_000)
+    for frame in frames:
+        scene.on_host(0, 100_000, HostKind.PYTHON, frame)
+    scene.on_host(10, 20, HostKind.PYTHON, "late.py(1): <module>")
+    scene.host += waiting_for_cores().host
+    seen = scheduled(main=(500, 500), other=(500, 500))
+    found = sure(picture_of(scene.timeline(), circumstances=seen), "openmp-spin")
+    assert f"OMP_WAIT_POLICY=passive {started}  #" in found.change
 
 
 def test_spinning_is_never_guessed_from_a_trace() -> None:
