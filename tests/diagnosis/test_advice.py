@@ -2,8 +2,10 @@
 
 import pytest
 
-from boundby.diagnosis.advice import Advice, doubted
+from boundby.diagnosis.advice import Advice, advise, doubted
 from boundby.model.diagnosis import BatchRow, Finding, Range, WhatIf
+from tests.remedies.pictures import picture_of
+from tests.remedies.test_host_faults import scheduled, waiting_for_cores
 
 MS = 1e6
 
@@ -20,6 +22,14 @@ def test_a_doubtful_step_widens_all_that_rests_on_it() -> None:
     saving, wall = wider.findings[0].saving_ns, wider.what_if[0].wall_ns
     assert (saving.low, saving.expected, saving.high) == pytest.approx((0, 40 * MS, 64 * MS))
     assert (wall.low, wall.expected, wall.high) == pytest.approx((36 * MS, 60 * MS, 100 * MS))
+
+
+def test_no_fix_saves_more_than_the_step() -> None:
+    """Nearly all of it at best; what processes differ by does not make it more than all."""
+    seen = scheduled(main=(500, 500), other=(500, 500))
+    picture = picture_of(waiting_for_cores().timeline(), circumstances=seen)
+    savings = {one.fault: one.saving_ns for one in advise([picture], None).findings}
+    assert 0.99 * picture.wall_ns < savings["openmp-spin"].high <= picture.wall_ns
 
 
 @pytest.mark.parametrize(

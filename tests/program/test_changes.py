@@ -91,16 +91,18 @@ def test_matmul_precision_comes_and_goes() -> None:
     assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_convolutions_in_tf32_where_a_script_has_switched_it_off() -> None:
-    net, before = mlp(), torch.backends.cudnn.conv.fp32_precision
+@pytest.mark.parametrize(("layers", "kind"), [("convolutions", "conv"), ("recurrent", "rnn")])
+def test_cudnn_in_tf32_where_a_script_has_switched_it_off(layers: str, kind: str) -> None:
+    net, setting = mlp(), getattr(torch.backends.cudnn, kind)
+    before = setting.fp32_precision
     try:
         with applied(named("tf32")):
-            torch.backends.cudnn.conv.fp32_precision = "ieee"
+            setting.fp32_precision = "ieee"
             net(torch.ones(2, 4))
-            assert torch.backends.cudnn.conv.fp32_precision == "tf32"
-        assert touched == {"matmul precision high": 1, "tf32 convolutions": 1}
+            assert setting.fp32_precision == "tf32"
+        assert touched == {"matmul precision high": 1, f"tf32 {layers}": 1}
     finally:
-        torch.backends.cudnn.conv.fp32_precision = before
+        setting.fp32_precision = before
 
 
 def test_autocast_covers_forward_and_loss_and_not_backward() -> None:

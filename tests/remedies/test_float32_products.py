@@ -1,6 +1,8 @@
 """Each kind of product has a line of its own: a finding promises what its lines reach."""
 
 import msgspec
+import pytest
+import torch
 
 from boundby.account import account_for
 from boundby.model import OpCall, Precision, Tensor
@@ -18,11 +20,22 @@ PRODUCT = OpCall(name="aten::mm", args=(tensor(4096, 4096), tensor(4096, 4096)))
 IMAGES = (tensor(64, 256, 64, 64), tensor(256, 256, 3, 3))
 CUDNN = OpCall(name="aten::cudnn_convolution", args=(*IMAGES, (1, 1), (1, 1), (1, 1), 1))
 ONEDNN = OpCall(name="aten::mkldnn_convolution", args=(*IMAGES, None, (1, 1), (1, 1), (1, 1), 1))
+WEIGHTS = (tensor(2048, 512), tensor(2048, 512), tensor(2048), tensor(2048))
+STATES = (tensor(1, 64, 512), tensor(1, 64, 512))
+SEQUENCES = (tensor(50, 64, 512), *WEIGHTS, *STATES)
+LSTM = OpCall(
+    name="aten::mkldnn_rnn_layer",
+    args=(*SEQUENCES, False, (), 2, 512, 1, True, False, False),
+)
+CUDNN_LSTM = OpCall(
+    name="aten::_cudnn_rnn",
+    args=(SEQUENCES[0], WEIGHTS, 4, None, *STATES, 2, 512, 0, 1, False, 0.0, True, False),
+)
 
 
-def on_cuda(precision: Precision) -> Finding | None:
+def on_cuda(precision: Precision, layer: tuple[OpCall, float] = (CUDNN, 6300.0)) -> Finding | None:
     """A product of 2.75 ms by its float32 roof and a convolution of 6.2 ms."""
-    timeline = scene_of([(PRODUCT, 2800.0), (CUDNN, 6300.0)], host_us=5).timeline()
+    timeline = scene_of([(PRODUCT, 2800.0), layer], host_us=5).timeline()
     wall = float(timeline.wall_ns)
     accounted = account_for(timeline, MACHINE, wall_ns=wall, precision=precision)
     picture = Picture(timeline, MACHINE, accounted, wall_ns=wall, phases={})
@@ -45,8 +58,17 @@ def test_on_cuda_convolutions_have_a_switch_of_their_own() -> None:
     assert on_cuda(Precision(products="tf32", convolutions="tf32")) is None
 
 
-def test_on_a_cpu_convolutions_are_not_reached() -> None:
-    """oneDNN's convolutions stay in float32, whatever the products' precision."""
+def test_on_cuda_recurrent_layers_go_by_the_switch_of_convolutions() -> None:
+    """Both are cuDNN's; by its float32 roof the LSTM takes 270 us."""
+    precision = Precision(products="tf32", recurrent="float32")
+    found = on_cuda(precision, (CUDNN_LSTM, 300.0))
+    assert found is not None
+    assert found.change == "torch.backends.cudnn.allow_tf32 = True"
+
+
+@pytest.mark.parametrize("unreached", [ONEDNN, LSTM])
+def test_on_a_cpu_convolutions_and_lstms_are_not_reached(unreached: OpCall) -> None:
+    """oneDNN's convolutions and LSTMs stay in float32, whatever the products' precision."""
 
     def found(*calls: OpCall) -> Finding | None:
         scene = Scene(end=7000 * len(calls))
@@ -54,11 +76,27 @@ def test_on_a_cpu_convolutions_are_not_reached() -> None:
             scene.on_host(7000 * at, 7000 * at + 6900, call=call)
         return finding(picture_of(scene.timeline(), MACHINE), "float32-products")
 
-    alone, beside = found(PRODUCT), found(PRODUCT, ONEDNN)
+    alone, beside = found(PRODUCT), found(PRODUCT, unreached)
     assert alone is not None
     assert beside is not None
     assert beside.saving_ns == alone.saving_ns
-    assert found(ONEDNN) is None
+    assert found(unreached) is None
+
+
+@pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(), reason="LSTMs are oneDNN's where it is there"
+)
+def test_torchs_own_lstm_is_the_same_to_the_bit_whatever_the_products_precision() -> None:
+    lstm, given = torch.nn.LSTM(64, 128), torch.randn(10, 16, 64)
+    before = torch.get_float32_matmul_precision()
+    try:
+        results = []
+        for precision in ("highest", "medium"):
+            torch.set_float32_matmul_precision(precision)
+            results.append(lstm(given)[0])
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert torch.equal(*results)
 
 
 def test_on_a_cpu_a_product_is_timed_as_it_would_run() -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 import pytest
 
 from boundby.capture.live.circumstances import Circumstances, ThreadTime
@@ -100,6 +101,36 @@ def test_accumulated_gradients_are_added_to_in_any_case_but_once() -> None:
 
 def test_fills_outside_zero_grad_are_not_gradients() -> None:
     assert zeroed_gradients.imagine(picture_of(zeroing(around="zeros").timeline())) is None
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "Optimizer.zero_grad#SGD.zero_grad",
+        "torch/nn/modules/module.py(2970): zero_grad",
+        "/opt/python/site-packages/torch/optim/optimizer.py(1010): zero_grad",
+    ],
+)
+def test_torchs_own_zero_grad_is_told_to_set_none(around: str) -> None:
+    found = sure(picture_of(zeroing(around=around).timeline()), "zeroed-gradients")
+    assert found.change == "optimizer.zero_grad(set_to_none=True)"
+
+
+def test_a_zero_grad_of_the_scripts_own_has_no_such_argument() -> None:
+    timeline = zeroing(around="lion.py(14): zero_grad").timeline()
+    found = sure(picture_of(at_line(timeline, "lion.py:17")), "zeroed-gradients")
+    assert found.change == "p.grad = None  # instead of zeros, at lion.py:17"
+
+
+def test_a_zero_grad_of_another_library_is_called_by_its_name() -> None:
+    """The line that zeroes is not one to be edited: it is inside the library."""
+    around = "apex/optimizers/fused_adam.py(90): zero_grad"
+    timeline = at_line(zeroing(around=around).timeline(), "train.py:9")
+    host = msgspec.structs.replace(timeline.host, inside=np.ones(len(timeline.host), np.int32))
+    sources = ["train.py:9", "apex/optimizers/fused_adam.py:93"]
+    timeline = msgspec.structs.replace(timeline, host=host, sources=sources)
+    found = sure(picture_of(timeline), "zeroed-gradients")
+    assert found.change == "optimizer.zero_grad(set_to_none=True)"
 
 
 def paused(*pauses_ms: float, step_ms: float = 100.0, compiler: float = 0.0) -> Circumstances:
@@ -200,6 +231,7 @@ def test_cores_that_other_processes_hold_are_not_all_lost_to_spinning() -> None:
     [
         ((1000, 0), (1000, 0)),  # a core for each: spinning costs nothing
         ((600, 380), (350, 60)),  # the helper sleeps between operators
+        ((990, 0), (940, 60)),  # it spins, and hardly ever needs another's core
     ],
 )
 def test_threads_that_sleep_or_have_cores_are_no_fault(
@@ -208,6 +240,30 @@ def test_threads_that_sleep_or_have_cores_are_no_fault(
     seen = scheduled(main=main, other=other)
     picture = picture_of(waiting_for_cores().timeline(), circumstances=seen)
     assert openmp_spin.imagine(picture) is None
+
+
+def test_no_more_is_promised_than_the_time_without_a_core() -> None:
+    seen = scheduled(main=(900, 100), other=(800, 200))
+    found = sure(picture_of(waiting_for_cores().timeline(), circumstances=seen), "openmp-spin")
+    assert found.saving_ns.high == pytest.approx(30 * MS, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("frames", "started"),
+    [
+        ([], "python SCRIPT"),
+        (["tool/__main__.py(9): <module>", "work/infer.py(3): <module>"], "python infer.py"),
+    ],
+)
+def test_the_script_is_started_by_its_own_name(frames: list[str], started: str) -> None:
+    scene = Scene(end=100_000)
+    for frame in frames:
+        scene.on_host(0, 100_000, HostKind.PYTHON, frame)
+    scene.on_host(10, 20, HostKind.PYTHON, "late.py(1): <module>")
+    scene.host += waiting_for_cores().host
+    seen = scheduled(main=(500, 500), other=(500, 500))
+    found = sure(picture_of(scene.timeline(), circumstances=seen), "openmp-spin")
+    assert f"OMP_WAIT_POLICY=passive {started}  #" in found.change
 
 
 def test_spinning_is_never_guessed_from_a_trace() -> None:

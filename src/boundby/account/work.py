@@ -68,12 +68,17 @@ def is_convolution(operator: str) -> bool:
     return _CONVOLUTION.search(operator) is not None
 
 
+def is_recurrent(operator: str) -> bool:
+    """Whether it is a recurrent layer in one operator, not one made of products."""
+    return _RECURRENT.search(operator) is not None
+
+
 def allowed_dtype(precision: Precision, operator: str, *, on_cuda: bool) -> str | None:
     """What float32 products of an operator may be computed in; None where nobody told."""
     if is_convolution(operator):
         # torch's own setting, where nobody told: tf32 for what cuDNN convolves, not for cuBLAS.
         return precision.convolutions or ("tf32" if on_cuda else None)
-    if _RECURRENT.search(operator):
+    if is_recurrent(operator):
         return precision.recurrent
     return precision.products
 

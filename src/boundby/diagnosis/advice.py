@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -50,7 +51,7 @@ def _in_another_process(advice: Advice, wall_ns: float) -> Advice:
     """A fix is seen in another process than the step was: every range holds what they differ by."""
     by_ns = _PROCESSES_DIFFER * wall_ns
     findings = [
-        msgspec.structs.replace(finding, saving_ns=_widened(finding.saving_ns, by_ns))
+        msgspec.structs.replace(finding, saving_ns=_widened(finding.saving_ns, by_ns, wall_ns))
         for finding in advice.findings
     ]
     what_if = [
@@ -64,8 +65,9 @@ def _in_another_process(advice: Advice, wall_ns: float) -> Advice:
     return dataclasses.replace(advice, findings=findings, what_if=what_if, batches=batches)
 
 
-def _widened(found: Range, by_ns: float) -> Range:
-    return Range(low=max(0.0, found.low - by_ns), expected=found.expected, high=found.high + by_ns)
+def _widened(found: Range, by_ns: float, most_ns: float = math.inf) -> Range:
+    high = max(found.expected, min(found.high + by_ns, most_ns))
+    return Range(low=max(0.0, found.low - by_ns), expected=found.expected, high=high)
 
 
 def doubted(advice: Advice, wall_ns: float) -> Advice:

@@ -32,7 +32,7 @@ _ENVIRONMENT = growing_segments(os.environ)
 
 EXPANDABLE_SEGMENTS = Treatment(
     name="expandable-segments",
-    change=f"PYTORCH_CUDA_ALLOC_CONF={_ENVIRONMENT['PYTORCH_CUDA_ALLOC_CONF']} python train.py",
+    change=f"PYTORCH_CUDA_ALLOC_CONF={_ENVIRONMENT['PYTORCH_CUDA_ALLOC_CONF']} python SCRIPT",
     environment=_ENVIRONMENT,
     devices=("cuda",),
 )

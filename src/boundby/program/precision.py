@@ -29,7 +29,7 @@ def matmul_precision(precision: str) -> Iterator[None]:
         yield
 
 
-class _TF32Convolutions(Companion):
+class _CudnnInTF32(Companion):
     """cuDNN's own switch, as torch has it unless a script has switched it off by its first call."""
 
     def __init__(self) -> None:
@@ -41,18 +41,20 @@ class _TF32Convolutions(Companion):
         self._done = True
         import torch
 
-        if float32_allowed(torch)["cuda"]["convolutions"] != "float32":
-            return
+        allowed, cudnn = float32_allowed(torch)["cuda"], torch.backends.cudnn
         if hasattr(torch.backends, "fp32_precision"):
-            torch.backends.cudnn.conv.fp32_precision = "tf32"
-        else:
-            torch.backends.cudnn.allow_tf32 = True
-        note("tf32 convolutions")
+            for layers, setting in (("convolutions", cudnn.conv), ("recurrent", cudnn.rnn)):
+                if allowed[layers] == "float32":
+                    setting.fp32_precision = "tf32"
+                    note(f"tf32 {layers}")
+        elif allowed["convolutions"] == "float32":
+            cudnn.allow_tf32 = True
+            note("tf32 convolutions")
 
 
 @contextlib.contextmanager
 def tf32() -> Iterator[None]:
-    with matmul_precision("high"), accompanied_by(_TF32Convolutions()):
+    with matmul_precision("high"), accompanied_by(_CudnnInTF32()):
         yield
 
 

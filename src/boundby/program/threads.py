@@ -28,7 +28,7 @@ def threads(count: int) -> Iterator[None]:
 # One line for each OpenMP runtime: GNU's, LLVM's and Intel's.
 SLEEPING_THREADS = Treatment(
     name="sleeping-threads",
-    change="OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 KMP_BLOCKTIME=0 python train.py",
+    change="OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 KMP_BLOCKTIME=0 python SCRIPT",
     environment={"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"},
     devices=("cpu",),
 )

@@ -2,7 +2,7 @@
 
 What it sees
     Contractions on float32 inputs that run on the vector units, because tf32 is off: for products,
-    or for cuDNN's convolutions, which have a switch of their own.
+    or for cuDNN's convolutions and recurrent layers, which have a switch of their own.
 
 Why it costs time
     On an H200 the matrix units do eight times as many tf32 FLOP/s as the vector units do float32
@@ -10,14 +10,17 @@ Why it costs time
 
 The change
     `torch.set_float32_matmul_precision("high")`, one line, for tf32; on a CPU with bfloat16 units
-    "medium". Where a script has switched tf32 off for convolutions,
+    "medium". Where a script has switched tf32 off for cuDNN,
     `torch.backends.cudnn.allow_tf32 = True`. Or `torch.autocast` to bfloat16, which also halves the
     bytes of activations: that is the other fault, float32-activations, and takes the place of this
     one.
 
 When it does not help
-    When the products are small or memory-bound, or the host is the limit. tf32 keeps ten bits of
-    mantissa, bfloat16 seven: check the loss.
+    When the products are small or memory-bound, or the host is the limit. On a CPU the precision
+    of products reaches neither convolutions nor LSTMs, which are oneDNN's: with PyTorch 2.13 an
+    LSTM is the same to the bit under "highest" and "medium", and whatever
+    `torch.backends.mkldnn.rnn.fp32_precision` says. GRUs and plain RNNs are made of products. tf32
+    keeps ten bits of mantissa, bfloat16 seven: check the loss.
 
 Proven on
     BERT (12 layers) in float32 on an H200: 119 to 44.0 ms a step with tf32; 43.4 were predicted.
@@ -27,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from boundby.account.work import is_convolution
+from boundby.account.work import is_convolution, is_recurrent
 from boundby.model import Cost
 from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
@@ -48,8 +51,9 @@ def imagine(picture: Picture) -> Imagined | None:
         if work.bound == "compute"
         and work.cost is not None
         and _FROM in work.cost.flops
-        # On a CPU the precision of products is not that of convolutions, whose default is float32.
-        and (picture.on_device or not is_convolution(work.name))
+        # On a CPU the precision of products is not that of the layers oneDNN has, which stay in
+        # float32.
+        and (picture.on_device or not _is_layer(work.name))
     }
     if not mine:
         return None
@@ -69,12 +73,17 @@ def _change(picture: Picture, mine: Iterable[int]) -> str:
     """A line for each kind of product that is among them."""
     if not picture.on_device:
         return 'torch.set_float32_matmul_precision("medium")'
-    convolve = {is_convolution(picture.works[index].name) for index in mine}
+    layers = {_is_layer(picture.works[index].name) for index in mine}
     lines = {
         False: 'torch.set_float32_matmul_precision("high")',
         True: "torch.backends.cudnn.allow_tf32 = True",
     }
-    return "\n".join(lines[kind] for kind in sorted(convolve))
+    return "\n".join(lines[kind] for kind in sorted(layers))
+
+
+def _is_layer(operator: str) -> bool:
+    """Whether it is a layer that cuDNN or oneDNN has in one, with a precision of its own."""
+    return is_convolution(operator) or is_recurrent(operator)
 
 
 def _faster(picture: Picture, mine: dict[int, Cost], old: float, new: float) -> Change:

@@ -31,6 +31,7 @@ import numpy as np
 from boundby import units
 from boundby.model import Ints
 from boundby.picture import Change, Picture
+from boundby.remedies.command import command
 from boundby.remedies.remedy import Imagined, Remedy
 
 _CALLS = ("cudaMalloc", "cudaFree", "hipMalloc", "hipFree")
@@ -57,7 +58,7 @@ def imagine(picture: Picture) -> Imagined | None:
         expected=expected,
         best=best,
         where=_lines(picture, rows),
-        change="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py",
+        change=f"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True {command(picture)}",
         assumes=f"{len(rows)} calls a step, {units.time(spent)}, come of pieces that do not fit"
         + _fullness(picture),
     )

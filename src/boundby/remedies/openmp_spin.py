@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from boundby.capture.live.circumstances import Circumstances
 from boundby.picture import Change, Picture
+from boundby.remedies.command import command
 from boundby.remedies.remedy import Imagined, Remedy
 
 # A thread that works and then sleeps is runnable half of the time or less in steps of small
@@ -37,8 +38,8 @@ from boundby.remedies.remedy import Imagined, Remedy
 _NEVER_ASLEEP = 0.85
 # Work that needs this share of the step by its roofs keeps its threads busy honestly.
 _MOSTLY_WORK = 0.25
-# Time without a core below this share is what any machine shows.
-_QUIET = 0.05
+# A thread that is without a core for less than this share of its time is on a machine as it is.
+_QUIET = 0.10
 
 
 def imagine(picture: Picture) -> Imagined | None:
@@ -50,11 +51,11 @@ def imagine(picture: Picture) -> Imagined | None:
     main, other = _delays(seen)
     floor = sum(work.floor_ns or 0.0 for work in picture.works)
     wall = picture.wall_ns
-    if awake < _NEVER_ASLEEP or main + other < _QUIET or floor > _MOSTLY_WORK * wall:
+    if awake < _NEVER_ASLEEP or max(main, other) < _QUIET or floor > _MOSTLY_WORK * wall:
         return None
-    # What the work and its dispatch need at least; all else may be waiting.
+    # What the work and its dispatch need at least; all else may be waiting, as far as any was seen.
     needed = floor + len(picture.works) * (picture.machine.overheads.eager_op_ns or 0.0)
-    most = max(0.0, wall - needed)
+    most = min(max(0.0, wall - needed), (main + other) * wall)
     # Both delays may be the step's, one after the other, or one and the same; and while other
     # processes are at work, half of what they may have caused would have come about anyway.
     theirs = min(1.0, (seen.others_ns or 0.0) / max(seen.wall_ns, 1.0) / (main + other))
@@ -64,7 +65,7 @@ def imagine(picture: Picture) -> Imagined | None:
         expected=Change(python_ns=expected),
         best=Change(python_ns=most),
         where=[],
-        change="OMP_WAIT_POLICY=passive python train.py  # or OMP_NUM_THREADS=1",
+        change=f"OMP_WAIT_POLICY=passive {command(picture)}  # or OMP_NUM_THREADS=1",
         assumes=f"the {main:.0%} and {other:.0%} of the time in which the step's thread and its "
         "busiest helper had no core were lost to each other, not to other processes",
     )

@@ -10,7 +10,8 @@ Why it costs time
 
 The change
     `optimizer.zero_grad(set_to_none=True)`, the default since PyTorch 2.0, or
-    `model.zero_grad(set_to_none=True)`.
+    `model.zero_grad(set_to_none=True)`; in an optimizer of one's own, `p.grad = None` in place of
+    `p.grad.zero_()`.
 
 When it does not help
     When something holds on to the gradient tensors: a captured CUDA graph, gradients that are
@@ -24,10 +25,17 @@ Proven on
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
+
+from boundby.account.nesting import nearest
 from boundby.picture import Picture
 from boundby.remedies.remedy import Imagined, Remedy
 
 _ZEROING = ("zero_grad",)
+# A `zero_grad` of torch's, as torch marks it or as a profiler names its Python.
+_TORCHS = re.compile(r"^Optimizer\.zero_grad#|(?:^|/)torch/")
 _ACCUMULATING = ("AccumulateGrad",)
 _FILLS = ("fill_", "zero_", "_foreach_zero_", "Memset")
 _ADDITIONS = ("aten::add_",)
@@ -48,12 +56,15 @@ def imagine(picture: Picture) -> Imagined | None:
         gone = dict.fromkeys(fills, 0.0)
         return gone | {index: picture.works[index].ns * left for index in added}
 
+    where = picture.lines(picture.works[index] for index in fills)[:1]
     return Imagined(
         worst=picture.shortened(kept(_WORST_LEFT), launches=_WORST_LEFT),
         expected=picture.shortened(kept(_EXPECTED_LEFT), launches=_LAUNCHES_LEFT),
         best=picture.shortened(kept(_BEST_LEFT), launches=0.0),
-        where=picture.lines(picture.works[index] for index in fills)[:1],
-        change="optimizer.zero_grad(set_to_none=True)",
+        where=where,
+        change=f"p.grad = None  # instead of zeros, at {where[0]}"
+        if where and _by_the_script(picture, fills)
+        else "optimizer.zero_grad(set_to_none=True)",
         assumes="nothing keeps hold of the gradient tensors between steps",
     )
 
@@ -67,6 +78,16 @@ def _inside(picture: Picture, around: tuple[str, ...], names: tuple[str, ...]) -
         if work.row >= 0 and within[work.row] and any(name in work.name for name in names)
     ]
     return sorted(found, key=lambda index: picture.works[index].row)
+
+
+def _by_the_script(picture: Picture, fills: list[int]) -> bool:
+    """Whether the script's own lines zero, in a `zero_grad` that need not know torch's argument."""
+    timeline = picture.timeline
+    zeroing = np.array([any(part in name for part in _ZEROING) for name in timeline.names])
+    around = nearest(timeline.host.parent, zeroing[timeline.host.name])
+    works = [picture.works[index] for index in fills]
+    names = (timeline.names[timeline.host.name[around[work.row]]] for work in works)
+    return all(work.inside < 0 for work in works) and not any(map(_TORCHS.search, names))
 
 
 def _zeroed(picture: Picture, fills: list[int]) -> int:

@@ -1,0 +1,121 @@
+"""The script's own Python, between the model and the operators: it may grow with the batch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from boundby.account.nesting import Mask, nearest
+from boundby.intervals import union
+from boundby.model import HostKind, Timeline
+from boundby.picture import Floats, Picture
+
+# Python whose time does not depend on how many samples there are. torch's making of batches does.
+_MODULE = "nn.Module: "
+_FLAT_PYTHON = re.compile(r"^nn\.Module: |(?:^|/)torch/(?!utils/data)|(?:^|/)boundby/capture/")
+_FLAT_RANGE = "Optimizer."
+# From one operator to the next, Python takes a few times what an operator does. What takes longer
+# is something that the script does itself.
+_OPERATORS_LONG = 20
+# A function that is called this often within such a stretch is called in a loop.
+_LOOP = 16
+# So many calls of one module that nothing is differentiated through, in a training step, are a
+# rollout or an evaluation.
+_MANY_CALLS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Time of the profiled step in which nothing ran but the script's own Python."""
+
+    start_ns: int
+    end_ns: int
+    loops: bool
+
+
+def stretches(picture: Picture) -> list[Stretch]:
+    """Where the script is at work itself, in order of time."""
+    timeline, host = picture.timeline, picture.timeline.host
+    least = _OPERATORS_LONG * (picture.machine.overheads.eager_op_ns or 0.0)
+    flat = _is_flat(timeline)
+    begins, ends = union(host.start_ns[flat], host.duration_ns[flat])
+    starts = np.concatenate([[timeline.start_ns], ends])
+    stops = np.concatenate([begins, [timeline.end_ns]])
+    python = np.flatnonzero(host.kind == HostKind.PYTHON)
+    found = []
+    for at in np.flatnonzero(stops - starts > least):
+        start, end = int(starts[at]), int(stops[at])
+        inside = python[(host.start_ns[python] >= start) & (host.start_ns[python] < end)]
+        most = np.bincount(host.name[inside]).max() if len(inside) else 0
+        found.append(Stretch(start_ns=start, end_ns=end, loops=bool(most >= _LOOP)))
+    return found
+
+
+def _is_flat(timeline: Timeline) -> Mask:
+    host, names = timeline.host, timeline.names
+    python = np.array([bool(_FLAT_PYTHON.search(name)) for name in names] or [False])
+    marked = np.array([name.startswith(_FLAT_RANGE) for name in names] or [False])
+    # What is around the whole step says nothing of it.
+    ends = host.start_ns + host.duration_ns
+    partial = (host.start_ns > timeline.start_ns) | (ends < timeline.end_ns)
+    runs = np.isin(host.kind, (HostKind.OP, HostKind.LAUNCH, HostKind.SYNC, HostKind.RUNTIME))
+    named = ((host.kind == HostKind.PYTHON) & python[host.name]) | (
+        (host.kind == HostKind.ANNOTATION) & marked[host.name]
+    )
+    flat: Mask = runs | (named & partial)
+    return flat
+
+
+def growing_ns(picture: Picture, *, growth: float | None) -> tuple[Floats, float]:
+    """Clean host time before each action, and behind the last, that is in proportion to the batch.
+
+    `growth` is the share of the script's own time that is; None: what is likely, all of what a
+    loop takes and half of the rest. On a CPU all of it is behind the last.
+    """
+    timeline, host = picture.timeline, picture.timeline.host
+    found = stretches(picture)
+    weight = [(1.0 if one.loops else 0.5) if growth is None else growth for one in found]
+    if picture.script is None:
+        worked = host.kind == HostKind.OP
+        begins, ends = union(host.start_ns[worked], host.duration_ns[worked])
+        profiled = max(1.0, timeline.wall_ns - float((ends - begins).sum()))
+        eager = picture.machine.overheads.eager_op_ns or 0.0
+        operators = sum(work.exposed_ns + eager for work in picture.works)
+        clean = max(0.0, picture.wall_ns - operators)
+        own = sum(
+            (one.end_ns - one.start_ns) * part for one, part in zip(found, weight, strict=True)
+        )
+        return np.empty(0), clean * min(1.0, own / profiled)
+    rows = picture.script.rows
+    if not len(rows) or not found:
+        return np.zeros(len(picture.script.host_ns)), 0.0
+    done = host.start_ns[rows] + host.duration_ns[rows]
+    since = np.concatenate([[timeline.start_ns], done])
+    until = np.concatenate([done, [timeline.end_ns]])
+    own_ns = np.zeros(len(since))
+    for one, part in zip(found, weight, strict=True):
+        shared = np.minimum(until, one.end_ns) - np.maximum(since, one.start_ns)
+        own_ns += part * np.clip(shared, 0, None)
+    shares = np.minimum(1.0, own_ns / np.maximum(until - since, 1))
+    return picture.script.host_ns * shares[:-1], picture.script.after_ns * float(shares[-1])
+
+
+def rolls_out(picture: Picture) -> bool:
+    """Whether a training step also calls a model many times with nothing to differentiate.
+
+    The samples it trains on may be those calls: more of them are more calls.
+    """
+    timeline, host = picture.timeline, picture.timeline.host
+    forward = np.unique(host.forward[host.forward >= 0])
+    named = np.array([name.startswith(_MODULE) for name in timeline.names] or [False])
+    module = (host.kind == HostKind.PYTHON) & named[host.name]
+    if not len(forward) or not module.any():
+        return False
+    around = nearest(host.parent, module)
+    outermost = module & ((host.parent < 0) | (around[host.parent] < 0))
+    trained = nearest(host.parent, outermost)[forward]
+    evaluated = outermost.copy()
+    evaluated[trained[trained >= 0]] = False
+    return bool(evaluated.any() and np.bincount(host.name[evaluated]).max() >= _MANY_CALLS)
