@@ -75,11 +75,12 @@ def is_recurrent(operator: str) -> bool:
 
 def allowed_dtype(precision: Precision, operator: str, *, on_cuda: bool) -> str | None:
     """What float32 products of an operator may be computed in; None where nobody told."""
+    # torch's own setting, where nobody told: tf32 for what cuDNN does, not for cuBLAS.
+    usual = "tf32" if on_cuda else None
     if is_convolution(operator):
-        # torch's own setting, where nobody told: tf32 for what cuDNN convolves, not for cuBLAS.
-        return precision.convolutions or ("tf32" if on_cuda else None)
+        return precision.convolutions or usual
     if is_recurrent(operator):
-        return precision.recurrent
+        return precision.recurrent or usual
     return precision.products
 
 
