@@ -81,6 +81,51 @@ def test_a_script_that_ends_too_early(tmp_path: Path, steps: int, window: str) -
     assert (done.step["dilation"] is not None) == (window == "profiled steps")
 
 
+@pytest.mark.parametrize("steps", [7, 8])
+def test_a_script_that_ends_at_the_profilers_start(tmp_path: Path, steps: int) -> None:
+    """The first profiled step is the profiler's own start: after it, no step was whole."""
+    source = f"{TRAINING}for _ in range({steps}): train()\nmodel(torch.ones(4, 8))\n"
+    done = run(tmp_path, source, options=("--warmup", "2", "--steps", "3", "--profiled", "3"))
+    assert done.diagnosis is not None
+    assert (done.code, done.diagnosis["verdict"]["bound_by"]) == (0, "unknown")
+    assert done.err.startswith("bound by: unknown (nothing was profiled)")
+    assert done.step["dilation"] is None
+    assert not done.diagnosis["findings"]
+    assert "none was profiled in whole: --warmup 2 --steps 2 --profiled 1" in done.warnings or (
+        steps == 7 and "let it take 8 or more" in done.warnings
+    )
+
+
+def test_a_profile_of_other_steps_is_none(tmp_path: Path) -> None:
+    """What is left when profiling begins is of another kind: it tells nothing of the main one."""
+    source = f"""
+{TRAINING}
+for _ in range(8): train()
+for _ in range(3):
+    model(torch.ones(1, 8)).mean().backward()
+    optimizer.step()
+"""
+    done = run(tmp_path, source, options=("--warmup", "2", "--steps", "3", "--profiled", "3"))
+    assert done.diagnosis is not None
+    assert done.step["kind"] == "train 4x8"
+    assert done.diagnosis["verdict"]["bound_by"] == "unknown"
+    assert "none was profiled in whole" in done.warnings
+
+
+def test_a_profile_that_another_cut_in_a_step_ends_before_it(tmp_path: Path) -> None:
+    """The script's own profiler ends ours in the middle of the second profiled step."""
+    source = f"""
+{TRAINING}
+for _ in range(8): train()
+with torch.profiler.profile():
+    for _ in range(6): train()
+"""
+    done = run(tmp_path, source, options=("--warmup", "2", "--steps", "3", "--profiled", "3"))
+    assert done.diagnosis is not None
+    assert "started a profiler of its own" in done.warnings
+    assert done.diagnosis["verdict"]["bound_by"] == "unknown"
+
+
 def test_being_interrupted(tmp_path: Path) -> None:
     source = f"""
 {TRAINING}

@@ -251,18 +251,11 @@ def interval_of_median(samples: Sequence[float]) -> tuple[float, float]:
 
 
 def _profiled_step(capture: Capture, wall_ns: float) -> tuple[Timeline | None, float | None]:
-    """The profiled step of the main kind that is most like the clean ones, by how long it took.
-
-    The first one is the profiler's own start.
-    """
-    if capture.trace is None:
+    """The profiled step of the main kind that is most like the clean ones, by how long it took."""
+    if capture.trace is None or not capture.profiled_steps:
         return None, None
     trace = kineto.read(capture.trace)
-    wanted = [
-        index
-        for index, kind in enumerate(capture.profiled)
-        if index > 0 and kind == capture.main_kind and index < len(trace.steps)
-    ] or list(range(len(trace.steps)))[-1:]
+    wanted = [index for index in capture.profiled_steps if index < len(trace.steps)]
     if not wanted:
         return None, None
     timeline = trace.timeline(

@@ -138,4 +138,5 @@ def shortfall(window: str, steps: int, profiled: int, *, spelling: Spelling) -> 
     request = fitting(steps)
     if request is None:
         return f"{ended}: let it take {_FEWEST.total} or more, to be measured and profiled"
-    return f"{ended}, and none was profiled: {request.spelled(spelling)} would fit in"
+    none = "none was profiled in whole"
+    return f"{ended}, and {none}: {request.spelled(spelling)} would fit in"
