@@ -267,12 +267,17 @@ def _profiled_step(capture: Capture, wall_ns: float) -> tuple[Timeline | None, f
 
 
 def _other_kinds(capture: Capture, main: str) -> list[KindOfStep]:
+    """The kinds of steps seen besides, with their times.
+
+    The script's first step, compiled and set up in, tells nothing of how long its kind takes.
+    """
     seen: dict[str, list[float]] = {}
     for kinds in (capture.warmup, capture.clean):
         for kind, times in kinds.items():
             seen.setdefault(kind, []).extend(times)
+    first = next(iter(capture.warmup), None)
     return [
-        KindOfStep(kind=kind, steps=len(times), wall_ns=statistics.median(times))
+        KindOfStep(kind=kind, steps=len(times), wall_ns=statistics.median(timed))
         for kind, times in seen.items()
-        if kind != main
+        if kind != main and (timed := times[1:] if kind == first else times)
     ]
