@@ -70,7 +70,7 @@ def test_an_excepthook_of_its_own_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "window"), [(4, "clean steps"), (6, "issue steps"), (9, "profiled steps")]
+    ("steps", "window"), [(4, "clean steps"), (6, "host-timing steps"), (9, "profiled steps")]
 )
 def test_a_script_that_ends_too_early(tmp_path: Path, steps: int, window: str) -> None:
     options = ("--warmup", "2", "--steps", "3", "--profiled", "3")

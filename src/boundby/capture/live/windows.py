@@ -68,7 +68,7 @@ class Observer(Protocol):
 class Window(enum.Enum):
     WARMUP = "warm-up"
     CLEAN = "clean steps"
-    ISSUE = "issue steps"
+    ISSUE = "host-timing steps"
     PROFILED = "profiled steps"
     DONE = "done"
 
