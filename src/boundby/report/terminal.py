@@ -93,8 +93,8 @@ def verdict_line(diagnosis: Diagnosis) -> Text:
     colour = COLOURS[verdict.bound_by]
     if verdict.bound_by == "unknown":
         return Text.assemble(("bound by: unknown", f"bold {colour}"), f" ({verdict.why})")
-    sure = "uncertain: " if verdict.uncertain else ""
-    return Text.assemble((f"{verdict.bound_by}-bound", f"bold {colour}"), f": {sure}{verdict.why}")
+    doubt = " (uncertain)" if verdict.uncertain else ""
+    return Text.assemble((f"{verdict.bound_by}-bound", f"bold {colour}"), f"{doubt}: {verdict.why}")
 
 
 def _step_line(diagnosis: Diagnosis) -> str:
