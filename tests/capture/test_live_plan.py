@@ -36,6 +36,7 @@ def test_more_steps_are_never_asked_for_less() -> None:
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
+        (1, "the loop ended during its warm-up, after 1 step: let it take 8 or more"),
         (7, "the loop ended during its warm-up, after 7 steps: let it take 8 or more"),
         (12, "and none was profiled in whole: watch(warmup=3, steps=3, profiled=1) would fit in"),
     ],

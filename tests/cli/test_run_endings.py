@@ -51,8 +51,17 @@ Fails()(1)
     assert "boundby" not in plain.stderr
     assert done.step["kind"] == "train 4x8"
     assert "the script ended during its warm-up, after 3 steps" in done.warnings
+    # It did not end for want of steps: what would fit is no help.
+    assert "let it take" not in done.warnings
     assert "no clean step was measured" in done.warnings
     assert "clean steps took from" not in done.warnings
+
+
+def test_the_report_does_not_run_into_a_bar_left_open(tmp_path: Path) -> None:
+    source = f"import sys\n{TRAINING}for _ in range(50): sys.stderr.write('|') and train()\n"
+    done = run(tmp_path, source)
+    assert done.code == 0
+    assert "|\nbound by: unknown" in done.err
 
 
 def test_a_failure_before_any_step_is_the_scripts_own(tmp_path: Path) -> None:
@@ -88,7 +97,7 @@ def test_a_script_that_ends_at_the_profilers_start(tmp_path: Path, steps: int) -
     done = run(tmp_path, source, options=("--warmup", "2", "--steps", "3", "--profiled", "3"))
     assert done.diagnosis is not None
     assert (done.code, done.diagnosis["verdict"]["bound_by"]) == (0, "unknown")
-    assert done.err.startswith("bound by: unknown (nothing was profiled)")
+    assert done.err.startswith("\nbound by: unknown (nothing was profiled)")
     assert done.step["dilation"] is None
     assert not done.diagnosis["findings"]
     assert "none was profiled in whole: --warmup 2 --steps 2 --profiled 1" in done.warnings or (

@@ -132,7 +132,7 @@ def fitting(steps: int) -> Request | None:
 def shortfall(window: str, steps: int, profiled: int, *, spelling: Spelling) -> str:
     """One line on a script that ended before it was profiled, as was wanted, and what would do."""
     what = "script" if spelling == "options" else "loop"
-    ended = f"the {what} ended during its {window}, after {steps} steps"
+    ended = f"the {what} ended during its {window}, after {steps} step{'' if steps == 1 else 's'}"
     if not profiled:
         return ended
     request = fitting(steps)

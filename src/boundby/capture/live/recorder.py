@@ -167,8 +167,11 @@ class Recorder:
     def _is_blind(self) -> bool:
         return self.windows.window is Window.DONE or self._device.is_capturing
 
-    def capture(self) -> Capture:
-        """Everything seen so far; called once the script has ended, or is made to."""
+    def capture(self, *, failed: bool = False) -> Capture:
+        """Everything seen so far; called once the script has ended, has failed or is made to end.
+
+        One that failed did not end for want of steps: it is not told how many would fit.
+        """
         windows = self.windows
         stopped_in = windows.window
         windows.finish()
@@ -197,17 +200,19 @@ class Recorder:
             taken.trace = self._profiler.trace
             taken.results = self._profiler.results
             taken.kernel_lines = kernel_lines()
-        taken.warnings += self._what_is_missing(stopped_in, is_profiled=bool(taken.profiled_steps))
+        taken.warnings += self._what_is_missing(
+            stopped_in, advise=not failed and not taken.profiled_steps
+        )
         return taken
 
-    def _what_is_missing(self, window: Window, *, is_profiled: bool) -> list[str]:
+    def _what_is_missing(self, window: Window, *, advise: bool) -> list[str]:
         """A line for each thing that kept a window from being filled."""
         missing = [self._profiler.problem] if self._profiler.problem else []
         if self._disturbed:
             missing.append(_PROFILED_ITSELF)
         steps = self.windows.steps
         if steps and window is not Window.DONE:
-            wanted = 0 if is_profiled else self._plan.profiled
+            wanted = self._plan.profiled if advise else 0
             missing.append(shortfall(window.value, steps, wanted, spelling=self._spelling))
         return missing
 
