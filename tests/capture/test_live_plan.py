@@ -36,8 +36,9 @@ def test_more_steps_are_never_asked_for_less() -> None:
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
+        (1, "the loop ended during its warm-up, after 1 step: let it take 8 or more"),
         (7, "the loop ended during its warm-up, after 7 steps: let it take 8 or more"),
-        (12, "and none was profiled: watch(warmup=3, steps=3, profiled=1) would fit in"),
+        (12, "and none was profiled in whole: watch(warmup=3, steps=3, profiled=1) would fit in"),
     ],
 )
 def test_a_loop_is_told_of_arguments(steps: int, words: str) -> None:
@@ -49,8 +50,8 @@ def test_a_loop_is_told_of_arguments(steps: int, words: str) -> None:
 def test_a_script_is_told_of_options() -> None:
     line = shortfall(Window.CLEAN.value, 12, 3, spelling="options")
     assert line == (
-        "the script ended during its clean steps, after 12 steps, and none was profiled: "
-        "--warmup 3 --steps 3 --profiled 1 would fit in"
+        "the script ended during its clean steps, after 12 steps, and none was profiled "
+        "in whole: --warmup 3 --steps 3 --profiled 1 would fit in"
     )
 
 

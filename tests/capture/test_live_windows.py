@@ -88,6 +88,20 @@ def test_warm_up_ends_when_three_steps_agree() -> None:
     assert [sample.ns / MS for sample in run.windows.warmup] == [900, 400, 20, 11, 10, 10.5]
 
 
+def test_the_first_step_begins_at_its_first_call() -> None:
+    """What the script did before it, imports and data, is no part of any step."""
+    run = Run(Plan(warmup=4, clean=3))
+    run.clock.now += 2000 * MS
+    run.windows.phase_changed("forward")
+    run.clock.now += 5 * MS
+    run.windows.phase_changed("backward")
+    run.steps(5)
+    run.clock.now += 2 * MS
+    run.windows.phase_changed("forward")
+    run.steps(8)
+    assert [sample.ns for sample in run.windows.warmup] == [10 * MS, 10 * MS]
+
+
 def test_on_a_busy_host_warm_up_ends_when_steps_get_no_faster() -> None:
     """No three of them agree, but noise is no warm-up."""
     run = Run(Plan())

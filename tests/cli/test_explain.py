@@ -1,8 +1,10 @@
 """boundby explain: faults, and the fixes that prove applies."""
 
+import pytest
 from click.testing import CliRunner
 
 from boundby.cli import explain
+from boundby.errors import BoundbyError
 from boundby.remedies import REMEDIES
 
 
@@ -33,3 +35,17 @@ def test_a_fix_says_what_to_write_and_what_it_mends() -> None:
     assert 'model = torch.compile(model, mode="max-autotune")' in text
     assert "far-from-roof" in text
     assert "longer to start" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("float32", "did you mean float32-products or float32-activations?"),
+        ("unfused-optimiser", "did you mean unfused-optimizer"),
+        ("qqqq", "called qqqq: boundby explain lists them"),
+    ],
+)
+def test_an_unknown_name_brings_the_near_ones(name: str, near: str) -> None:
+    with pytest.raises(BoundbyError) as raised:
+        explained(name)
+    assert near in str(raised.value)

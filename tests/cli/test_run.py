@@ -242,3 +242,20 @@ def test_operators_stand_at_their_own_lines(tmp_path: Path) -> None:
     names = {piece["name"] for piece in done.diagnosis["timeline"]}
     assert "aten::mm" in names
     assert not any("operators.py" in name for name in names)
+
+
+def test_the_scripts_start_is_no_step(tmp_path: Path) -> None:
+    """Its first step is another kind's only one: how long such a step takes is not known."""
+    source = f"""
+{TRAINING}
+def other(rows):
+    model(torch.ones(rows, 8)).mean().backward()
+    optimizer.step()
+other(2)
+for number in range(30):
+    train()
+    if number == 0: other(3)
+"""
+    done = run(tmp_path, source, options=("--warmup", "4", "--steps", "3", "--profiled", "0"))
+    assert [(kind["kind"], kind["steps"]) for kind in done.step["others"]] == [("train 3x8", 1)]
+    assert "also seen: train 3x8: 1 step of " in done.err

@@ -51,8 +51,17 @@ Fails()(1)
     assert "boundby" not in plain.stderr
     assert done.step["kind"] == "train 4x8"
     assert "the script ended during its warm-up, after 3 steps" in done.warnings
+    # It did not end for want of steps: what would fit is no help.
+    assert "let it take" not in done.warnings
     assert "no clean step was measured" in done.warnings
     assert "clean steps took from" not in done.warnings
+
+
+def test_the_report_does_not_run_into_a_bar_left_open(tmp_path: Path) -> None:
+    source = f"import sys\n{TRAINING}for _ in range(50): sys.stderr.write('|') and train()\n"
+    done = run(tmp_path, source)
+    assert done.code == 0
+    assert "|\nbound by: unknown" in done.err
 
 
 def test_a_failure_before_any_step_is_the_scripts_own(tmp_path: Path) -> None:
@@ -70,7 +79,7 @@ def test_an_excepthook_of_its_own_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "window"), [(4, "clean steps"), (6, "issue steps"), (9, "profiled steps")]
+    ("steps", "window"), [(4, "clean steps"), (6, "host-timing steps"), (9, "profiled steps")]
 )
 def test_a_script_that_ends_too_early(tmp_path: Path, steps: int, window: str) -> None:
     options = ("--warmup", "2", "--steps", "3", "--profiled", "3")
@@ -79,6 +88,51 @@ def test_a_script_that_ends_too_early(tmp_path: Path, steps: int, window: str) -
     assert f"the script ended during its {window}" in done.warnings
     # A profile that was cut short is still one.
     assert (done.step["dilation"] is not None) == (window == "profiled steps")
+
+
+@pytest.mark.parametrize("steps", [7, 8])
+def test_a_script_that_ends_at_the_profilers_start(tmp_path: Path, steps: int) -> None:
+    """The first profiled step is the profiler's own start: after it, no step was whole."""
+    source = f"{TRAINING}for _ in range({steps}): train()\nmodel(torch.ones(4, 8))\n"
+    done = run(tmp_path, source, options=("--warmup", "2", "--steps", "3", "--profiled", "3"))
+    assert done.diagnosis is not None
+    assert (done.code, done.diagnosis["verdict"]["bound_by"]) == (0, "unknown")
+    assert done.err.startswith("\nbound by: unknown (nothing was profiled)")
+    assert done.step["dilation"] is None
+    assert not done.diagnosis["findings"]
+    assert "none was profiled in whole: --warmup 2 --steps 2 --profiled 1" in done.warnings or (
+        steps == 7 and "let it take 8 or more" in done.warnings
+    )
+
+
+def test_a_profile_of_other_steps_is_none(tmp_path: Path) -> None:
+    """What is left when profiling begins is of another kind: it tells nothing of the main one."""
+    source = f"""
+{TRAINING}
+for _ in range(8): train()
+for _ in range(3):
+    model(torch.ones(1, 8)).mean().backward()
+    optimizer.step()
+"""
+    done = run(tmp_path, source, options=("--warmup", "2", "--steps", "3", "--profiled", "3"))
+    assert done.diagnosis is not None
+    assert done.step["kind"] == "train 4x8"
+    assert done.diagnosis["verdict"]["bound_by"] == "unknown"
+    assert "none was profiled in whole" in done.warnings
+
+
+def test_a_profile_that_another_cut_in_a_step_ends_before_it(tmp_path: Path) -> None:
+    """The script's own profiler ends ours in the middle of the second profiled step."""
+    source = f"""
+{TRAINING}
+for _ in range(8): train()
+with torch.profiler.profile():
+    for _ in range(6): train()
+"""
+    done = run(tmp_path, source, options=("--warmup", "2", "--steps", "3", "--profiled", "3"))
+    assert done.diagnosis is not None
+    assert "started a profiler of its own" in done.warnings
+    assert done.diagnosis["verdict"]["bound_by"] == "unknown"
 
 
 def test_being_interrupted(tmp_path: Path) -> None:

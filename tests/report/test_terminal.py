@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
-from boundby.model.diagnosis import LineRow, Range
+from boundby.model.diagnosis import KindOfStep, LineRow, Range
 from boundby.report.terminal import as_text
 from tests.diagnoses import real_diagnosis
 
@@ -33,3 +34,20 @@ def test_lines_of_libraries_stand_under_the_line_that_led_to_them() -> None:
     assert "  bert.py:163" in shown[at + 1]
     assert "scores = q @ k" in shown[at + 1]
     assert not any("bert.py:7 " in line for line in shown)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "words"),
+    [
+        ("train 4x8 with 5 evaluation calls", 1, "train 4x8 with 5 evaluation calls: 1 step of"),
+        ("forward 1x16", 3, "forward 1x16: 3 steps of 5.00 ms"),
+        ("step", 2, "also seen: 2 steps of 5.00 ms"),
+    ],
+)
+def test_steps_are_counted_as_one_would(kind: str, count: int, words: str) -> None:
+    diagnosis = real_diagnosis()
+    other = KindOfStep(kind=kind, steps=count, wall_ns=5e6)
+    step = msgspec.structs.replace(diagnosis.step, others=[other], samples_ns=[7e6])
+    said = as_text(msgspec.structs.replace(diagnosis, step=step))
+    assert words in said
+    assert ", 1 clean step)" in " ".join(said.split())

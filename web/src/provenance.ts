@@ -33,7 +33,7 @@ function observed({ step }: Diagnosis): [string, string][] {
     facts.push([`${step.wall_source} steps`, `${step.samples_ns.length}, from ${time(Math.min(...step.samples_ns))} to ${time(Math.max(...step.samples_ns))}`]);
   }
   if (step.phases.length) facts.push(["host alone takes", step.phases.map((phase) => `${phase.name} ${time(phase.host_issue_ns)}`).join(", ")]);
-  for (const other of step.others) facts.push(["also seen", `${other.steps} ${other.kind} steps of ${time(other.wall_ns)}`]);
+  for (const other of step.others) facts.push(["also seen", `${other.kind === "step" ? "" : `${other.kind}: `}${other.steps} step${other.steps === 1 ? "" : "s"} of ${time(other.wall_ns)}`]);
   return facts;
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,14 @@ def command(name: str | None) -> None:
         if treatment.name == name:
             click.echo(_explained(treatment, mends))
             return
-    raise BoundbyError(f"no fault and no fix is called {name}: boundby explain lists them")
+    near = _near(name, [*(remedy.fault for remedy in REMEDIES), *(fix.name for fix in fixes)])
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    raise BoundbyError(f"no fault and no fix is called {name}: {meant}boundby explain lists them")
+
+
+def _near(name: str, names: list[str]) -> list[str]:
+    """The names that it is a part of; without any, those that are spelled like it."""
+    return [known for known in names if name in known] or difflib.get_close_matches(name, names)
 
 
 def _list(faults: list[Remedy], fixes: dict[Treatment, list[Remedy]]) -> None:

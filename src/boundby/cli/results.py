@@ -104,7 +104,10 @@ class Results:
             from boundby.cli.console import error_console
             from boundby.report.terminal import DiagnosisReport
 
-            error_console().print(DiagnosisReport(diagnosis))
+            console = error_console()
+            # A script that was ended may have left a line unfinished, as progress bars do.
+            console.print()
+            console.print(DiagnosisReport(diagnosis))
         return diagnosis
 
     def _diagnose(self, capture: Capture) -> Diagnosis:

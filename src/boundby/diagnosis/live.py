@@ -83,6 +83,7 @@ def diagnose_capture(
         warnings.append("no profile: only the step's time is known, not where it went")
     else:
         seen = _look_into(timeline, capture, machine, wall_ns, dilation, timer)
+        warnings += seen.warnings
         warnings += [line for line in timeline.warnings if "a CPU trace" not in line]
     return assemble(
         seen.accounted,
@@ -104,6 +105,7 @@ class _Seen:
     accounted: Accounted
     judged: Judged | None = None
     advice: Advice = dataclasses.field(default_factory=Advice)
+    warnings: Sequence[str] = ()
 
 
 def _look_into(
@@ -126,14 +128,14 @@ def _look_into(
     pictures = _pictures(capture, timeline, machine, accounted, wall_ns)
     judged = judge(pictures[0])
     advice = advise(pictures[1:] or pictures, timer)
-    doubt = _doubt(dilation, accounted, capture.circumstances)
-    if doubt:
+    doubts = _doubts(dilation, accounted, capture.circumstances)
+    if doubts:
         verdict = judged.verdict
-        words = f"{doubt}; {verdict.why}"
+        words = f"{verdict.why}. But {doubts[0]}"
         verdict = msgspec.structs.replace(verdict, uncertain=True, why=words)
         judged = dataclasses.replace(judged, verdict=verdict)
         advice = doubted(advice, wall_ns)
-    return _Seen(accounted=accounted, judged=judged, advice=advice)
+    return _Seen(accounted=accounted, judged=judged, advice=advice, warnings=doubts[1:])
 
 
 def _precision(capture: Capture, timeline: Timeline | None) -> Precision:
@@ -208,25 +210,29 @@ def _host_spread(issue: Sequence[dict[str, float]]) -> float:
     return min(_MOST_SPREAD, max(_PROCESSES_DIFFER, reach))
 
 
-def _doubt(
+def _doubts(
     dilation: float | None, accounted: Accounted, circumstances: Circumstances
-) -> str | None:
-    """Why the profiled step cannot stand for the clean ones; None where it can."""
+) -> list[str]:
+    """Why the profiled step cannot stand for the clean ones, the likeliest reason first."""
+    found = []
     main, wall_ns = circumstances.main, circumstances.wall_ns
     if main is not None and wall_ns and main.delayed_ns > _STARVED * wall_ns:
-        return (
+        found.append(
             f"for {main.delayed_ns / wall_ns:.0%} of the clean steps the script stood ready "
-            "without a core: something else, or its own threads, was using the machine"
+            "without a core, which something else, or its own threads, had"
         )
     if dilation is not None and dilation < _FASTER_PROFILED:
-        return (
+        found.append(
             f"clean steps took {1 / dilation:.1f} times as long as the profiled one, which carries "
-            "the profiler: something else was using the machine"
+            "the profiler, as if something else was using the machine, and what they took longer "
+            "counts as overhead"
         )
-    if accounted.scaled < 1 / _SCALED:
+    elif accounted.scaled < 1 / _SCALED:
         more = 1 / accounted.scaled - 1
-        return f"the profiled step's work alone takes {more:.0%} longer than a whole clean step"
-    return None
+        found.append(
+            f"the profiled step's work alone takes {more:.0%} longer than a whole clean step"
+        )
+    return found
 
 
 def _uneven(samples: Sequence[float]) -> list[str]:
@@ -251,18 +257,11 @@ def interval_of_median(samples: Sequence[float]) -> tuple[float, float]:
 
 
 def _profiled_step(capture: Capture, wall_ns: float) -> tuple[Timeline | None, float | None]:
-    """The profiled step of the main kind that is most like the clean ones, by how long it took.
-
-    The first one is the profiler's own start.
-    """
-    if capture.trace is None:
+    """The profiled step of the main kind that is most like the clean ones, by how long it took."""
+    if capture.trace is None or not capture.profiled_steps:
         return None, None
     trace = kineto.read(capture.trace)
-    wanted = [
-        index
-        for index, kind in enumerate(capture.profiled)
-        if index > 0 and kind == capture.main_kind and index < len(trace.steps)
-    ] or list(range(len(trace.steps)))[-1:]
+    wanted = [index for index in capture.profiled_steps if index < len(trace.steps)]
     if not wanted:
         return None, None
     timeline = trace.timeline(
@@ -274,12 +273,17 @@ def _profiled_step(capture: Capture, wall_ns: float) -> tuple[Timeline | None, f
 
 
 def _other_kinds(capture: Capture, main: str) -> list[KindOfStep]:
+    """The kinds of steps seen besides, with their times.
+
+    The script's first step, compiled and set up in, tells nothing of how long its kind takes.
+    """
     seen: dict[str, list[float]] = {}
     for kinds in (capture.warmup, capture.clean):
         for kind, times in kinds.items():
             seen.setdefault(kind, []).extend(times)
+    first = next(iter(capture.warmup), None)
     return [
-        KindOfStep(kind=kind, steps=len(times), wall_ns=statistics.median(times))
+        KindOfStep(kind=kind, steps=len(times), wall_ns=statistics.median(timed))
         for kind, times in seen.items()
-        if kind != main
+        if kind != main and (timed := times[1:] if kind == first else times)
     ]

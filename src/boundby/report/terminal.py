@@ -12,11 +12,11 @@ from rich.text import Text
 
 from boundby import units
 from boundby.model import Machine
-from boundby.model.diagnosis import Diagnosis, LineRow, RankRow
+from boundby.model.diagnosis import Diagnosis, KindOfStep, LineRow, RankRow
 from boundby.report.findings import chips, findings
 from boundby.report.machine import age
 from boundby.report.proofs import ProofsReport
-from boundby.report.words import COLOURS, last_part
+from boundby.report.words import COLOURS, counted, last_part
 
 _BAR_CELLS = 40
 _MOST_LINES = 8
@@ -93,15 +93,16 @@ def verdict_line(diagnosis: Diagnosis) -> Text:
     colour = COLOURS[verdict.bound_by]
     if verdict.bound_by == "unknown":
         return Text.assemble(("bound by: unknown", f"bold {colour}"), f" ({verdict.why})")
-    sure = "uncertain: " if verdict.uncertain else ""
-    return Text.assemble((f"{verdict.bound_by}-bound", f"bold {colour}"), f": {sure}{verdict.why}")
+    doubt = " (uncertain)" if verdict.uncertain else ""
+    return Text.assemble((f"{verdict.bound_by}-bound", f"bold {colour}"), f"{doubt}: {verdict.why}")
 
 
 def _step_line(diagnosis: Diagnosis) -> str:
     step = diagnosis.step
     low, high = step.wall_interval_ns
     seen = (
-        f"{units.time(low)} to {units.time(high)}, {len(step.samples_ns)} {step.wall_source} steps"
+        f"{units.time(low)} to {units.time(high)}, "
+        f"{counted(len(step.samples_ns), f'{step.wall_source} step')}"
     )
     parts = [
         step.kind if step.kind == "step" else f"{step.kind} step",
@@ -297,10 +298,12 @@ def _evidence(diagnosis: Diagnosis) -> list[Text]:
                 "divided as in the profile"
             )
         lines.append(_fact("observer", observed))
-    return lines + [
-        _fact("also seen", f"{other.steps} {other.kind} steps of {units.time(other.wall_ns)}")
-        for other in step.others
-    ]
+    return lines + [_fact("also seen", _other_words(other)) for other in step.others]
+
+
+def _other_words(other: KindOfStep) -> str:
+    kind = "" if other.kind == "step" else f"{other.kind}: "
+    return f"{kind}{counted(other.steps, 'step')} of {units.time(other.wall_ns)}"
 
 
 def _fact(subject: str, words: str) -> Text:

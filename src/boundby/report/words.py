@@ -15,3 +15,8 @@ COLOURS: dict[GroupName, str] = {
 def last_part(where: str | None) -> str:
     """The file and line without its folders."""
     return where.rsplit("/", 1)[-1] if where else ""
+
+
+def counted(number: int, what: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -132,10 +132,11 @@ def fitting(steps: int) -> Request | None:
 def shortfall(window: str, steps: int, profiled: int, *, spelling: Spelling) -> str:
     """One line on a script that ended before it was profiled, as was wanted, and what would do."""
     what = "script" if spelling == "options" else "loop"
-    ended = f"the {what} ended during its {window}, after {steps} steps"
+    ended = f"the {what} ended during its {window}, after {steps} step{'' if steps == 1 else 's'}"
     if not profiled:
         return ended
     request = fitting(steps)
     if request is None:
         return f"{ended}: let it take {_FEWEST.total} or more, to be measured and profiled"
-    return f"{ended}, and none was profiled: {request.spelled(spelling)} would fit in"
+    none = "none was profiled in whole"
+    return f"{ended}, and {none}: {request.spelled(spelling)} would fit in"

@@ -11,7 +11,7 @@ from boundby.capture.live.circumstances import Bystander, Circumstances
 from boundby.capture.live.companion import companions
 from boundby.capture.live.keys import Keys
 from boundby.capture.live.phases import usual_phases
-from boundby.capture.live.plan import Plan, Spelling, shortfall
+from boundby.capture.live.plan import PROFILER_START, Plan, Spelling, shortfall
 from boundby.capture.live.precision import float32_allowed
 from boundby.capture.live.provenance import kernel_lines
 from boundby.capture.live.shapes import first_shape
@@ -38,7 +38,7 @@ class Capture:
     phases: dict[str, float] = field(default_factory=dict)
     issue: list[dict[str, float]] = field(default_factory=list)  # the steps behind `phases`
     trace: Path | None = None
-    profiled: list[str] = field(default_factory=list)
+    profiled: list[str] = field(default_factory=list)  # the kinds of those that are whole
     results: Any = None
     kernel_lines: dict[str, str] = field(default_factory=dict)  # of compiled kernels
     cuda_index: int | None = None
@@ -49,6 +49,17 @@ class Capture:
     settings: dict[str, Any] = field(default_factory=dict)
     circumstances: Circumstances = field(default_factory=Circumstances)
     warnings: list[str] = field(default_factory=list)
+
+    @property
+    def profiled_steps(self) -> list[int]:
+        """Which of the profiled steps can be looked into: the first is the profiler's own start."""
+        if self.trace is None:
+            return []
+        return [
+            index
+            for index, kind in enumerate(self.profiled)
+            if index >= PROFILER_START and kind == self.main_kind
+        ]
 
 
 class Recorder:
@@ -79,6 +90,7 @@ class Recorder:
         self._keys = Keys()
         self._is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
         self._disturbed = False
+        self._whole_profiled = 0
         self._settings: dict[str, Any] = {}
         self._in_optimizer = False
         self._in_backward = False
@@ -92,9 +104,11 @@ class Recorder:
             companion.step_ended()
         if self.windows.window is Window.CLEAN and self._is_profiling():
             self._disturbed = True
-        if self.windows.window is Window.PROFILED and not self._settings:
+        if self.windows.window is Window.PROFILED:
+            # One that the script's own profiler has cut short does not count.
+            self._whole_profiled += self._profiler.is_running
             # Here, where the steps are taken: at the script's end they may be others again.
-            self._settings = self._read_settings()
+            self._settings = self._settings or self._read_settings()
         self.windows.step_ended(kind)
 
     def call_begins(self, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -153,15 +167,18 @@ class Recorder:
     def _is_blind(self) -> bool:
         return self.windows.window is Window.DONE or self._device.is_capturing
 
-    def capture(self) -> Capture:
-        """Everything seen so far; called once the script has ended, or is made to."""
+    def capture(self, *, failed: bool = False) -> Capture:
+        """Everything seen so far; called once the script has ended, has failed or is made to end.
+
+        One that failed did not end for want of steps: it is not told how many would fit.
+        """
         windows = self.windows
         stopped_in = windows.window
         windows.finish()
         taken = Capture(
             step_by=self.finder.found_by,
             main_kind=windows.main_kind,
-            profiled=windows.profiled,
+            profiled=windows.profiled[: self._whole_profiled],
             seen=dict(self.finder.seen),
             settings=self._settings or self._read_settings(),
         )
@@ -183,17 +200,19 @@ class Recorder:
             taken.trace = self._profiler.trace
             taken.results = self._profiler.results
             taken.kernel_lines = kernel_lines()
-        taken.warnings += self._what_is_missing(stopped_in)
+        taken.warnings += self._what_is_missing(
+            stopped_in, advise=not failed and not taken.profiled_steps
+        )
         return taken
 
-    def _what_is_missing(self, window: Window) -> list[str]:
+    def _what_is_missing(self, window: Window, *, advise: bool) -> list[str]:
         """A line for each thing that kept a window from being filled."""
         missing = [self._profiler.problem] if self._profiler.problem else []
         if self._disturbed:
             missing.append(_PROFILED_ITSELF)
         steps = self.windows.steps
         if steps and window is not Window.DONE:
-            wanted = 0 if window is Window.PROFILED else self._plan.profiled
+            wanted = self._plan.profiled if advise else 0
             missing.append(shortfall(window.value, steps, wanted, spelling=self._spelling))
         return missing
 

@@ -55,7 +55,7 @@ def run_script(
     if watch.is_forked:
         ending.forked = True
         return ending
-    ending.capture = watch.capture()
+    ending.capture = watch.capture(failed=ending.error is not None)
     if ending.capture is not None:
         ending.capture.started = children.commands
     ending.asked = watch.asked
@@ -163,10 +163,10 @@ class _Watch:
         elif watcher is not None:
             self._refuse()
 
-    def capture(self) -> Capture | None:
+    def capture(self, *, failed: bool = False) -> Capture | None:
         if self._capture is None and self._recorder is not None:
             self._hooks.watcher = None
-            self._capture = self._recorder.capture()
+            self._capture = self._recorder.capture(failed=failed)
         return self._capture
 
     def _enough(self) -> None:

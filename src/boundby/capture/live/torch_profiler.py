@@ -70,6 +70,10 @@ class TorchProfiler:
         self._profiler: Any = None
         self._shown = Swaps()
 
+    @property
+    def is_running(self) -> bool:
+        return self._profiler is not None
+
     def start(self) -> bool:
         """False, with a `problem`, where steps cannot be profiled."""
         profiler = self._torch.profiler

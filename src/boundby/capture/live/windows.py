@@ -68,7 +68,7 @@ class Observer(Protocol):
 class Window(enum.Enum):
     WARMUP = "warm-up"
     CLEAN = "clean steps"
-    ISSUE = "issue steps"
+    ISSUE = "host-timing steps"
     PROFILED = "profiled steps"
     DONE = "done"
 
@@ -107,6 +107,7 @@ class Windows:
         self._began = clock()
         self._last = self._began
         self._opened = self._began
+        self._has_begun = False
         self._marks: list[Any] = []
         self._times: list[int] = []
         self._kinds: list[str] = []
@@ -125,6 +126,7 @@ class Windows:
     def step_ended(self, kind: str) -> None:
         """Called at every step's end; all windows open and close here."""
         self.steps += self.window is not Window.DONE
+        self._has_begun = True
         match self.window:
             case Window.WARMUP:
                 self._warm(kind)
@@ -143,6 +145,10 @@ class Windows:
             self._phases.change(phase)
         elif self.window is Window.CLEAN:
             self._steady.change(phase)
+        elif not self._has_begun:
+            # What the script did before the first call of its first step is no part of a step.
+            self._has_begun = True
+            self._last = self._clock()
 
     def start_over(self) -> None:
         """Forget the steps so far: they were not what the script is about.

@@ -1,0 +1,62 @@
+"""The diagnosis of real captures whose circumstances the test makes worse."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+
+from boundby.capture.live.circumstances import ThreadTime  # noqa: E402
+from boundby.capture.live.hooks import Hooks  # noqa: E402
+from boundby.capture.live.plan import Plan  # noqa: E402
+from boundby.capture.live.recorder import Capture, Recorder  # noqa: E402
+from boundby.diagnosis import diagnose_capture  # noqa: E402
+from boundby.report.terminal import as_text  # noqa: E402
+from tests.machines import round_machine  # noqa: E402
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Iterator[Capture]:
+    hooks = Hooks()
+    hooks.install(torch)
+    plan = Plan(warmup=2, clean=3, issue=2, profiled=2)
+    recorder = Recorder(torch, plan=plan, step_by="auto", folder=tmp_path, on_done=lambda: None)
+    hooks.watcher = recorder
+    model = torch.nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(12):
+        model(torch.ones(32, 64)).mean().backward()
+        optimizer.step()
+    hooks.remove()
+    yield recorder.capture()
+
+
+def slowed(capture: Capture, *, delayed: float = 0.0) -> Capture:
+    """Clean steps a thousand times as long, a share of which the script had no core."""
+    clean = {kind: [1000 * ns for ns in times] for kind, times in capture.clean.items()}
+    main = ThreadTime(ran_ns=1e9, delayed_ns=delayed * 1e9)
+    circumstances = dataclasses.replace(capture.circumstances, main=main, wall_ns=1e9)
+    return dataclasses.replace(capture, clean=clean, circumstances=circumstances)
+
+
+def test_a_profiled_step_much_faster_than_clean_ones_is_warned_of(capture: Capture) -> None:
+    """Also where there is more to doubt: the account is that of a step mostly not profiled."""
+    diagnosis = diagnose_capture(
+        slowed(capture, delayed=0.66), round_machine(), target=None, timer=None
+    )
+    assert diagnosis.verdict.uncertain
+    assert "for 66% of the clean steps" in diagnosis.verdict.why
+    (warning,) = [line for line in diagnosis.warnings if "as long as the profiled one" in line]
+    assert "counts as overhead" in warning
+
+
+def test_the_first_line_says_what_before_how_sure(capture: Capture) -> None:
+    diagnosis = diagnose_capture(slowed(capture), round_machine(), target=None, timer=None)
+    first = as_text(diagnosis).partition(" step · ")[0]
+    assert first.startswith("overhead-bound (uncertain): overhead made free, ")
+    assert first.count(":") == 1
+    assert ". But clean steps took " in " ".join(first.split())
+    assert not any("as long as the profiled one" in line for line in diagnosis.warnings)
