@@ -224,6 +224,22 @@ def test_on_a_cpu_an_operators_overhead_is_taken_off() -> None:
     assert account.overhead.parts["python"] == pytest.approx(52 * US)
 
 
+def test_on_a_cpu_disturbed_clean_steps_are_the_profiled_one_at_another_pace() -> None:
+    scene = Scene(end=1000)
+    scene.on_host(0, 900, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))
+    timeline = scene.timeline()
+
+    def overhead(wall_us: float) -> float:
+        account = account_for(timeline, MACHINE, wall_ns=wall_us * US).account
+        return account.overhead.ns / (wall_us * US)
+
+    # 100 us without an operator, and 8 to ask for one.
+    assert overhead(1000) == pytest.approx(0.108, rel=0.001)
+    assert overhead(1200) == pytest.approx(0.108, rel=0.001)
+    # Of twice the time nobody knows what it was.
+    assert overhead(2000) == pytest.approx(1 - 0.5 * 1.25 * 0.892, rel=0.001)
+
+
 def test_on_a_cpu_work_is_counted_once_where_it_is_done() -> None:
     """A product that first copies its bias does the product itself; a wrapper does nothing."""
     scene = Scene(end=100)

@@ -29,6 +29,9 @@ from boundby.replay import retimed, script_of, with_clean_phases
 
 # A profiled step this much longer than a clean one says little about where the idle time goes.
 _DILATED = 1.05
+# On a CPU clean steps that took longer than the profiled one were disturbed, and all of it alike;
+# past this much nobody knows what it was.
+_MOST_SLOWER = 1.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +84,13 @@ def account_for(
         causes = idle_rows(pace, *busy_times)
     else:
         works, dispatch = cpu_work(timeline, machine, precision, wall_ns=wall_ns)
-        idle = dict.fromkeys(LABELS, 0.0) | {"data": data_ns(timeline, works)}
+        data = data_ns(timeline, works)
+        slower = min(_MOST_SLOWER, max(1.0, wall_ns / max(1, timeline.wall_ns)))
+        for work in works:
+            work.ns *= slower
+            work.exposed_ns *= slower
+        dispatch *= slower
+        idle = dict.fromkeys(LABELS, 0.0) | {"data": slower * data}
     busy = sum(work.exposed_ns for work in works)
     if busy + dispatch > wall_ns:
         factor = wall_ns / (busy + dispatch)
