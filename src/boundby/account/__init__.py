@@ -83,14 +83,8 @@ def account_for(
         idle = label_idle(pace, *busy_times)
         causes = idle_rows(pace, *busy_times)
     else:
-        works, dispatch = cpu_work(timeline, machine, precision, wall_ns=wall_ns)
-        data = data_ns(timeline, works)
-        slower = min(_MOST_SLOWER, max(1.0, wall_ns / max(1, timeline.wall_ns)))
-        for work in works:
-            work.ns *= slower
-            work.exposed_ns *= slower
-        dispatch *= slower
-        idle = dict.fromkeys(LABELS, 0.0) | {"data": slower * data}
+        works, dispatch, data = _on_cpu(timeline, machine, precision, wall_ns)
+        idle = dict.fromkeys(LABELS, 0.0) | {"data": data}
     busy = sum(work.exposed_ns for work in works)
     if busy + dispatch > wall_ns:
         factor = wall_ns / (busy + dispatch)
@@ -126,6 +120,19 @@ def account_for(
         member=member,
         warnings=warnings,
     )
+
+
+def _on_cpu(
+    timeline: Timeline, machine: Machine, precision: Precision, wall_ns: float
+) -> tuple[list[Work], float, float]:
+    """The work, what asking for it took, and waiting for data, at the clean steps' pace."""
+    works, dispatch = cpu_work(timeline, machine, precision, wall_ns=wall_ns)
+    data = data_ns(timeline, works)
+    slower = min(_MOST_SLOWER, max(1.0, wall_ns / max(1, timeline.wall_ns)))
+    for work in works:
+        work.ns *= slower
+        work.exposed_ns *= slower
+    return works, slower * dispatch, slower * data
 
 
 def _clean_pace(timeline: Timeline, machine: Machine, phases: Mapping[str, float]) -> Timeline:
