@@ -275,7 +275,8 @@ def _profiled_step(capture: Capture, wall_ns: float) -> tuple[Timeline | None, f
 def _other_kinds(capture: Capture, main: str) -> list[KindOfStep]:
     """The kinds of steps seen besides, with their times.
 
-    The script's first step, compiled and set up in, tells nothing of how long its kind takes.
+    The script's first step, compiled and set up in, tells little of how long its kind takes: it
+    counts where it is the only one, as a prefill may be.
     """
     seen: dict[str, list[float]] = {}
     for kinds in (capture.warmup, capture.clean):
@@ -283,7 +284,11 @@ def _other_kinds(capture: Capture, main: str) -> list[KindOfStep]:
             seen.setdefault(kind, []).extend(times)
     first = next(iter(capture.warmup), None)
     return [
-        KindOfStep(kind=kind, steps=len(times), wall_ns=statistics.median(timed))
+        KindOfStep(
+            kind=kind,
+            steps=len(times),
+            wall_ns=statistics.median((times[1:] or times) if kind == first else times),
+        )
         for kind, times in seen.items()
-        if kind != main and (timed := times[1:] if kind == first else times)
+        if kind != main
     ]
