@@ -5,7 +5,7 @@ Adding one is its file, one line in `REMEDIES`, one test. A user's own is added 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -38,6 +38,7 @@ from boundby.remedies import (
     zeroed_gradients,
 )
 from boundby.remedies.batch_too_small import batches
+from boundby.remedies.combinations import combined, wall_of
 from boundby.remedies.remedy import HEADINGS, Imagined, Remedy, Treatment
 
 __all__ = [
@@ -83,18 +84,8 @@ REMEDIES: list[Remedy] = [
     at_the_roof.REMEDY,
 ]
 
-_SCENARIOS = ("worst", "expected", "best")
-_GROUP_OF = {
-    "compute": "compute",
-    "memory": "bandwidth",
-    "network": "bandwidth",
-    "host_link": "bandwidth",
-    "small": "overhead",
-}
 # A finding worth less than this share of the step is not worth anyone's reading.
 _WORTH_SAYING = 0.01
-# Combinations are worked out beforehand for this many findings: there are 63 of six.
-_MOST_COMBINED = 6
 _MOST_INSIDE = 3
 
 
@@ -154,70 +145,9 @@ def _asks_the_same(one: Finding, other: Finding) -> bool:
 
 
 def combine(pictures: Sequence[Picture], findings: Sequence[Finding]) -> list[WhatIf]:
-    """Every combination of findings that do not exclude each other: the step's time with it.
-
-    Fixes do not simply add up: each is imagined in the step as the others left it. The first is
-    none of them: the step that all are to be held against, which a trace's profiled one is not.
-    """
-    combining = {remedy.fault: remedy for remedy in REMEDIES if remedy.combines}
-    names = [finding.fault for finding in findings if finding.fault in combining]
-    mended = [combining[fault] for fault in combining if fault in names[:_MOST_COMBINED]]
-    runs = [(pictures[0], scenario) for scenario in _SCENARIOS]
-    runs += [(picture, "expected") for picture in pictures[1:]]
-    walls: dict[tuple[str, ...], list[float]] = {}
-    groups: dict[tuple[str, ...], dict[str, float]] = {}
-    for picture, scenario in runs if mended else []:
-        unmended: tuple[tuple[str, ...], Picture] = ((), picture)
-        for faults, changed in (unmended, *_combinations(picture, mended, scenario)):
-            wall = _wall(changed.replay(Change()), picture, pictures[0])
-            walls.setdefault(faults, []).append(wall)
-            if picture is pictures[0] and scenario == "expected":
-                groups[faults] = _groups(changed, wall)
-    middle = _SCENARIOS.index("expected")
-    return [
-        WhatIf(
-            faults=list(faults),
-            wall_ns=Range(low=min(found), expected=found[middle], high=max(found)),
-            groups=groups[faults],
-        )
-        for faults, found in walls.items()
-    ]
-
-
-def _combinations(
-    picture: Picture, remedies: Sequence[Remedy], scenario: str, taken: tuple[Remedy, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Picture]]:
-    """The step with every combination of remedies made, each built on the one it extends."""
-    for position, remedy in enumerate(remedies):
-        if any(remedy.fault in one.excludes or one.fault in remedy.excludes for one in taken):
-            continue
-        imagined = remedy.imagine(picture)
-        changed = picture.after(getattr(imagined, scenario)) if imagined else picture
-        chosen = (*taken, remedy)
-        yield tuple(one.fault for one in chosen), changed
-        yield from _combinations(changed, remedies[position + 1 :], scenario, chosen)
-
-
-def _groups(picture: Picture, wall_ns: float) -> dict[str, float]:
-    """Where the imagined step's time goes: its work by bound, and the host for the rest."""
-    groups = {"compute": 0.0, "bandwidth": 0.0, "overhead": 0.0, "unknown": 0.0}
-    for work in picture.works:
-        groups[_GROUP_OF.get(work.bound, "unknown")] += work.exposed_ns
-    busy = sum(groups.values())
-    if busy > wall_ns:
-        return {name: ns * wall_ns / busy for name, ns in groups.items()}
-    groups["overhead"] += wall_ns - busy
-    return groups
-
-
-def _wall(replayed_ns: float, picture: Picture, likeliest: Picture) -> float:
-    """What a replayed time is of the clean step, in one of several pictures.
-
-    Where the clean step's time is known, it is the same in all of them: only the host's part in
-    the imagined step differs. In a trace the step itself is a guess in each.
-    """
-    known = picture.wall_ns == likeliest.wall_ns
-    return picture.wall_ns * replayed_ns / (likeliest if known else picture).base_ns
+    """The step's time with every combination of findings that do not exclude each other."""
+    found = {finding.fault for finding in findings}
+    return combined(pictures, [one for one in REMEDIES if one.combines and one.fault in found])
 
 
 def _inside(picture: Picture, imagined: Imagined) -> list[str]:
@@ -233,7 +163,7 @@ def _inside(picture: Picture, imagined: Imagined) -> list[str]:
 
 def _finding(known: list[tuple[Picture, Imagined]], remedy: Remedy, likeliest: Picture) -> Finding:
     savings = [
-        max(0.0, _wall(picture.base_ns - picture.replay(change), picture, likeliest))
+        max(0.0, wall_of(picture.base_ns - picture.replay(change), picture, likeliest))
         for picture, found in known
         for change in (found.worst, found.expected, found.best)
     ]
