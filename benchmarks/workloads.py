@@ -219,6 +219,8 @@ def training_step(args: argparse.Namespace) -> Step:
     )
 
     def gradients() -> torch.Tensor:
+        # Captured without any, a graph makes gradients of its own and writes them anew each time.
+        optimizer.zero_grad()
         with autocast:
             loss = loss_of(model)
         loss.backward()
@@ -227,7 +229,6 @@ def training_step(args: argparse.Namespace) -> Step:
     def step() -> torch.Tensor:
         loss = gradients()
         optimizer.step()
-        optimizer.zero_grad()
         return loss
 
     if not args.graphs:
@@ -240,7 +241,6 @@ def training_step(args: argparse.Namespace) -> Step:
     def replayed() -> None:
         captured()
         optimizer.step()
-        optimizer.zero_grad(set_to_none=False)
 
     return replayed
 

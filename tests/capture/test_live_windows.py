@@ -1,6 +1,7 @@
 """The windows of a run, on a clock that the test moves."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 
@@ -57,14 +58,19 @@ class FakeProfiler:
 
 class Run:
     def __init__(
-        self, plan: Plan, *, can_profile: bool = True, observer: Observer | None = None
+        self,
+        plan: Plan,
+        *,
+        can_profile: bool = True,
+        observer: Observer | None = None,
+        look: Callable[[Window], None] = lambda _: None,
     ) -> None:
         self.clock = Clock()
         self.device = FakeDevice(self.clock)
         self.profiler = FakeProfiler(can_profile)
         self.done = 0
         self.windows = Windows(
-            plan, self.device, self.profiler, self._end, self.clock, observer=observer
+            plan, self.device, self.profiler, self._end, self.clock, observer=observer, look=look
         )
 
     def _end(self) -> None:
@@ -364,3 +370,21 @@ def test_the_main_kind_is_where_most_time_goes() -> None:
     assert main_kind(samples("a", 1, 1, 1) + samples("b", 500)) == "a"
     assert main_kind(samples("a", 1, 1, 1, 1) + samples("b", 500, 1, 1)) == "a"
     assert main_kind(samples("a", 1) + samples("b", 2)) == "b"
+
+
+def test_the_pace_is_looked_at_between_steps_and_never_between_clean_ones() -> None:
+    looks: list[Window] = []
+    run = Run(Plan(warmup=3, clean=4, issue=2, profiled=2), look=looks.append)
+    run.steps(*[10.0] * 14)
+    assert run.window() is Window.DONE
+    assert looks == [Window.WARMUP] * 3 + [Window.ISSUE] * 3
+
+
+def test_a_look_is_no_part_of_a_step() -> None:
+    def look(_: Window) -> None:
+        run.clock.now += 5 * MS
+
+    run = Run(Plan(warmup=3, clean=4, issue=2, profiled=2), look=look)
+    run.steps(*[10.0] * 9)
+    assert {sample.ns for sample in run.windows.warmup} == {10 * MS}
+    assert all(sum(step.values()) == 10 * MS for step in run.windows.issue)

@@ -20,6 +20,7 @@ from boundby.capture.live.recorder import Capture
 from boundby.capture.live.refine import refine
 from boundby.diagnosis.advice import Advice, Timer, advise, doubted
 from boundby.diagnosis.assembly import assemble, nothing_known
+from boundby.diagnosis.host import host_factors, unsteady
 from boundby.errors import BoundbyError
 from boundby.model import Machine, Precision, Timeline
 from boundby.model.diagnosis import Diagnosis, KindOfStep, PhaseTime, StepTimes, Verdict
@@ -40,11 +41,6 @@ _NO_STEP = (
     "repeated calls of an outermost module or compiled function (seen: {seen}); mark the end of "
     "a step in the script with boundby.step()"
 )
-
-# The host's time for one script differs by this much between processes: interleaved runs of
-# host-bound steps on an H200 spread by 15 to 20% around their middle.
-_PROCESSES_DIFFER = 0.20
-_MOST_SPREAD = 0.40
 
 _NO_VERDICT = Verdict(bound_by="unknown", uncertain=True, why="nothing was profiled")
 
@@ -84,6 +80,7 @@ def diagnose_capture(
     else:
         seen = _look_into(timeline, capture, machine, wall_ns, dilation, timer)
         warnings += seen.warnings
+        warnings += unsteady(capture) if len(timeline.device) else []
         warnings += [line for line in timeline.warnings if "a CPU trace" not in line]
     return assemble(
         seen.accounted,
@@ -176,8 +173,7 @@ def _pictures(
 ) -> list[Picture]:
     """The step as measured; then, to imagine changes in, with the likeliest host and its range.
 
-    No host takes longer for a step than the step: one that was measured so was disturbed while it
-    was measured. What the first picture says of the step as it is stays free of that.
+    What the first picture says of the step as it is stays free of what a host may come to be.
     """
     timings = Timings()
 
@@ -196,18 +192,9 @@ def _pictures(
     measured = picture(1.0)
     if measured.script is None:
         return [measured]
-    likely = min(1.0, wall_ns / max(issue_ns(measured.script), 1.0))
-    spread = _host_spread(capture.issue)
-    return [measured, *(picture(likely * part) for part in (1.0, 1 - spread, 1 + spread))]
-
-
-def _host_spread(issue: Sequence[dict[str, float]]) -> float:
-    """By how much the host's time varies: from step to step, and from process to process."""
-    totals = [sum(step.values()) for step in issue]
-    if len(totals) < 2:
-        return _PROCESSES_DIFFER
-    reach = (max(totals) - min(totals)) / 2 / statistics.median(totals)
-    return min(_MOST_SPREAD, max(_PROCESSES_DIFFER, reach))
+    issued_ns = issue_ns(measured.script)
+    factors = host_factors(capture, machine, wall_ns=wall_ns, issued_ns=issued_ns)
+    return [measured, *map(picture, factors)]
 
 
 def _doubts(

@@ -36,7 +36,7 @@ from boundby.model.diagnosis import BatchRow, Range
 from boundby.picture import Change, Picture
 from boundby.remedies.between import growing_ns, rolls_out
 from boundby.remedies.remedy import Imagined, Remedy
-from boundby.remedies.variants import doubled, exercise, is_loose, ratio_of
+from boundby.remedies.variants import doubled, exercise, is_loose
 from boundby.remedies.weights import fixed_values, goes_to_optimizer
 from boundby.roofs.operators import Exercise
 
@@ -163,9 +163,7 @@ def _times(picture: Picture, factor: int, growth: Growth) -> dict[int, float]:
     times = {}
     for index, work in enumerate(picture.works):
         if index in timed:
-            # What a kernel takes is some part for being there, and some for each sample.
-            times[index] = work.ns * (1 + (factor - 1) * max(0.0, timed[index] - 1))
-            times[index] *= growth.timed
+            times[index] = grown_ns(work.ns, timed[index], factor) * growth.timed
             continue
         curve, most = _ratios(picture, work, factor, constant[index])
         ratio = max(1.0, curve + (most - curve) * growth.between)
@@ -174,8 +172,19 @@ def _times(picture: Picture, factor: int, growth: Growth) -> dict[int, float]:
     return times
 
 
+def grown_ns(ns: float, twice_ns: float, factor: int) -> float:
+    """What a kernel takes is some part for being there, and some for each sample.
+
+    One that takes more than twice as long with twice the batch has outgrown a cache: from there
+    on it grows in proportion.
+    """
+    return (
+        ns + (factor - 1) * max(0.0, twice_ns - ns) if twice_ns < 2 * ns else factor / 2 * twice_ns
+    )
+
+
 def _timed_doubled(picture: Picture) -> dict[int, float]:
-    """How much longer the costliest calls take with twice the batch, where they could be timed."""
+    """What the costliest calls take with twice the batch, in ns, where they could be timed."""
     flow = picture.flow
     if flow is None or not picture.on_device:
         return {}
@@ -196,9 +205,13 @@ def _timed_doubled(picture: Picture) -> dict[int, float]:
     costs = {pair: sum(picture.works[i].ns for i in mine) for pair, mine in pairs.items()}
     found = {}
     for pair in sorted(pairs, key=lambda pair: -costs[pair])[:_MOST_TIMED]:
-        ratio = ratio_of(picture, *pair)
-        if ratio is not None:
-            found.update(dict.fromkeys(pairs[pair], ratio))
+        alone, together = (picture.timings.ns(each) for each in pair)
+        if alone and together:
+            for index in pairs[pair]:
+                ns = picture.works[index].ns
+                # Alone it may have found in a cache what in the step it does not: then it has
+                # nothing to outgrow.
+                found[index] = min(ns * together / alone, max(2 * ns, together))
     return found
 
 

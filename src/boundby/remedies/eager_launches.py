@@ -61,8 +61,8 @@ def imagine(picture: Picture) -> Imagined | None:
         )
     return Imagined(
         worst=_left(picture, captured, _WORST_LEFT, script.gap_ns),
-        expected=_left(picture, captured, _EXPECTED_LEFT, (script.gap_ns + gap) / 2),
-        best=_left(picture, np.ones(len(captured), np.bool_), _BEST_LEFT, gap),
+        expected=_left(picture, captured, _EXPECTED_LEFT, gap),
+        best=_left(picture, np.ones(len(captured), np.bool_), _BEST_LEFT, 0.0),
         where=[],
         change='model = torch.compile(model, mode="reduce-overhead")',
         assumes="shapes stay the same, and nothing inside the step syncs",

@@ -72,8 +72,7 @@ def imagine(picture: Picture) -> Imagined | None:
     slow, middle, fast = ns / _WORST, ns / _EXPECTED, ns / _BEST
     timed = picture.timings.ns(Exercise(name="adamw", args=(updated,)))
     if timed is not None:
-        # On its own it was seen to run up to a quarter slower than inside a step.
-        slow, middle, fast = max(slow, timed), (middle + timed) / 2, min(fast, timed)
+        slow, middle, fast = max(slow, timed), timed, min(fast, timed)
     return Imagined(
         worst=_fused(picture, mine, slow),
         expected=_fused(picture, mine, middle),

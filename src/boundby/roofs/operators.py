@@ -155,8 +155,9 @@ def _attention(torch: Any, args: list[Any]) -> Work:
 
 def _adamw(torch: Any, args: list[Any]) -> Work:
     (parameters,) = args
-    gradients, first, second = ([torch.zeros_like(p) for p in parameters] for _ in range(3))
-    steps = [torch.ones((), device=p.device) for p in parameters]
+    # As in training: roots and quotients of zeros take a longer way through the arithmetic units.
+    gradients, first, second = ([torch.rand_like(p) for p in parameters] for _ in range(3))
+    steps = [torch.full((), 1_000.0, device=p.device) for p in parameters]
     constants = {
         "lr": 1e-4,
         "beta1": 0.9,

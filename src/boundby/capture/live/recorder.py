@@ -10,6 +10,7 @@ from typing import Any
 from boundby.capture.live.circumstances import Bystander, Circumstances
 from boundby.capture.live.companion import companions
 from boundby.capture.live.keys import Keys
+from boundby.capture.live.pace import Pace
 from boundby.capture.live.phases import usual_phases
 from boundby.capture.live.plan import PROFILER_START, Plan, Spelling, shortfall
 from boundby.capture.live.precision import float32_allowed
@@ -37,6 +38,8 @@ class Capture:
     warmup: dict[str, list[float]] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=dict)
     issue: list[dict[str, float]] = field(default_factory=list)  # the steps behind `phases`
+    pace: list[float] = field(default_factory=list)  # of the host: ns an addition, between steps
+    issue_pace: list[float] = field(default_factory=list)  # beside those behind `phases`
     trace: Path | None = None
     profiled: list[str] = field(default_factory=list)  # the kinds of those that are whole
     results: Any = None
@@ -82,8 +85,14 @@ class Recorder:
         self._device = TorchDevice(torch)
         self._profiler = TorchProfiler(torch, self._device, folder)
         self._bystander = Bystander()
+        self._paces = {window: Pace() for window in Window}
         self.windows = Windows(
-            plan, self._device, self._profiler, on_done, observer=self._bystander
+            plan,
+            self._device,
+            self._profiler,
+            on_done,
+            observer=self._bystander,
+            look=lambda window: self._paces[window].look(),
         )
         self.finder = StepFinder(step_by, self._step_ended, self.windows.start_over)
         self._on_first_step: Callable[[], None] | None = on_first_step
@@ -187,6 +196,8 @@ class Recorder:
         for sample in windows.clean:
             taken.clean.setdefault(sample.kind, []).append(sample.ns)
         taken.issue = windows.issue
+        taken.pace = [ns for pace in self._paces.values() for ns in pace.seen]
+        taken.issue_pace = self._paces[Window.ISSUE].seen
         taken.phases = usual_phases(windows.issue, windows.steady)
         distributed = self._torch.distributed
         if distributed.is_available() and distributed.is_initialized():

@@ -90,8 +90,11 @@ class Windows:
         on_done: Callable[[], None],
         clock: Callable[[], int] = time.perf_counter_ns,
         observer: Observer | None = None,
+        look: Callable[[Window], None] = lambda _: None,
     ) -> None:
+        """`look` is called between steps, never inside one, nor between clean ones."""
         self._observer = observer
+        self._look = look
         self.window = Window.WARMUP
         self.steps = 0
         self.warmup: list[Sample] = []
@@ -174,7 +177,8 @@ class Windows:
     def _warm(self, kind: str) -> None:
         now = self._clock()
         self.warmup.append(Sample(kind=kind, ns=now - self._last))
-        self._last = now
+        self._look(self.window)
+        self._last = self._clock()
         if self._is_warm(now):
             self._device.sync()
             self._open_clean()
@@ -246,6 +250,7 @@ class Windows:
             self._open_profiled()
             return
         self._open(Window.ISSUE)
+        self._look(self.window)
         self._phases.begin()
 
     def _measure_issue(self, kind: str) -> None:
@@ -253,6 +258,7 @@ class Windows:
         self._add(kind)
         if kind == self.main_kind:
             self.issue.append(times)
+        self._look(self.window)
         if self._has_enough(self._plan.issue):
             self._open_profiled()
         else:

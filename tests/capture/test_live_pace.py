@@ -1,0 +1,24 @@
+"""The host's pace."""
+
+from boundby.capture.live.pace import Pace, addition_ns
+
+
+def test_an_addition_takes_some_time() -> None:
+    assert 0 < addition_ns() < 1e6
+
+
+def test_looks_close_to_each_other_are_one() -> None:
+    now = 0
+
+    def clock() -> int:
+        nonlocal now
+        now += 1_000
+        return now
+
+    pace = Pace(clock)
+    for _ in range(50):
+        pace.look()
+    assert len(pace.seen) == 1
+    now += 20_000_000
+    pace.look()
+    assert len(pace.seen) == 2
