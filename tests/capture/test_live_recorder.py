@@ -125,7 +125,7 @@ def test_a_graph_being_captured_is_left_alone(
     for _ in range(20):
         model(torch.ones(2, 4)).mean().backward()
         optimizer.step()
-    assert recorder.finder.seen == {"calls": 0, "optimizer steps": 0, "marks": 0}
+    assert not any(recorder.finder.seen.values())
 
 
 def test_a_profile_cut_short_is_written(hooks: Hooks, tmp_path: Path) -> None:

@@ -36,7 +36,12 @@ def test_a_plain_loop() -> None:
         script.step()
     assert script.ends == ["train 32x8"] * 5
     assert script.finder.found_by == "optimizer"
-    assert script.finder.seen == {"calls": 5, "optimizer steps": 5, "marks": 0}
+    assert script.finder.seen == {
+        "calls": 5,
+        "backward passes": 0,
+        "optimizer steps": 5,
+        "marks": 0,
+    }
 
 
 def test_gradient_accumulation() -> None:
@@ -320,3 +325,44 @@ def test_the_first_shape_is_found_wherever_a_model_takes_its_input() -> None:
     assert first_shape(((None, (tensor,)),), {}) == (2, 3)
     assert first_shape((1, [2, 3]), {}) is None
     assert Shapes().words(()) == " scalar"
+
+
+def test_weights_updated_by_hand_step_with_every_backward() -> None:
+    """Tensors alone: no module is called, no optimizer made."""
+    script = Script()
+    for _ in range(4):
+        script.finder.backward_ended()
+    assert script.ends == ["train"] * 4
+    assert script.finder.found_by == "backward"
+
+
+def test_a_backward_is_no_step_where_a_module_was_called() -> None:
+    script = Script()
+    for _ in range(4):
+        script.train()
+        script.finder.backward_ended()
+    assert script.ends == ["train 32x8"] * 3
+    assert script.finder.found_by == "forward"
+
+
+def test_a_backward_is_no_step_where_there_is_an_optimizer() -> None:
+    script = Script(optimizers=1)
+    for _ in range(4):
+        script.finder.backward_ended()
+        script.finder.backward_ended()
+        script.step()
+    assert script.ends == ["train"] * 4
+
+
+@pytest.mark.parametrize("then", ["call", "optimizer"])
+def test_backward_passes_before_the_real_loop_are_forgotten(then: str) -> None:
+    """A check of gradients, say, before the model is made."""
+    script = Script()
+    script.finder.backward_ended()
+    script.finder.backward_ended()
+    for _ in range(3):
+        script.train() if then == "call" else script.step()
+        script.finder.backward_ended()
+    assert script.restarts == 1
+    assert script.finder.found_by == ("forward" if then == "call" else "optimizer")
+    assert len(script.ends) == (4 if then == "call" else 5)

@@ -38,8 +38,8 @@ _STARVED = 0.15
 _SCALED = 1.2
 _NO_STEP = (
     "no step was found: boundby looks for optimizer steps and, in a script without any, for "
-    "repeated calls of an outermost module or compiled function (seen: {seen}); mark the end of "
-    "a step in the script with boundby.step()"
+    "repeated calls of an outermost module or compiled function, or else for backward passes "
+    "(seen: {seen}); mark the end of a step in the script with boundby.step()"
 )
 
 _NO_VERDICT = Verdict(bound_by="unknown", uncertain=True, why="nothing was profiled")

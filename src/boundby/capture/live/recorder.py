@@ -147,6 +147,7 @@ class Recorder:
         stepped, self._stepped_in_backward = self._stepped_in_backward, []
         for key in stepped:
             self.finder.optimizer_stepped(key)
+        self.finder.backward_ended()
 
     def optimizer_made(self, optimizer: object) -> None:
         self.finder.optimizer_made(self._keys.of(optimizer))

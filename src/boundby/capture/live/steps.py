@@ -10,7 +10,7 @@ from typing import Literal
 
 from boundby.capture.live.shapes import Shape, Shapes
 
-StepBy = Literal["auto", "optimizer", "forward", "mark"]
+StepBy = Literal["auto", "optimizer", "forward", "backward", "mark"]
 
 # A script that has made an optimizer is expected to step it; this many calls later it is not.
 # The same holds for one that has stepped it and then only calls its model.
@@ -37,7 +37,7 @@ class StepFinder:
         on_training: Callable[[], None] = lambda: None,
     ) -> None:
         self.step_by: StepBy = step_by
-        self.seen = {"calls": 0, "optimizer steps": 0, "marks": 0}
+        self.seen = {"calls": 0, "backward passes": 0, "optimizer steps": 0, "marks": 0}
         self._decided: StepBy | None = None if step_by == "auto" else step_by
         self._on_step = on_step
         self._on_training = on_training
@@ -74,11 +74,20 @@ class StepFinder:
         if self._decided == "mark" or self.step_by == "forward":
             return
         if self._decided != "optimizer":
-            if self._decided == "forward":
+            if self._decided is not None:
                 self._on_training()
             self._decided = "optimizer"
             self._inside.evaluations = 0
         if self._cycle.completes(optimizer):
+            self._end()
+
+    def backward_ended(self) -> None:
+        """Where weights are updated by hand and no module is called, a step ends here."""
+        self.seen["backward passes"] += 1
+        self._inside.trained = True
+        nothing_else = not self._cycle.made and not self.seen["calls"]
+        if self._decided == "backward" or (self._decided is None and nothing_else):
+            self._decided = "backward"
             self._end()
 
     def called(
@@ -90,6 +99,9 @@ class StepFinder:
         """
         self.seen["calls"] += 1
         self._calls_since_optimizer += 1
+        if self._decided == "backward" and self.step_by == "auto":
+            self._decided = None
+            self._on_training()
         if self._is_forward_only(patience) and self._anchor.begins_step(key):
             self._decided = "forward"
             if self._inside.calls:
