@@ -65,6 +65,8 @@ def test_a_combination_that_held_stands_before_what_held_alone() -> None:
 def test_what_is_open_is_not_called_settled() -> None:
     still = proof("fused", "unfused-optimizer", outcome="no gain", why="open: too few", open=True)
     assert "no fix held yet, and 1 of 1 are open: more time may tell" in shown(still)
+    assert "for unfused-optimizer: open, too few" in shown(still)
+    assert "no gain" not in shown(still)
     settled = proof("fused", "unfused-optimizer", outcome="no gain", why="it is slower")
     assert "no fix held: the step stays as it is" in shown(settled)
 

@@ -67,6 +67,7 @@ export interface Proof {
   peak_bytes: { before: number | null; after: number | null };
   numerics: { ok: boolean; why: string } | null;
   outcome: string;
+  open?: boolean;
   why: string;
   change: string;
 }

@@ -104,7 +104,7 @@ function proofBlock(proof: Proof, finding?: Finding): HTMLElement {
   const block = h(
     "div",
     { class: "proof" },
-    h("p", {}, h("span", { class: bad ? "badge bad" : "badge good" }, proof.outcome), " ", proof.treatment && h("strong", {}, proof.treatment), mendsToo(proof, finding), proof.why ? `: ${proof.why}` : ""),
+    h("p", {}, h("span", { class: bad ? "badge bad" : "badge good" }, proof.open ? "open" : proof.outcome), " ", proof.treatment && h("strong", {}, proof.treatment), mendsToo(proof, finding), proof.why ? `: ${proof.why.replace(/^open: /, "")}` : ""),
   );
   if (proof.change && proof.change !== finding?.change) {
     add(block, h("div", { class: "code" }, h("code", {}, proof.change), copyButton("the change", () => proof.change)));

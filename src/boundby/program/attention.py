@@ -104,8 +104,7 @@ def _noted(original: Any) -> Any:
 SDPA = Treatment(
     name="sdpa",
     change='attn_implementation="sdpa"  # or F.scaled_dot_product_attention, need_weights=False\n'
-    "# compiled, with nothing padded, transformers needs telling that there is no mask to build:\n"
-    + NO_MASKS,
+    f"{NO_MASKS}  # if compiled, with nothing padded",
     apply=fused_attention,
 )
 CUDNN_ATTENTION = Treatment(

@@ -98,9 +98,16 @@ def _table(proofs: list[Proof]) -> Table:
             _speedup(proof.speedup) if proof.speedup else "-",
             f"{len(proof.before_ns)}+{len(proof.after_ns)}",
             _memory(proof),
-            Text(proof.outcome, style=_COLOURS[proof.outcome]),
+            _outcome(proof),
         )
     return table
+
+
+def _outcome(proof: Proof) -> Text:
+    """What there is no gain of yet may have one: more runs would tell."""
+    if proof.open:
+        return Text("open", style="yellow")
+    return Text(proof.outcome, style=_COLOURS[proof.outcome])
 
 
 def _reasons(proofs: list[Proof]) -> list[Text]:
@@ -108,8 +115,8 @@ def _reasons(proofs: list[Proof]) -> list[Text]:
         Text.assemble(
             (proof.treatment, "bold"),
             (f" for {', '.join(dict.fromkeys(proof.faults))}: ", "dim"),
-            (proof.outcome, _COLOURS[proof.outcome]),
-            f", {proof.why}" if proof.why else "",
+            _outcome(proof),
+            f", {proof.why.removeprefix('open: ')}" if proof.why else "",
             (f" (log: {proof.log})" if proof.log else "", "dim"),
         )
         for proof in proofs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from boundby import units
@@ -172,7 +172,7 @@ class Trials:
             numerics=result.numerics,
             outcome=result.outcome,
             why=result.why,
-            change="\n".join(self.change(one, arm) for one in chosen),
+            change=together(self.change(one, arm) for one in chosen),
             log=result.log if keep_log else None,
             open=result.open,
         )
@@ -185,6 +185,16 @@ class Trials:
         if candidate.written is None or not touched:
             return candidate.change
         return candidate.written(touched)
+
+
+def together(changes: Iterable[str]) -> str:
+    """What to write for all of them; a line that several ask for, once."""
+    lines: dict[str, str] = {}
+    for number, line in enumerate(line for change in changes for line in change.splitlines()):
+        code = line.partition("  #")[0]
+        # What is inside a block belongs to its own.
+        lines.setdefault(f"{number} {code}" if code.startswith(" ") else code, line)
+    return "\n".join(lines.values())
 
 
 def _took(observed: Observed) -> str:
