@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -196,6 +197,14 @@ TRAINING: dict[str, Callable[[argparse.Namespace], Any]] = {
     "moe": mixture,
 }
 INFERENCE = ("llama-decode",)
+# Imported first of all, as scripts do, before anything is set.
+LIBRARIES = {
+    "bert": "transformers.models.bert.modeling_bert",
+    "gpt2": "transformers.models.gpt2.modeling_gpt2",
+    "llama": "transformers.models.llama.modeling_llama",
+    "resnet50": "timm",
+    "vit": "timm",
+}
 
 
 def training_step(args: argparse.Namespace) -> Step:
@@ -299,6 +308,9 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def prepare(args: argparse.Namespace) -> None:
+    library = LIBRARIES.get(args.model.partition("-")[0])
+    if library is not None:
+        importlib.import_module(library)
     torch.manual_seed(0)
     if args.precision == "tf32":
         torch.set_float32_matmul_precision("high")
