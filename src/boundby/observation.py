@@ -104,6 +104,7 @@ def _watching(plan: Plan, machine: Machine | None) -> Iterator[Watch]:
         )
         hooks.install(torch)
         hooks.watcher = recorder
+        hooks.graphs = recorder.graphs
         watching = Watch(recorder, machine)
         try:
             yield watching

@@ -11,7 +11,7 @@ from boundby import costs
 from boundby.account.busy import exposed, priorities
 from boundby.account.nesting import nearest
 from boundby.account.work import Costs, Work, allowed_dtype, bound_of
-from boundby.model import Cost, DeviceKind, Ints, Machine, Phase, Precision, Timeline
+from boundby.model import Cost, DeviceEvents, DeviceKind, Ints, Machine, Phase, Precision, Timeline
 
 # "tf32" in cuDNN's and newer cuBLAS kernels, "s1688" (float in, 16x8x8 tiles) in CUTLASS's.
 _TF32_KERNEL = re.compile(r"tf32|s1688")
@@ -40,7 +40,7 @@ def device_work(
     )
     # Kernels of one operator call share its cost; what has no owner stands alone.
     alone = np.isin(device.kind, [DeviceKind.COPY_H2D, DeviceKind.COPY_D2H, DeviceKind.COLLECTIVE])
-    group = np.where((owner >= 0) & ~alone, owner, -1 - np.arange(len(device)))
+    group = np.where((owner >= 0) & ~alone, owner, _replayed_groups(device))
     groups, member = np.unique(group, return_inverse=True)
     ns = np.bincount(member, weights=device.duration_ns)
     shown = np.bincount(member, weights=exposed_ns)
@@ -66,6 +66,8 @@ def device_work(
             work.name = timeline.names[timeline.host.name[op]]
         call = _call_of(timeline, int(row), event)
         cost = costed.of_call[call] if call >= 0 else None
+        if row < 0 and device.source is not None and device.source[event] >= 0:
+            work.source = int(device.source[event])
         if cost is not None:
             work.name = timeline.names[timeline.host.name[row]] if row >= 0 else calls[call].name
             work.call = call
@@ -76,6 +78,14 @@ def device_work(
             _cost_event(work, timeline, machine, event)
         works.append(work)
     return works, member
+
+
+def _replayed_groups(device: DeviceEvents) -> Ints:
+    """Numbers below zero, one a row; rows that one operator of a captured graph made share one."""
+    alone: Ints = -1 - np.arange(len(device), dtype=np.int64)
+    if device.share is None:
+        return alone
+    return np.where(device.share >= 0, -1 - len(device) - device.share.astype(np.int64), alone)
 
 
 def _on_tf32(timeline: Timeline, member: Ints, groups: int) -> npt.NDArray[np.bool_]:
@@ -90,6 +100,9 @@ def _contractions(timeline: Timeline, owner: Ints) -> npt.NDArray[np.bool_]:
     by_name = np.array([*(costs.op_class(name) == "contraction" for name in timeline.names), False])
     name = np.where(owner >= 0, timeline.host.name[owner], -1)
     result: npt.NDArray[np.bool_] = by_name[name]
+    if timeline.device.call is not None:
+        classes = [costs.op_class(call.name) == "contraction" for call in timeline.calls]
+        result |= np.array([*classes, False])[timeline.device.call] & (owner < 0)
     return result
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from boundby import units
 from boundby.account import Accounted, account_for
-from boundby.capture import kineto
+from boundby.capture import graphs, kineto
 from boundby.capture.live.circumstances import Circumstances
 from boundby.capture.live.details import details
 from boundby.capture.live.recorder import Capture
@@ -251,12 +251,25 @@ def _profiled_step(capture: Capture, wall_ns: float) -> tuple[Timeline | None, f
     wanted = [index for index in capture.profiled_steps if index < len(trace.steps)]
     if not wanted:
         return None, None
-    timeline = trace.timeline(
-        min(wanted, key=lambda index: abs(trace.steps[index].wall_ns - wall_ns))
-    )
+    index = min(wanted, key=lambda index: abs(trace.steps[index].wall_ns - wall_ns))
+    timeline = trace.timeline(index)
     if capture.results is not None:
         timeline = refine(timeline, details(capture.results), capture.kernel_lines)
+    if capture.graphs:
+        timeline = _with_captured(timeline, capture, index)
     return timeline, timeline.wall_ns / wall_ns if wall_ns else None
+
+
+def _with_captured(timeline: Timeline, capture: Capture, index: int) -> Timeline:
+    """With the operators of the graphs that the step replays, as they were when captured."""
+    replayed = capture.replays[index] if index < len(capture.replays) else None
+    wanted = set(replayed) if replayed is not None else set(capture.graphs)
+    recordings = {
+        number: recording
+        for number, path in capture.graphs.items()
+        if number in wanted and (recording := graphs.read(path)) is not None
+    }
+    return graphs.recall(timeline, recordings, replayed, capture.kernel_lines)
 
 
 def _other_kinds(capture: Capture, main: str) -> list[KindOfStep]:

@@ -73,9 +73,12 @@ class DeviceEvents(Record, frozen=True, kw_only=True):
 
     `launch` is the host row that enqueued it, `op` the host row of the innermost operator around
     that call; -1 is none. `graph` marks kernels replayed from a captured graph. `bytes` is the
-    size a copy, a memset or a collective reports, else -1. `call` is, for a kernel of a graph, the
-    operator call that the same kernel was seen to do outside of it, else -1. A row belongs to the
-    step that launched it: on a side stream it may reach over the step's ends.
+    size a copy, a memset or a collective reports, else -1. A row belongs to the step that launched
+    it: on a side stream it may reach over the step's ends.
+
+    A kernel of a graph has no operator around it. `call` is the operator call that it was recorded
+    to do at capture, or the same kernel was seen to do outside of the graph; rows of one such call
+    have the same number in `share`; `source` is the line it came from; -1 is none.
     """
 
     start_ns: Ints
@@ -88,6 +91,8 @@ class DeviceEvents(Record, frozen=True, kw_only=True):
     graph: npt.NDArray[np.bool_]
     bytes: Ints
     call: npt.NDArray[np.int32] | None = None
+    share: npt.NDArray[np.int32] | None = None
+    source: npt.NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.start_ns)

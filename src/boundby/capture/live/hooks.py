@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from boundby.capture.live import operators
 from boundby.capture.live.companion import companions
+from boundby.capture.live.graph_notes import GraphNotes
 from boundby.capture.live.optimizers import optimizer_in, optimizer_of
 from boundby.capture.live.provenance import ask_for_provenance
 from boundby.capture.live.swaps import Swaps
@@ -47,10 +48,11 @@ class Watcher(Protocol):
 
 
 class Hooks:
-    """The wrapped doors. `watcher` None lets everything through unseen."""
+    """The wrapped doors. `watcher` None lets everything through unseen, as `graphs` does graphs."""
 
     def __init__(self) -> None:
         self.watcher: Watcher | None = None
+        self.graphs: GraphNotes | None = None
         # Nested calls, and parts that backward runs again, are not new steps.
         self._depth = 0
         self._in_backward = False
@@ -74,6 +76,8 @@ class Hooks:
         self._swaps.swap(torch, "compile", self._around_compile)
         if hasattr(torch.cuda.CUDAGraph, "replay"):
             self._swaps.swap(torch.cuda.CUDAGraph, "replay", self._around_replay)
+            self._swaps.swap(torch.cuda.CUDAGraph, "capture_begin", self._around_capture_begin)
+            self._swaps.swap(torch.cuda.CUDAGraph, "capture_end", self._around_capture_end)
         for optimizer in _subclasses(torch.optim.Optimizer):
             if getattr(optimizer.step, "hooked", False):
                 self._watch_optimizer_class(optimizer)
@@ -128,13 +132,42 @@ class Hooks:
     def _around_replay(self, original: Any) -> Any:
         hooks = self
 
+        def run(graph: Any) -> Any:
+            # Also inside a call that is seen already, where most graphs are replayed.
+            if hooks.graphs is not None and hooks.graphs.replays is not None:
+                hooks.graphs.replayed(graph)
+            return original(graph)
+
         @functools.wraps(original)
         def replay(graph: Any) -> Any:
             if hooks._unseen():
-                return original(graph)
-            return hooks._watch_call(original, graph, (graph,), {})
+                return run(graph)
+            return hooks._watch_call(run, graph, (graph,), {})
 
         return replay
+
+    def _around_capture_begin(self, original: Any) -> Any:
+        hooks = self
+
+        @functools.wraps(original)
+        def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(graph, *args, **kwargs)
+            if hooks.graphs is not None and hooks.watcher is not None:
+                hooks.graphs.capture_began(graph)
+            return result
+
+        return capture_begin
+
+    def _around_capture_end(self, original: Any) -> Any:
+        hooks = self
+
+        @functools.wraps(original)
+        def capture_end(graph: Any) -> Any:
+            if hooks.graphs is not None:
+                hooks.graphs.capture_ends()
+            return original(graph)
+
+        return capture_end
 
     def _watch_call(
         self, run: Any, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from boundby.capture.live.circumstances import Bystander, Circumstances
 from boundby.capture.live.companion import companions
+from boundby.capture.live.graph_notes import GraphNotes
 from boundby.capture.live.keys import Keys
 from boundby.capture.live.pace import Pace
 from boundby.capture.live.phases import usual_phases
@@ -44,6 +45,8 @@ class Capture:
     profiled: list[str] = field(default_factory=list)  # the kinds of those that are whole
     results: Any = None
     kernel_lines: dict[str, str] = field(default_factory=dict)  # of compiled kernels
+    graphs: Mapping[int, Path] = field(default_factory=dict)  # recordings of captured graphs
+    replays: list[list[int]] = field(default_factory=list)  # of which, step by profiled step
     cuda_index: int | None = None
     seen: dict[str, int] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)  # scripts it ran in processes of their own
@@ -84,6 +87,7 @@ class Recorder:
         self._plan = plan
         self._device = TorchDevice(torch)
         self._profiler = TorchProfiler(torch, self._device, folder)
+        self.graphs = GraphNotes(torch, folder)
         self._bystander = Bystander()
         self._paces = {window: Pace() for window in Window}
         self.windows = Windows(
@@ -119,6 +123,10 @@ class Recorder:
             # Here, where the steps are taken: at the script's end they may be others again.
             self._settings = self._settings or self._read_settings()
         self.windows.step_ended(kind)
+        if self.windows.window is Window.PROFILED:
+            self.graphs.step_begins()
+        elif self.windows.window is Window.DONE:
+            self.graphs.steps_end()
 
     def call_begins(self, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._is_blind():
@@ -212,6 +220,7 @@ class Recorder:
             taken.trace = self._profiler.trace
             taken.results = self._profiler.results
             taken.kernel_lines = kernel_lines()
+        taken.graphs, taken.replays = self.graphs.close()
         taken.warnings += self._what_is_missing(
             stopped_in, advise=not failed and not taken.profiled_steps
         )

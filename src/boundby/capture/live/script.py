@@ -155,6 +155,7 @@ class _Watch:
         if not self._hooks.is_installed:
             self._hooks.install(torch)
         self._hooks.watcher = self._recorder
+        self._hooks.graphs = self._recorder.graphs
 
     def mark(self) -> None:
         watcher = self._hooks.watcher

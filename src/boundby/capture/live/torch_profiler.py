@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from boundby.capture.live.operators import show_operators
+from boundby.capture.live.silence import unheard
 from boundby.capture.live.swaps import Swaps
 from boundby.capture.live.torch_device import TorchDevice
 
@@ -38,24 +39,6 @@ def _silenced() -> Iterator[None]:
             yield
         finally:
             del os.environ[_LOG_LEVEL]
-
-
-@contextlib.contextmanager
-def _unheard() -> Iterator[None]:
-    """What is written to stderr meanwhile, also by C++, goes nowhere."""
-    try:
-        kept = os.dup(2)
-    except OSError:
-        yield
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
 
 
 class TorchProfiler:
@@ -99,7 +82,7 @@ class TorchProfiler:
                 )
                 before = self._torch.empty(1)
                 started.start()
-            with _unheard():
+            with unheard():
                 # Once a process, it remarks on memory it has not seen taken: here, to nobody.
                 del before
         except RuntimeError as error:

@@ -1,0 +1,153 @@
+"""The timeline of a step that replays graphs, with what was recorded when they were captured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from boundby.capture.graphs.alignment import Alignment, align
+from boundby.capture.graphs.recording import Recording
+from boundby.model import DeviceKind, HostEvents, OpCall, Timeline
+
+Rows = npt.NDArray[np.int32]
+
+_LAUNCH = "GraphLaunch"
+# A recording that has no operator for more of a graph's kernels than this is another's.
+_LEAST_FIT = 0.6
+# Where it is not known which graph was replayed, so many recordings are tried, the latest first.
+_MOST_TRIED = 16
+_KINDS = (DeviceKind.KERNEL, DeviceKind.COPY_D2D, DeviceKind.MEMSET)
+
+
+class _Candidate(NamedTuple):
+    recording: Recording
+    alignment: Alignment
+
+
+def recall(
+    timeline: Timeline,
+    recordings: Mapping[int, Recording],
+    replayed: Sequence[int] | None,
+    kernel_lines: Mapping[str, str],
+) -> Timeline:
+    """The same timeline; kernels of graphs have the calls that their capture recorded.
+
+    `replayed` names the recording of each graph that the step launched, in order, as the script
+    asked for them; None where that is not known. `kernel_lines` says where compiled kernels came
+    from. A kernel that no recorded operator fits, or two equally well, is left as it is.
+    """
+    device = timeline.device
+    if not device.graph.any():
+        return timeline
+    launches = _launches(timeline)
+    known = replayed if replayed is not None and len(replayed) == len(launches) else None
+    call, share = _own_calls(timeline), np.full(len(device), -1, np.int32)
+    calls, numbers = list(timeline.calls), dict[OpCall, int]()
+    seen: dict[tuple[int, tuple[str, ...]], list[_Candidate]] = {}
+    shares = 0
+    for position, launch in enumerate(launches):
+        rows = np.flatnonzero((device.launch == launch) & np.isin(device.kind, _KINDS))
+        names = tuple(timeline.names[name] for name in device.name[rows])
+        key = known[position] if known is not None else -1
+        if (key, names) not in seen:
+            tried = _tried(recordings, None if known is None else key)
+            seen[key, names] = _candidates(timeline, rows, names, tried)
+        for row, (place, found) in _agreed(seen[key, names], rows).items():
+            if device.kind[row] == DeviceKind.KERNEL:
+                number = numbers.setdefault(found, len(calls))
+                if number == len(calls):
+                    calls.append(found)
+                call[row], share[row] = number, shares + place
+        shares += max((len(c.recording.operators) for c in seen[key, names]), default=0)
+    source, sources = _sources(timeline, kernel_lines)
+    device = msgspec.structs.replace(device, call=call, share=share, source=source)
+    return msgspec.structs.replace(timeline, device=device, calls=calls, sources=sources)
+
+
+def _launches(timeline: Timeline) -> list[int]:
+    """The host rows that launched a graph, in order of time; a driver's call inside is not one."""
+    host = timeline.host
+    is_launch = np.array([_LAUNCH in name for name in timeline.names] or [False])[host.name]
+    outer = ~np.append(is_launch, False)[host.parent]
+    rows = np.flatnonzero(is_launch & outer)
+    inside = _inner(host, is_launch & ~outer)
+    # Kernels name the innermost call.
+    named = [inside.get(int(row), int(row)) for row in rows]
+    return sorted(named, key=lambda row: int(host.start_ns[row]))
+
+
+def _inner(host: HostEvents, inner: npt.NDArray[np.bool_]) -> dict[int, int]:
+    return {int(host.parent[row]): row for row in np.flatnonzero(inner).tolist()}
+
+
+def _own_calls(timeline: Timeline) -> Rows:
+    call = timeline.device.call
+    return np.full(len(timeline.device), -1, np.int32) if call is None else call.copy()
+
+
+def _tried(recordings: Mapping[int, Recording], key: int | None) -> list[Recording]:
+    if key is not None:
+        return [recordings[key]] if key in recordings else []
+    latest = sorted(recordings, reverse=True)[:_MOST_TRIED]
+    return [recordings[key] for key in latest]
+
+
+def _candidates(
+    timeline: Timeline,
+    rows: npt.NDArray[np.int64],
+    names: tuple[str, ...],
+    recordings: Sequence[Recording],
+) -> list[_Candidate]:
+    """The recordings that fit best; more than one where they fit alike."""
+    sized = frozenset(
+        name
+        for row, name in zip(rows.tolist(), names, strict=True)
+        if timeline.device.kind[row] != DeviceKind.KERNEL
+    )
+    found = [
+        _Candidate(recording, align(names, recording.operators, loose=sized))
+        for recording in recordings
+    ]
+    best = max((candidate.alignment.score for candidate in found), default=0.0)
+    return [
+        candidate
+        for candidate in found
+        if candidate.alignment.score == best and candidate.alignment.fit >= _LEAST_FIT
+    ]
+
+
+def _agreed(
+    candidates: Sequence[_Candidate], rows: npt.NDArray[np.int64]
+) -> dict[int, tuple[int, OpCall]]:
+    """By device row the place and the call of its operator, where all candidates say the same."""
+    if not candidates:
+        return {}
+    agreed: dict[int, tuple[int, OpCall]] = {}
+    for position, row in enumerate(rows.tolist()):
+        places = [int(candidate.alignment.operator[position]) for candidate in candidates]
+        if min(places) < 0:
+            continue
+        calls = [
+            candidate.recording.operators[place].call
+            for candidate, place in zip(candidates, places, strict=True)
+        ]
+        if all(call == calls[0] for call in calls[1:]):
+            agreed[row] = places[0], calls[0]
+    return agreed
+
+
+def _sources(timeline: Timeline, kernel_lines: Mapping[str, str]) -> tuple[Rows, list[str]]:
+    """The lines of compiled kernels in graphs, and the table with them in it."""
+    device = timeline.device
+    index = {name: position for position, name in enumerate(timeline.sources)}
+    of_name = [
+        index.setdefault(line, len(index)) if (line := kernel_lines.get(name)) else -1
+        for name in timeline.names
+    ]
+    source = np.array(of_name or [-1], np.int32)[device.name]
+    source[~device.graph] = -1
+    return source, list(index)

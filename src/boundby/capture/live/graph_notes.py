@@ -1,0 +1,155 @@
+"""What a script's CUDA graphs were captured from: the operators that ran meanwhile.
+
+A replayed graph names no operators, and captures happen in warm-up, where no profiler may run: one
+that has used the device's slows its process for good. torch's execution observer does without: it
+is called by the operators themselves, on the host, and writes their names and arguments to a file.
+The legacy profiler runs beside it, on the host alone as well, because a compiler's kernels tell
+their names only while one does. Nothing of this is there outside of captures.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from boundby.capture.live.silence import unheard
+from boundby.capture.live.swaps import Swaps
+
+# What all recordings of a run may take on disk; later captures are not recorded.
+_MOST_BYTES = 512 * 1024 * 1024
+_NUMBER = "_boundby_number"
+
+
+class GraphNotes:
+    """Records captures to files; and, once asked, which graphs are replayed."""
+
+    def __init__(self, torch: Any, folder: Path, *, most_bytes: int = _MOST_BYTES) -> None:
+        self._torch = torch
+        self._folder = folder
+        self._left = most_bytes
+        self._count = 0
+        self._open: _Observation | None = None
+        self._thread = 0
+        # The graphs replayed in each step so far; None while nobody asks.
+        self.replays: list[list[int]] | None = None
+        self._replays: list[list[int]] = []
+
+    def capture_began(self, graph: Any) -> None:
+        """A graph's capture has begun on this thread; whatever fails here, it is not disturbed."""
+        if self._open is not None or self._left <= 0:
+            return
+        self._count += 1
+        observation = _Observation(self._torch, self._path(self._count))
+        if observation.begin():
+            self._open, self._thread = observation, threading.get_ident()
+            setattr(graph, _NUMBER, self._count)
+
+    def capture_ends(self) -> None:
+        """The capture is about to end."""
+        observation = self._open
+        if observation is None or threading.get_ident() != self._thread:
+            return
+        self._open = None
+        observation.end()
+        try:
+            self._left -= observation.path.stat().st_size
+        except OSError:
+            return
+
+    def replayed(self, graph: Any) -> None:
+        if self.replays:
+            self.replays[-1].append(getattr(graph, _NUMBER, 0))
+
+    def step_begins(self) -> None:
+        """A profiled step begins: what is replayed from here on is its own."""
+        self.replays = self._replays
+        self._replays.append([])
+
+    def steps_end(self) -> None:
+        """No further step is profiled."""
+        self.replays = None
+
+    def close(self) -> tuple[Mapping[int, Path], list[list[int]]]:
+        """No more is noted: the files by the number that graphs carry; replays by profiled step."""
+        self._left, self.replays = 0, None
+        paths = {number: self._path(number) for number in range(1, self._count + 1)}
+        return {number: path for number, path in paths.items() if path.exists()}, self._replays
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"graph{number}.json"
+
+
+class _Observation:
+    """One capture under observation."""
+
+    def __init__(self, torch: Any, path: Path) -> None:
+        self.path = path
+        self._torch = torch
+        self._swaps = Swaps()
+        self._profiles = False
+
+    def begin(self) -> bool:
+        """False where it cannot: another torch, or an observer of the script's own."""
+        observer = self._torch._C._profiler
+        try:
+            # It takes a second one for the first, and answers yes; then it makes no file.
+            with unheard():
+                if not observer._add_execution_trace_observer(str(self.path)):
+                    return False
+                if not self.path.exists():
+                    return False
+                observer._enable_execution_trace_observer()
+        except (AttributeError, RuntimeError, TypeError):
+            return False
+        self._name_kernels()
+        return True
+
+    def end(self) -> None:
+        observer = self._torch._C._profiler
+        try:
+            self._swaps.undo()
+            if self._profiles:
+                self._torch._C._autograd._disable_profiler_legacy()
+            with unheard():
+                observer._disable_execution_trace_observer()
+                observer._remove_execution_trace_observer()
+        except RuntimeError:
+            # The script has ended one of the two itself: the file, cut short, is not used.
+            return
+
+    def _name_kernels(self) -> None:
+        """Have the kernels of compiled code make themselves known, as under a profiler."""
+        torch = self._torch
+        if not torch.autograd._profiler_enabled():
+            try:
+                torch._C._autograd._enable_profiler_legacy(_on_the_host(torch))
+                self._profiles = True
+            except (AttributeError, RuntimeError, TypeError):
+                return
+        self._swaps.swap(torch.autograd.profiler, "_is_profiler_enabled", lambda _: True)
+        # What a kernel says of itself beside its arguments differs from version to version; the
+        # observer refuses the kernel where it misses something.
+        self._swaps.swap(torch._C._profiler, "_RecordFunctionFast", _without_extras)
+
+
+def _without_extras(record: Any) -> Any:
+    def named(name: str, values: Any = (), extras: Any = None) -> Any:
+        return record(name, values)
+
+    return named
+
+
+def _on_the_host(torch: Any) -> Any:
+    """A profile of the host alone, with arguments."""
+    profiler = torch._C._profiler
+    return profiler.ProfilerConfig(
+        profiler.ProfilerState.CPU,
+        True,  # arguments
+        False,  # memory
+        False,  # stacks
+        False,  # operations
+        False,  # modules
+        profiler._ExperimentalConfig(),
+    )
