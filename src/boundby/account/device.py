@@ -68,9 +68,10 @@ def device_work(
         cost = costed.of_call[call] if call >= 0 else None
         if row < 0 and device.source is not None and device.source[event] >= 0:
             work.source = int(device.source[event])
-        if cost is not None:
+        if call >= 0:
             work.name = timeline.names[timeline.host.name[row]] if row >= 0 else calls[call].name
             work.call = call
+        if cost is not None:
             on_cuda = timeline.device_kind == "cuda"
             dtype = allowed_dtype(precision, work.name, on_cuda=on_cuda)
             _set_cost(work, machine, costed.on(cost, "tf32" if on_tf32[index] else dtype))

@@ -9,7 +9,9 @@ their names only while one does. Nothing of this is there outside of captures.
 
 from __future__ import annotations
 
-import threading
+import contextlib
+import sys
+import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ class GraphNotes:
         self._left = most_bytes
         self._count = 0
         self._open: _Observation | None = None
-        self._thread = 0
+        self._graph: Any = None
         # The graphs replayed in each step so far; None while nobody asks.
         self.replays: list[list[int]] | None = None
         self._replays: list[list[int]] = []
@@ -43,15 +45,14 @@ class GraphNotes:
         self._count += 1
         observation = _Observation(self._torch, self._path(self._count))
         if observation.begin():
-            self._open, self._thread = observation, threading.get_ident()
+            self._open, self._graph = observation, graph
             setattr(graph, _NUMBER, self._count)
 
-    def capture_ends(self) -> None:
+    def capture_ends(self, graph: Any) -> None:
         """The capture is about to end."""
-        observation = self._open
-        if observation is None or threading.get_ident() != self._thread:
+        if self._open is None or graph is not self._graph:
             return
-        self._open = None
+        observation, self._open, self._graph = self._open, None, None
         observation.end()
         try:
             self._left -= observation.path.stat().st_size
@@ -73,6 +74,7 @@ class GraphNotes:
 
     def close(self) -> tuple[Mapping[int, Path], list[list[int]]]:
         """No more is noted: the files by the number that graphs carry; replays by profiled step."""
+        self.capture_ends(self._graph)
         self._left, self.replays = 0, None
         paths = {number: self._path(number) for number in range(1, self._count + 1)}
         return {number: path for number, path in paths.items() if path.exists()}, self._replays
@@ -94,30 +96,30 @@ class _Observation:
         """False where it cannot: another torch, or an observer of the script's own."""
         observer = self._torch._C._profiler
         try:
-            # It takes a second one for the first, and answers yes; then it makes no file.
+            # One that cannot write its file is of no use, and in the way of all later ones.
+            self.path.touch()
+            self.path.unlink()
             with unheard():
-                if not observer._add_execution_trace_observer(str(self.path)):
-                    return False
+                observer._add_execution_trace_observer(str(self.path))
+                # Where there is one already it says yes as well, but makes no file.
                 if not self.path.exists():
                     return False
                 observer._enable_execution_trace_observer()
-        except (AttributeError, RuntimeError, TypeError):
+        except (AttributeError, OSError, RuntimeError, TypeError):
             return False
         self._name_kernels()
         return True
 
     def end(self) -> None:
         observer = self._torch._C._profiler
-        try:
-            self._swaps.undo()
-            if self._profiles:
+        self._swaps.undo()
+        # The script may have ended either itself: a file that was cut short is not used.
+        if self._profiles:
+            with contextlib.suppress(RuntimeError):
                 self._torch._C._autograd._disable_profiler_legacy()
-            with unheard():
-                observer._disable_execution_trace_observer()
-                observer._remove_execution_trace_observer()
-        except RuntimeError:
-            # The script has ended one of the two itself: the file, cut short, is not used.
-            return
+        with contextlib.suppress(RuntimeError), unheard():
+            observer._disable_execution_trace_observer()
+            observer._remove_execution_trace_observer()
 
     def _name_kernels(self) -> None:
         """Have the kernels of compiled code make themselves known, as under a profiler."""
@@ -135,10 +137,20 @@ class _Observation:
 
 
 def _without_extras(record: Any) -> Any:
-    def named(name: str, values: Any = (), extras: Any = None) -> Any:
-        return record(name, values)
+    def named(name: str, *given: Any, **extras: Any) -> Any:
+        values = given[0] if given else extras.get("input_values")
+        return record(name) if values is None else record(name, values)
 
     return named
+
+
+def hide_from_dynamo() -> None:
+    """Have Dynamo pass over our frame around a kernel's name, which compiled code runs into."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is not None:
+        for code in _without_extras.__code__.co_consts:
+            if isinstance(code, types.CodeType):
+                dynamo.skip_code(code)
 
 
 def _on_the_host(torch: Any) -> Any:

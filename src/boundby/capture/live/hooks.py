@@ -21,9 +21,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from boundby.capture.live import operators
+from boundby.capture.live import graph_notes, operators
 from boundby.capture.live.companion import companions
-from boundby.capture.live.graph_notes import GraphNotes
 from boundby.capture.live.optimizers import optimizer_in, optimizer_of
 from boundby.capture.live.provenance import ask_for_provenance
 from boundby.capture.live.swaps import Swaps
@@ -52,7 +51,7 @@ class Hooks:
 
     def __init__(self) -> None:
         self.watcher: Watcher | None = None
-        self.graphs: GraphNotes | None = None
+        self.graphs: graph_notes.GraphNotes | None = None
         # Nested calls, and parts that backward runs again, are not new steps.
         self._depth = 0
         self._in_backward = False
@@ -164,7 +163,7 @@ class Hooks:
         @functools.wraps(original)
         def capture_end(graph: Any) -> Any:
             if hooks.graphs is not None:
-                hooks.graphs.capture_ends()
+                hooks.graphs.capture_ends(graph)
             return original(graph)
 
         return capture_end
@@ -326,6 +325,7 @@ class Hooks:
         for code in _codes(self):
             skip_code(code)
         operators.hide_from_dynamo()
+        graph_notes.hide_from_dynamo()
 
 
 def _unwatched(model: Any) -> Any:

@@ -1,0 +1,228 @@
+"""What runs while a graph is captured, noted without a device's profiler: the CPU will do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from boundby.capture.graphs import Recording, parse, read
+from boundby.capture.live.graph_notes import GraphNotes
+from boundby.capture.live.hooks import Hooks
+from boundby.model import Tensor
+
+COMPILED = """
+import sys, types
+from pathlib import Path
+import torch
+from torch._dynamo.utils import counters
+from boundby.capture.graphs import read
+from boundby.capture.live.graph_notes import GraphNotes
+
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64))
+step = torch.compile(model)
+x = torch.randn(8, 64)
+expected = step(x)
+graphs = counters["stats"]["unique_graphs"]
+notes = GraphNotes(torch, Path(sys.argv[1]))
+for _ in range(2):
+    notes.capture_began(graph := types.SimpleNamespace())
+    found = step(x)
+    notes.capture_ends(graph)
+assert torch.equal(found, expected) and torch.equal(step(x), expected)
+assert counters["stats"]["unique_graphs"] == graphs
+files, _ = notes.close()
+names = [operator.name for operator in read(files[2], "cpu").operators]
+assert "aten::addmm" in names, names
+assert any("cpp_fused" in name or name == "CompiledFunction" for name in names), names
+"""
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Iterator[GraphNotes]:
+    yield GraphNotes(torch, tmp_path)
+    assert not torch.autograd._profiler_enabled()
+    assert torch.autograd.profiler._is_profiler_enabled is False
+    assert isinstance(torch._C._profiler._RecordFunctionFast, type)
+
+
+def captured(notes: GraphNotes, work: Callable[[], object]) -> Recording:
+    graph = types.SimpleNamespace()
+    notes.capture_began(graph)
+    work()
+    notes.capture_ends(graph)
+    files, _ = notes.close()
+    recording = read(files[graph._boundby_number], "cpu")
+    assert recording is not None
+    return recording
+
+
+def named(recording: Recording, name: str) -> Any:
+    (found,) = [operator for operator in recording.operators if operator.name == name]
+    return found
+
+
+def test_a_training_step_is_recorded_with_its_arguments(notes: GraphNotes) -> None:
+    layer = torch.nn.Linear(16, 8)
+    norm = torch.nn.LayerNorm(8)
+    x = torch.randn(4, 16)
+    recording = captured(notes, lambda: norm(layer(x)).sum().backward())
+    product = named(recording, "aten::addmm")
+    bias, rows, weights, *rest = product.call.args
+    assert rows.shape == (4, 16) and rows.dtype == "float32" and rows.strides == (16, 1)
+    assert weights.shape == (16, 8) and weights.strides == (1, 16)
+    assert bias.shape == (8,) and rest[:2] == [1, 1]
+    assert recording.operators[product.parent].name == "aten::linear"
+    assert named(recording, "aten::native_layer_norm").call.args[1] == (8,)
+    # The backward runs on a thread of the engine's, or on this one.
+    assert named(recording, "aten::native_layer_norm_backward").call.tensors[0].shape == (4, 8)
+
+
+def test_the_same_memory_is_known_as_such(notes: GraphNotes) -> None:
+    x = torch.randn(4, 4)
+    call = named(captured(notes, lambda: torch.mm(x, x.t())), "aten::mm").call
+    assert isinstance(call.args[0], Tensor) and isinstance(call.args[1], Tensor)
+    assert call.args[0].storage == call.args[1].storage is not None
+
+
+def test_lists_of_tensors_come_with_their_types(notes: GraphNotes) -> None:
+    lists = [torch.randn(3), torch.randn(5, dtype=torch.bfloat16)]
+    call = named(captured(notes, lambda: torch._foreach_mul_(lists, 2.0)), "aten::_foreach_mul_")
+    (tensors, factor) = call.call.args
+    assert [(tensor.shape, tensor.dtype) for tensor in tensors] == [
+        ((3,), "float32"),
+        ((5,), "bfloat16"),
+    ]
+    assert factor == 2.0
+
+
+def test_a_compilers_kernel_is_recorded_by_name_with_its_tensors(notes: GraphNotes) -> None:
+    x = torch.randn(4, 8)
+    extras = {"kernel_backend": "triton", "kernel_file": "made.py", "stream": 0}
+
+    def launch() -> None:
+        # As the launcher of Inductor's kernels does, once it is told that a profiler runs.
+        assert torch.autograd.profiler._is_profiler_enabled
+        with torch._C._profiler._RecordFunctionFast("triton_poi_fused_0", (x, 32), extras):
+            pass
+
+    kernel = named(captured(notes, launch), "triton_poi_fused_0")
+    assert kernel.call.args[0].shape == (4, 8) and kernel.call.args[1] == 32
+
+
+def test_compiled_code_stays_as_it_is(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", COMPILED, str(tmp_path)], check=True)
+
+
+def test_nothing_is_said_on_stderr(notes: GraphNotes, capfd: pytest.CaptureFixture[str]) -> None:
+    captured(notes, lambda: torch.randn(4) + 1)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_runs_on_another_device_is_left_out(notes: GraphNotes) -> None:
+    captured(notes, lambda: torch.randn(4) + 1)
+    (path,) = notes.close()[0].values()
+    recording = read(path)
+    assert recording is not None and not recording.operators
+
+
+def test_outside_of_captures_nothing_is_recorded(notes: GraphNotes) -> None:
+    recording = captured(notes, lambda: torch.ones(3))
+    torch.zeros(3).mul(2)
+    assert "aten::mul" not in [operator.name for operator in recording.operators]
+    torch.add(torch.zeros(3), 1)
+    assert len(notes.close()[0]) == 1
+
+
+def test_a_scripts_own_observer_is_left_alone(notes: GraphNotes, tmp_path: Path) -> None:
+    own = torch.profiler.ExecutionTraceObserver()
+    own.register_callback(str(tmp_path / "own.json"))
+    own.start()
+    notes.capture_began(graph := types.SimpleNamespace())
+    torch.ones(3).exp()
+    notes.capture_ends(graph)
+    own.stop()
+    own.unregister_callback()
+    assert not vars(graph)
+    kept = parse((tmp_path / "own.json").read_bytes(), "cpu")
+    assert kept is not None and "aten::exp" in [operator.name for operator in kept.operators]
+
+
+def test_a_profiler_that_runs_already_goes_on(notes: GraphNotes) -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        notes.capture_began(graph := types.SimpleNamespace())
+        torch.ones(3).exp()
+        notes.capture_ends(graph)
+        torch.ones(3).cos()
+    assert {"aten::exp", "aten::cos"} <= {event.key for event in profiler.key_averages()}
+
+
+def test_recordings_take_no_more_room_than_they_may(tmp_path: Path) -> None:
+    notes = GraphNotes(torch, tmp_path, most_bytes=1)
+    for _ in range(3):
+        notes.capture_began(graph := types.SimpleNamespace())
+        torch.ones(3).exp()
+        notes.capture_ends(graph)
+    assert len(notes.close()[0]) == 1
+
+
+def test_a_folder_that_is_gone_does_not_disturb(tmp_path: Path) -> None:
+    notes = GraphNotes(torch, tmp_path / "gone")
+    notes.capture_began(graph := types.SimpleNamespace())
+    notes.capture_ends(graph)
+    assert not vars(graph) and notes.close() == ({}, [])
+
+
+def test_a_text_that_was_cut_off_is_no_recording() -> None:
+    assert parse(b'{"schema": "1", "nodes": [{"id": 2,') is None
+
+
+def test_the_doors_of_a_graph_lead_to_the_notes(notes: GraphNotes) -> None:
+    done: list[str] = []
+
+    class Graph:
+        def capture_begin(self, pool: object = None) -> None:
+            done.append("begins")
+
+        def capture_end(self) -> None:
+            done.append("ends")
+
+        def replay(self) -> None:
+            done.append("replays")
+
+    hooks = Hooks()
+    hooks._is_compiling = lambda: False
+    begin = hooks._around_capture_begin(Graph.capture_begin)
+    end, replay = hooks._around_capture_end(Graph.capture_end), hooks._around_replay(Graph.replay)
+    hooks.graphs = notes
+    graph: Any = Graph()
+    begin(graph)  # nobody watches
+    end(graph)
+    assert not vars(graph)
+    hooks.watcher = _Deaf()  # type: ignore[assignment]
+    begin(graph, pool=None)
+    torch.ones(3).exp()
+    end(graph)
+    replay(graph)
+    notes.step_begins()
+    replay(graph)
+    replay(Graph())
+    notes.step_begins()
+    replay(graph)
+    notes.steps_end()
+    replay(graph)
+    files, replays = notes.close()
+    assert replays == [[graph._boundby_number, 0], [graph._boundby_number]]
+    assert list(files) == [graph._boundby_number]
+    assert done[:4] == ["begins", "ends", "begins", "ends"]
+
+
+class _Deaf:
+    def call_begins(self, *_: object) -> None:
+        return
