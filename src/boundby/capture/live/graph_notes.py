@@ -19,7 +19,8 @@ from typing import Any
 from boundby.capture.live.silence import unheard
 from boundby.capture.live.swaps import Swaps
 
-# What all recordings of a run may take on disk; later captures are not recorded.
+# What all recordings of a run may take on disk, about a kB an operator: once they have, later
+# captures are not recorded.
 _MOST_BYTES = 512 * 1024 * 1024
 _NUMBER = "_boundby_number"
 
@@ -40,6 +41,8 @@ class GraphNotes:
 
     def capture_began(self, graph: Any) -> None:
         """A graph's capture has begun on this thread; whatever fails here, it is not disturbed."""
+        if hasattr(graph, _NUMBER):
+            setattr(graph, _NUMBER, 0)  # captured anew: what it was before is over
         if self._open is not None or self._left <= 0:
             return
         self._count += 1
