@@ -15,7 +15,13 @@ import torch
 from boundby.capture.graphs import Recording, parse, read
 from boundby.capture.live.graph_notes import GraphNotes
 from boundby.capture.live.hooks import Hooks
+from boundby.capture.live.recorder import Capture
+from boundby.diagnosis import diagnose_capture
 from boundby.model import Tensor
+from tests.capture.kineto_events import Event, kernel, launch, mark, text, write
+from tests.machines import round_machine
+
+ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::"
 
 COMPILED = """
 import sys, types
@@ -82,6 +88,25 @@ def test_a_training_step_is_recorded_with_its_arguments(notes: GraphNotes) -> No
     assert named(recording, "aten::native_layer_norm").call.args[1] == (8,)
     # The backward runs on a thread of the engine's, or on this one.
     assert named(recording, "aten::native_layer_norm_backward").call.tensors[0].shape == (4, 8)
+
+
+def test_operators_stand_at_their_lines_and_their_backward_with_them(notes: GraphNotes) -> None:
+    layer, x = torch.nn.Linear(16, 8), torch.randn(4, 16)
+
+    def work() -> None:
+        y = layer(x)
+        z = y.exp()
+        z.sum().backward()
+
+    recording = captured(notes, work)
+    first = work.__code__.co_firstlineno
+    line = {operator.name: operator.source for operator in recording.operators}
+    here = "capture/test_live_graph_notes.py"
+    assert line["aten::addmm"] == f"{here}:{first + 1}"
+    assert line["aten::exp"] == f"{here}:{first + 2}"
+    # The one multiplication is the exponential's backward, the one plain product the layer's.
+    assert line["aten::mul"] == f"{here}:{first + 2}"
+    assert line["aten::mm"] == f"{here}:{first + 1}"
 
 
 def test_the_same_memory_is_known_as_such(notes: GraphNotes) -> None:
@@ -226,3 +251,45 @@ def test_the_doors_of_a_graph_lead_to_the_notes(notes: GraphNotes) -> None:
 class _Deaf:
     def call_begins(self, *_: object) -> None:
         return
+
+
+def test_a_replayed_graph_is_diagnosed_by_what_it_was_captured_from(tmp_path: Path) -> None:
+    """From notes taken on the CPU, as if on a device, and a trace of the graph's replay."""
+    notes = GraphNotes(torch, tmp_path)
+    a, b = torch.randn(64, 128), torch.randn(128, 32)
+    notes.capture_began(graph := types.SimpleNamespace())
+    torch.add(torch.mm(a, b), 1.0)
+    notes.capture_ends(graph)
+    files, _ = notes.close()
+    (path,) = files.values()
+    path.write_text(path.read_text().replace('"cpu"', '"cuda:0"'))
+    events: list[Event] = []
+    for step in range(3):
+        start = 1000.0 * step
+        events += [
+            mark(step, start, 1000),
+            launch(step, start + 10, "cudaGraphLaunch"),
+            kernel(step, start + 50, 300, "nvjet_sm90_tst_64x64", graph_id=1),
+            kernel(
+                step, start + 350, 200, f"{ELEMENTWISE}CUDAFunctorOnSelf_add<float>", graph_id=1
+            ),
+            kernel(step, start + 550, 100, "somebody_elses_kernel", graph_id=1),
+        ]
+    capture = Capture(
+        step_by="forward",
+        main_kind="forward",
+        clean={"forward": [1e6] * 5},
+        trace=write(tmp_path, text(events)),
+        profiled=["forward"] * 3,
+        graphs=files,
+        replays=[[1], [1], [1]],
+    )
+    diagnosis = diagnose_capture(capture, round_machine(), target=None)
+    rows = {row.name: row for row in diagnosis.ops}
+    assert rows["aten::mm"].flops == 2 * 64 * 128 * 32 and rows["aten::mm"].ns == 300e3
+    # The number that is added counts as a tensor of one double.
+    assert rows["aten::add"].bytes == 2 * 4 * 64 * 32 + 8
+    where = rows["aten::mm"].where
+    assert where is not None and where.startswith("capture/test_live_graph_notes.py:"), where
+    assert rows["aten::mm"].where == rows["aten::add"].where
+    assert diagnosis.account.unknown.ns == pytest.approx(100e3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import msgspec
 
 from boundby.capture.kineto.arguments import dtype
-from boundby.capture.kineto.names import clean
+from boundby.capture.kineto.names import Origin, clean, frame_of
 from boundby.model import Argument, OpCall, Tensor
 
 _NONE = "<None>"
+_BACKWARD = 1  # the scope of a node of the backward
 # What a tensor's values are: itself, its storage, offset, elements, their size, its device.
 _STORAGE, _DEVICE, _PARTS = 1, 5, 6
 _LIST = "GenericList["
@@ -25,25 +27,45 @@ class _Given(msgspec.Struct, frozen=True, gc=False):
     strides: list[Any] = []
 
 
+class _Attribute(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    value: Any = None
+
+
 class _Node(msgspec.Struct, frozen=True, gc=False):
     id: int
     name: str
     parent: int = msgspec.field(name="ctrl_deps")
     inputs: _Given = _Given()
     outputs: _Given = _Given()
+    attrs: list[_Attribute] = []
+
+    def attribute(self, name: str) -> Any:
+        return next((one.value for one in self.attrs if one.name == name), None)
 
 
 class _File(msgspec.Struct, frozen=True):
     nodes: list[_Node]
 
 
+class _Stacks(msgspec.Struct, frozen=True):
+    """Stacks, innermost function first, and which of them each operator was called in."""
+
+    stacks: list[list[str]] = []
+    called: dict[int, int] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator, or one kernel of a compiler's; `parent` is the place of the one around it."""
+    """One operator, or one kernel of a compiler's; `parent` is the place of the one around it.
+
+    `source` is the user's line it came from, of a backward operator its forward's.
+    """
 
     name: str
     call: OpCall
     parent: int
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +76,21 @@ class Recording:
 
 
 def read(path: Path, accelerator: str = "cuda") -> Recording | None:
-    """One recording; None where it is gone or was cut off."""
+    """One recording, with the stacks beside it; None where it is gone or was cut off."""
     try:
         text = path.read_bytes()
     except OSError:
         return None
-    return parse(text, accelerator)
+    try:
+        stacks = msgspec.json.decode(path.with_suffix(".stacks").read_bytes(), type=_Stacks)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        stacks = _Stacks()
+    return parse(text, accelerator, stacks)
 
 
-def parse(text: bytes, accelerator: str = "cuda") -> Recording | None:
+def parse(
+    text: bytes, accelerator: str = "cuda", stacks: _Stacks | None = None
+) -> Recording | None:
     """What touched the accelerator; None where the text was cut off or is no recording."""
     try:
         nodes = msgspec.json.decode(text, type=_File).nodes
@@ -70,6 +98,7 @@ def parse(text: bytes, accelerator: str = "cuda") -> Recording | None:
         return None
     # Nodes are written when they end, and numbered when they begin.
     nodes = sorted((node for node in nodes if node.id), key=lambda node: node.id)
+    lines = _lines(nodes, stacks or _Stacks())
     place: dict[int, int] = {}
     operators: list[Operator] = []
     for node in nodes:
@@ -79,8 +108,37 @@ def parse(text: bytes, accelerator: str = "cuda") -> Recording | None:
             continue
         place[node.id] = len(operators)
         name = clean(node.name)
-        operators.append(Operator(name, OpCall(name=name, args=_arguments(node.inputs)), around))
+        call = OpCall(name=name, args=_arguments(node.inputs))
+        operators.append(Operator(name, call, around, lines.get(node.id)))
     return Recording(tuple(operators))
+
+
+def _lines(nodes: Sequence[_Node], stacks: _Stacks) -> dict[int, str]:
+    """The user's line of each node."""
+    of_stack = [_line(stack) for stack in stacks.stacks]
+    forward: dict[int, str] = {}  # by sequence number
+    backward: dict[int, str | None] = {}  # by node, of those inside a backward one
+    found: dict[int, str] = {}
+    for node in nodes:
+        stack = stacks.called.get(node.attribute("rf_id"), -1)
+        line = of_stack[stack] if 0 <= stack < len(of_stack) else None
+        sequence = node.attribute("seq_id")
+        if node.attribute("scope") == _BACKWARD:
+            backward[node.id] = forward.get(sequence)
+        elif node.parent in backward:
+            backward[node.id] = backward[node.parent]
+        elif line is not None and sequence is not None and sequence >= 0:
+            forward.setdefault(sequence, line)
+        # A backward that nothing leads back from stands where it was asked for.
+        line = backward.get(node.id) or line
+        if line is not None:
+            found[node.id] = line
+    return found
+
+
+def _line(stack: Sequence[str]) -> str | None:
+    frames = map(frame_of, stack)
+    return next((frame.source for frame in frames if frame.origin is Origin.USER), None)
 
 
 def _is_on(accelerator: str, node: _Node) -> bool:

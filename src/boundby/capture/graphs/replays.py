@@ -48,6 +48,7 @@ def recall(
     call, share = _own_calls(timeline), np.full(len(device), -1, np.int32)
     calls, numbers = list(timeline.calls), dict[OpCall, int]()
     seen: dict[tuple[int, tuple[str, ...]], list[_Candidate]] = {}
+    lines: dict[int, str] = {}
     shares = 0
     for position, launch in enumerate(launches):
         rows = np.flatnonzero((device.launch == launch) & np.isin(device.kind, _KINDS))
@@ -56,14 +57,17 @@ def recall(
         if (key, names) not in seen:
             tried = _tried(recordings, None if known is None else key)
             seen[key, names] = _candidates(timeline, rows, names, tried)
-        for row, (place, found) in _agreed(seen[key, names], rows).items():
+        for row, place in _agreed(seen[key, names], rows).items():
+            operator = seen[key, names][0].recording.operators[place]
             if device.kind[row] == DeviceKind.KERNEL:
-                number = numbers.setdefault(found, len(calls))
+                number = numbers.setdefault(operator.call, len(calls))
                 if number == len(calls):
-                    calls.append(found)
+                    calls.append(operator.call)
                 call[row], share[row] = number, shares + place
+                if operator.source is not None:
+                    lines[row] = operator.source
         shares += max((len(c.recording.operators) for c in seen[key, names]), default=0)
-    source, sources = _sources(timeline, kernel_lines)
+    source, sources = _sources(timeline, lines, kernel_lines)
     device = msgspec.structs.replace(device, call=call, share=share, source=source)
     return msgspec.structs.replace(timeline, device=device, calls=calls, sources=sources)
 
@@ -120,34 +124,34 @@ def _candidates(
     ]
 
 
-def _agreed(
-    candidates: Sequence[_Candidate], rows: npt.NDArray[np.int64]
-) -> dict[int, tuple[int, OpCall]]:
-    """By device row the place and the call of its operator, where all candidates say the same."""
-    if not candidates:
-        return {}
-    agreed: dict[int, tuple[int, OpCall]] = {}
-    for position, row in enumerate(rows.tolist()):
+def _agreed(candidates: Sequence[_Candidate], rows: npt.NDArray[np.int64]) -> dict[int, int]:
+    """By device row the place of its operator, where all candidates name the same call."""
+    agreed: dict[int, int] = {}
+    for position, row in enumerate(rows.tolist() if candidates else ()):
         places = [int(candidate.alignment.operator[position]) for candidate in candidates]
         if min(places) < 0:
             continue
-        calls = [
+        first, *others = (
             candidate.recording.operators[place].call
             for candidate, place in zip(candidates, places, strict=True)
-        ]
-        if all(call == calls[0] for call in calls[1:]):
-            agreed[row] = places[0], calls[0]
+        )
+        if all(call == first for call in others):
+            agreed[row] = places[0]
     return agreed
 
 
-def _sources(timeline: Timeline, kernel_lines: Mapping[str, str]) -> tuple[Rows, list[str]]:
-    """The lines of compiled kernels in graphs, and the table with them in it."""
+def _sources(
+    timeline: Timeline, lines: Mapping[int, str], kernel_lines: Mapping[str, str]
+) -> tuple[Rows, list[str]]:
+    """The lines of kernels in graphs, and the table with them in it.
+
+    A compiled kernel is known by name: where it is called from is generated code.
+    """
     device = timeline.device
     index = {name: position for position, name in enumerate(timeline.sources)}
-    of_name = [
-        index.setdefault(line, len(index)) if (line := kernel_lines.get(name)) else -1
-        for name in timeline.names
-    ]
-    source = np.array(of_name or [-1], np.int32)[device.name]
-    source[~device.graph] = -1
+    source = np.full(len(device), -1, np.int32)
+    for row in np.flatnonzero(device.graph).tolist():
+        line = kernel_lines.get(timeline.names[device.name[row]]) or lines.get(row)
+        if line is not None:
+            source[row] = index.setdefault(line, len(index))
     return source, list(index)

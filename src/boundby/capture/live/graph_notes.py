@@ -3,13 +3,14 @@
 A replayed graph names no operators, and captures happen in warm-up, where no profiler may run: one
 that has used the device's slows its process for good. torch's execution observer does without: it
 is called by the operators themselves, on the host, and writes their names and arguments to a file.
-The legacy profiler runs beside it, on the host alone as well, because a compiler's kernels tell
-their names only while one does. Nothing of this is there outside of captures.
+The legacy profiler runs beside it, on the host alone as well: it has the lines, and a compiler's
+kernels tell their names only while a profiler runs. Nothing of this is there outside of captures.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import types
 from collections.abc import Mapping
@@ -118,8 +119,8 @@ class _Observation:
         self._swaps.undo()
         # The script may have ended either itself: a file that was cut short is not used.
         if self._profiles:
-            with contextlib.suppress(RuntimeError):
-                self._torch._C._autograd._disable_profiler_legacy()
+            with contextlib.suppress(AttributeError, OSError, RuntimeError):
+                _write_stacks(self.path, self._torch._C._autograd._disable_profiler_legacy())
         with contextlib.suppress(RuntimeError), unheard():
             observer._disable_execution_trace_observer()
             observer._remove_execution_trace_observer()
@@ -156,14 +157,26 @@ def hide_from_dynamo() -> None:
                 dynamo.skip_code(code)
 
 
+def _write_stacks(path: Path, threads: Any) -> None:
+    """Where each operator was called, beside the recording: the stacks, and which one is whose."""
+    stacks: dict[tuple[str, ...], int] = {}
+    called: dict[int, int] = {}
+    for events in threads:
+        for event in events:
+            if event.kind() == "push" and (stack := tuple(event.stack())):
+                called[event.handle()] = stacks.setdefault(stack, len(stacks))
+    text = json.dumps({"stacks": list(stacks), "called": called})
+    path.with_suffix(".stacks").write_text(text)
+
+
 def _on_the_host(torch: Any) -> Any:
-    """A profile of the host alone, with arguments."""
+    """A profile of the host alone, with arguments and stacks."""
     profiler = torch._C._profiler
     return profiler.ProfilerConfig(
         profiler.ProfilerState.CPU,
         True,  # arguments
         False,  # memory
-        False,  # stacks
+        True,  # stacks
         False,  # operations
         False,  # modules
         profiler._ExperimentalConfig(),
