@@ -159,8 +159,10 @@ def test_of_graphs_that_differ_only_in_shapes_the_one_that_was_replayed_counts()
     assert one_product(recordings, [16]) == [16]
     # Where it is not known which: both fit.
     assert one_product(recordings, None) == [-1]
-    # A graph whose capture was not seen.
+    # A graph whose capture was not seen, alone or among others.
     assert one_product(recordings, [0]) == [-1]
+    assert one_product({8: recordings[8]}, [8, 8]) == [8]
+    assert one_product({8: recordings[8]}, [8, 0]) == [-1]
 
 
 def test_a_recording_of_something_else_is_not_used() -> None:

@@ -18,7 +18,7 @@ from boundby.capture.live.hooks import Hooks
 from boundby.capture.live.recorder import Capture
 from boundby.diagnosis import diagnose_capture
 from boundby.model import Tensor
-from tests.capture.kineto_events import Event, kernel, launch, mark, text, write
+from tests.capture.kineto_events import Event, event, kernel, launch, mark, text, write
 from tests.machines import round_machine
 
 ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::"
@@ -269,6 +269,7 @@ def test_a_replayed_graph_is_diagnosed_by_what_it_was_captured_from(tmp_path: Pa
         events += [
             mark(step, start, 1000),
             launch(step, start + 10, "cudaGraphLaunch"),
+            event("cuda_driver", "cuGraphLaunch", start + 11, 2),
             kernel(step, start + 50, 300, "nvjet_sm90_tst_64x64", graph_id=1),
             kernel(
                 step, start + 350, 200, f"{ELEMENTWISE}CUDAFunctorOnSelf_add<float>", graph_id=1

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from boundby.capture.graphs.alignment import Alignment, align
 from boundby.capture.graphs.recording import Recording
-from boundby.model import DeviceKind, HostEvents, OpCall, Timeline
+from boundby.model import DeviceKind, OpCall, Timeline
 
 Rows = npt.NDArray[np.int32]
 
@@ -43,15 +43,18 @@ def recall(
     device = timeline.device
     if not device.graph.any():
         return timeline
-    launches = _launches(timeline)
+    launches, launched_by = _launches(timeline)
     known = replayed if replayed is not None and len(replayed) == len(launches) else None
+    if known is None and not set(replayed or ()) <= set(recordings):
+        # Some graph was not recorded: another's recording could fit it as well.
+        recordings = {}
     call, share = _own_calls(timeline), np.full(len(device), -1, np.int32)
     calls, numbers = list(timeline.calls), dict[OpCall, int]()
     seen: dict[tuple[int, tuple[str, ...]], list[_Candidate]] = {}
     lines: dict[int, str] = {}
     shares = 0
     for position, launch in enumerate(launches):
-        rows = np.flatnonzero((device.launch == launch) & np.isin(device.kind, _KINDS))
+        rows = np.flatnonzero((launched_by == launch) & np.isin(device.kind, _KINDS))
         names = tuple(timeline.names[name] for name in device.name[rows])
         key = known[position] if known is not None else -1
         if (key, names) not in seen:
@@ -72,20 +75,18 @@ def recall(
     return msgspec.structs.replace(timeline, device=device, calls=calls, sources=sources)
 
 
-def _launches(timeline: Timeline) -> list[int]:
-    """The host rows that launched a graph, in order of time; a driver's call inside is not one."""
-    host = timeline.host
+def _launches(timeline: Timeline) -> tuple[list[int], Rows]:
+    """The host rows that launched a graph, in order of time; and for each device row its own.
+
+    A driver's call inside the runtime's is the same launch, whichever of them a kernel names.
+    """
+    host, device = timeline.host, timeline.device
     is_launch = np.array([_LAUNCH in name for name in timeline.names] or [False])[host.name]
-    outer = ~np.append(is_launch, False)[host.parent]
-    rows = np.flatnonzero(is_launch & outer)
-    inside = _inner(host, is_launch & ~outer)
-    # Kernels name the innermost call.
-    named = [inside.get(int(row), int(row)) for row in rows]
-    return sorted(named, key=lambda row: int(host.start_ns[row]))
-
-
-def _inner(host: HostEvents, inner: npt.NDArray[np.bool_]) -> dict[int, int]:
-    return {int(host.parent[row]): row for row in np.flatnonzero(inner).tolist()}
+    inside = is_launch & np.append(is_launch, False)[host.parent]
+    outer = np.where(inside, host.parent, np.arange(len(host))).astype(np.int32)
+    rows = np.flatnonzero(is_launch & ~inside)
+    rows = rows[np.argsort(host.start_ns[rows], kind="stable")]
+    return rows.tolist(), np.append(outer, -1)[device.launch].astype(np.int32)
 
 
 def _own_calls(timeline: Timeline) -> Rows:
