@@ -17,9 +17,11 @@ import numpy.typing as npt
 from boundby.capture.graphs.kinship import (
     STRANGERS,
     follows,
+    function_of,
     is_certain_to_launch,
     kinship,
     may_launch,
+    may_repeat,
 )
 from boundby.capture.graphs.recording import Operator
 
@@ -56,7 +58,8 @@ def align(
 ) -> Alignment:
     """`loose` kernels may stay alone: copies and fills, which say themselves what they do."""
     found = np.full(len(kernels), -1, np.int32)
-    kernel_names, kernel = _numbered(kernels)
+    whole_names, kernel = _numbered(kernels)
+    kernel_names = [function_of(name) for name in whole_names]
     candidates = _candidates(operators, kernel_names)
     places = _in_order(operators, candidates)
     if not len(kernels) or not len(places):
@@ -69,13 +72,26 @@ def align(
         ],
         np.float32,
     )
-    lonely = np.array([0.0 if name in loose else _LONELY for name in kernel_names], np.float32)
+    lonely = np.array([0.0 if name in loose else _LONELY for name in whole_names], np.float32)
     # Column 0 stands for no operator yet.
     alike = np.full((len(kernel_names), len(item) + 1), _NEVER, np.float32)
     alike[:, 1:] = likeness[:, item]
-    opens = [not follows(name) for name in kernel_names]
-    losses = _losses(operators, places)
-    first, last, score = _best_paths(kernel, alike, lonely, opens, losses)
+    again = np.full_like(alike, -_NEVER)
+    again[:, 1:] = np.array(
+        [
+            [_AGAIN if may_repeat(name, one.name) else -_NEVER for one in variants]
+            for name in kernel_names
+        ],
+        np.float32,
+    )[:, item]
+    terms = _Terms(
+        alike=alike,
+        again=again,
+        lonely=lonely,
+        opens=[not follows(name) for name in kernel_names],
+        losses=_losses(operators, places),
+    )
+    first, last, score = _best_paths(kernel, terms)
     for row in np.flatnonzero((first >= 0) & (last >= 0)).tolist():
         place = int(places[first[row]])
         # Where two orders are as good as each other, only what both say is known.
@@ -172,16 +188,27 @@ class _Step:
     takes: npt.NDArray[np.bool_]
 
 
-def _best_paths(
-    kernel: Rows, alike: Floats, lonely: Floats, opens: Sequence[bool], losses: Floats
-) -> tuple[Rows, Rows, float]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Terms:
+    """What is won and lost, by kernel and column; and by kernel, or column, alone."""
+
+    alike: Floats
+    again: Floats
+    lonely: Floats
+    opens: Sequence[bool]
+    losses: Floats
+
+
+def _best_paths(kernel: Rows, terms: _Terms) -> tuple[Rows, Rows, float]:
     """For each kernel its item, -1 where it stays alone: the first and the last of the best orders.
 
     A kernel that does not open an operator's work continues that of the one before. `score[j]` is
     the best of all ways to have placed the kernels so far with column j the last one in use.
     """
-    columns_in_all = alike.shape[1]
-    passed = np.concatenate(([0.0, 0.0], np.cumsum(losses))).astype(np.float32)  # before column j
+    columns_in_all = terms.alike.shape[1]
+    passed = np.concatenate(([0.0, 0.0], np.cumsum(terms.losses))).astype(
+        np.float32
+    )  # before column j
     width = min(columns_in_all, _BEHIND + _AHEAD)
     columns = np.arange(width, dtype=np.int32)
     score = np.full(width, _NEVER, np.float32)
@@ -197,11 +224,11 @@ def _best_paths(
         reach = score + passed[low + 1 : low + 1 + width]
         top = np.maximum.accumulate(reach)
         fresh = np.full(width, _NEVER, np.float32)
-        if opens[name]:
+        if terms.opens[name]:
             np.subtract(top[:-1], passed[low + 1 : low + width], out=fresh[1:])
-        again = score - _AGAIN
-        placed = np.maximum(again, fresh) + alike[name, low : low + width]
-        alone = score - lonely[name]
+        again = score - terms.again[name, low : low + width]
+        placed = np.maximum(again, fresh) + terms.alike[name, low : low + width]
+        alone = score - terms.lonely[name]
         takes = placed > alone
         rises = np.empty(width, np.bool_)
         rises[0] = True

@@ -175,9 +175,11 @@ _IDLE = re.compile(
     r"|batch_norm|group_norm|cross_entropy_loss|nll_loss|nll_loss_nd|_has_compatible\w*"
     r"|_fused_sdp_choice|record_stream|detach_|broadcast\w*|meshgrid|einsum|pad|unsafe_chunk)$"
 )
+_ANONYMOUS = "[anonymous namespace]"  # as long as what it stands for
 # Shorter names are found in any kernel's.
 _TELLING = 6
-_FOLLOWING = re.compile(r"split_?k_?reduce|execute_split_k|lpnorm_cleanup", re.IGNORECASE)
+_FOLLOWING = re.compile(r"split_?k_?reduce|execute_split_k|PostGSU|lpnorm_cleanup", re.IGNORECASE)
+_PRODUCT = re.compile(r"^\w+::(?:\w*mm|addbmm|addm?v|mv|v?dot|linear|_addmm_activation)_?$")
 _FRAMEWORK = re.compile(r"^(?:autograd|torch)::")
 _BACKWARD = re.compile(r"backward|grad|bwd", re.IGNORECASE)
 
@@ -187,6 +189,16 @@ def may_launch(operator: str) -> bool:
     if "::" not in operator:
         return True
     return not (_FRAMEWORK.match(operator) or _IDLE.match(operator))
+
+
+def function_of(kernel: str) -> str:
+    """A kernel's name without the types of what it is given: those are named for anything."""
+    depth = 0
+    for position, letter in enumerate(kernel.replace("(anonymous namespace)", _ANONYMOUS)):
+        depth += (letter == "<") - (letter == ">")
+        if letter == "(" and depth == 0:
+            return kernel[:position]
+    return kernel
 
 
 @functools.cache
@@ -242,6 +254,18 @@ def _kinship_of_lists(kernel: str, stem: str) -> float:
 def follows(kernel: str) -> bool:
     """Whether a kernel only ever finishes what another of the same operator began."""
     return _FOLLOWING.search(kernel) is not None
+
+
+@functools.cache
+def may_repeat(kernel: str, operator: str) -> bool:
+    """Whether an operator that has launched may launch this kernel too.
+
+    A product or an elementwise operator is one kernel, but for what finishes it.
+    """
+    if follows(kernel):
+        return True
+    stem = operator.rpartition("::")[2].removesuffix("_")
+    return "::" in operator and stem not in _FUNCTORS and not _PRODUCT.match(operator)
 
 
 def is_certain_to_launch(operator: str) -> bool:

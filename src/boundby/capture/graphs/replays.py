@@ -16,8 +16,10 @@ from boundby.model import DeviceKind, OpCall, Timeline
 Rows = npt.NDArray[np.int32]
 
 _LAUNCH = "GraphLaunch"
-# A recording that has no operator for more of a graph's kernels than this is another's.
+# A recording that has an operator for less of a graph's kernels than this is another's; or, where
+# it is known to be this graph's, not to be trusted: libraries launch kernels of their own.
 _LEAST_FIT = 0.6
+_LEAST_FIT_OF_ITS_OWN = 0.3
 # Where it is not known which graph was replayed, so many recordings are tried, the latest first.
 _MOST_TRIED = 16
 _KINDS = (DeviceKind.KERNEL, DeviceKind.COPY_D2D, DeviceKind.MEMSET)
@@ -59,7 +61,8 @@ def recall(
         key = known[position] if known is not None else -1
         if (key, names) not in seen:
             tried = _tried(recordings, None if known is None else key)
-            seen[key, names] = _candidates(timeline, rows, names, tried)
+            least = _LEAST_FIT if known is None else _LEAST_FIT_OF_ITS_OWN
+            seen[key, names] = _candidates(timeline, rows, names, tried, least)
         for row, place in _agreed(seen[key, names], rows).items():
             operator = seen[key, names][0].recording.operators[place]
             if device.kind[row] == DeviceKind.KERNEL:
@@ -106,6 +109,7 @@ def _candidates(
     rows: npt.NDArray[np.int64],
     names: tuple[str, ...],
     recordings: Sequence[Recording],
+    least: float,
 ) -> list[_Candidate]:
     """The recordings that fit best; more than one where they fit alike."""
     sized = frozenset(
@@ -121,7 +125,7 @@ def _candidates(
     return [
         candidate
         for candidate in found
-        if candidate.alignment.score == best and candidate.alignment.fit >= _LEAST_FIT
+        if candidate.alignment.score == best and candidate.alignment.fit >= least
     ]
 
 
