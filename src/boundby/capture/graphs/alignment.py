@@ -180,12 +180,21 @@ def _losses(operators: Sequence[Operator], places: Rows) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """How one kernel was placed: from which column each column came, the first and the last."""
+    """How one kernel was placed in each column, from `low` on; of which only one will matter."""
 
     low: int
-    first: Rows
-    last: Rows
+    reach: Floats
+    lead: Floats  # of coming from an earlier column over staying in this one
     takes: npt.NDArray[np.bool_]
+
+    def previous(self, column: int, *, last: bool) -> int:
+        """The column of the kernel before; of several as good, the first or the last."""
+        here = column - self.low
+        lead = self.lead[here]
+        if not self.takes[here] or lead < 0 or (lead == 0 and last):
+            return column
+        before = self.reach[:here]
+        return self.low + (here - 1 - int(before[::-1].argmax()) if last else int(before.argmax()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,11 +215,10 @@ def _best_paths(kernel: Rows, terms: _Terms) -> tuple[Rows, Rows, float]:
     the best of all ways to have placed the kernels so far with column j the last one in use.
     """
     columns_in_all = terms.alike.shape[1]
-    passed = np.concatenate(([0.0, 0.0], np.cumsum(terms.losses))).astype(
-        np.float32
-    )  # before column j
+    # What passing over all that comes before a column loses. All terms are quarters, so that equal
+    # sums are equal.
+    passed = np.concatenate(([0.0, 0.0], np.cumsum(terms.losses))).astype(np.float32)
     width = min(columns_in_all, _BEHIND + _AHEAD)
-    columns = np.arange(width, dtype=np.int32)
     score = np.full(width, _NEVER, np.float32)
     score[0] = 0.0
     low = 0
@@ -229,35 +237,23 @@ def _best_paths(kernel: Rows, terms: _Terms) -> tuple[Rows, Rows, float]:
         again = score - terms.again[name, low : low + width]
         placed = np.maximum(again, fresh) + terms.alike[name, low : low + width]
         alone = score - terms.lonely[name]
-        takes = placed > alone
-        rises = np.empty(width, np.bool_)
-        rises[0] = True
-        np.greater(reach[1:], top[:-1], out=rises[1:])
-        first, last = columns.copy(), columns.copy()
-        from_first = np.maximum.accumulate(np.where(rises, columns, 0))
-        from_last = np.maximum.accumulate(np.where(reach == top, columns, 0))
-        comes = takes & (fresh >= again)
-        first[1:][comes[1:]] = from_first[:-1][comes[1:]]
-        comes = takes & (fresh > again)
-        last[1:][comes[1:]] = from_last[:-1][comes[1:]]
-        steps.append(_Step(low, first, last, takes))
+        steps.append(_Step(low, reach, fresh - again, placed > alone))
         score = np.maximum(placed, alone)
     # What comes after the last column in use is passed over too.
     total = score + passed[low + 1 : low + 1 + width]
     best = np.flatnonzero(total == total.max())
-    ends = low + int(best[0]), low + int(best[-1])
     return (
-        _walk_back(ends[0], [(step.low, step.first, step.takes) for step in steps]),
-        _walk_back(ends[1], [(step.low, step.last, step.takes) for step in steps]),
+        _walk_back(low + int(best[0]), steps, last=False),
+        _walk_back(low + int(best[-1]), steps, last=True),
         float(total[best[0]] - passed[-1]),
     )
 
 
-def _walk_back(column: int, steps: Sequence[tuple[int, Rows, npt.NDArray[np.bool_]]]) -> Rows:
+def _walk_back(column: int, steps: Sequence[_Step], *, last: bool) -> Rows:
     chosen = np.full(len(steps), -1, np.int32)
     for row in range(len(steps) - 1, -1, -1):
-        low, previous, takes = steps[row]
-        if takes[column - low]:
+        step = steps[row]
+        if step.takes[column - step.low]:
             chosen[row] = column - 1
-        column = low + int(previous[column - low])
+        column = step.previous(column, last=last)
     return chosen
