@@ -226,6 +226,34 @@ def test_a_kind_that_does_not_come_back_is_not_waited_for() -> None:
     assert run.done
 
 
+@pytest.mark.parametrize("quick_ms", [2.5, 0.01])
+def test_what_was_only_called_before_the_script_began_is_not_what_it_is_about(
+    quick_ms: float,
+) -> None:
+    """As before a graph is captured: a few calls of the model, then replays alone."""
+    run = Run(plan_of(warmup=None, steps=None, profiled=3))
+    run.steps(18, 18, 18, kind="forward 2x512")
+    run.steps(43, 43, 43, kind="forward 16x512")
+    for _ in range(200):
+        run.windows.phase_changed("forward")
+        run.steps(quick_ms, kind="forward")
+    assert run.done and run.profiler.calls[-1] == "stop"
+    assert run.windows.main_kind == "forward"
+    assert len(run.windows.clean) == len(run.windows.steady) == 4 * (10 + 1)
+    assert len(run.windows.issue) == 5
+    assert set(run.windows.profiled) == {"forward"}
+
+
+def test_a_rare_main_kind_is_measured_with_those_between() -> None:
+    run = Run(plan_of(warmup=4, steps=None, profiled=3))
+    run.steps(10, 10, 10, 10)
+    for _ in range(10):
+        run.steps(1, 1, 1, kind="eval")
+        run.steps(10)
+    assert run.window() is Window.ISSUE
+    assert run.windows.main_kind == "train" and len(run.windows.steady) == 10
+
+
 def test_ranks_of_a_job_take_the_same_number_of_steps() -> None:
     plan = Plan(warmup=3, clean=4, issue=2, profiled=2, in_step=True, most_clean_s=0.001)
     taken = []

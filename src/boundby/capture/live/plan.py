@@ -91,7 +91,7 @@ def is_known(times: Sequence[float], within: float) -> bool:
     ordered, count = sorted(times), len(times)
     reach = 0.98 * count**0.5  # 1.96 standard deviations of a binomial with p = 1/2
     low, high = int(count / 2 - reach), int(-(-(count / 2 + reach) // 1)) - 1
-    if low < 0 or high >= count:
+    if not 0 <= low <= high < count:
         return False
     middle = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
     return ordered[high] - middle <= within * middle and middle - ordered[low] <= within * middle

@@ -113,6 +113,7 @@ class Windows:
         self._has_begun = False
         self._marks: list[Any] = []
         self._times: list[int] = []
+        self._taken: list[dict[str, float]] = []  # the phases of each clean step
         self._kinds: list[str] = []
         # The kind that counts in the open window, and how many of it there were: clean steps
         # must not pay for finding out.
@@ -123,8 +124,14 @@ class Windows:
 
     @property
     def main_kind(self) -> str | None:
-        """The kind of step in which most of the time went so far."""
-        return main_kind(self.warmup[1:] + self.clean) or main_kind(self.warmup)
+        """The kind of step in which most of the time went so far.
+
+        Of those that were still seen in clean steps, once there are any: a model that was called
+        a few times before its graph is captured is called no more, however long that took.
+        """
+        seen = {sample.kind for sample in self.clean}
+        warmup = [sample for sample in self.warmup[1:] if not seen or sample.kind in seen]
+        return main_kind(warmup + self.clean) or main_kind(self.warmup)
 
     def step_ended(self, kind: str) -> None:
         """Called at every step's end; all windows open and close here."""
@@ -206,19 +213,18 @@ class Windows:
         if self._observer is not None:
             self._observer.begin()
         self._marks = [self._device.mark()]
-        self._times = []
+        self._times, self._taken = [], []
         self._steady.begin()
         self._opened = self._last = self._clock()
 
     def _measure_clean(self, kind: str) -> None:
         self._marks.append(self._device.mark())
-        phases = self._steady.end()
+        self._taken.append(self._steady.end())
         self._add(kind)
         if self._observer is not None:
             self._observer.step()
         now = self._clock()
         if self._main is None or kind == self._main:
-            self.steady.append(phases)
             self._times.append(now - self._last)
         self._last = now
         self._steady.begin()
@@ -228,9 +234,9 @@ class Windows:
 
     def _is_measured(self, spent_s: float) -> bool:
         plan = self._plan
-        if self._has_enough(int(plan.stretch * plan.clean)):
+        if self._has_given_up(plan.clean) or self._count >= int(plan.stretch * plan.clean):
             return True
-        if self._has_enough(plan.clean):
+        if self._count >= plan.clean:
             if plan.in_step or spent_s >= plan.least_clean_s:
                 return True
             if plan.known is not None and self._count % _ASK_EVERY == 0:
@@ -244,6 +250,10 @@ class Windows:
             self._observer.end()
         for kind, ns in zip(self._kinds, self._device.between(self._marks), strict=True):
             self.clean.append(Sample(kind=kind, ns=ns))
+        main = self.main_kind
+        self.steady = [
+            phases for kind, phases in zip(self._kinds, self._taken, strict=True) if kind == main
+        ]
 
     def _open_issue(self) -> None:
         if not self._plan.issue:
@@ -292,7 +302,11 @@ class Windows:
         self._count += self._main is None or kind == self._main
 
     def _has_enough(self, wanted: int) -> bool:
-        return self._count >= wanted or len(self._kinds) >= _MOST_OTHERS * (wanted + 1)
+        return self._count >= wanted or self._has_given_up(wanted)
+
+    def _has_given_up(self, wanted: int) -> bool:
+        """Whether the main kind has been waited for long enough."""
+        return self._count < wanted and len(self._kinds) >= _MOST_OTHERS * (wanted + 1)
 
     def _end(self) -> None:
         self.window = Window.DONE
