@@ -7,6 +7,7 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 import boundby  # noqa: E402
+from boundby.capture.live.windows import Windows  # noqa: E402
 from boundby.errors import BoundbyError  # noqa: E402
 from tests.machines import round_machine  # noqa: E402
 
@@ -136,3 +137,36 @@ def test_a_model_compiled_before_is_not_compiled_again() -> None:
     compiled_inside(rows)
     assert len(graphs) == 2
     assert watching.diagnosis.step.kind == "forward 4x8"
+
+
+def test_a_loop_goes_on_where_watching_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise IndexError("not there")
+
+    monkeypatch.setattr(Windows, "_measure_issue", broken)
+    taken = 0
+    with (
+        pytest.warns(UserWarning, match=r"watching failed .*: IndexError: not there \(in full: "),
+        boundby.watch(warmup=1, steps=3, profiled=1, machine=round_machine()) as watching,
+    ):
+        train = trainer()
+        for _ in range(20):
+            train(4)
+            watching.step()
+            taken += 1
+        assert watching.done
+    assert taken == 20
+    assert len(watching.diagnosis.step.samples_ns) == 3
+    assert any("IndexError: not there" in line for line in watching.diagnosis.warnings)
+
+
+def test_a_function_that_cannot_be_watched_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise IndexError("not there")
+
+    monkeypatch.setattr(Windows, "step_ended", broken)
+    with (
+        pytest.warns(UserWarning, match="watching failed"),
+        pytest.raises(BoundbyError, match="watching failed after 0 steps"),
+    ):
+        boundby.diagnose(trainer(), 4, machine=round_machine())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from boundby import roofs, waiting
+from boundby.capture.live.guard import Failure, Guard, failure_of, stopped_after
 from boundby.capture.live.hooks import Hooks
 from boundby.capture.live.plan import Plan, plan_of
 from boundby.capture.live.recorder import Capture, Recorder
@@ -28,19 +29,21 @@ _PATIENCE_S = 60.0
 class Watch:
     """A loop under watch: call `step()` at the end of each step; `diagnosis` when it is over."""
 
-    def __init__(self, recorder: Recorder, machine: Machine | None) -> None:
+    def __init__(self, recorder: Recorder, machine: Machine | None, guard: Guard) -> None:
         self._recorder = recorder
         self._machine = machine
+        self._guard = guard
         self._diagnosis: Diagnosis | None = None
+        self._failure: Failure | None = None
 
     def step(self) -> None:
         """A step of the loop ends here."""
-        self._recorder.mark()
+        self._guard.do(self._recorder.mark)
 
     @property
     def done(self) -> bool:
         """Whether enough steps were seen: more of them would not be looked at."""
-        return self._recorder.windows.window is Window.DONE
+        return self._recorder.windows.window is Window.DONE or self._failure is not None
 
     @property
     def diagnosis(self) -> Diagnosis:
@@ -48,8 +51,20 @@ class Watch:
             raise BoundbyError("the diagnosis is made when the `with` block ends")
         return self._diagnosis
 
+    def fail(self, error: Exception) -> None:
+        """Something of ours has raised in the loop, which goes on, unwatched."""
+        errors = [error, *self._recorder.give_up(count_on=False)]
+        self._failure = failure_of(stopped_after(self._recorder.windows.steps), errors)
+        _warn_of(self._failure)
+
     def conclude(self) -> Diagnosis:
         capture = self._recorder.capture()
+        if self._failure is not None:
+            capture.warnings.append(self._failure.line)
+            if capture.main_kind is None:
+                raise BoundbyError(self._failure.line, exit_code=CANNOT_MEASURE)
+        if capture.failure is not None:
+            _warn_of(capture.failure)
         if capture.main_kind is None:
             raise BoundbyError("no step was seen: call step() at the end of each step of the loop")
         machine = self._machine
@@ -91,7 +106,13 @@ def watch(
 @contextlib.contextmanager
 def _watching(plan: Plan, machine: Machine | None) -> Iterator[Watch]:
     torch = _torch()
-    hooks = Hooks()
+
+    def fail(error: Exception) -> None:
+        hooks.watcher = hooks.graphs = None
+        watching.fail(error)
+
+    guard = Guard(fail)
+    hooks = Hooks(guard)
     with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
         recorder = Recorder(
             torch,
@@ -101,11 +122,12 @@ def _watching(plan: Plan, machine: Machine | None) -> Iterator[Watch]:
             on_done=lambda: None,
             on_first_step=hooks.narrow,
             spelling="arguments",
+            guard=guard,
         )
+        watching = Watch(recorder, machine, guard)
         hooks.install(torch)
         hooks.watcher = recorder
         hooks.graphs = recorder.graphs
-        watching = Watch(recorder, machine)
         try:
             yield watching
         except BaseException:
@@ -212,6 +234,11 @@ def timer_of(
 
 def _warn(line: str) -> None:
     warnings.warn(line, stacklevel=3)
+
+
+def _warn_of(failure: Failure) -> None:
+    path = failure.keep(None)
+    _warn(f"{failure.line} (in full: {path})" if path else f"{failure.line}\n{failure.text}")
 
 
 def _torch() -> Any:

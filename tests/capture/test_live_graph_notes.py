@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,8 @@ import torch
 from boundby.capture.graphs import Recording, parse, read
 from boundby.capture.live.graph_notes import GraphNotes
 from boundby.capture.live.hooks import Hooks
-from boundby.capture.live.recorder import Capture
+from boundby.capture.live.plan import Plan
+from boundby.capture.live.recorder import Capture, Recorder
 from boundby.diagnosis import diagnose_capture
 from boundby.model import Tensor
 from tests.capture.kineto_events import Event, event, kernel, launch, mark, text, write
@@ -235,12 +237,12 @@ def test_the_doors_of_a_graph_lead_to_the_notes(notes: GraphNotes) -> None:
     torch.ones(3).exp()
     end(graph)
     replay(graph)
-    notes.step_begins()
+    notes.step_ended(profiles=True)
     replay(graph)
     replay(Graph())
-    notes.step_begins()
+    notes.step_ended(profiles=True)
     replay(graph)
-    notes.steps_end()
+    notes.step_ended(profiles=False)
     replay(graph)
     files, replays = notes.close()
     assert replays == [[graph._boundby_number, 0], [graph._boundby_number]]
@@ -294,3 +296,76 @@ def test_a_replayed_graph_is_diagnosed_by_what_it_was_captured_from(tmp_path: Pa
     assert where is not None and where.startswith("capture/test_live_graph_notes.py:"), where
     assert rows["aten::mm"].where == rows["aten::add"].where
     assert diagnosis.account.unknown.ns == pytest.approx(100e3)
+
+
+def test_a_capture_goes_on_where_notes_fail(
+    notes: GraphNotes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("not there")
+
+    notes.step_ended(profiles=True)
+    monkeypatch.setattr(torch._C._profiler, "_enable_execution_trace_observer", broken)
+    notes.capture_began(graph := types.SimpleNamespace())
+    notes.capture_ends(graph)
+    (error,) = notes.failed
+    assert isinstance(error, KeyError) and not vars(graph)
+    monkeypatch.undo()
+    # Nothing more is noted, and nothing of what was is used.
+    notes.capture_began(graph)
+    notes.capture_ends(graph)
+    notes.step_ended(profiles=True)
+    notes.replayed(graph)
+    assert notes.replays is None and notes.close()[1] == [] and not vars(graph)
+
+
+def test_a_capture_that_broke_off_is_not_waited_for(notes: GraphNotes) -> None:
+    notes.capture_began(graph := types.SimpleNamespace())
+    assert torch.autograd._profiler_enabled()
+    notes.step_ended(profiles=False)
+    assert not torch.autograd._profiler_enabled() and not vars(graph)
+    recording = captured(notes, lambda: torch.ones(3).exp())
+    assert "aten::exp" in [operator.name for operator in recording.operators]
+
+
+def test_a_capture_on_another_thread_is_left_to_it(notes: GraphNotes) -> None:
+    graph = types.SimpleNamespace()
+    began, stepped = threading.Event(), threading.Event()
+
+    def capture() -> None:
+        notes.capture_began(graph)
+        began.set()
+        stepped.wait(60)
+        torch.ones(3).exp()
+        notes.capture_ends(graph)
+
+    thread = threading.Thread(target=capture)
+    thread.start()
+    assert began.wait(60)
+    notes.step_ended(profiles=False)
+    stepped.set()
+    thread.join()
+    assert graph._boundby_number == 1 and not notes.failed
+
+
+def test_a_failure_of_notes_is_told_with_the_rest(tmp_path: Path) -> None:
+    recorder = Recorder(
+        torch, plan=Plan(warmup=2), step_by="mark", folder=tmp_path, on_done=lambda: None
+    )
+    assert recorder.graphs is not None
+    recorder.graphs.failed.append(KeyError("not there"))
+    recorder.mark()
+    capture = recorder.capture()
+    assert capture.failure is not None
+    assert (
+        capture.failure.line == "taking notes of captured CUDA graphs failed: KeyError: 'not there'"
+    )
+    assert capture.failure.line in capture.warnings
+
+
+def test_who_profiles_nothing_takes_no_notes(tmp_path: Path) -> None:
+    plan = Plan(warmup=2, profiled=0)
+    recorder = Recorder(torch, plan=plan, step_by="mark", folder=tmp_path, on_done=lambda: None)
+    assert recorder.graphs is None
+    recorder.mark()
+    assert recorder.capture().graphs == {}

@@ -19,6 +19,7 @@ from boundby.cli.outputs import write_page
 if TYPE_CHECKING:
     from boundby.capture.live.children import Watched
     from boundby.capture.live.execution import Ending
+    from boundby.capture.live.guard import Failure
     from boundby.capture.live.plan import Plan
     from boundby.capture.live.recorder import Capture
     from boundby.capture.live.steps import StepBy
@@ -57,11 +58,18 @@ class Results:
         self._local_rank = rank if is_child else int(os.environ.get("LOCAL_RANK", "0"))
         is_aside = wanted.json_file == "-" and not is_child
         self._stdout = _set_stdout_aside() if is_aside else None
+        self._told: list[Failure] = []
 
     def refused(self, capture: Capture) -> None:
         """Called inside the script, between two of its steps: nothing may be raised here."""
         _say("the script was asked to end and goes on; it is not watched any more")
         self._conclude(capture, must_succeed=False)
+
+    def failed(self, failure: Failure) -> None:
+        """Boundby itself has failed inside the script, which goes on."""
+        self._told.append(failure)
+        path = failure.keep(self._out)
+        _say(f"{failure.line} (in full: {path})" if path else f"{failure.line}\n{failure.text}")
 
     def ended(self, ending: Ending, folder: Path) -> None:
         """The script is over: what it died of is shown as python does, then what was seen.
@@ -74,13 +82,17 @@ class Results:
             sys.excepthook(type(error), error, error.__traceback__)
             if ending.asked:
                 _say("the script raised this when it was asked to end")
+        for failure in (ending.failure, ending.capture.failure if ending.capture else None):
+            if failure is not None and failure not in self._told:
+                self.failed(failure)
         children = folder / _OF_CHILDREN
         has_steps = ending.capture is not None and ending.capture.main_kind is not None
         if not has_steps and children.exists():
             self._write_stdout(children.read_bytes())
-        elif not ending.refused:
-            # The script's own failure is what its exit code tells.
-            self._conclude(ending.capture, must_succeed=not ending.exit_code)
+        elif not ending.refused and (ending.failure is None or has_steps):
+            # The script's own failure is what its exit code tells, and ours is not for it to tell.
+            succeeded = not ending.exit_code and ending.failure is None
+            self._conclude(ending.capture, must_succeed=succeeded)
         if ending.asked:
             _mind_threads()
 
@@ -180,7 +192,14 @@ def attend_child(
     """Run a function in a process that the script started, and conclude on it there."""
     from boundby.capture.live.script import attend_to
 
-    own = Path(tempfile.mkdtemp(dir=folder))
+    try:
+        own = Path(tempfile.mkdtemp(dir=folder))
+    except OSError:
+        # The script's own process has ended: nobody is there to be told.
+        return watched.function(*args, **kwargs)
+
+    def fail(failure: Failure) -> None:
+        Results(wanted, rank=watched.number(args) or 0, world=1, is_child=True).failed(failure)
 
     def conclude(capture: Capture) -> None:
         number = capture.rank if capture.rank is not None else watched.number(args)
@@ -204,6 +223,7 @@ def attend_child(
         folder=own,
         keep_going=keep_going,
         conclude=conclude,
+        on_failure=fail,
     )
 
 

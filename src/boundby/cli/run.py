@@ -98,6 +98,7 @@ def command(
             folder=folder,
             keep_going=keep_going,
             on_refusal=results.refused,
+            on_failure=results.failed,
             attend=partial(
                 attend_child,
                 wanted=wanted,

@@ -23,6 +23,7 @@ from typing import Any
 from boundby.capture.live.arrival import when_imported
 from boundby.capture.live.companion import Companion, companions
 from boundby.capture.live.execution import Ending, Target
+from boundby.capture.live.guard import Failure
 from boundby.capture.live.plan import Plan
 from boundby.capture.live.recorder import Capture
 from boundby.capture.live.script import run_script
@@ -107,6 +108,7 @@ class Trial:
                 folder=Path(spec["result"]).parent,
                 keep_going=False,
                 on_refusal=self._refused,
+                on_failure=self._failed,
             )
             if not ending.forked:
                 self._write(ending)
@@ -135,6 +137,14 @@ class Trial:
 
     def _refused(self, capture: Capture) -> None:
         self._write(Ending(exit_code=0, capture=capture))
+        os._exit(0)
+
+    def _failed(self, failure: Failure) -> None:
+        """Boundby itself has failed: there is nothing to be timed any more."""
+        sys.stderr.write(failure.text)
+        self._write(Ending(exit_code=1, failure=failure))
+        sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(0)
 
     def _write(self, ending: Ending) -> None:
@@ -193,6 +203,8 @@ def _problem(ending: Ending) -> str | None:
         traceback.print_exception(error)
         lines = str(error).strip().splitlines()
         return f"{type(error).__name__}: {lines[0] if lines else ''}".strip(": ")
+    if ending.failure is not None:
+        return ending.failure.line
     if ending.exit_code and not ending.asked:
         return f"the script exited with code {ending.exit_code}"
     return None

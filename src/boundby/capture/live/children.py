@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from boundby.capture.live.guard import Guard
+
 # Whose processes do chores: loading data, compiling, whatever a pool is given.
 _CHORES = ("torch.", "multiprocessing.", "concurrent.")
 _SPAWN = "torch.multiprocessing.spawn"
@@ -51,8 +53,11 @@ class Watched:
 class Children:
     """Keeps an eye on what a script starts, until `let_go`."""
 
-    def __init__(self, attend: Attend | None, is_needed: Callable[[], bool]) -> None:
+    def __init__(
+        self, attend: Attend | None, is_needed: Callable[[], bool], guard: Guard | None = None
+    ) -> None:
         self.commands: list[str] = []
+        self._do = (guard or Guard()).do
         self._attend = attend
         self._is_needed = is_needed
         self._start = multiprocessing.process.BaseProcess.start
@@ -63,15 +68,12 @@ class Children:
 
         @functools.wraps(plain_start)
         def start(process: Any) -> None:
-            function: Any = getattr(process, "_target", None)
-            if children._attend and _may_train(function) and children._is_needed():
-                process._target = Watched(function=function, attend=children._attend)
+            children._do(children._join, process)
             plain_start(process)
 
         @functools.wraps(plain_popen)
         def popen(process: Any, args: Any, *rest: Any, **options: Any) -> None:
-            if children._is_needed():
-                children._remember(args)
+            children._do(children._remember, args)
             plain_popen(process, args, *rest, **options)
 
         multiprocessing.process.BaseProcess.start = start  # type: ignore[assignment,method-assign]
@@ -81,7 +83,15 @@ class Children:
         multiprocessing.process.BaseProcess.start = self._start  # type: ignore[method-assign]
         subprocess.Popen.__init__ = self._popen  # type: ignore[method-assign]
 
+    def _join(self, process: Any) -> None:
+        function: Any = getattr(process, "_target", None)
+        if self._attend and _may_train(function) and self._is_needed():
+            process._target = Watched(function=function, attend=self._attend)
+
     def _remember(self, args: Any) -> None:
+        # Anything else can only be gone through once.
+        if not self._is_needed() or not isinstance(args, (str, list, tuple)):
+            return
         command = _as_script(args)
         if command and command not in self.commands and len(self.commands) < _MOST_COMMANDS:
             self.commands.append(command)

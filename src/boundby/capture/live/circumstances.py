@@ -105,7 +105,7 @@ class Bystander:
     def end(self) -> None:
         if self._collect in gc.callbacks:
             gc.callbacks.remove(self._collect)
-        self._after = self._read()
+        self._after = self._after or self._read()
 
     def circumstances(self, steps_ns: tuple[float, ...], peak_bytes: int | None) -> Circumstances:
         """What was seen; without a clean window, nothing but the compiler's own notes."""

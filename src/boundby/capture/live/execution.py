@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from boundby.errors import INTERRUPTED, BoundbyError
 
 if TYPE_CHECKING:
+    from boundby.capture.live.guard import Failure
     from boundby.capture.live.recorder import Capture
 
 _OURS = str(Path(__file__).parents[2])
@@ -36,6 +37,7 @@ class Ending:
     exit_code: int
     error: BaseException | None = None
     capture: Capture | None = None
+    failure: Failure | None = None  # of boundby itself
     asked: bool = False
     refused: bool = False
     forked: bool = False

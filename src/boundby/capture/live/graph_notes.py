@@ -10,13 +10,16 @@ kernels tell their names only while a profiler runs. Nothing of this is there ou
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
+import threading
 import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from boundby.capture.live.guard import Guard
 from boundby.capture.live.silence import unheard
 from boundby.capture.live.swaps import Swaps
 
@@ -27,7 +30,10 @@ _NUMBER = "_boundby_number"
 
 
 class GraphNotes:
-    """Records captures to files; and, once asked, which graphs are replayed."""
+    """Records captures to files; and, once asked, which graphs are replayed.
+
+    What fails here is kept in `failed`, and nothing more is noted: captures and replays go on.
+    """
 
     def __init__(self, torch: Any, folder: Path, *, most_bytes: int = _MOST_BYTES) -> None:
         self._torch = torch
@@ -36,52 +42,72 @@ class GraphNotes:
         self._count = 0
         self._open: _Observation | None = None
         self._graph: Any = None
+        self._thread = 0
+        self.failed: list[Exception] = []
+        self._do = Guard(self._give_up).do
         # The graphs replayed in each step so far; None while nobody asks.
         self.replays: list[list[int]] | None = None
         self._replays: list[list[int]] = []
 
     def capture_began(self, graph: Any) -> None:
-        """A graph's capture has begun on this thread; whatever fails here, it is not disturbed."""
+        """A graph's capture has begun on this thread."""
+        self._do(self._begin, graph)
+
+    def capture_ends(self, graph: Any) -> None:
+        """The capture is about to end."""
+        if self._open is not None and graph is self._graph:
+            self._do(self._end)
+
+    def replayed(self, graph: Any) -> None:
+        self._do(self._note, graph)
+
+    def _begin(self, graph: Any) -> None:
         if hasattr(graph, _NUMBER):
             setattr(graph, _NUMBER, 0)  # captured anew: what it was before is over
         if self._open is not None or self._left <= 0:
             return
         self._count += 1
-        observation = _Observation(self._torch, self._path(self._count))
-        if observation.begin():
-            self._open, self._graph = observation, graph
+        self._open, self._graph = _Observation(self._torch, self._path(self._count)), graph
+        self._thread = threading.get_ident()
+        if not self._open.begin():
+            self._open = self._graph = None
+
+    def _end(self, *, whole: bool = True) -> None:
+        observation, graph, self._open, self._graph = self._open, self._graph, None, None
+        if observation is None:
+            return
+        observation.end()
+        with contextlib.suppress(OSError):
+            self._left -= observation.path.stat().st_size
+        if whole:
             setattr(graph, _NUMBER, self._count)
 
-    def capture_ends(self, graph: Any) -> None:
-        """The capture is about to end."""
-        if self._open is None or graph is not self._graph:
-            return
-        observation, self._open, self._graph = self._open, None, None
-        observation.end()
-        try:
-            self._left -= observation.path.stat().st_size
-        except OSError:
-            return
-
-    def replayed(self, graph: Any) -> None:
+    def _note(self, graph: Any) -> None:
         if self.replays:
             self.replays[-1].append(getattr(graph, _NUMBER, 0))
 
-    def step_begins(self) -> None:
-        """A profiled step begins: what is replayed from here on is its own."""
-        self.replays = self._replays
-        self._replays.append([])
-
-    def steps_end(self) -> None:
-        """No further step is profiled."""
-        self.replays = None
+    def step_ended(self, *, profiles: bool) -> None:
+        """A step has ended; `profiles`: what is replayed next belongs to a profiled one."""
+        if self._open is not None and threading.get_ident() == self._thread:
+            # Its capture broke off without an end: this thread takes steps again.
+            self._do(functools.partial(self._end, whole=False))
+        self.replays = self._replays if profiles and not self.failed else None
+        if self.replays is not None:
+            self.replays.append([])
 
     def close(self) -> tuple[Mapping[int, Path], list[list[int]]]:
         """No more is noted: the files by the number that graphs carry; replays by profiled step."""
-        self.capture_ends(self._graph)
+        self._do(functools.partial(self._end, whole=False))
         self._left, self.replays = 0, None
         paths = {number: self._path(number) for number in range(1, self._count + 1)}
         return {number: path for number, path in paths.items() if path.exists()}, self._replays
+
+    def _give_up(self, error: Exception) -> None:
+        self.failed.append(error)
+        # Without some of them, which graphs a step replays is not known.
+        self._left, self.replays, self._replays = 0, None, []
+        if self._open is not None:
+            self._do(functools.partial(self._end, whole=False))
 
     def _path(self, number: int) -> Path:
         return self._folder / f"graph{number}.json"

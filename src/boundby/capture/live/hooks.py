@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from boundby.capture.live import graph_notes, operators
 from boundby.capture.live.companion import companions
+from boundby.capture.live.guard import Guard
 from boundby.capture.live.optimizers import optimizer_in, optimizer_of
 from boundby.capture.live.provenance import ask_for_provenance
 from boundby.capture.live.swaps import Swaps
@@ -47,9 +48,15 @@ class Watcher(Protocol):
 
 
 class Hooks:
-    """The wrapped doors. `watcher` None lets everything through unseen, as `graphs` does graphs."""
+    """The wrapped doors. `watcher` None lets everything through unseen, as `graphs` does graphs.
 
-    def __init__(self) -> None:
+    Whoever watches is told by way of `guard`: what a door is asked for is done, whatever fails
+    here. Graphs' notes have one of their own. Companions have none: they change the program, and
+    one that fails spoils the trial that it is part of.
+    """
+
+    def __init__(self, guard: Guard | None = None) -> None:
+        self._do = (guard or Guard()).do
         self.watcher: Watcher | None = None
         self.graphs: graph_notes.GraphNotes | None = None
         # Nested calls, and parts that backward runs again, are not new steps.
@@ -175,7 +182,7 @@ class Hooks:
         if self._wide and isinstance(called, self._module_class):
             self._outermost.add(type(called))
         if watcher is not None:
-            watcher.call_begins(called, args, kwargs)
+            self._do(watcher.call_begins, called, args, kwargs)
         self._depth += 1
         try:
             for companion in companions:
@@ -201,7 +208,7 @@ class Hooks:
     def _watch_backward(self, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         watcher = self.watcher
         if watcher is not None:
-            watcher.backward_begins()
+            self._do(watcher.backward_begins)
         for companion in companions:
             companion.backward_begins(args[0] if args else kwargs.get("tensors"))
         self._depth += 1
@@ -211,8 +218,8 @@ class Hooks:
         finally:
             self._depth -= 1
             self._in_backward = False
-        if watcher is not None:
-            watcher.backward_ends()
+        if watcher is not None and watcher is self.watcher:
+            self._do(watcher.backward_ends)
         return result
 
     def _around_patching(self, original: Any) -> Any:
@@ -222,9 +229,9 @@ class Hooks:
         @functools.wraps(original)
         def _patch_step_function(optimizer: Any) -> None:
             original(optimizer)
-            hooks._watch_optimizer_class(type(optimizer))
+            hooks._do(hooks._watch_optimizer_class, type(optimizer))
             if hooks.watcher is not None:
-                hooks.watcher.optimizer_made(optimizer)
+                hooks._do(hooks.watcher.optimizer_made, optimizer)
 
         return _patch_step_function
 
@@ -261,7 +268,7 @@ class Hooks:
         watcher = self.watcher
         if watcher is None:
             return run(*args, **kwargs)
-        watcher.optimizer_begins(optimizer)
+        self._do(watcher.optimizer_begins, optimizer)
         for companion in companions:
             companion.optimizer_begins(optimizer)
         self._is_stepping = self._has_stepped = True
@@ -269,7 +276,8 @@ class Hooks:
             result = run(*args, **kwargs)
         finally:
             self._is_stepping = False
-        watcher.optimizer_ends(optimizer)
+        if watcher is self.watcher:
+            self._do(watcher.optimizer_ends, optimizer)
         return result
 
     def _around_compile(self, original: Any) -> Any:
@@ -279,11 +287,12 @@ class Hooks:
         def compile(model: Any = None, **kwargs: Any) -> Any:  # noqa: A001
             if model is None:
                 return lambda function: compile(function, **kwargs)
-            hooks._hide_from_dynamo()
+            hooks._do(hooks._hide_from_dynamo)
             if kwargs.get("backend", "inductor") == "inductor":
-                ask_for_provenance()
-            plain = _unwatched(model)
-            return hooks._around_compiled(plain, original(plain, **kwargs))
+                hooks._do(ask_for_provenance)
+            plain = hooks._do(_unwatched, model, otherwise=model)
+            compiled = original(plain, **kwargs)
+            return hooks._do(hooks._around_compiled, plain, compiled, otherwise=compiled)
 
         return compile
 
@@ -302,7 +311,7 @@ class Hooks:
         def watched(*args: Any, **kwargs: Any) -> Any:
             if is_compiling() or hooks._unseen():
                 return compiled(*args, **kwargs)
-            optimizer = contains(*args) if contains is not None else None
+            optimizer = hooks._do(contains, *args) if contains is not None else None
             if optimizer is None:
                 return hooks._watch_call(compiled, watched, args, kwargs)
             if stepped is not None:
@@ -322,7 +331,7 @@ class Hooks:
         """
         from torch._dynamo.eval_frame import skip_code
 
-        for code in _codes(self):
+        for code in (*_codes(self), Guard.do.__code__):
             skip_code(code)
         operators.hide_from_dynamo()
         graph_notes.hide_from_dynamo()

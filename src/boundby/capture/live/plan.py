@@ -52,6 +52,12 @@ class Plan:
     known: float | None = None
     in_step: bool = False
 
+    @property
+    def total(self) -> int:
+        """After how many steps the ranks of a job end, all of them."""
+        profiled = self.profiled + PROFILER_START if self.profiled else 0
+        return (self.warmup or self.least_warmup) + self.clean + self.issue + profiled
+
 
 def plan_of(
     *,

@@ -10,6 +10,7 @@ from typing import Any
 from boundby.capture.live.circumstances import Bystander, Circumstances
 from boundby.capture.live.companion import companions
 from boundby.capture.live.graph_notes import GraphNotes
+from boundby.capture.live.guard import Failure, Guard, failure_of
 from boundby.capture.live.keys import Keys
 from boundby.capture.live.pace import Pace
 from boundby.capture.live.phases import usual_phases
@@ -25,6 +26,7 @@ from boundby.capture.live.windows import Window, Windows
 _PROFILED_ITSELF = (
     "the script's own profiler was running in clean steps, which it makes longer: switch it off"
 )
+_NO_NOTES = "taking notes of captured CUDA graphs failed"
 # A script that trains by replaying graphs steps its optimizer before it records them.
 _PATIENCE_WITH_GRAPHS = 10
 
@@ -55,6 +57,7 @@ class Capture:
     settings: dict[str, Any] = field(default_factory=dict)
     circumstances: Circumstances = field(default_factory=Circumstances)
     warnings: list[str] = field(default_factory=list)
+    failure: Failure | None = None  # of boundby itself
 
     @property
     def profiled_steps(self) -> list[int]:
@@ -81,13 +84,15 @@ class Recorder:
         on_done: Callable[[], None],
         on_first_step: Callable[[], None] = lambda: None,
         spelling: Spelling = "options",
+        guard: Guard | None = None,
     ) -> None:
         self._torch = torch
         self._spelling = spelling
         self._plan = plan
         self._device = TorchDevice(torch)
-        self._profiler = TorchProfiler(torch, self._device, folder)
-        self.graphs = GraphNotes(torch, folder)
+        self._profiler = TorchProfiler(torch, self._device, folder, guard)
+        # Without a profile, nothing is asked of what graphs were captured from.
+        self.graphs = GraphNotes(torch, folder) if plan.profiled else None
         self._bystander = Bystander()
         self._paces = {window: Pace() for window in Window}
         self.windows = Windows(
@@ -123,10 +128,8 @@ class Recorder:
             # Here, where the steps are taken: at the script's end they may be others again.
             self._settings = self._settings or self._read_settings()
         self.windows.step_ended(kind)
-        if self.windows.window is Window.PROFILED:
-            self.graphs.step_begins()
-        elif self.windows.window is Window.DONE:
-            self.graphs.steps_end()
+        if self.graphs is not None:
+            self.graphs.step_ended(profiles=self.windows.window is Window.PROFILED)
 
     def call_begins(self, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._is_blind():
@@ -180,7 +183,31 @@ class Recorder:
         self.finder.optimizer_stepped(key)
 
     def mark(self) -> None:
-        self.finder.mark()
+        if not self._device.is_capturing:
+            self.finder.mark()
+
+    def give_up(self, *, count_on: bool) -> list[Exception]:
+        """We have failed: whatever is under way in the script's process ends; what fails in that.
+
+        `count_on`: go on finding steps, to end after as many as were planned.
+        """
+        failed: list[Exception] = []
+        quietly = Guard(failed.append)
+        quietly.do(self._end_windows)
+        quietly.do(self._bystander.end)
+        if self.graphs is not None:
+            quietly.do(self.graphs.close)
+        if count_on:
+            self.windows.count_on()
+        return failed
+
+    def _end_windows(self) -> None:
+        # Both wait for the device, which breaks a capture: then they end with the script.
+        if not self._device.is_capturing:
+            try:
+                self.windows.finish()
+            finally:
+                self._profiler.stop()
 
     def _is_blind(self) -> bool:
         return self.windows.window is Window.DONE or self._device.is_capturing
@@ -220,7 +247,11 @@ class Recorder:
             taken.trace = self._profiler.trace
             taken.results = self._profiler.results
             taken.kernel_lines = kernel_lines()
-        taken.graphs, taken.replays = self.graphs.close()
+        if self.graphs is not None:
+            taken.graphs, taken.replays = self.graphs.close()
+            if self.graphs.failed:
+                taken.failure = failure_of(_NO_NOTES, self.graphs.failed)
+                taken.warnings.append(taken.failure.line)
         taken.warnings += self._what_is_missing(
             stopped_in, advise=not failed and not taken.profiled_steps
         )
@@ -232,7 +263,7 @@ class Recorder:
         if self._disturbed:
             missing.append(_PROFILED_ITSELF)
         steps = self.windows.steps
-        if steps and window is not Window.DONE:
+        if steps and window not in (Window.COUNTED, Window.DONE):
             wanted = self._plan.profiled if advise else 0
             missing.append(shortfall(window.value, steps, wanted, spelling=self._spelling))
         return missing

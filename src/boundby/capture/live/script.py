@@ -11,6 +11,7 @@ from typing import Any
 from boundby.capture.live.arrival import when_imported
 from boundby.capture.live.children import Attend, Children, Watched
 from boundby.capture.live.execution import Ending, Target, execute
+from boundby.capture.live.guard import Failure, Guard, failure_of, stopped_after
 from boundby.capture.live.hooks import Hooks
 from boundby.capture.live.plan import Plan
 from boundby.capture.live.recorder import Capture, Recorder
@@ -34,15 +35,17 @@ def run_script(
     folder: Path,
     keep_going: bool,
     on_refusal: Callable[[Capture], None],
+    on_failure: Callable[[Failure], None],
     attend: Attend | None = None,
 ) -> Ending:
     """Run the script under watch until it ends, or has been seen enough of.
 
     `on_refusal` gets the capture of a script that swallowed the request to end; it runs on,
-    unwatched. `attend` runs a function in a process that the script starts, with `attend_to`.
+    unwatched, as it does where boundby itself has failed, of which `on_failure` is told. `attend`
+    runs a function in a process that the script starts, with `attend_to`.
     """
-    watch = _Watch(plan, step_by, folder, keep_going, on_refusal)
-    children = Children(attend, lambda: not watch.has_steps)
+    watch = _Watch(plan, step_by, folder, keep_going, on_refusal, on_failure)
+    children = Children(attend, lambda: not watch.has_steps, watch.guard)
     os.environ["BOUNDBY"] = "1"
     when_imported("torch", watch.torch_arrived)
     _current.append(watch)
@@ -55,9 +58,10 @@ def run_script(
     if watch.is_forked:
         ending.forked = True
         return ending
-    ending.capture = watch.capture(failed=ending.error is not None)
+    ending.capture = watch.last_capture(failed=ending.error is not None)
     if ending.capture is not None:
         ending.capture.started = children.commands
+    ending.failure = watch.failure
     ending.asked = watch.asked
     ending.refused = watch.refused
     return ending
@@ -73,6 +77,7 @@ def attend_to(
     folder: Path,
     keep_going: bool,
     conclude: Callable[[Capture], None],
+    on_failure: Callable[[Failure], None],
 ) -> Any:
     """Run a function that the script handed to this process, under watch.
 
@@ -81,15 +86,17 @@ def attend_to(
     """
     ends = watched.is_spawned_rank and not keep_going
     seen = conclude if not watched.is_spawned_rank else None
-    watch = _current[-1] if _current else _Watch(plan, step_by, folder, not ends, conclude)
-    watch.begin_anew(plan, step_by, folder, keep_going=not ends, on_enough=seen)
+    watch = (
+        _current[-1] if _current else _Watch(plan, step_by, folder, not ends, conclude, on_failure)
+    )
+    watch.begin_anew(
+        plan, step_by, folder, keep_going=not ends, on_enough=seen, on_failure=on_failure
+    )
     when_imported("torch", watch.torch_arrived)
     try:
         return watched.function(*args, **kwargs)
     finally:
-        capture = watch.capture()
-        if capture is not None and not watch.concluded and capture.main_kind is not None:
-            conclude(capture)
+        watch.guard.do(watch.conclude, conclude)
 
 
 class _Watch:
@@ -102,7 +109,10 @@ class _Watch:
         folder: Path,
         keep_going: bool,
         on_refusal: Callable[[Capture], None],
+        on_failure: Callable[[Failure], None],
     ) -> None:
+        self.guard = Guard(self._failed)
+        self.failure: Failure | None = None
         self.asked = False
         self.refused = False
         self._process = os.getpid()
@@ -111,11 +121,13 @@ class _Watch:
         self._folder = folder
         self._keep_going = keep_going
         self._on_refusal = on_refusal
-        self._hooks = Hooks()
+        self._on_failure = on_failure
+        self._hooks = Hooks(self.guard)
         self._recorder: Recorder | None = None
         self._capture: Capture | None = None
+        self._is_taken = False
         self._on_enough: Callable[[Capture], None] | None = None
-        self.concluded = False
+        self._concluded = False
 
     def begin_anew(
         self,
@@ -125,12 +137,15 @@ class _Watch:
         *,
         keep_going: bool,
         on_enough: Callable[[Capture], None] | None,
+        on_failure: Callable[[Failure], None],
     ) -> None:
         """Watch this process: a forked one has all this from the script's, hooks included."""
         self._process = os.getpid()
         self._plan, self._step_by, self._folder = plan, step_by, folder
         self._keep_going, self._on_enough = keep_going, on_enough
-        self._recorder = None
+        self._on_failure, self.failure = on_failure, None
+        self._recorder = self._capture = None
+        self._is_taken = False
 
     @property
     def has_steps(self) -> bool:
@@ -142,6 +157,9 @@ class _Watch:
         return os.getpid() != self._process
 
     def torch_arrived(self, torch: ModuleType) -> None:
+        self.guard.do(self._begin, torch)
+
+    def _begin(self, torch: ModuleType) -> None:
         if self.is_forked or self._recorder is not None:
             return
         self._recorder = Recorder(
@@ -151,6 +169,7 @@ class _Watch:
             folder=self._folder,
             on_done=self._enough,
             on_first_step=self._hooks.narrow,
+            guard=self.guard,
         )
         if not self._hooks.is_installed:
             self._hooks.install(torch)
@@ -160,21 +179,41 @@ class _Watch:
     def mark(self) -> None:
         watcher = self._hooks.watcher
         if watcher is not None and watcher is self._recorder:
-            self._recorder.mark()
+            self.guard.do(self._recorder.mark)
         elif watcher is not None:
-            self._refuse()
+            self.guard.do(self._refuse)
 
-    def capture(self, *, failed: bool = False) -> Capture | None:
-        if self._capture is None and self._recorder is not None:
+    def last_capture(self, *, failed: bool) -> Capture | None:
+        """What was seen of a script that is over; None also where that cannot be told any more."""
+        try:
+            return self._take(failed=failed)
+        except Exception as error:  # noqa: BLE001 - it is told, behind what the script died of
+            self.failure = failure_of("what was seen of the script cannot be told", [error])
+        return None
+
+    def conclude(self, conclude: Callable[[Capture], None]) -> None:
+        """The function that was watched has ended, before enough was seen of it."""
+        capture = self._take()
+        if capture is not None and not self._concluded and capture.main_kind is not None:
+            conclude(capture)
+
+    def _take(self, *, failed: bool = False) -> Capture | None:
+        if not self._is_taken and self._recorder is not None:
+            self._is_taken = True
             self._hooks.watcher = None
             self._capture = self._recorder.capture(failed=failed)
+            if self.failure is not None:
+                self._capture.warnings.append(self.failure.line)
         return self._capture
 
-    def _enough(self) -> None:
-        capture = self.capture()
+    def _take_enough(self) -> None:
+        capture = self._take()
         if self._on_enough is not None and capture is not None:
-            self.concluded = True
+            self._concluded = True
             self._on_enough(capture)
+
+    def _enough(self) -> None:
+        self.guard.do(self._take_enough)
         if self._keep_going:
             return
         # Should the script catch this, its next step is the first sign that it did.
@@ -186,8 +225,22 @@ class _Watch:
     def _refuse(self) -> None:
         self._hooks.watcher = None
         self.refused = True
-        assert self._capture is not None
-        self._on_refusal(self._capture)
+        if self._capture is not None:
+            self._on_refusal(self._capture)
+
+    def _failed(self, error: Exception) -> None:
+        """Something of ours has raised inside the script, which goes on, unwatched."""
+        self._hooks.watcher = self._hooks.graphs = None
+        recorder, is_first = self._recorder, self.failure is None
+        errors = [error]
+        if recorder is not None and is_first:
+            # Ranks of a job end after the same step, or those that go on wait for ever.
+            counts = self._plan.in_step and not self._keep_going and not self._is_taken
+            errors += recorder.give_up(count_on=counts)
+            self._hooks.watcher = recorder if counts else None
+        steps = recorder.windows.steps if recorder is not None else 0
+        self.failure = failure_of(stopped_after(steps), errors)
+        self._on_failure(self.failure)
 
 
 class _Refusal:

@@ -10,16 +10,13 @@ from collections.abc import Iterator
 @contextlib.contextmanager
 def unheard() -> Iterator[None]:
     """What is written to stderr meanwhile, also by C++, goes nowhere."""
-    try:
-        kept = os.dup(2)
-    except OSError:
+    with contextlib.ExitStack() as restored:
+        # Without a stderr, or with no descriptor left, it is heard.
+        with contextlib.suppress(OSError):
+            kept = os.dup(2)
+            restored.callback(os.close, kept)
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            restored.callback(os.close, nowhere)
+            os.dup2(nowhere, 2)
+            restored.callback(os.dup2, kept, 2)
         yield
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)

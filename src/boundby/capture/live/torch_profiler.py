@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from boundby.capture.live.guard import Guard
 from boundby.capture.live.operators import show_operators
 from boundby.capture.live.silence import unheard
 from boundby.capture.live.swaps import Swaps
@@ -44,12 +45,15 @@ def _silenced() -> Iterator[None]:
 class TorchProfiler:
     """torch's own profiler, unless the script is using it."""
 
-    def __init__(self, torch: Any, device: TorchDevice, folder: Path) -> None:
+    def __init__(
+        self, torch: Any, device: TorchDevice, folder: Path, guard: Guard | None = None
+    ) -> None:
         self.trace = folder / "trace.json"
         self.problem: str | None = None
         self.results: Any = None
         self._torch = torch
         self._device = device
+        self._guard = guard or Guard()
         self._profiler: Any = None
         self._shown = Swaps()
 
@@ -113,7 +117,7 @@ class TorchProfiler:
                 profiler.stop()
             profiler.export_chrome_trace(str(self.trace))
             self.results = profiler.profiler.kineto_results
-        except RuntimeError as error:
+        except (OSError, RuntimeError) as error:
             self.problem = _failure(error)
 
     def _give_way(self) -> None:
@@ -127,12 +131,16 @@ class TorchProfiler:
 
         def prepare(*args: Any, **kwargs: Any) -> Any:
             if self._profiler is not None:
-                self.stop()
-                self.problem = _ENDED_OURS
+                self._guard.do(self._end_for_another)
             return self._prepare(*args, **kwargs)
 
         module._prepare_profiler = prepare
 
+    def _end_for_another(self) -> None:
+        self.stop()
+        self.problem = _ENDED_OURS
 
-def _failure(error: RuntimeError) -> str:
-    return f"the profiler failed: {str(error).splitlines()[0]}"
+
+def _failure(error: OSError | RuntimeError) -> str:
+    lines = str(error).splitlines() or [type(error).__name__]
+    return f"the profiler failed: {lines[0]}"

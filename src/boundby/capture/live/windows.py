@@ -70,6 +70,7 @@ class Window(enum.Enum):
     CLEAN = "clean steps"
     ISSUE = "host-timing steps"
     PROFILED = "profiled steps"
+    COUNTED = "steps that were only counted"
     DONE = "done"
 
 
@@ -146,6 +147,9 @@ class Windows:
                 self._measure_issue(kind)
             case Window.PROFILED:
                 self._profile(kind)
+            case Window.COUNTED:
+                if self.steps >= self._plan.total:
+                    self._end()
             case Window.DONE:
                 pass
 
@@ -180,6 +184,10 @@ class Windows:
             self._close_clean()
         elif ended_in is Window.PROFILED:
             self._profiler.stop()
+
+    def count_on(self) -> None:
+        """Nothing more is measured, but a rank ends when the others do: they would wait for it."""
+        self.window = Window.COUNTED
 
     def _warm(self, kind: str) -> None:
         now = self._clock()
@@ -248,8 +256,8 @@ class Windows:
         self._device.sync()
         if self._observer is not None:
             self._observer.end()
-        for kind, ns in zip(self._kinds, self._device.between(self._marks), strict=True):
-            self.clean.append(Sample(kind=kind, ns=ns))
+        times = zip(self._kinds, self._device.between(self._marks), strict=True)
+        self.clean = [Sample(kind=kind, ns=ns) for kind, ns in times]
         main = self.main_kind
         self.steady = [
             phases for kind, phases in zip(self._kinds, self._taken, strict=True) if kind == main

@@ -1,0 +1,229 @@
+"""An error of ours stays ours: doors do what they are asked for, and the watch ends."""
+
+import contextlib
+import functools
+import gc
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+
+from boundby.capture.live.guard import Guard, failure_of  # noqa: E402
+from boundby.capture.live.hooks import Hooks  # noqa: E402
+from boundby.capture.live.plan import Plan  # noqa: E402
+from boundby.capture.live.recorder import Recorder  # noqa: E402
+from boundby.capture.live.windows import Window  # noqa: E402
+
+
+class Clumsy:
+    """A watcher that fails in one of its parts."""
+
+    def __init__(self, part: str) -> None:
+        self._part = part
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def told(*_: object) -> None:
+            if name == self._part:
+                raise IndexError(name)
+
+        return told
+
+
+class Graph:
+    def __init__(self) -> None:
+        self.replayed = 0
+
+    def replay(self) -> str:
+        self.replayed += 1
+        return "replayed"
+
+
+@pytest.fixture
+def failed() -> list[Exception]:
+    return []
+
+
+@pytest.fixture
+def hooks(failed: list[Exception]) -> Iterator[Hooks]:
+    made = Hooks(Guard(failed.append))
+    made.install(torch)
+    yield made
+    made.remove()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "call_begins",
+        "backward_begins",
+        "backward_ends",
+        "optimizer_made",
+        "optimizer_begins",
+        "optimizer_ends",
+    ],
+)
+def test_a_step_is_taken_whatever_fails(hooks: Hooks, failed: list[Exception], part: str) -> None:
+    hooks.watcher = Clumsy(part)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = model.weight.detach().clone()
+    model(torch.ones(2, 4)).mean().backward()
+    optimizer.step()
+    assert not torch.equal(before, model.weight)
+    assert [str(error) for error in failed] == [part]
+    assert not hooks._depth
+
+
+def test_a_graph_is_replayed_whatever_fails(hooks: Hooks, failed: list[Exception]) -> None:
+    replay = hooks._around_replay(Graph.replay)
+    graph = Graph()
+    hooks.watcher = Clumsy("call_begins")
+    assert replay(graph) == "replayed"
+    assert graph.replayed == 1 and len(failed) == 1
+
+
+def test_what_the_script_raises_is_its_own(hooks: Hooks, failed: list[Exception]) -> None:
+    hooks.watcher = Clumsy("nothing")
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        torch.nn.Linear(4, 1)(torch.ones(2, 3))
+    assert not failed
+
+
+def test_a_request_to_end_passes(failed: list[Exception]) -> None:
+    def end() -> None:
+        raise SystemExit(0)
+
+    with pytest.raises(SystemExit):
+        Guard(failed.append).do(end)
+    assert not failed
+
+
+def test_without_anybody_to_tell_errors_pass() -> None:
+    with pytest.raises(ZeroDivisionError):
+        Guard().do(lambda: 1 / 0)
+
+
+def test_a_value_of_ours_has_a_substitute(failed: list[Exception]) -> None:
+    assert Guard(failed.append).do(lambda: 1 / 0, otherwise="plain") == "plain"
+    assert Guard(failed.append).do(lambda: "ours", otherwise="plain") == "ours"
+    assert len(failed) == 1
+
+
+class _Timeout(Exception):  # noqa: N818 - a script names its own as it likes
+    pass
+
+
+class _Handler:
+    def handle(self, *_: object) -> None:
+        raise _Timeout
+
+    def __call__(self, *_: object) -> None:
+        raise _Timeout
+
+
+def _time_out(*_: object) -> None:
+    raise _Timeout
+
+
+@pytest.mark.parametrize(
+    "handler", [_time_out, _Handler().handle, _Handler(), functools.partial(_time_out, 1)]
+)
+def test_a_handler_of_the_scripts_is_heard(handler: Any, failed: list[Exception]) -> None:
+    """A timeout may strike while we are at work: it is the script's all the same."""
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(_Timeout):
+            Guard(failed.append).do(lambda: signal.raise_signal(signal.SIGUSR1))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not failed
+
+
+def test_who_fails_to_tell_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(error: Exception) -> None:
+        raise OSError("stderr is closed")
+
+    with caplog.at_level(logging.ERROR, "boundby"):
+        Guard(fail).do(lambda: 1 / 0)
+    assert "stderr is closed" in caplog.text and "ZeroDivisionError" in caplog.text
+
+
+def test_a_failure_is_a_line_and_a_file(tmp_path: Path) -> None:
+    failed: list[Exception] = []
+    Guard(failed.append).do(lambda: [][1])
+    Guard(failed.append).do(lambda: 1 / 0)
+    failure = failure_of("watching failed", failed)
+    assert failure.line == "watching failed: IndexError: list index out of range"
+    path = failure.keep(tmp_path / "out")
+    assert path is not None
+    assert "test_live_guard.py" in path.read_text() and "ZeroDivisionError" in path.read_text()
+    (tmp_path / "file").touch()
+    assert failure.keep(tmp_path / "file") is None
+    assert failure_of("x", [ValueError()]).line == "x: ValueError"
+
+
+@pytest.mark.parametrize("window", [Window.CLEAN, Window.ISSUE, Window.PROFILED])
+def test_giving_up_leaves_nothing_behind(tmp_path: Path, window: Window) -> None:
+    matmul, prepare = torch.Tensor.__matmul__, torch.autograd.profiler._prepare_profiler
+    callbacks = list(gc.callbacks)
+    recorder = Recorder(
+        torch,
+        plan=Plan(warmup=2, clean=3, issue=2, profiled=3),
+        step_by="mark",
+        folder=tmp_path,
+        on_done=lambda: None,
+    )
+    while recorder.windows.window is not window:
+        torch.ones(3).exp()
+        recorder.mark()
+    assert recorder.give_up(count_on=False) == []
+    assert recorder.windows.window is Window.DONE
+    assert not torch.autograd._profiler_enabled()
+    assert gc.callbacks == callbacks
+    assert torch.Tensor.__matmul__ is matmul
+    assert torch.autograd.profiler._prepare_profiler is prepare
+    assert len(recorder.capture().clean.get("step", [])) == (0 if window is Window.CLEAN else 3)
+
+
+def test_giving_up_goes_on_where_an_end_fails_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callbacks = list(gc.callbacks)
+    recorder = Recorder(
+        torch, plan=Plan(warmup=2), step_by="mark", folder=tmp_path, on_done=lambda: None
+    )
+    for _ in range(4):
+        recorder.mark()
+    monkeypatch.setattr(recorder.windows, "_device", None)
+    (error,) = recorder.give_up(count_on=False)
+    assert isinstance(error, AttributeError)
+    assert gc.callbacks == callbacks
+
+
+def test_a_rank_that_failed_still_ends_with_the_others(tmp_path: Path) -> None:
+    plan = Plan(warmup=3, clean=4, issue=2, profiled=2, in_step=True)
+    taken = []
+    for fails_after in (None, 2, 5, 8, 10):
+        done: list[int] = []
+        recorder = Recorder(
+            torch,
+            plan=plan,
+            step_by="mark",
+            folder=tmp_path,
+            on_done=functools.partial(done.append, 1),
+        )
+        steps = 0
+        while not done:
+            recorder.mark()
+            steps += 1
+            if steps == fails_after:
+                recorder.give_up(count_on=True)
+        taken.append(steps)
+        with contextlib.suppress(OSError):
+            (tmp_path / "trace.json").unlink()
+    assert taken == [plan.total] * 5
