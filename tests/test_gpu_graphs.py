@@ -77,6 +77,7 @@ def diagnosed(folder: Path, source: str, how: str) -> Diagnosis:
     )
     assert done.returncode == 0, done.stderr
     assert "Execution Trace" not in done.stderr
+    assert "failed" not in done.stderr, done.stderr
     return msgspec.json.decode(target.read_bytes(), type=Diagnosis)
 
 
@@ -108,7 +109,10 @@ def test_the_graph_that_is_replayed_among_those_of_the_same_operators(tmp_path: 
 
 
 def test_capturing_leaves_later_steps_alone(tmp_path: Path) -> None:
-    """Graphs captured with and without boundby's notes are replayed at the same speed."""
+    """A capture that was noted has started nothing that slows its process for good.
+
+    A profiler of the device does, by some 40% on steps that wait for the host, as these do.
+    """
     source = (
         MODEL
         + """
@@ -139,12 +143,12 @@ def capture(noted):
             notes.capture_ends(graph)
 eager()
 capture(False)
-before = min(seconds() for _ in range(7))
+before = min(seconds() for _ in range(9))
 capture(True)
-after = min(seconds() for _ in range(7))
-assert notes.close()[0]
+after = min(seconds() for _ in range(9))
+assert notes.close()[0] and not notes.failed, notes.failed
 print(before, after)
-assert after < 1.05 * before, (before, after)
+assert after < 1.1 * before, (before, after)
 """
     )
     (tmp_path / "script.py").write_text(source)

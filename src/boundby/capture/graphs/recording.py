@@ -172,9 +172,9 @@ def _argument(value: Any, kind: str, shape: Any, strides: Any) -> Argument:
         if element is None or not isinstance(value, list) or len(value) != _PARTS:
             return None
         return Tensor(
-            shape=tuple(shape or ()),
+            shape=_extents(shape),
             dtype=element,
-            strides=tuple(strides or ()),
+            strides=_extents(strides),
             storage=value[_STORAGE] or None,
         )
     if kind.startswith(_LIST) and isinstance(value, list):
@@ -185,6 +185,12 @@ def _argument(value: Any, kind: str, shape: Any, strides: Any) -> Argument:
     if isinstance(value, str):
         return None if value == _NONE else clean(value)
     return value if isinstance(value, (bool, int, float)) else None
+
+
+def _extents(values: Any) -> tuple[int, ...]:
+    """Nothing for a tensor of tensors, whose extents are lists themselves."""
+    given = values if isinstance(values, list) else []
+    return tuple(given) if all(isinstance(extent, int) for extent in given) else ()
 
 
 def _inner(kind: str) -> list[str]:

@@ -138,17 +138,17 @@ class Hooks:
     def _around_replay(self, original: Any) -> Any:
         hooks = self
 
-        def run(graph: Any) -> Any:
+        def run(graph: Any, *args: Any, **kwargs: Any) -> Any:
             # Also inside a call that is seen already, where most graphs are replayed.
             if hooks.graphs is not None and hooks.graphs.replays is not None:
                 hooks.graphs.replayed(graph)
-            return original(graph)
+            return original(graph, *args, **kwargs)
 
         @functools.wraps(original)
-        def replay(graph: Any) -> Any:
+        def replay(graph: Any, *args: Any, **kwargs: Any) -> Any:
             if hooks._unseen():
-                return run(graph)
-            return hooks._watch_call(run, graph, (graph,), {})
+                return run(graph, *args, **kwargs)
+            return hooks._watch_call(run, graph, (graph, *args), kwargs)
 
         return replay
 
@@ -168,10 +168,10 @@ class Hooks:
         hooks = self
 
         @functools.wraps(original)
-        def capture_end(graph: Any) -> Any:
+        def capture_end(graph: Any, *args: Any, **kwargs: Any) -> Any:
             if hooks.graphs is not None:
                 hooks.graphs.capture_ends(graph)
-            return original(graph)
+            return original(graph, *args, **kwargs)
 
         return capture_end
 
