@@ -114,6 +114,12 @@ def test_a_value_of_ours_has_a_substitute(failed: list[Exception]) -> None:
     assert len(failed) == 1
 
 
+def test_an_enum_is_no_handler(failed: list[Exception]) -> None:
+    """Those of signals that nobody handles are members of one: its own code is not theirs."""
+    Guard(failed.append).do(lambda: Window("no such window"))
+    assert len(failed) == 1
+
+
 class _Timeout(Exception):  # noqa: N818 - a script names its own as it likes
     pass
 
@@ -162,6 +168,9 @@ def test_a_failure_is_a_line_and_a_file(tmp_path: Path) -> None:
     path = failure.keep(tmp_path / "out")
     assert path is not None
     assert "test_live_guard.py" in path.read_text() and "ZeroDivisionError" in path.read_text()
+    # Another one stands behind it.
+    failure_of("again", [ValueError("odd \udcff")]).keep(tmp_path / "out")
+    assert path.read_text().count("boundby ") == 2
     (tmp_path / "file").touch()
     assert failure.keep(tmp_path / "file") is None
     assert failure_of("x", [ValueError()]).line == "x: ValueError"

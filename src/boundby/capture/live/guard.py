@@ -62,7 +62,8 @@ class Failure:
                 folder = Path(tempfile.mkdtemp(prefix="boundby-failure-"))
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / "failure.txt"
-            path.write_text(self.text)
+            with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(self.text)
         except OSError:
             return None
         return path
@@ -95,7 +96,8 @@ def _comes_from_a_signal(error: Exception) -> bool:
 
 
 def _code_of(handler: Any) -> types.CodeType | None:
-    for function in (handler, getattr(handler, "func", None), type(handler).__call__):
+    called = handler.__call__ if callable(handler) else None
+    for function in (handler, getattr(handler, "func", None), called):
         code = getattr(function, "__code__", None)
         if isinstance(code, types.CodeType):
             return code
