@@ -7,35 +7,38 @@
 
 A go is both, one after the other on one machine: hosts differ by a fifth from one to the next.
 
-Every measurement is a fresh process without a profiler, the variants interleaved, several rounds.
-Processes are forked from one that has imported torch but never touched the device: the same as
-started anew, without the wait. One line of the ledger is one measured or predicted variant.
+Every variant is a fresh process without a profiler, and all of a model's take turns of a few steps
+(`turns.py`): the host's pace changes within seconds, for all of them alike. Processes are forked
+from one that has imported torch but never touched the device: the same as started anew, without the
+wait. One line of the ledger is one measured or predicted variant.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
+import functools
 import json
-import multiprocessing
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
 from fixes import CASES
 from ledger import ROOT
-from predictions_table import LEDGER, table
+from medians import median_interval
+from predictions_table import EAGER, LEDGER, table
+from turns import Program, Turn, Turns
 
-ROUNDS = 3
-STEPS = 20
-FEWEST_STEPS = 8
-_SECONDS = 1.5
-WARMUP = 6
-_PATIENCE_S = 200
+FEWEST_ROUNDS, MOST_ROUNDS = 20, 120
+# Half of a saving's interval, beside the saving and beside the step: then it is known.
+NARROW, NARROW_BESIDE_STEP = 0.03, 0.002
+# Of the seconds of a model: when the last of its variants has to be under way.
+PREPARING = 0.6
+# For the turns of one that had to wait for the others' memory.
+RETRIED_S = 40.0
 
 
 def measure(names: list[str], fixes: list[str], seconds: float, go: int) -> None:
@@ -47,107 +50,111 @@ def measure(names: list[str], fixes: list[str], seconds: float, go: int) -> None
         except ImportError:
             print(f"{library} is not installed")
     for name in names:
-        measure_case(name, fixes or list(CASES[name][1]), time.monotonic() + seconds, go)
+        measure_case(name, fixes or list(CASES[name][1]), seconds, go)
 
 
-def measure_case(name: str, wanted: list[str], deadline: float, go: int) -> None:
-    """Round by round while there is time; the variants of one go stand beside its unfixed step."""
+def measure_case(name: str, wanted: list[str], seconds: float, go: int) -> None:
+    """All variants in turn; those for which there was no memory beside the others, afterwards."""
     base, fixes = CASES[name]
-    variants = {"eager": base}
-    variants |= {fix: f"{base} {fixes[fix][0]}" for fix in wanted if fix in fixes}
-    walls: dict[str, list[float]] = {variant: [] for variant in variants}
-    problems: dict[str, str] = {}
-    busy: dict[str, float] = {}
-    for turn, (variant, options) in itertools.product(range(ROUNDS), variants.items()):
-        if variant in problems or time.monotonic() > deadline:
+    options = {EAGER: base}
+    options |= {fix: f"{base} {fixes[fix][0]}" for fix in wanted if fix in fixes}
+    began = time.monotonic()
+    busy: dict[str, float | None] = {}
+    with Turns() as turns:
+        seated = []
+        for variant, words in options.items():
+            if time.monotonic() - began > PREPARING * seconds:
+                print(f"{name}: no time was left for {variant}")
+                continue
+            seated.append(variant)
+            _seat(turns, variant, words)
+        _play(turns, began + seconds)
+        _finish(turns, [variant for variant in turns.players if variant != EAGER], busy)
+        # First beside the unfixed step alone, then, where even that is too much, on its own.
+        for company in ([EAGER], []):
+            _finish(turns, [one for one in turns.players if one not in company], busy)
+            for variant in _crowded(turns):
+                if _seat(turns, variant, options[variant]):
+                    _play(turns, time.monotonic() + RETRIED_S)
+                    _finish(turns, [variant], busy)
+    for variant in seated:
+        row = {"what": "measured", "case": name, "fix": variant, "go": go}
+        LEDGER.append({**row, **measured(turns, variant), "busy_ns": busy.get(variant)})
+
+
+def _seat(turns: Turns, variant: str, options: str) -> bool:
+    fine = turns.seat(variant, functools.partial(program, options.split()))
+    print(variant, "is ready" if fine else f"fails: {turns.dropped[variant]}", flush=True)
+    return fine
+
+
+def _play(turns: Turns, deadline: float) -> None:
+    first = len(turns.rounds)
+
+    def enough() -> bool:
+        played = len(turns.rounds) - first
+        if time.monotonic() > deadline or played >= MOST_ROUNDS:
+            return True
+        return played >= FEWEST_ROUNDS and played % 5 == 0 and _known(turns.rounds[first:])
+
+    turns.play(enough)
+
+
+def _known(rounds: list[dict[str, Turn]]) -> bool:
+    """Whether every saving is known within a few percent of it, or of the step, at 95%."""
+    for variant in rounds[-1].keys() - {EAGER}:
+        steps = [(one.get(EAGER), one[variant]) for one in rounds if variant in one]
+        saved = [(a.step_ns if a else 0.0) - b.step_ns for a, b in steps]
+        low, middle, high = median_interval(saved)
+        least = NARROW_BESIDE_STEP * statistics.median(b.step_ns for _, b in steps)
+        if (high - low) / 2 > max(NARROW * abs(middle), least):
+            return False
+    return True
+
+
+def _finish(turns: Turns, variants: list[str], busy: dict[str, float | None]) -> None:
+    for variant in variants:
+        if variant not in turns.players:
             continue
-        taken = in_a_fresh_process(options, profiled=turn == 0)
-        if isinstance(taken, str):
-            problems[variant] = taken
-            print(f"{name}: {variant}: {taken}", flush=True)
+        if (answer := turns.ask(variant, "busy_ns")) is None:
+            # Its turns stand, whatever the profiler thinks of it.
+            print(f"{variant}: not profiled: {turns.dropped.pop(variant)}", flush=True)
             continue
-        walls[variant].append(taken[0])
-        busy.setdefault(variant, taken[1])
-    for variant, taken_ns in walls.items():
-        if taken_ns or variant in problems:
-            row = {
-                "what": "measured",
-                "case": name,
-                "fix": variant,
-                "go": go,
-                "rounds_ns": taken_ns,
-                "busy_ns": busy.get(variant),
-                "problem": problems.get(variant),
-            }
-            LEDGER.append(row)
-        shown = [round(ns / 1e6, 2) for ns in taken_ns]
-        print(name, variant, shown, "busy", round(busy.get(variant, 0) / 1e6, 2), flush=True)
+        busy[variant] = answer[0]
+        turns.leave(variant)
 
 
-def in_a_fresh_process(options: str, *, profiled: bool) -> tuple[float, float] | str:
-    """The median step of a variant and its device's busy time in ns, or why there is none."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(options.split(), profiled, sender))
-    process.start()
-    sender.close()
-    deadline = time.monotonic() + _PATIENCE_S
-    answer: tuple[float, float] | str = "no answer in time"
-    while time.monotonic() < deadline:
-        if receiver.poll(0.2):
-            try:
-                answer = receiver.recv()
-            except EOFError:
-                answer = "died"
-            break
-    process.kill()
-    process.join()
-    return answer
+def _crowded(turns: Turns) -> list[str]:
+    return [variant for variant, why in turns.dropped.items() if why.crowded]
 
 
-def _child(options: list[str], profiled: bool, sender: Any) -> None:
-    try:
-        sender.send(_step_times(options, profiled))
-    except Exception as error:  # noqa: BLE001  a variant that fails is a row that says so
-        sender.send(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
-        traceback.print_exc(file=sys.stderr)
-    sender.close()
+def measured(turns: Turns, variant: str) -> dict[str, Any]:
+    """Its turns in order. The unfixed step of the same round stands `first_round` further on."""
+    mine = [(number, one[variant]) for number, one in enumerate(turns.rounds) if variant in one]
+    why = turns.dropped.get(variant)
+    if why is not None:
+        mine = []
+    steps = [round(turn.step_ns) for _, turn in mine]
+    paces = [round(turn.pace_ns, 2) for _, turn in mine]
+    if mine:
+        low, middle, high = (ns / 1e6 for ns in median_interval(steps))
+        print(f"{variant}: {middle:.2f} ms ({low:.2f} to {high:.2f}), {len(mine)} turns;", end=" ")
+        print(f"an addition in Python took {min(paces):.0f} to {max(paces):.0f} ns", flush=True)
+    return {
+        "processes": 1,
+        "first_round": mine[0][0] if mine else None,
+        "rounds_ns": steps,
+        "pace_ns": paces,
+        "problem": str(why) if why is not None else None,
+    }
 
 
-def _step_times(options: list[str], profiled: bool) -> tuple[float, float]:
-    import torch
+def program(options: list[str]) -> Program:
     import workloads
 
     args = workloads.arguments().parse_args(options)
     workloads.prepare(args)
-    step = workloads.training_step(args)
-    for _ in range(WARMUP):
-        step()
-    torch.cuda.synchronize()
-    began = time.monotonic()
-    step()
-    torch.cuda.synchronize()
-    steps = min(STEPS, max(FEWEST_STEPS, int(_SECONDS / (time.monotonic() - began))))
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
-    marks[0].record()
-    for mark in marks[1:]:
-        step()
-        mark.record()
-    torch.cuda.synchronize()
-    times = sorted(a.elapsed_time(b) * 1e6 for a, b in itertools.pairwise(marks))
-    return times[len(times) // 2], _busy_ns(step) if profiled else 0.0
-
-
-def _busy_ns(step: Any) -> float:
-    """Device time of one step; asked for last, since a profiler slows its process for good."""
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        for _ in range(2):
-            step()
-        torch.cuda.synchronize()
-    return sum(event.self_device_time_total for event in profiler.key_averages()) * 1e3 / 2
+    return Program(workloads.training_step(args), cuda=args.device == "cuda")
 
 
 def predict(names: list[str], go: int) -> None:
@@ -188,12 +195,13 @@ def predicted(diagnosis: dict[str, Any], faults: list[str]) -> dict[str, Any]:
         rows = [row["wall_ns"] for row in diagnosis["batches"] if row["factor"] == factor]
         return {"predicted_ns": rows[0], "replay_error": error, "factor": factor}
     known = {finding["fault"] for finding in diagnosis["findings"]}
-    wanted = known & set(faults)
-    for row in diagnosis["what_if"]:
-        if wanted and set(row["faults"]) == wanted:
-            return {"predicted_ns": row["wall_ns"], "replay_error": error}
+    within = [row for row in diagnosis["what_if"] if set(row["faults"]) <= known & set(faults)]
+    if within:
+        # Not every set of findings has a row: the largest that does, and of two the faster.
+        row = max(within, key=lambda row: (len(row["faults"]), -row["wall_ns"]["expected"]))
+        return {"predicted_ns": row["wall_ns"], "replay_error": error, "faults": row["faults"]}
     nothing = {"low": 0.99 * wall, "expected": wall, "high": wall}
-    return {"predicted_ns": nothing, "replay_error": error}
+    return {"predicted_ns": nothing, "replay_error": error, "faults": []}
 
 
 def main() -> None:
@@ -201,7 +209,9 @@ def main() -> None:
     parser.add_argument("verb", choices=["go", "measure", "predict", "table"])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(CASES))
     parser.add_argument("--fixes", default="", help="only these of them, separated by commas")
-    parser.add_argument("--seconds", type=float, default=3600.0, help="for the rounds of a model")
+    parser.add_argument(
+        "--seconds", type=float, default=400.0, help="for all of a model's variants"
+    )
     args = parser.parse_args()
     if args.verb == "table":
         table()

@@ -7,7 +7,9 @@ from typing import Any
 
 from fixes import CASES
 from ledger import ROOT, Ledger, Row
+from medians import median_interval
 
+EAGER = "eager"
 LEDGER = Ledger("predictions", key=("device", "what", "case", "fix"))
 DOCUMENT = ROOT / "docs" / "predictions.md"
 # A step this near its device's busy time is device-bound.
@@ -31,7 +33,7 @@ def rows_of(ledger: list[Row], device: str) -> list[Row]:
             if "go" in clock:
                 guess = gone.get(("predicted", *_go(clock), fix), guess)
             if guess is not None:
-                eager = gone["measured", *_go(clock), "eager"]
+                eager = gone["measured", *_go(clock), EAGER]
                 rows.append(_scored(case, fix, guess, eager, clock))
     return rows
 
@@ -53,14 +55,31 @@ def _scored(
     before, after = eager["rounds_ns"], clock["rounds_ns"]
     middle = statistics.median(after)
     row["before"], row["after"] = factor * statistics.median(before), middle
-    row["saved"] = row["before"] - middle
-    doubt = (factor**2 * _variance(before) + _variance(after)) ** 0.5
+    row["saved"], doubt = saving(eager, clock, factor)
     row["known_within"] = doubt / abs(row["saved"]) if row["saved"] else float("inf")
     row["inside"] = row["said"][0] <= row["saved"] <= row["said"][2]
     row["error"] = abs(row["said"][1] - row["saved"]) / abs(row["saved"]) if row["saved"] else None
     row["device_bound"] = bool(clock["busy_ns"]) and middle < DEVICE_BOUND * clock["busy_ns"]
     row["width"] = (row["said"][2] - row["said"][0]) / row["before"]
     return row
+
+
+def saving(eager: Row, clock: Row, factor: int = 1) -> tuple[float, float]:
+    """What the clock says was saved, and how far that may be off."""
+    before, after = eager["rounds_ns"], clock["rounds_ns"]
+    if "processes" not in clock:
+        # Three processes each, one after the other: how older rows were measured.
+        doubt = (factor**2 * _variance(before) + _variance(after)) ** 0.5
+        return factor * statistics.median(before) - statistics.median(after), doubt
+    beside = before[clock["first_round"] :][: len(after)]
+    if len(beside) == len(after):
+        pairs = zip(beside, after, strict=True)
+        low, middle, high = median_interval([factor * a - b for a, b in pairs])
+        return middle, (high - low) / 2
+    # It had the device's memory to itself, after the unfixed step.
+    (low, middle, high), (least, mine, most) = median_interval(before), median_interval(after)
+    doubt = ((factor * (high - low)) ** 2 + (most - least) ** 2) ** 0.5 / 2
+    return factor * middle - mine, doubt
 
 
 def _variance(rounds: list[float]) -> float:
@@ -83,10 +102,14 @@ def table() -> None:
 HEAD = """# Predicted beside measured
 
 Made by `python benchmarks/predictions.py go` and `table`. Predictions come from one diagnosis of
-the unfixed step; measurements are medians of three fresh processes without a profiler, interleaved.
-Times in ms. `saved` is the unfixed step less the fixed one (for a larger batch: as many unfixed
-steps as hold the same samples). `known` is the measurement's own uncertainty beside the saving:
-past 15% a row counts for coverage only.
+the unfixed step; measurements come from fresh processes taking turns: the unfixed step and each
+fix live at once, each in a process of its own without a profiler, and time a few steps (about
+0.15 s) in turn, round after round, since a host that is shared changes its pace within seconds.
+Times in ms. `saved` is the unfixed step less the fixed one of the same round, the median over the
+rounds (for a larger batch: as many unfixed steps as hold the same samples). `known` is the
+measurement's own uncertainty beside the saving, half of its 95% interval over rounds drawn anew in
+blocks: past 15% a row counts for coverage only. (Older rows are three fresh processes each, one
+after the other, and `known` is their standard error.)
 
 The newest measurement of each fix counts, beside the unfixed step of its own go, and beside the
 prediction of that go where there was one. (Older predictions stand beside measurements on another

@@ -13,6 +13,7 @@ from provable import SCRIPTS
 
 from boundby.capture.live.execution import Target
 from boundby.program import TREATMENTS
+from boundby.roofs.pace import addition_ns
 from boundby.trials import process, speedup
 from boundby.trials.forks import Forks
 from boundby.trials.observation import Observed
@@ -63,6 +64,7 @@ def beside(name: str, keys: list[str], clock: Clock) -> dict[str, Any] | None:
         "hand_ms": [statistics.median(one) / 1e6 for one in theirs],
         "screened_ms": {k: statistics.median(v) / 1e6 for k, v in screened.items()},
         "speed_of_hand": [found.low, found.median, found.high],
+        "pace_ns": clock.paces_ns,
     }
 
 
@@ -71,6 +73,8 @@ class Clock:
 
     def __init__(self, command: list[str], folder: Path) -> None:
         """One run of the script as it is notes what it imports, for the forks after it."""
+        # One addition in Python before each process: whether the host was the same for all.
+        self.paces_ns: list[float] = []
         self._folder = folder
         self._imports = folder / "imports.json"
         self.forks = Forks(
@@ -83,6 +87,7 @@ class Clock:
 
     def take(self, command: list[str], keys: list[str]) -> list[float]:
         """Its steps in ns, with treatments applied from outside; none if it failed."""
+        self.paces_ns.append(round(addition_ns(), 2))
         forked = not any(treatment(key).environment for key in keys) and self.forks.prepare(ROOT)
         observed = self._observe(command, keys, forked=forked)
         if observed.problem:

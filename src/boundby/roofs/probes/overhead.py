@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-import time
 from collections.abc import Callable
 from typing import Any
 
 from boundby.roofs.device import Device
+from boundby.roofs.pace import addition_ns
 from boundby.roofs.stopwatch import Stopwatch, Timing, time_host
 
 _CALLS = 300
@@ -50,14 +50,7 @@ def measure(
 
 def time_python_addition(*, rounds: int) -> Timing:
     """One addition of two floats in a plain loop."""
-    samples = []
-    for _ in range(rounds):
-        total = 0.0
-        began = time.perf_counter_ns()
-        for _ in range(_PYTHON_ADDITIONS):
-            total += 1.5
-        samples.append((time.perf_counter_ns() - began) / _PYTHON_ADDITIONS)
-    return Timing.of(samples)
+    return Timing.of([addition_ns(_PYTHON_ADDITIONS) for _ in range(rounds)])
 
 
 def _time_graph_kernel(torch: Any, a: Any, stopwatch: Stopwatch, rounds: int) -> Timing:

@@ -1,0 +1,243 @@
+"""Programs that take turns: each in a process of its own, one at work while the others wait.
+
+A host's pace may double within seconds (see `boundby.roofs.pace`): processes that are timed one
+after the other differ by that, not by what they do. Here all of them live at once, prepared and
+warm, and each in its turn times a few steps while the rest are blocked on a pipe; the order is
+drawn anew for every round. What disturbs a round disturbs all that it compares.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import multiprocessing
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from boundby.roofs.pace import addition_ns
+
+WARMUP = 6
+# Of one turn: long enough for a few steps, short beside the seconds in which a host changes.
+TURN_S = 0.15
+FEWEST_STEPS, MOST_STEPS = 3, 200
+_READY_S, _ANSWER_S = 240.0, 60.0
+# Where a started process, not a forked one, finds its line.
+LINE = "BOUNDBY_TURNS_LINE"
+
+
+class Turn(NamedTuple):
+    """The median step of one turn, and one addition in Python just before and after it."""
+
+    step_ns: float
+    pace_ns: float
+
+
+class DroppedError(Exception):
+    """Someone who does not play on; the words say why."""
+
+    @property
+    def crowded(self) -> bool:
+        """There was no memory for it while the others lived."""
+        words = str(self).lower().replace(" ", "").replace("_", "")
+        return "outofmemory" in words or "allocfailed" in words
+
+
+class Program:
+    """A step in the process that it lives in: warmed up, timed in turns, profiled in the end."""
+
+    def __init__(self, step: Callable[[], object], *, cuda: bool, turn_s: float = TURN_S) -> None:
+        self._step, self._cuda = step, cuda
+        for _ in range(WARMUP):
+            step()
+        self._wait()
+        began = time.monotonic()
+        step()
+        self._wait()
+        steps = math.ceil(turn_s / max(time.monotonic() - began, 1e-9))
+        self._steps = min(MOST_STEPS, max(FEWEST_STEPS, steps))
+
+    def turn(self) -> Turn:
+        before = addition_ns()
+        # Who waited finds cold caches and an empty queue: that is no step of its own.
+        for _ in range(1 + self._steps // 10):
+            self._step()
+        times = self._on_device() if self._cuda else self._on_host()
+        return Turn(statistics.median(times), (before + addition_ns()) / 2)
+
+    def busy_ns(self) -> float | None:
+        """Device time of one step; asked for last, since a profiler slows its process for good."""
+        if not self._cuda:
+            return None
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            for _ in range(2):
+                self._step()
+            self._wait()
+        return sum(event.self_device_time_total for event in profiler.key_averages()) * 1e3 / 2
+
+    def _on_device(self) -> list[float]:
+        import torch
+
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(self._steps + 1)]
+        marks[0].record()
+        for mark in marks[1:]:
+            self._step()
+            mark.record()
+        self._wait()
+        return [a.elapsed_time(b) * 1e6 for a, b in itertools.pairwise(marks)]
+
+    def _on_host(self) -> list[float]:
+        marks = [time.perf_counter_ns()]
+        for _ in range(self._steps):
+            self._step()
+            marks.append(time.perf_counter_ns())
+        return [float(b - a) for a, b in itertools.pairwise(marks)]
+
+    def _wait(self) -> None:
+        if self._cuda:
+            import torch
+
+            torch.cuda.synchronize()
+
+
+def serve(make: Callable[[], Any], line: Connection | None = None) -> None:
+    """The player's side: make the program, then do what is asked, until nobody is left to ask."""
+    line = line or Connection(int(os.environ[LINE]))
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        try:
+            program = make()
+            line.send((True, None))
+            while True:
+                line.send((True, getattr(program, line.recv())()))
+        except (EOFError, BrokenPipeError):
+            raise
+        except Exception as error:  # noqa: BLE001  a program that fails is dropped, with its words
+            traceback.print_exc(file=sys.stderr)
+            words = str(error).strip().splitlines()
+            line.send((False, f"{type(error).__name__}: {words[0] if words else ''}"))
+
+
+class Player:
+    """The other side of the line: one process, until it ends or has to."""
+
+    def __init__(self, line: Connection, end: Callable[[], None]) -> None:
+        self.line, self.end = line, end
+
+    @classmethod
+    def forked(cls, make: Callable[[], Any], others: Iterable[Player] = ()) -> Player:
+        """From this process, which may have imported torch but never touched the device."""
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe()
+        inherited = [ours, *(other.line for other in others)]
+
+        def live() -> None:
+            # Held open here too, the lines would not end with the process that asks.
+            for line in inherited:
+                line.close()
+            serve(make, theirs)
+
+        process = context.Process(target=live)
+        process.start()
+        theirs.close()
+
+        def end() -> None:
+            process.kill()
+            process.join()
+
+        return cls(ours, end)
+
+    @classmethod
+    def started(cls, command: Sequence[str], **options: Any) -> Player:
+        """A command whose program calls `serve` on its own."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            environment = {**os.environ, LINE: str(theirs.fileno())}
+            process = subprocess.Popen(
+                command, pass_fds=(theirs.fileno(),), env=environment, **options
+            )
+
+        def end() -> None:
+            process.kill()
+            process.wait()
+
+        return cls(Connection(ours.detach()), end)
+
+    def ready(self, patience_s: float = _READY_S) -> None:
+        self._hear(patience_s)
+
+    def ask(self, what: str, patience_s: float = _ANSWER_S) -> Any:
+        try:
+            self.line.send(what)
+        except OSError:
+            raise DroppedError("its process died") from None
+        return self._hear(patience_s)
+
+    def _hear(self, patience_s: float) -> Any:
+        if not self.line.poll(patience_s):
+            raise DroppedError(f"no answer in {patience_s:.0f} s")
+        try:
+            fine, answer = self.line.recv()
+        except (EOFError, OSError):
+            raise DroppedError("its process died") from None
+        if not fine:
+            raise DroppedError(answer)
+        return answer
+
+
+class Turns:
+    """Players by name, those that were dropped, and what the rounds brought so far."""
+
+    def __init__(self) -> None:
+        self.players: dict[str, Player] = {}
+        self.dropped: dict[str, DroppedError] = {}
+        self.rounds: list[dict[str, Turn]] = []
+        self._random = random.Random(0)
+
+    def __enter__(self) -> Turns:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in list(self.players):
+            self.leave(name)
+
+    def seat(self, name: str, make: Callable[[], Any], *, patience_s: float = _READY_S) -> bool:
+        """Whether it got ready, in a fork of this process."""
+        self.dropped.pop(name, None)
+        self.players[name] = player = Player.forked(make, self.players.values())
+        return self._tried(name, lambda: player.ready(patience_s)) is not None
+
+    def play(self, enough: Callable[[], bool]) -> None:
+        """Rounds of all who are seated, until it is enough or nobody is left."""
+        while self.players and not enough():
+            names = list(self.players)
+            self._random.shuffle(names)
+            taken = {name: self.ask(name, "turn") for name in names}
+            self.rounds.append({name: Turn(*turn[0]) for name, turn in taken.items() if turn})
+
+    def ask(self, name: str, what: str) -> tuple[Any] | None:
+        """An answer, or None from one who is dropped for it."""
+        return self._tried(name, lambda: self.players[name].ask(what))
+
+    def leave(self, name: str) -> None:
+        player = self.players.pop(name)
+        player.line.close()
+        player.end()
+
+    def _tried(self, name: str, asked: Callable[[], Any]) -> tuple[Any] | None:
+        try:
+            return (asked(),)
+        except DroppedError as error:
+            self.dropped[name] = error
+            self.leave(name)
+            return None
