@@ -1,92 +1,92 @@
-"""What being watched costs a script as a whole: plain processes and watched ones, in turn.
+"""What being watched costs a script as a whole: a plain process and a watched one, taking turns.
 
     python benchmarks/watch_cost.py --rounds 5
-    python benchmarks/watch_cost.py --rounds 5 -- bert-base-b1 --steps 120
+    python benchmarks/watch_cost.py --rounds 5 -- bert-base-b1 --batch 4
 
-The script times its own steps, in both by the same clock, from the tenth to the last; boundby
-watches it through warm-up and clean steps, without a profiler. Hooks on and off in one process
-(hook_cost.py) cannot show what a process pays as a whole; processes differ by more, so this takes
-medians over many of them. Prints both and their ratio, with a bootstrap interval.
+In both the script times its own steps by the same clock, a few at a time, while the other waits
+(`turns.py`); boundby watches one of them through warm-up and clean steps, without a profiler. Hooks
+on and off in one process (hook_cost.py) cannot show what a process pays as a whole; processes
+differ by more, so every round is a new pair of them. Prints the medians and their ratio after each
+round, with a bootstrap interval over the turns of the pair and over the pairs so far.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
+import statistics
 import sys
 import tempfile
-from pathlib import Path
+import time
 
-import numpy as np
+from ledger import ROOT
+from medians import median_interval
+from turns import DroppedError, Player, Program, Turn, serve
 
-ROOT = Path(__file__).resolve().parents[1]
-FIRST = 10
+# boundby's clean steps end after 20 s, waiting included, and a profiler comes next.
+MOST_S = 12.0
 
 
 def script(options: list[str]) -> None:
-    """The watched one: a workload that writes down its steps' times."""
-    import time
-
-    import torch
+    """The watched one: a workload that takes its steps when it is asked to."""
     import workloads
 
     args = workloads.arguments().parse_args(options)
     workloads.prepare(args)
-    step = workloads.training_step(args)
-    wait = torch.cuda.synchronize if args.device == "cuda" else lambda: None
-    times = []
-    for _ in range(args.steps):
-        began = time.perf_counter_ns()
-        step()
-        wait()
-        times.append(time.perf_counter_ns() - began)
-    Path(os.environ["BOUNDBY_STEPS"]).write_text(json.dumps(times))
+    serve(lambda: Program(workloads.training_step(args), cuda=args.device == "cuda"))
 
 
-def take(options: list[str], *, watched: bool) -> float:
-    """The median step of one process in ms."""
-    with tempfile.TemporaryDirectory() as folder:
-        written = Path(folder) / "steps.json"
-        command = [sys.executable]
-        if watched:
-            # More clean steps than there are: nothing but watching happens.
-            command += ["-m", "boundby", "run", "--quiet", "--steps", "100000", "--continue"]
-        command += [__file__, "script", *options]
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env={**os.environ, "BOUNDBY_STEPS": str(written)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if not written.exists():
-            sys.exit(done.stderr[-2000:])
-        return float(np.median(json.loads(written.read_text())[FIRST:])) / 1e6
+def take(options: list[str], turns: int) -> tuple[list[Turn], list[Turn]]:
+    """The turns of one pair of processes: plain, watched."""
+    # More clean steps than there are: nothing but watching happens.
+    watching = ["-m", "boundby", "run", "--quiet", "--steps", "100000", "--continue"]
+    taken: list[list[Turn]] = [[], []]
+    players: list[Player] = []
+    with tempfile.TemporaryFile("w+") as log:
+        try:
+            for words in ([], watching):
+                command = [sys.executable, *words, __file__, "script", *options]
+                # The watched one is ready last: its clean steps begin then.
+                players.append(Player.started(command, cwd=ROOT, stdout=log, stderr=log))
+                players[-1].ready()
+            ends = time.monotonic() + MOST_S
+            while len(taken[0]) < turns and time.monotonic() < ends:
+                for which in (0, 1) if len(taken[0]) % 2 else (1, 0):
+                    taken[which].append(Turn(*players[which].ask("turn")))
+        except DroppedError as error:
+            log.seek(0)
+            sys.exit(f"{log.read()[-2000:]}\n{error}")
+        finally:
+            for player in players:
+                player.line.close()
+                player.end()
+    return taken[0], taken[1]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("options", nargs="*", default=["bert-base-b1", "--steps", "60"])
+    parser.add_argument("--rounds", type=int, default=5, help="pairs of processes")
+    parser.add_argument("--turns", type=int, default=30, help="of each process, at most")
+    parser.add_argument("options", nargs="*", default=["bert-base-b1"])
     given = parser.parse_args()
-    times: dict[bool, list[float]] = {True: [], False: []}
-    for turn in range(given.rounds):
-        for watched in (False, True) if turn % 2 else (True, False):
-            times[watched].append(take(given.options, watched=watched))
-            print("watched" if watched else "plain", f"{times[watched][-1]:.3f} ms", flush=True)
-    plain, watched_ms = np.array(times[False]), np.array(times[True])
-    draws = np.random.default_rng(0).integers(0, given.rounds, (2, 4000, given.rounds))
-    ratios = np.median(watched_ms[draws[0]], 1) / np.median(plain[draws[1]], 1)
-    low, high = np.percentile(ratios, [2.5, 97.5])
-    before, after = np.median(plain), np.median(watched_ms)
-    print(
-        f"{' '.join(given.options)}: {before:.3f} ms plain, {after:.3f} watched, "
-        f"ratio {after / before:.4f} "
-        f"({low:.4f} to {high:.4f}), {given.rounds} processes each"
-    )
+    ratios: list[float] = []
+    for number in range(1, given.rounds + 1):
+        plain, watched = take(given.options, given.turns)
+        pairs = [b.step_ns / a.step_ns for a, b in zip(plain, watched, strict=True)]
+        low, ratio, high = median_interval(pairs)
+        ratios.append(ratio)
+        before, after = (
+            statistics.median(turn.step_ns for turn in turns) / 1e6 for turns in (plain, watched)
+        )
+        print(
+            f"round {number}: {before:.3f} ms plain, {after:.3f} watched, ratio {ratio:.4f} "
+            f"({low:.4f} to {high:.4f}), {len(pairs)} turns each"
+        )
+        low, ratio, high = median_interval(ratios)
+        print(
+            f"{' '.join(given.options)}: ratio {ratio:.4f} ({low:.4f} to {high:.4f}), "
+            f"{number} of each process",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
