@@ -4,8 +4,18 @@ import msgspec
 import pytest
 
 from boundby.errors import BoundbyError
-from boundby.lab import EXPERIMENTS, ahead, batch, fusion, intensity, matmul, python, transfer
-from boundby.lab.experiment import HEADINGS, Experiment, Probe
+from boundby.lab import (
+    EXPERIMENTS,
+    ahead,
+    batch,
+    compilers,
+    fusion,
+    intensity,
+    matmul,
+    python,
+    transfer,
+)
+from boundby.lab.experiment import HEADINGS, Experiment, Probe, exactly
 from boundby.model import Machine, Overheads
 from tests.machines import roof, round_machine
 
@@ -105,3 +115,39 @@ def test_a_missing_roof_is_one_line() -> None:
     bare = msgspec.structs.replace(round_machine(), roofs=[])
     with pytest.raises(BoundbyError, match=r"no memory\.dram: boundby machine --remeasure"):
         fusion.predict(bare, Probe())
+
+
+def counted(**counts: float) -> Probe:
+    every = dict.fromkeys(
+        ("operators", "looks", "nodes", "calls", "kernels", "tensors", "compiled_calls"), 0.0
+    )
+    return Probe(figures={name: exactly(value) for name, value in (every | counts).items()})
+
+
+def test_an_eager_step_is_what_asking_for_it_takes() -> None:
+    asked = counted(operators=80, looks=50, nodes=30, calls=800, kernels=17)
+    # 80 * 8 us + 50 * (8 - 4) us + 800 * 5 * 25 ns; without a figure for it a node is an operator
+    law = compilers.predict(machine(), asked)["eager"]
+    assert law.value == pytest.approx(1.5 * (640e3 + 200e3 + 30 * 8e3 + 100e3))
+    trained = msgspec.structs.replace(machine().overheads, trained_op_ns=13_000)
+    with_nodes = msgspec.structs.replace(machine(), overheads=trained)
+    # A node is what an operator with autograd takes more: 30 * (13 - 8) us.
+    law = compilers.predict(with_nodes, asked)["eager"]
+    assert law.value == pytest.approx(1.5 * (640e3 + 200e3 + 150e3 + 100e3))
+    assert law.low == pytest.approx(law.value / 1.5 / 1.25)
+
+
+def test_a_compiled_step_is_a_call_its_tensors_and_its_kernels() -> None:
+    asked = counted(operators=80, kernels=17 + 10, tensors=38, compiled_calls=200)
+    # 20 us + 38 * 4 us + 10 kernels and 17 products, 8 us each, + 200 * 5 * 25 ns
+    law = compilers.predict(machine(), asked)["compiled"]
+    assert law.value == pytest.approx(1.5 * (20e3 + 152e3 + 27 * 8e3 + 25e3))
+
+
+def test_a_cpu_multiplies_while_it_is_asked() -> None:
+    asked = counted(operators=80, kernels=17)
+    alone = compilers.predict(machine(), asked)["eager"].value
+    on_cpu = msgspec.structs.replace(machine(), kind="cpu")
+    # 17 products of 2 * 32 * 64 * 64 FLOPs at 5e13 FLOP/s
+    more = compilers.predict(on_cpu, asked)["eager"].value - alone
+    assert more == pytest.approx(1.5 * 17 * 2 * 32 * 64**2 / 5e13 * 1e9)

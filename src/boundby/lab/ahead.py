@@ -122,7 +122,7 @@ def _pace(bench: Bench, source, out, size: int) -> Interval:  # type: ignore[no-
 
     from boundby.lab.bench import spread
 
-    bench.tick()
+    bench.pause()
     count = max(4, min(_PIECES, len(source) // size))
     stride = max(1, (len(source) - size) // count)
     # Cut beforehand: cutting is an operator's worth of host time itself.

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from boundby.lab.pace import Pace
 from boundby.model import Machine
 from boundby.model.lab import Interval
 from boundby.roofs.device import Device
@@ -23,6 +24,7 @@ class Bench:
     device: Device
     quick: bool = False
     tick: Callable[[], None] = lambda: None
+    pace: Pace = field(default_factory=Pace)
     stopwatch: Stopwatch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -36,9 +38,14 @@ class Bench:
     def cuda(self) -> bool:
         return self.device.kind == "cuda"
 
+    def pause(self) -> None:
+        """Between two measurements: something is done, and how fast is the host now?"""
+        self.tick()
+        self.pace.look()
+
     def time(self, work: Work, *, seconds: float = 0.2) -> Interval:
         """Device time of one call, in ns."""
-        self.tick()
+        self.pause()
         return spread(self.stopwatch.time(work, seconds=seconds / 4 if self.quick else seconds))
 
     def wall(self, work: Work, *, rounds: int = _ROUNDS) -> Interval:
@@ -51,12 +58,13 @@ class Bench:
         samples: dict[str, list[float]] = {name: [] for name in works}
         for _ in range(rounds):
             for name, work in works.items():
+                self.pace.look()
                 samples[name].append(self._sample(work, calls[name]))
         return {name: spread(Timing.of(taken)) for name, taken in samples.items()}
 
     def _calls(self, work: Work) -> int:
         """How many calls make a sample long enough to be read off a clock."""
-        self.tick()
+        self.pause()
         for _ in range(2):
             work()
         return max(1, min(2_000, round(_WALL_NS / self._sample(work, 1))))

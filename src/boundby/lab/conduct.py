@@ -11,8 +11,9 @@ from boundby import units
 from boundby.lab.bench import Bench
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe
 from boundby.lab.neighbours import Neighbours
+from boundby.lab.pace import HOST, at_pace
 from boundby.lab.recheck import remeasure
-from boundby.model.lab import Measurement, Result
+from boundby.model.lab import Interval, Measurement, Result
 
 # A roof that is now off by more than this is worth naming as a reason.
 _CHANGED = 1.10
@@ -23,21 +24,30 @@ def conduct(
 ) -> Result:
     """Predict, tell, measure, judge. The prediction is made before the measurement begins."""
     began, neighbours = time.perf_counter(), Neighbours()
+    bench.pace.begin()
     probe = experiment.probe(bench) if experiment.probe else Probe()
     predicted = experiment.predict(bench.machine, probe)
     told(predicted)
     observation = experiment.measure(bench, probe)
-    measured = judge(predicted, observation)
+    bench.pace.settle()
+    law = at_the_pace_seen(experiment, bench, probe, predicted)
+    measured = judge(law, observation)
     misses = [name for name, found in measured.items() if found.held is False]
     judged = [found for found in measured.values() if found.held is not None]
     why = observation.summary or "every figure lies where it was predicted"
-    disturbed = neighbours.words()
+    rescued = [
+        name
+        for name, found in measured.items()
+        if found.held and not predicted[name].overlaps(found)
+    ]
+    disturbed = [*filter(None, (bench.pace.words(bench.machine), neighbours.words()))]
+    if misses or rescued:
+        said = [_explain(name, predicted, law, observation) for name in misses + rescued]
+        why = "; ".join([*said, *disturbed] if misses else [why, *said, *disturbed])
     if misses:
-        why = "; ".join(_explain(name, predicted, observation) for name in misses)
-        why += f"; {disturbed}" if disturbed else ""
         why += _explain_by_roofs(experiment, bench, probe, predicted, measured, misses)
     unmeasured = [predicted[name].what for name in predicted if name not in measured]
-    notes = observation.notes + ([disturbed] if disturbed and not misses else [])
+    notes = observation.notes + ([] if misses or rescued else disturbed)
     notes += [f"not measured: {what}" for what in unmeasured]
     return Result(
         name=experiment.name,
@@ -71,12 +81,38 @@ def judge(predicted: Predictions, observation: Observation) -> dict[str, Measure
     return measured | observation.also
 
 
-def _explain(name: str, predicted: Predictions, observation: Observation) -> str:
-    law = predicted[name]
-    words = (
-        f"{law.what}: predicted {units.quantity(law.value, law.unit)}, "
-        f"found {units.quantity(observation.found[name].value, law.unit)}"
+def at_the_pace_seen(
+    experiment: Experiment, bench: Bench, probe: Probe, predicted: Predictions
+) -> Predictions:
+    """What the law says of a host at the paces that were seen, where it rests on the host."""
+    seen = bench.pace.beside(bench.machine)
+    if seen is None:
+        return predicted
+    fast, usual, slow = (
+        experiment.predict(at_pace(bench.machine, factor), probe)
+        for factor in (seen.low, seen.value, seen.high)
     )
+    return {
+        name: msgspec.structs.replace(
+            law,
+            low=min(fast[name].low, slow[name].low),
+            value=usual[name].value,
+            high=max(fast[name].high, slow[name].high),
+        )
+        if set(law.rests_on) & set(HOST)
+        else law
+        for name, law in predicted.items()
+    }
+
+
+def _explain(
+    name: str, predicted: Predictions, paced: Predictions, observation: Observation
+) -> str:
+    law = predicted[name]
+    words = f"{law.what}: predicted {units.quantity(law.value, law.unit)}"
+    if paced[name].value != law.value:
+        words += f" ({units.quantity(paced[name].value, law.unit)} at the host's pace)"
+    words += f", found {units.quantity(observation.found[name].value, law.unit)}"
     reason = observation.reasons.get(name)
     return f"{words}, because {reason}" if reason else words
 
@@ -101,14 +137,21 @@ def _explain_by_roofs(
     }
     if not changes:
         return "; the roofs behind it, measured again, are as saved"
+    seen = bench.pace.beside(bench.machine)
     words = ", ".join(
-        f"{name} {new / old:.2f} times what was saved" for name, (old, new) in changes.items()
+        f"{name} {new / old:.2f} times what was saved"
+        + (" as the host's pace" if seen and name in HOST and _meets(seen, new / old) else "")
+        for name, (old, new) in changes.items()
     )
     again = experiment.predict(now, probe)
     mended = [name for name in misses if name in again and again[name].overlaps(measured[name])]
     if len(mended) == len(misses):
         return f"; the machine has changed ({words}): with its roofs as they are now, it holds"
     return f"; measured again, the machine has changed ({words}), which does not explain it all"
+
+
+def _meets(seen: Interval, factor: float) -> bool:
+    return seen.low / _CHANGED <= factor <= seen.high * _CHANGED
 
 
 def failed(experiment: Experiment, reason: str) -> Result:

@@ -11,8 +11,8 @@ LEARNING_RATE, CLIP = 1e-3, 1.0
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8
 
 
-def eager_step(device: str, *, capturable: bool = False) -> Work:
-    """Forward, backward, gradients clipped by value, Adam."""
+def eager_loss(device: str) -> tuple[Any, Work]:
+    """The model as people write it, and its loss."""
     import torch
     from torch import nn
 
@@ -20,12 +20,21 @@ def eager_step(device: str, *, capturable: bool = False) -> Work:
     for _ in range(LAYERS):
         layers += [nn.Linear(WIDTH, WIDTH), nn.ReLU()]
     model = nn.Sequential(*layers[:-1]).to(device)
+    x, y = (torch.randn(BATCH, WIDTH, device=device) for _ in range(2))
+    return model, lambda: nn.functional.mse_loss(model(x), y)
+
+
+def eager_step(device: str, *, capturable: bool = False) -> Work:
+    """Forward, backward, gradients clipped by value, Adam."""
+    import torch
+    from torch import nn
+
+    model, loss_of = eager_loss(device)
     extra = {"capturable": True} if capturable else {}
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, foreach=True, **extra)
-    x, y = (torch.randn(BATCH, WIDTH, device=device) for _ in range(2))
 
     def step() -> None:
-        loss = nn.functional.mse_loss(model(x), y)
+        loss: Any = loss_of()
         loss.backward()
         nn.utils.clip_grad_value_(model.parameters(), CLIP)
         optimizer.step()
@@ -62,42 +71,3 @@ def whole_step(device: str) -> tuple[Any, tuple[Any, ...]]:
     moments = [[torch.zeros_like(p) for p in parameters] for _ in range(2)]
     x, y = (torch.randn(BATCH, WIDTH, device=device) for _ in range(2))
     return step, (parameters, *moments, x, y)
-
-
-def count_operators(step: Work) -> tuple[float, float]:
-    """Operators that one step dispatches, and the bytes they read and write."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_leaves
-
-    class Counter(TorchDispatchMode):  # type: ignore[misc]
-        operators = 0
-        bytes = 0
-
-        def __torch_dispatch__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            out = function(*args, **(kwargs or {}))
-            if not _is_view(function):
-                self.operators += _calls(function, args)
-                leaves = tree_leaves((args, kwargs, out))
-                self.bytes += sum(leaf.nbytes for leaf in leaves if hasattr(leaf, "nbytes"))
-            return out
-
-    step()
-    with Counter() as counter:
-        step()
-    return float(counter.operators), float(counter.bytes)
-
-
-def _calls(function: Any, args: Any) -> int:
-    """Operators of a call over a list of tensors: one each on a CPU, one for all on a GPU."""
-    listed = args[0] if args and isinstance(args[0], list | tuple) else ()
-    if "_foreach" in str(function) and listed and listed[0].device.type == "cpu":
-        return len(listed)
-    return 1
-
-
-def _is_view(function: Any) -> bool:
-    """Asks for no work: a new look at the same numbers."""
-    names = ("view", "t.", "transpose", "detach", "expand", "_unsafe_view", "alias")
-    return any(part in str(function) for part in names)

@@ -112,7 +112,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
 
 
 def _host(bench: Bench, work) -> Interval:  # type: ignore[no-untyped-def]
-    bench.tick()
+    bench.pause()
     return spread(time_host(work, calls=_CALLS, rounds=_ROUNDS, settle=bench.stopwatch.sync))
 
 

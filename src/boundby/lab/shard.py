@@ -78,7 +78,7 @@ def measure(bench: Bench, probe: Probe) -> Observation:
     ranks: Ranks = probe.state
     law = predict(bench.machine, probe)
     depths = _depths(law["depth"].value)
-    bench.tick()
+    bench.pause()
     math, comms = ranks.measure(depths)
     level = middle(comms)
     found = crossing(level, slope(depths, math))

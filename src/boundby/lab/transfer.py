@@ -132,7 +132,7 @@ def _time_reads(bench: Bench, path: Path, size: int) -> Interval:
     buffer = bytearray(size)
     samples = []
     for _ in range(4):
-        bench.tick()
+        bench.pause()
         began = time.perf_counter_ns()
         _read(path, buffer)
         samples.append(float(time.perf_counter_ns() - began))

@@ -44,6 +44,7 @@ class Overheads(Record, frozen=True, kw_only=True):
     """What it costs to ask for work, in ns each; None where it does not apply."""
 
     eager_op_ns: float | None = None
+    trained_op_ns: float | None = None  # with autograd: recorded, and its node in backward
     launch_ns: float | None = None
     graph_kernel_ns: float | None = None
     compiled_call_ns: float | None = None

@@ -20,6 +20,7 @@ _SECTIONS = (
 )
 _OVERHEADS = (
     ("eager_op_ns", "host, one eager operator"),
+    ("trained_op_ns", "host, one with its part in backward"),
     ("launch_ns", "host, one kernel launch"),
     ("compiled_call_ns", "host, one call of compiled code"),
     ("compiled_kernel_ns", "host, each kernel it launches"),

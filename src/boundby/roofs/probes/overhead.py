@@ -19,6 +19,7 @@ _CALLS = 300
 _PYTHON_ADDITIONS = 300_000
 _GRAPH_KERNELS = 500
 _COMPILED_STAGES = 9
+_TRAINED_OPERATORS = 64
 
 
 def measure(
@@ -34,6 +35,8 @@ def measure(
     found["eager_op_ns"] = time_host(
         lambda: a + b, calls=_CALLS, rounds=rounds, settle=stopwatch.sync
     )
+    tick()
+    found["trained_op_ns"] = _time_trained_operator(device.target, stopwatch, rounds)
     tick()
     if device.kind == "cuda":
         found["launch_ns"] = time_host(
@@ -51,6 +54,24 @@ def measure(
 def time_python_addition(*, rounds: int) -> Timing:
     """One addition of two floats in a plain loop."""
     return Timing.of([addition_ns(_PYTHON_ADDITIONS) for _ in range(rounds)])
+
+
+def _time_trained_operator(target: str, stopwatch: Stopwatch, rounds: int) -> Timing:
+    """One addition that autograd records, and its node in backward, which asks for nothing more."""
+    import torch
+
+    with torch.inference_mode(mode=False), torch.enable_grad():
+        start, b, gradient = (torch.rand(64, device=target) for _ in range(3))
+        start.requires_grad_()
+
+        def train() -> None:
+            x = start
+            for _ in range(_TRAINED_OPERATORS):
+                x = x + b
+            torch.autograd.grad(x, start, grad_outputs=gradient)
+
+        whole = time_host(train, calls=4, rounds=rounds, settle=stopwatch.sync)
+    return Timing(ns=whole.ns / _TRAINED_OPERATORS, spread=whole.spread, samples=whole.samples)
 
 
 def _time_graph_kernel(torch: Any, a: Any, stopwatch: Stopwatch, rounds: int) -> Timing:

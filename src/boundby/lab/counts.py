@@ -1,0 +1,88 @@
+"""What a step asks for, counted in one run of it: no clock is read here."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from boundby.roofs.stopwatch import Work
+
+_VIEWS = {"view", "_unsafe_view", "t", "transpose", "detach", "expand", "alias", "unsqueeze"}
+
+
+@dataclass(kw_only=True)
+class Counts:
+    """`operators` do work on the device; `looks` are tensors that the host only handles.
+
+    A view is a look, and so is each tensor of an operator over a list that one kernel serves.
+    """
+
+    operators: int = 0
+    looks: int = 0
+    bytes: int = 0
+
+
+def count_operators(step: Work) -> Counts:
+    """Operators that one step dispatches, and the bytes they read and write."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    counts = Counts()
+
+    class Counter(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            out = function(*args, **(kwargs or {}))
+            if function.namespace != "aten":
+                return out
+            if function.overloadpacket.__name__ in _VIEWS:
+                counts.looks += 1
+                return out
+            listed = args[0] if args and isinstance(args[0], list | tuple) else []
+            if listed and listed[0].device.type == "cpu":
+                # On a CPU an operator over a list is one for each.
+                counts.operators += len(listed)
+            else:
+                counts.operators += 1
+                counts.looks += len(listed)
+            leaves = tree_leaves((args, kwargs, out))
+            counts.bytes += sum(leaf.nbytes for leaf in leaves if hasattr(leaf, "nbytes"))
+            return out
+
+    step()
+    with Counter():
+        step()
+    return counts
+
+
+def count_nodes(loss: Any) -> int:
+    """Nodes that backward visits from here."""
+    seen: set[Any] = set()
+    left = [loss.grad_fn]
+    while left:
+        node = left.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            left += [following for following, _ in node.next_functions]
+    return len(seen)
+
+
+def count_calls(step: Work) -> int:
+    """Functions that Python calls in one step, its own and those of others."""
+    calls = 0
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    step()
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        step()
+    finally:
+        sys.setprofile(before)
+    return calls

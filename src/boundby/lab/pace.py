@@ -1,0 +1,82 @@
+"""The host's pace while an experiment ran, beside the pace at which its machine was saved.
+
+Asking for work takes the host's time. Where the host shares its cores, the same request takes twice
+as long at one time as at another, and a law about asking is judged at the pace that was seen.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+import msgspec
+
+from boundby.model import Machine
+from boundby.model.lab import Interval
+from boundby.roofs.pace import addition_ns
+
+# Overheads that are the host's own: they grow as its Python does.
+HOST = (
+    "eager_op_ns",
+    "trained_op_ns",
+    "launch_ns",
+    "compiled_call_ns",
+    "compiled_kernel_ns",
+    "sync_ns",
+    "python_add_ns",
+)
+_NOTICED = 1.15
+_LOOKS = 3
+
+
+class Pace:
+    """One addition in Python, timed again and again between the measurements."""
+
+    def __init__(self) -> None:
+        self.samples_ns: list[float] = []
+
+    def begin(self) -> None:
+        self.samples_ns.clear()
+        self.settle()
+
+    def look(self) -> None:
+        self.samples_ns.append(addition_ns())
+
+    def settle(self) -> None:
+        """Before the first measurement and after the last: one look may be unlucky."""
+        for _ in range(_LOOKS):
+            self.look()
+
+    def beside(self, saved: Machine) -> Interval | None:
+        """As a multiple of the saved one, half of the time; None where it is the saved one."""
+        once = saved.overheads.python_add_ns
+        if not once or len(self.samples_ns) < 2:
+            return None
+        seen = self._spread().times(1 / once)
+        return seen if seen.high > _NOTICED or seen.value < 1 / _NOTICED else None
+
+    def words(self, saved: Machine) -> str | None:
+        """One line, or None where the host was as it was when the machine was saved."""
+        seen = self.beside(saved)
+        if seen is None:
+            return None
+        took = self._spread()
+        return (
+            f"an addition in Python took the host {took.value:.0f} ns meanwhile ({took.low:.0f} to "
+            f"{took.high:.0f}), {saved.overheads.python_add_ns:.0f} when the machine was saved"
+        )
+
+    def _spread(self) -> Interval:
+        """The middle half: what happens less often moves no median, and may be a mere hiccup."""
+        low, middle, high = statistics.quantiles(self.samples_ns, n=4, method="inclusive")
+        return Interval(low=low, value=middle, high=high)
+
+
+def at_pace(machine: Machine, factor: float) -> Machine:
+    """The machine whose host takes this many times as long for everything it does."""
+    slower = {
+        name: getattr(machine.overheads, name) * factor
+        for name in HOST
+        if getattr(machine.overheads, name) is not None
+    }
+    overheads = msgspec.structs.replace(machine.overheads, **slower)
+    return msgspec.structs.replace(machine, overheads=overheads)

@@ -1,0 +1,39 @@
+"""What a step asks for: counted, not timed."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from boundby.lab.counts import count_calls, count_nodes, count_operators  # noqa: E402
+
+
+def test_views_and_square_roots_are_told_apart() -> None:
+    x = torch.ones(4, 8)
+
+    def step() -> None:
+        x.t().sqrt().t().view(-1).add_(1.0)
+
+    counts = count_operators(step)
+    # sqrt and add_ work; t and view are looks. 32 floats are read and written, twice.
+    assert (counts.operators, counts.looks, counts.bytes) == (2, 3, 2 * 2 * 32 * 4)
+
+
+def test_an_operator_over_a_list_is_one_for_each_on_a_cpu() -> None:
+    listed = [torch.ones(2) for _ in range(5)]
+    counts = count_operators(lambda: torch._foreach_add_(listed, 1.0))
+    assert (counts.operators, counts.looks) == (5, 0)
+
+
+def test_nodes_are_counted_once() -> None:
+    x = torch.ones(2, requires_grad=True)
+    y = x * 2.0
+    # The sum, the addition, the product that both sides share, and where the gradient is kept.
+    assert count_nodes((y + y).sum()) == 4
+
+
+def test_calls_are_pythons_own_and_those_of_others() -> None:
+    def inner() -> int:
+        return len("abc")
+
+    # The step itself, inner, len; and setprofile, which ends the count.
+    assert count_calls(lambda: inner()) == 4
