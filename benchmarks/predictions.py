@@ -32,13 +32,15 @@ from medians import median_interval
 from predictions_table import EAGER, LEDGER, table
 from turns import Program, Turn, Turns
 
+from boundby.roofs.pace import addition_ns
+
 FEWEST_ROUNDS, MOST_ROUNDS = 20, 120
 # Half of a saving's interval, beside the saving and beside the step: then it is known.
 NARROW, NARROW_BESIDE_STEP = 0.03, 0.002
-# Of the seconds of a model: when the last of its variants has to be under way.
-PREPARING = 0.6
-# For the turns of one that had to wait for the others' memory.
-RETRIED_S = 40.0
+# Of the seconds that are left to a model, for what has more to come after it.
+SHARE = 0.6
+
+Busy = dict[str, float | None]
 
 
 def measure(names: list[str], fixes: list[str], seconds: float, go: int) -> None:
@@ -54,38 +56,67 @@ def measure(names: list[str], fixes: list[str], seconds: float, go: int) -> None
 
 
 def measure_case(name: str, wanted: list[str], seconds: float, go: int) -> None:
-    """All variants in turn; those for which there was no memory beside the others, afterwards."""
+    """The unfixed step and its fixes in turn, as many of them at once as the memory holds."""
     base, fixes = CASES[name]
     options = {EAGER: base}
     options |= {fix: f"{base} {fixes[fix][0]}" for fix in wanted if fix in fixes}
-    began = time.monotonic()
-    busy: dict[str, float | None] = {}
     with Turns() as turns:
-        seated = []
-        for variant, words in options.items():
-            if time.monotonic() - began > PREPARING * seconds:
-                print(f"{name}: no time was left for {variant}")
-                continue
-            seated.append(variant)
-            _seat(turns, variant, words)
-        _play(turns, began + seconds)
-        _finish(turns, [variant for variant in turns.players if variant != EAGER], busy)
-        # First beside the unfixed step alone, then, where even that is too much, on its own.
-        for company in ([EAGER], []):
-            _finish(turns, [one for one in turns.players if one not in company], busy)
-            for variant in _crowded(turns):
-                if _seat(turns, variant, options[variant]):
-                    _play(turns, time.monotonic() + RETRIED_S)
-                    _finish(turns, [variant], busy)
-    for variant in seated:
+        busy, late = take_turns(turns, options, time.monotonic() + seconds)
+    for variant in options:
+        found = measured(turns, variant)
+        if variant in late or not (found["rounds_ns"] or found["problem"]):
+            print(f"{name}: no time was left for {variant}")
+            continue
         row = {"what": "measured", "case": name, "fix": variant, "go": go}
-        LEDGER.append({**row, **measured(turns, variant), "busy_ns": busy.get(variant)})
+        LEDGER.append({**row, **found, "busy_ns": busy.get(variant)})
 
 
-def _seat(turns: Turns, variant: str, options: str) -> bool:
+def take_turns(turns: Turns, options: dict[str, str], ends: float) -> tuple[Busy, list[str]]:
+    """The device's busy time of each variant that played, and those for which there was no time.
+
+    Who finds no memory beside the others plays after them, with the unfixed step; and where even
+    that is too much, without it.
+    """
+    busy: Busy = {}
+    late: list[str] = []
+    _seat(turns, EAGER, options[EAGER])
+    waiting = [fix for fix in options if fix != EAGER]
+    while waiting:
+        until = _share(ends)
+        for fix in waiting:
+            if time.monotonic() < until:
+                _seat(turns, fix, options[fix])
+            else:
+                late.append(fix)
+        if turns.players.keys() != {EAGER} or not turns.rounds:
+            _play(turns, _share(ends) if _crowded(turns) else ends)
+        _finish(turns, [one for one in turns.players if one != EAGER], busy)
+        crowded = [fix for fix in waiting if fix in _crowded(turns)]
+        if time.monotonic() > ends:
+            late += crowded
+            break
+        if crowded == waiting:
+            if EAGER not in turns.players:
+                break
+            _finish(turns, [EAGER], busy)
+        waiting = crowded
+    _finish(turns, [EAGER], busy)
+    return busy, late
+
+
+def _share(ends: float) -> float:
+    """Until when something may go on that has more to come after it."""
+    now = time.monotonic()
+    return now + SHARE * (ends - now)
+
+
+def _crowded(turns: Turns) -> list[str]:
+    return [variant for variant, why in turns.dropped.items() if why.crowded]
+
+
+def _seat(turns: Turns, variant: str, options: str) -> None:
     fine = turns.seat(variant, functools.partial(program, options.split()))
     print(variant, "is ready" if fine else f"fails: {turns.dropped[variant]}", flush=True)
-    return fine
 
 
 def _play(turns: Turns, deadline: float) -> None:
@@ -112,7 +143,7 @@ def _known(rounds: list[dict[str, Turn]]) -> bool:
     return True
 
 
-def _finish(turns: Turns, variants: list[str], busy: dict[str, float | None]) -> None:
+def _finish(turns: Turns, variants: list[str], busy: Busy) -> None:
     for variant in variants:
         if variant not in turns.players:
             continue
@@ -122,10 +153,6 @@ def _finish(turns: Turns, variants: list[str], busy: dict[str, float | None]) ->
             continue
         busy[variant] = answer[0]
         turns.leave(variant)
-
-
-def _crowded(turns: Turns) -> list[str]:
-    return [variant for variant, why in turns.dropped.items() if why.crowded]
 
 
 def measured(turns: Turns, variant: str) -> dict[str, Any]:
@@ -161,6 +188,7 @@ def predict(names: list[str], go: int) -> None:
     """What boundby says of each fix, from one diagnosis of the unfixed step."""
     for name in names:
         base, fixes = CASES[name]
+        paces = [addition_ns()]
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder) / "diagnosis.json"
             script = ["benchmarks/workloads.py", *base.split()]
@@ -175,13 +203,14 @@ def predict(names: list[str], go: int) -> None:
                 print(f"{name}: failed\n{done.stderr[-3000:]}")
                 continue
             diagnosis = json.loads(target.read_text())
+        paces.append(addition_ns())
         wall = diagnosis["step"]["wall_ns"]
         error = diagnosis["step"]["replay_error"]
         print(f"{name}: {wall / 1e6:.2f} ms, replay error {error:+.3f}", flush=True)
         for fix, (_, faults) in fixes.items():
             found = predicted(diagnosis, faults)
             row = {"what": "predicted", "case": name, "fix": fix, "go": go, "wall_ns": wall}
-            LEDGER.append({**row, **found})
+            LEDGER.append({**row, **found, "pace_ns": [round(ns, 2) for ns in paces]})
             shown = {key: round(ns / 1e6, 2) for key, ns in found["predicted_ns"].items()}
             print(f"  {fix}: {shown}", flush=True)
 
