@@ -97,35 +97,36 @@ import torch
 from torch import nn
 import predictions, workloads
 
-folder = Path(sys.argv[1])
+folder, device = Path(sys.argv[1]), sys.argv[3]
 # As if the device held two of the small ones, or the large one alone.
 room = {None: 1, 8: 1, 16: 2}
 
 def tiny(args):
     alive = [path for path in folder.glob("alive-*") if Path("/proc", path.name[6:]).exists()]
-    if sum(int(path.read_text()) for path in alive) + room[args.batch] > 2:
+    taken = sum(int(path.read_text()) for path in alive)
+    if taken + room[args.batch] > 2 and device == "cpu":
         raise torch.OutOfMemoryError("CUDA out of memory.")
     import os
     (folder / f"alive-{os.getpid()}").write_text(str(room[args.batch]))
-    x = torch.randn(args.batch or 8, 16)
+    x = torch.randn(args.batch or 8, 16, device=device)
     return nn.Linear(16, 16), lambda model: model(x).square().mean()
 
 workloads.TRAINING["tiny"] = tiny
 fixes = {"fused": ("--fused", ["unfused-optimizer"]), "graphs": ("--graphs", ["eager-launches"])}
 fixes |= {"again": ("--batch 8", ["none"]), "batch 2x": ("--batch 16", ["batch-2x"])}
-predictions.CASES["tiny"] = ("tiny --device cpu --precision float32", fixes)
+predictions.CASES["tiny"] = (f"tiny --device {device} --precision float32", fixes)
 predictions.LEDGER.path = folder / "ledger.jsonl"
 predictions.FEWEST_ROUNDS, predictions.MOST_ROUNDS = 2, 3
 predictions.measure_case("tiny", list(fixes), float(sys.argv[2]), 7)
 """
 
 
-def measured(folder: Path, seconds: float) -> dict[str, Any]:
+def measured(folder: Path, seconds: float, device: str = "cpu") -> dict[str, Any]:
     script = folder / "tiny.py"
     script.write_text(TINY)
     paths = f"{ROOT / 'benchmarks'}:{ROOT / 'src'}"
     subprocess.run(
-        [sys.executable, str(script), str(folder), str(seconds)],
+        [sys.executable, str(script), str(folder), str(seconds), device],
         env={**os.environ, "PYTHONPATH": paths, "BOUNDBY_COMMIT": "abc", "OMP_NUM_THREADS": "1"},
         check=True,
         capture_output=True,
@@ -157,3 +158,14 @@ def test_a_tiny_case_is_measured_on_a_cpu(tmp_path: Path) -> None:
 def test_without_time_nothing_is_said_of_a_fix(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     assert measured(tmp_path, 0.0) == {}
+
+
+@pytest.mark.gpu
+def test_a_tiny_case_is_measured_on_a_gpu(tmp_path: Path) -> None:
+    rows = measured(tmp_path, 100.0, "cuda")
+    assert list(rows) == ["eager", "fused", "graphs", "again", "batch 2x"]
+    played = {len(found["rounds_ns"]) for found in rows.values()}
+    assert len(played) == 1 and played.pop() >= 2
+    for found in rows.values():
+        assert found["problem"] is None and found["first_round"] == 0
+        assert 0 < found["busy_ns"] < 1.5 * max(found["rounds_ns"])

@@ -45,6 +45,7 @@ def test_every_roof_that_applies_is_there(machine: Machine) -> None:
         assert roof.source == "measured"
     assert machine.overheads.eager_op_ns is not None
     assert machine.overheads.python_add_ns is not None
+    assert machine.overheads.trained_op_ns is not None
     assert machine.overheads.launch_ns is None, "a CPU launches nothing"
     assert machine.quick
     assert machine.curves["matmul.float32"]
