@@ -108,8 +108,10 @@ fix live at once, each in a process of its own without a profiler, and time a fe
 Times in ms. `saved` is the unfixed step less the fixed one of the same round, the median over the
 rounds (for a larger batch: as many unfixed steps as hold the same samples). `known` is the
 measurement's own uncertainty beside the saving, half of its 95% interval over rounds drawn anew in
-blocks: past 15% a row counts for coverage only. (Older rows are three fresh processes each, one
-after the other, and `known` is their standard error.)
+blocks: past 15% a row counts for coverage only. It is one process each: what two processes of the
+same program differ by in turn (1% to 2% of the step on a CPU whose pace changed by 1.7) is not in
+it. (Older rows are three fresh processes each, one after the other, and `known` is their standard
+error.)
 
 The newest measurement of each fix counts, beside the unfixed step of its own go, and beside the
 prediction of that go where there was one. (Older predictions stand beside measurements on another
