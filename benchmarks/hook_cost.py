@@ -29,7 +29,7 @@ from boundby.capture.live.hooks import Hooks
 from boundby.capture.live.plan import Plan
 from boundby.capture.live.recorder import Recorder
 from boundby.capture.live.windows import Window
-from boundby.roofs.pace import addition_ns
+from boundby.pace import addition_ns
 
 # The host's pace is the same where the fixed loop never took longer by more than this.
 SAME_PACE = 1.10

@@ -32,7 +32,7 @@ from medians import median_interval
 from predictions_table import EAGER, LEDGER, table
 from turns import Program, Turn, Turns
 
-from boundby.roofs.pace import addition_ns
+from boundby.pace import addition_ns
 
 FEWEST_ROUNDS, MOST_ROUNDS = 20, 120
 # Half of a saving's interval, beside the saving and beside the step: then it is known.

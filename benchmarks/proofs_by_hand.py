@@ -12,8 +12,8 @@ from proofs_table import LEDGER, best
 from provable import SCRIPTS
 
 from boundby.capture.live.execution import Target
+from boundby.pace import addition_ns
 from boundby.program import TREATMENTS
-from boundby.roofs.pace import addition_ns
 from boundby.trials import process, speedup
 from boundby.trials.forks import Forks
 from boundby.trials.observation import Observed

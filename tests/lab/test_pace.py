@@ -7,7 +7,7 @@ from boundby.lab.conduct import conduct
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, exactly
 from boundby.lab.pace import HOST, Pace, at_pace
 from boundby.model import Machine, Overheads
-from boundby.roofs.pace import addition_ns
+from boundby.pace import addition_ns
 from tests.lab.test_conduct import DOCUMENT, bench
 from tests.machines import round_machine
 

@@ -12,7 +12,7 @@ import msgspec
 
 from boundby.model import Machine
 from boundby.model.lab import Interval
-from boundby.roofs.pace import addition_ns
+from boundby.pace import addition_ns
 
 # Overheads that are the host's own: they grow as its Python does.
 HOST = (

@@ -1,14 +1,15 @@
-"""The host's pace: what an addition in Python takes, looked at again and again.
+"""The host's pace while a script runs: looked at again and again between its steps.
 
-Cores of rented machines are shared with strangers: on one H200's host the same loop took 545 us or
-1050 us, changing within seconds, while nothing else of one's own ran. What waits for the host is as
-uncertain as that. Loaded before the script: nothing heavy is imported.
+What waits for the host is as uncertain as that. Loaded before the script: nothing heavy is
+imported.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+
+from boundby.pace import addition_ns
 
 _ADDITIONS = 1_000
 _LOOPS = 3
@@ -28,17 +29,6 @@ class Pace:
         """Some 70 us of Python, unless it has just been looked."""
         now = self._clock()
         if self._last is None or now - self._last >= _APART_NS:
-            self.seen.append(addition_ns(self._clock))
+            # The best of a few: one may have been interrupted.
+            self.seen.append(min(addition_ns(_ADDITIONS) for _ in range(_LOOPS)))
             self._last = now
-
-
-def addition_ns(clock: Callable[[], int] = time.perf_counter_ns) -> float:
-    """One addition of two floats in a plain loop; the best of a few, to be without interrupts."""
-    best = float("inf")
-    for _ in range(_LOOPS):
-        total = 0.0
-        began = clock()
-        for _ in range(_ADDITIONS):
-            total += 1.5
-        best = min(best, (clock() - began) / _ADDITIONS)
-    return best

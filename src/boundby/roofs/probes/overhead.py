@@ -11,8 +11,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from boundby.pace import addition_ns
 from boundby.roofs.device import Device
-from boundby.roofs.pace import addition_ns
 from boundby.roofs.stopwatch import Stopwatch, Timing, time_host
 
 _CALLS = 300
