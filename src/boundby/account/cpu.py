@@ -22,7 +22,7 @@ _CHORES = ("TorchDynamo Cache Lookup", "Pregraph bytecode", "AOTDispatcher Runti
 
 
 def cpu_work(
-    timeline: Timeline, machine: Machine, precision: Precision, *, wall_ns: float
+    timeline: Timeline, machine: Machine, precision: Precision, *, per_event_ns: float
 ) -> tuple[list[Work], float]:
     """One `Work` per operator call that does something itself, and the overhead of them all."""
     host = timeline.host
@@ -31,8 +31,7 @@ def cpu_work(
     is_unknown = _without_cost(timeline, costed, works_itself)
     counted = works_itself | is_unknown
     within = nearest(host.parent, counted)
-    per_event = max(0.0, timeline.wall_ns - wall_ns) / max(1, len(host))
-    net = _own_times(timeline, counted, within) - per_event * _events(within, len(host))
+    net = _own_times(timeline, counted, within) - per_event_ns * _events(within, len(host))
     net = np.clip(net, 0.0, None)
     kernel = np.clip(net - (machine.overheads.eager_op_ns or 0.0), 0.0, None)
     dispatch = float((net - kernel)[works_itself].sum())

@@ -25,6 +25,7 @@ from boundby.model.timeline import (
     HostKind,
     Ints,
     Phase,
+    Samples,
     Timeline,
 )
 
@@ -51,6 +52,7 @@ __all__ = [
     "Precision",
     "Record",
     "Roof",
+    "Samples",
     "Source",
     "Tensor",
     "Timeline",

@@ -13,6 +13,7 @@ from typing import Any
 from boundby.capture.live.guard import Guard
 from boundby.capture.live.operators import show_operators
 from boundby.capture.live.silence import unheard
+from boundby.capture.live.sampler import LineSampler
 from boundby.capture.live.swaps import Swaps
 from boundby.capture.live.torch_device import TorchDevice
 
@@ -51,6 +52,7 @@ class TorchProfiler:
         self.trace = folder / "trace.json"
         self.problem: str | None = None
         self.results: Any = None
+        self.sampler = LineSampler()
         self._torch = torch
         self._device = device
         self._guard = guard or Guard()
@@ -95,6 +97,8 @@ class TorchProfiler:
         self._profiler = started
         self._shown = show_operators(self._torch)
         self._give_way()
+        # Only now: the profiler would follow a thread that is there when it starts.
+        self.sampler.start()
         return True
 
     def step(self) -> None:
@@ -107,6 +111,7 @@ class TorchProfiler:
         if self._profiler is None:
             return
         profiler, self._profiler = self._profiler, None
+        self.sampler.stop()
         self._shown.undo()
         self._torch.autograd.profiler._prepare_profiler = self._prepare
         try:
