@@ -138,14 +138,14 @@ def _on_cpu(
     lines at which there was no work."""
     where = whereabouts(timeline)
     dilation = dilation_of(timeline, where, wall_ns=wall_ns, phases=phases)
-    works, dispatch = cpu_work(timeline, machine, precision, per_event_ns=dilation.per_event_ns)
-    spent = spent_on_cpu(timeline, where, works, dilation)
+    works, asked = cpu_work(timeline, machine, precision, per_event_ns=dilation.per_event_ns)
+    spent = spent_on_cpu(timeline, where, asked, dilation)
     data = data_ns(timeline, works)
     slower = min(_MOST_SLOWER, max(1.0, wall_ns / max(1, timeline.wall_ns)))
     for work in works:
         work.ns *= slower
         work.exposed_ns *= slower
-    return works, slower * dispatch, slower * data, spent
+    return works, slower * asked.costed_ns, slower * data, spent
 
 
 def _clean_pace(timeline: Timeline, machine: Machine, phases: Mapping[str, float]) -> Timeline:

@@ -7,6 +7,8 @@ by the profiler's cost and nothing else.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -21,10 +23,18 @@ from boundby.model import Cost, HostKind, Ints, Machine, Precision, Timeline
 _CHORES = ("TorchDynamo Cache Lookup", "Pregraph bytecode", "AOTDispatcher Runtime Wrapper")
 
 
+class Asked(NamedTuple):
+    """What asking for work took: of each row that was counted as work, and of all with a cost."""
+
+    counted: Mask
+    ns: npt.NDArray[np.float64]
+    costed_ns: float
+
+
 def cpu_work(
     timeline: Timeline, machine: Machine, precision: Precision, *, per_event_ns: float
-) -> tuple[list[Work], float]:
-    """One `Work` per operator call that does something itself, and the overhead of them all."""
+) -> tuple[list[Work], Asked]:
+    """One `Work` per operator call that does something itself, and their overhead."""
     host = timeline.host
     costed = Costs(timeline, machine)
     works_itself = _working(timeline, costed)
@@ -34,7 +44,7 @@ def cpu_work(
     net = _own_times(timeline, counted, within) - per_event_ns * _events(within, len(host))
     net = np.clip(net, 0.0, None)
     kernel = np.clip(net - (machine.overheads.eager_op_ns or 0.0), 0.0, None)
-    dispatch = float((net - kernel)[works_itself].sum())
+    asking = np.where(counted, net - kernel, 0.0)
     works = []
     for row in np.flatnonzero(counted):
         if is_unknown[row] and not kernel[row]:
@@ -68,7 +78,7 @@ def cpu_work(
                 )  # the memory's roof is not the network's
         works.append(work)
     _hide_background(works, timeline)
-    return works, dispatch
+    return works, Asked(counted, asking, float(asking[works_itself].sum()))
 
 
 def _hide_background(works: list[Work], timeline: Timeline) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from boundby.account.cpu import Asked
 from boundby.account.dilation import Dilation, python_code
 from boundby.account.idle import LABELS, Gaps
 from boundby.account.nesting import Mask, nearest
 from boundby.account.whereabouts import Whereabouts, called_from, main_thread
-from boundby.account.work import Work
 from boundby.model import HostKind, Ints, Timeline
 
 Floats = npt.NDArray[np.float64]
@@ -47,20 +46,28 @@ class Pieces(NamedTuple):
     inside: Ints
     ns: Floats
 
+    def positive(self) -> Pieces:
+        """One a line and cause, without those at which more was taken off than there was."""
+        keys, member = np.unique(np.stack(self[:3]), axis=1, return_inverse=True)
+        ns = np.zeros(keys.shape[1])
+        np.add.at(ns, member.ravel(), self.ns)
+        label, source, inside = keys[:, ns > 0]
+        return Pieces(label, source, inside, ns[ns > 0])
+
     def scaled(self, totals: Mapping[str, float]) -> list[Spent]:
         """By cause as much as the account says; without a line where none is known."""
-        sums: dict[str, dict[tuple[int, int], float]] = defaultdict(lambda: defaultdict(float))
-        for label, source, inside, ns in zip(*(column.tolist() for column in self), strict=True):
-            sums[LABELS[label]][source, inside] += ns
+        summed = self.positive()
         found = []
         for label, total in totals.items():
-            # What the profiler cost at a line may come out larger than all that was spent there.
-            mine = {place: ns for place, ns in sums[label].items() if ns > 0}
-            have = sum(mine.values())
-            if have:
-                found += [Spent(label, *place, total * ns / have) for place, ns in mine.items()]
-            elif total:
+            mine = summed.label == LABELS.index(label)
+            have = float(summed.ns[mine].sum())
+            if total and not have:
                 found.append(Spent(label, -1, -1, total))
+                continue
+            for source, inside, ns in zip(
+                *(column[mine].tolist() for column in summed[1:]), strict=True
+            ):
+                found.append(Spent(label, source, inside, total * ns / have))
         return found
 
 
@@ -138,45 +145,47 @@ def _met(timeline: Timeline, where: Whereabouts, gaps: Gaps) -> _Met:
 
 
 def spent_on_cpu(
-    timeline: Timeline, where: Whereabouts, works: Sequence[Work], dilation: Dilation
+    timeline: Timeline, where: Whereabouts, asked: Asked, dilation: Dilation
 ) -> Pieces:
     """What the thread that runs the step does besides its operators' kernels, line by line.
 
-    From the profiled time at a line its kernels are taken off, and what the profiler cost there.
+    At an operator's line it is what asking for its work took; at any line, what passed outside of
+    operators that work, less what the profiler cost there.
     """
     host = timeline.host
     thread = main_thread(timeline)
     own = where.on(thread)
-    rows = np.array([work.row for work in works if host.thread[work.row] == thread], np.int64)
-    is_work = np.zeros(len(host), np.bool_)
-    is_work[rows] = True
-    within = np.append(nearest(host.parent, is_work), -1)
-    labels, is_ours = _labels(timeline), np.append(_observers(timeline), False)
-    inside, called = _inside(timeline), called_from(host)
-
-    def at(row: Ints, source: Ints, within_library: Ints, ns: Floats) -> Pieces:
-        """Inside an operator that does work it is the operator's line."""
-        work = within[row]
-        label = np.where(labels[row] == _DATA, _DATA, _PYTHON)
-        return Pieces(
-            label,
-            np.where(work >= 0, host.source[work], source),
-            np.where(work >= 0, inside[work], within_library),
-            np.where(is_ours[row], 0.0, ns),
-        )
-
-    events = np.flatnonzero(host.thread == thread)
-    kernels = np.array([work.exposed_ns for work in works if host.thread[work.row] == thread])
+    inside = _inside(timeline)
+    outside = np.append(nearest(host.parent, asked.counted) < 0, True)
+    outside &= ~np.append(_observers(timeline), False)
+    labels = np.where(_labels(timeline) == _DATA, _DATA, _PYTHON)
     lengths = (where.end_ns - where.start_ns)[own].astype(np.float64)
     in_python = np.append(python_code(timeline), False)[where.row[own]]
     lengths *= np.where(in_python, 1 - dilation.of_python, 1.0)
-    costs = np.full(len(events), -dilation.per_event_ns)
+    passed = outside[where.row[own]]
+    events = np.flatnonzero((host.thread == thread) & outside[:-1])
+    rows = np.flatnonzero(asked.counted)
     found = [
-        at(where.row[own], where.source[own], where.inside[own], lengths),
-        at(events, called[events].astype(np.int64), inside[events], costs),
-        at(rows, host.source[rows].astype(np.int64), inside[rows], -kernels.astype(np.float64)),
+        Pieces(
+            labels[where.row[own]][passed],
+            where.source[own][passed],
+            where.inside[own][passed],
+            lengths[passed],
+        ),
+        Pieces(
+            labels[events],
+            called_from(host)[events].astype(np.int64),
+            inside[events],
+            np.full(len(events), -dilation.per_event_ns),
+        ),
     ]
-    return Pieces(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    outer = _joined(found).positive()
+    at_work = host.source[rows].astype(np.int64), inside[rows], asked.ns[rows]
+    return _joined([outer, Pieces(np.full(len(rows), _PYTHON), *at_work)])
+
+
+def _joined(pieces: Sequence[Pieces]) -> Pieces:
+    return Pieces(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
 
 
 def _labels(timeline: Timeline) -> Ints:

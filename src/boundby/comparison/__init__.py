@@ -17,6 +17,7 @@ _PROCESSES = 1.085
 _FEWEST_SAMPLES = 5
 _RESAMPLES = 4000
 _MOST_ROWS = 400
+_MISSING = 0.01  # of a step, in lines that are many and cut off
 
 
 class Side(Record, frozen=True, kw_only=True):
