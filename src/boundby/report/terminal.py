@@ -70,7 +70,7 @@ class DiagnosisReport:
             yield _spaced(findings(diagnosis))
         if diagnosis.bigger_chips:
             yield _spaced(chips(diagnosis))
-        if diagnosis.lines:
+        if any(row.where != NO_LINE for row in diagnosis.lines):
             yield _spaced(_lines(diagnosis))
         if diagnosis.ops:
             yield _spaced(_ops(diagnosis))
