@@ -178,12 +178,17 @@ def scenes(draw: Any) -> tuple[Timeline, float]:
     )
 
 
+PHASES = {"forward": 300.0 * US, "other": 50.0 * US, "backward": 200.0 * US}
+
+
 @settings(max_examples=150, deadline=None)
-@given(scenes())
-def test_lines_add_up_to_the_step_whatever_happens_in_it(made: tuple[Timeline, float]) -> None:
+@given(scenes(), st.sampled_from([None, PHASES]))
+def test_lines_add_up_to_the_step_whatever_happens_in_it(
+    made: tuple[Timeline, float], phases: dict[str, float] | None
+) -> None:
     timeline, pace = made
     wall_ns = pace * 1000 * US
-    check_sums(account_for(timeline, MACHINE, wall_ns=wall_ns), wall_ns)
+    check_sums(account_for(timeline, MACHINE, wall_ns=wall_ns, phases=phases), wall_ns)
 
 
 @settings(max_examples=100, deadline=None)

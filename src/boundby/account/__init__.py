@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby.account import tables
-from boundby.account.cpu import cpu_work, data_ns
+from boundby.account.cpu import cpu_work
 from boundby.account.device import device_work, recomputed_flops
 from boundby.account.dilation import dilation_of
 from boundby.account.idle import LABELS, gap_causes, idle_rows
@@ -88,7 +88,7 @@ def account_for(
         spent = spent_idle(pace, moved(whereabouts(timeline), timeline, pace), gaps)
         causes = idle_rows(pace, *busy_times)
     else:
-        works, dispatch, data, spent = _on_cpu(timeline, machine, precision, wall_ns, phases)
+        works, dispatch, data, spent = _on_cpu(timeline, machine, precision, wall_ns)
         idle = dict.fromkeys(LABELS, 0.0) | {"data": data}
     busy = sum(work.exposed_ns for work in works)
     if busy + dispatch > wall_ns:
@@ -128,19 +128,15 @@ def account_for(
 
 
 def _on_cpu(
-    timeline: Timeline,
-    machine: Machine,
-    precision: Precision,
-    wall_ns: float,
-    phases: Mapping[str, float] | None,
+    timeline: Timeline, machine: Machine, precision: Precision, wall_ns: float
 ) -> tuple[list[Work], float, float, Pieces]:
     """The work, what asking for it took, and waiting for data, at the clean steps' pace; and the
     lines at which there was no work."""
     where = whereabouts(timeline)
-    dilation = dilation_of(timeline, where, wall_ns=wall_ns, phases=phases)
-    works, asked = cpu_work(timeline, machine, precision, per_event_ns=dilation.per_event_ns)
+    dilation = dilation_of(timeline, where, wall_ns=wall_ns)
+    works, asked = cpu_work(timeline, machine, precision, dilation)
     spent = spent_on_cpu(timeline, where, asked, dilation)
-    data = data_ns(timeline, works)
+    data = spent.total("data")
     slower = min(_MOST_SLOWER, max(1.0, wall_ns / max(1, timeline.wall_ns)))
     for work in works:
         work.ns *= slower

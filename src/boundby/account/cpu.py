@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby import costs
+from boundby.account.dilation import Dilation
 from boundby.account.nesting import Mask, nearest
 from boundby.account.work import Costs, Work, allowed_dtype, bound_of
 from boundby.intervals import union
@@ -32,7 +33,7 @@ class Asked(NamedTuple):
 
 
 def cpu_work(
-    timeline: Timeline, machine: Machine, precision: Precision, *, per_event_ns: float
+    timeline: Timeline, machine: Machine, precision: Precision, dilation: Dilation
 ) -> tuple[list[Work], Asked]:
     """One `Work` per operator call that does something itself, and their overhead."""
     host = timeline.host
@@ -41,7 +42,7 @@ def cpu_work(
     is_unknown = _without_cost(timeline, costed, works_itself)
     counted = works_itself | is_unknown
     within = nearest(host.parent, counted)
-    net = _own_times(timeline, counted, within) - per_event_ns * _events(within, len(host))
+    net = _own_times(timeline, counted, within) - _observed(within, dilation)
     net = np.clip(net, 0.0, None)
     kernel = np.clip(net - (machine.overheads.eager_op_ns or 0.0), 0.0, None)
     asking = np.where(counted, net - kernel, 0.0)
@@ -101,16 +102,6 @@ def _hide_background(works: list[Work], timeline: Timeline) -> None:
         work.exposed_ns *= 1 - float(covered) / max(1.0, float(end - start))
 
 
-def data_ns(timeline: Timeline, works: list[Work]) -> float:
-    """Time in which the step waited for its next batch, less the operators that made it."""
-    host = timeline.host
-    waiting = host.kind == HostKind.DATA
-    begins, ends = union(host.start_ns[waiting], host.duration_ns[waiting])
-    inside = nearest(host.parent, waiting) >= 0
-    operators = sum(work.exposed_ns for work in works if inside[work.row])
-    return max(0.0, float((ends - begins).sum()) - operators)
-
-
 def _working(timeline: Timeline, costed: Costs) -> Mask:
     """Rows that do work themselves, and have not handed it on to operators inside them."""
     host = timeline.host
@@ -165,6 +156,8 @@ def _own_times(timeline: Timeline, counted: Mask, within: Ints) -> npt.NDArray[n
     return own
 
 
-def _events(within: Ints, rows: int) -> Ints:
-    """How many events each counted row holds, itself included: each cost the profiler time."""
-    return np.bincount(within[within >= 0], minlength=rows)
+def _observed(within: Ints, dilation: Dilation) -> npt.NDArray[np.float64]:
+    """What the events in each counted row, itself included, cost the profiler."""
+    cost = np.zeros(len(within))
+    np.add.at(cost, within[within >= 0], dilation.event_ns[within >= 0])
+    return cost

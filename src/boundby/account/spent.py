@@ -46,6 +46,9 @@ class Pieces(NamedTuple):
     inside: Ints
     ns: Floats
 
+    def total(self, label: str) -> float:
+        return float(self.ns[self.label == LABELS.index(label)].sum())
+
     def positive(self) -> Pieces:
         """One a line and cause, without those at which more was taken off than there was."""
         keys, member = np.unique(np.stack(self[:3]), axis=1, return_inverse=True)
@@ -176,12 +179,12 @@ def spent_on_cpu(
             labels[events],
             called_from(host)[events].astype(np.int64),
             inside[events],
-            np.full(len(events), -dilation.per_event_ns),
+            -dilation.event_ns[events],
         ),
     ]
     outer = _joined(found).positive()
     at_work = host.source[rows].astype(np.int64), inside[rows], asked.ns[rows]
-    return _joined([outer, Pieces(np.full(len(rows), _PYTHON), *at_work)])
+    return _joined([outer, Pieces(labels[rows], *at_work)])
 
 
 def _joined(pieces: Sequence[Pieces]) -> Pieces:

@@ -237,8 +237,8 @@ def _warnings(before: Diagnosis, after: Diagnosis) -> list[str]:
         warnings.append(f"different steps: {_kind(before)} and {_kind(after)}")
     if {_whole(before), _whole(after)} >= {True, False}:
         warnings.append(
-            "the lines of one hold its work alone, as an older boundby wrote them, and those of the "
-            "other its overhead too: make both anew to compare their lines"
+            "the lines of one hold its work alone, as an older boundby wrote them, and those of "
+            "the other its overhead too: make both anew to compare their lines"
         )
     if before.verdict.uncertain or after.verdict.uncertain:
         warnings.append("a verdict is uncertain: see the diagnoses themselves")

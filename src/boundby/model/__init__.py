@@ -27,6 +27,7 @@ from boundby.model.timeline import (
     Phase,
     Samples,
     Timeline,
+    Toll,
 )
 
 __all__ = [
@@ -56,4 +57,5 @@ __all__ = [
     "Source",
     "Tensor",
     "Timeline",
+    "Toll",
 ]

@@ -129,6 +129,15 @@ class Samples(Record, frozen=True, kw_only=True):
         return len(self.row)
 
 
+class Toll(Record, frozen=True, kw_only=True):
+    """What the profiler takes for a Python call, for one of a function in C, and of the time in
+    Python's own code."""
+
+    function_ns: float = 0.0
+    builtin_ns: float = 0.0
+    of_python: float = 0.0
+
+
 class Timeline(Record, frozen=True, kw_only=True):
     """One step: what the host did, what the device did, and what belongs to what."""
 
@@ -142,6 +151,7 @@ class Timeline(Record, frozen=True, kw_only=True):
     calls: list[OpCall] = []
     allocations: Allocations | None = None  # where the process itself was asked
     samples: Samples | None = None
+    toll: Toll | None = None
     device_name: str | None = None
     device_kind: str = "cpu"  # "cpu", "cuda", "hip"
     rank: int | None = None

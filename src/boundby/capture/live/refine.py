@@ -14,7 +14,8 @@ from boundby.capture.kineto.names import Origin, frame_of
 from boundby.capture.live.details import Detail, Details, Line
 from boundby.capture.live.moments import locate
 from boundby.capture.live.sampler import Sample
-from boundby.model import Allocations, HostEvents, HostKind, OpCall, Tensor, Timeline
+from boundby.capture.live.toll import Taken
+from boundby.model import Allocations, HostEvents, HostKind, OpCall, Tensor, Timeline, Toll
 
 _FUNCTIONS = (HostKind.PYTHON, HostKind.DATA)
 _RUNTIME = (HostKind.LAUNCH, HostKind.SYNC, HostKind.RUNTIME)
@@ -25,6 +26,7 @@ def refine(
     known: Details,
     kernel_lines: Mapping[str, str],
     samples: Sequence[Sample] = (),
+    toll: Taken | None = None,
 ) -> Timeline:
     """The same timeline with exact lines, calls that hold storages and listed tensors, and memory.
 
@@ -68,6 +70,7 @@ def refine(
         sources=list(index),
         allocations=_columns(taken),
         samples=moments,
+        toll=None if toll is None else Toll(**toll._asdict()),
     )
 
 

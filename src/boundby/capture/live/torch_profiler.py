@@ -15,6 +15,7 @@ from boundby.capture.live.operators import show_operators
 from boundby.capture.live.silence import unheard
 from boundby.capture.live.sampler import LineSampler
 from boundby.capture.live.swaps import Swaps
+from boundby.capture.live.toll import Taken, take_times, toll_of
 from boundby.capture.live.torch_device import TorchDevice
 
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
@@ -53,6 +54,7 @@ class TorchProfiler:
         self.problem: str | None = None
         self.results: Any = None
         self.sampler = LineSampler()
+        self.toll: Taken | None = None
         self._torch = torch
         self._device = device
         self._guard = guard or Guard()
@@ -87,8 +89,11 @@ class TorchProfiler:
                     schedule=lambda _: profiler.ProfilerAction.RECORD,
                 )
                 before = self._torch.empty(1)
+                without = take_times()
                 started.start()
             with unheard():
+                self.toll = toll_of(without, take_times())
+            with _unheard():
                 # Once a process, it remarks on memory it has not seen taken: here, to nobody.
                 del before
         except RuntimeError as error:
