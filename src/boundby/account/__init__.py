@@ -88,7 +88,7 @@ def account_for(
         spent = spent_idle(pace, moved(whereabouts(timeline), timeline, pace), gaps)
         causes = idle_rows(pace, *busy_times)
     else:
-        works, dispatch, data, spent = _on_cpu(timeline, machine, precision, wall_ns)
+        works, dispatch, data, spent = _on_cpu(timeline, machine, precision, wall_ns, phases)
         idle = dict.fromkeys(LABELS, 0.0) | {"data": data}
     busy = sum(work.exposed_ns for work in works)
     if busy + dispatch > wall_ns:
@@ -128,12 +128,16 @@ def account_for(
 
 
 def _on_cpu(
-    timeline: Timeline, machine: Machine, precision: Precision, wall_ns: float
+    timeline: Timeline,
+    machine: Machine,
+    precision: Precision,
+    wall_ns: float,
+    phases: Mapping[str, float] | None,
 ) -> tuple[list[Work], float, float, Pieces]:
     """The work, what asking for it took, and waiting for data, at the clean steps' pace; and the
     lines at which there was no work."""
     where = whereabouts(timeline)
-    dilation = dilation_of(timeline, where, wall_ns=wall_ns)
+    dilation = dilation_of(timeline, where, wall_ns=wall_ns, phases=phases)
     works, asked = cpu_work(timeline, machine, precision, dilation)
     spent = spent_on_cpu(timeline, where, asked, dilation)
     data = spent.total("data")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.account.cpu import Asked
-from boundby.account.dilation import Dilation, python_code
+from boundby.account.dilation import Dilation
 from boundby.account.idle import LABELS, Gaps
 from boundby.account.nesting import Mask, nearest
 from boundby.account.whereabouts import Whereabouts, called_from, main_thread
@@ -163,8 +163,7 @@ def spent_on_cpu(
     outside &= ~np.append(_observers(timeline), False)
     labels = np.where(_labels(timeline) == _DATA, _DATA, _PYTHON)
     lengths = (where.end_ns - where.start_ns)[own].astype(np.float64)
-    in_python = np.append(python_code(timeline), False)[where.row[own]]
-    lengths *= np.where(in_python, 1 - dilation.of_python, 1.0)
+    lengths -= dilation.stretch_ns[own]
     passed = outside[where.row[own]]
     events = np.flatnonzero((host.thread == thread) & outside[:-1])
     rows = np.flatnonzero(asked.counted)
