@@ -12,8 +12,8 @@ from typing import Any
 
 from boundby.capture.live.guard import Guard
 from boundby.capture.live.operators import show_operators
-from boundby.capture.live.silence import unheard
 from boundby.capture.live.sampler import LineSampler
+from boundby.capture.live.silence import unheard
 from boundby.capture.live.swaps import Swaps
 from boundby.capture.live.toll import Taken, take_times, toll_of
 from boundby.capture.live.torch_device import TorchDevice
@@ -91,9 +91,8 @@ class TorchProfiler:
                 before = self._torch.empty(1)
                 without = take_times()
                 started.start()
-            with unheard():
                 self.toll = toll_of(without, take_times())
-            with _unheard():
+            with unheard():
                 # Once a process, it remarks on memory it has not seen taken: here, to nobody.
                 del before
         except RuntimeError as error:
