@@ -83,6 +83,17 @@ def test_operators_are_matched_wherever_their_lines_went() -> None:
     assert deltas == sorted(deltas, reverse=True)
 
 
+def test_lines_of_work_alone_are_not_held_against_whole_ones() -> None:
+    wall_ns = real_diagnosis().step.wall_ns
+    older, whole = (
+        with_lines(("a.py:1", "f()", wall_ns / 5)),
+        with_lines(("a.py:1", "f()", wall_ns)),
+    )
+    for pair, warned in (((older, whole), True), ((older, older), False), ((whole, whole), False)):
+        warnings = compare(*pair, names=("a", "b")).warnings
+        assert any("an older boundby" in line for line in warnings) is warned
+
+
 def test_lines_are_matched_by_text_when_they_have_moved() -> None:
     before = with_lines(
         ("a.py:1", "x = f(x)", 5e6), ("a.py:2", "y = g(x)", 3e6), ("a.py:9", "old()", 1e6)

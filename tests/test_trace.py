@@ -42,6 +42,18 @@ def test_the_account_of_a_trace_adds_up_and_names_its_machine() -> None:
     assert diagnosis.account.overhead.parts["sync"] > 0
 
 
+@pytest.mark.parametrize("trace", sorted(H200.glob("*.gz")), ids=lambda path: path.name)
+@pytest.mark.parametrize("wall_ns", [None, 14.6e6])
+def test_the_lines_of_a_trace_are_its_account(trace: Path, wall_ns: float | None) -> None:
+    diagnosis = boundby.load(trace, wall_ns=wall_ns)
+    assert sum(row.ns for row in diagnosis.lines) == pytest.approx(diagnosis.step.wall_ns)
+    for part, ns in diagnosis.account.overhead.parts.items():
+        at_lines = sum(row.parts.get(part, 0.0) for row in diagnosis.lines)
+        assert at_lines == pytest.approx(ns, abs=1.0)
+    assert diagnosis.lines[0].where.startswith("probe2.py:")
+    assert diagnosis.lines[0].share > 0.95
+
+
 def test_a_known_wall_pins_the_step() -> None:
     diagnosis = boundby.load(SYNCS, wall_ns=14.6e6)
     assert diagnosis.step.wall_ns == 14.6e6

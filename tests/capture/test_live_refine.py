@@ -35,7 +35,7 @@ def test_the_runtime_stands_where_its_operator_or_its_builtin_does() -> None:
     scene.on_host(30, 50, HostKind.PYTHON, "<built-in function _cuda_synchronize>")
     scene.on_host(31, 49, HostKind.SYNC, "cudaDeviceSynchronize")
     scene.on_host(60, 61, HostKind.RUNTIME, "cudaEventQuery")
-    known = Details({7: detail(10, Line("train.py:5", False))}, {})
+    known = Details({7: detail(10, Line("train.py:5", False))}, {}, {})
     known.operators[7].made.append((0xABC0, 16))
     known.builtins[LATER + 30 * US] = Line("train.py:8", False)
     timeline = with_columns(scene.timeline(), external=[-1, 7, 7, -1, -1, -1])
@@ -58,6 +58,7 @@ def test_a_backward_row_takes_its_forwards_line_unless_it_has_its_own() -> None:
             3: detail(50, Line("hooks.py:2", True)),
         },
         {},
+        {},
     )
     timeline = with_columns(scene.timeline(), external=[1, 2, 3], forward=[-1, 0, 0])
     assert sources(refine(timeline, known, {})) == ["train.py:5", "train.py:5", "hooks.py:2"]
@@ -69,4 +70,4 @@ def test_where_nothing_is_known_nothing_changes() -> None:
     scene.on_host(10, 20, call=OpCall(name="aten::mul", args=(tensor(4),)))
     timeline = with_columns(scene.timeline(), source=[0, 0])
     timeline = msgspec.structs.replace(timeline, sources=["train.py:3"])
-    assert sources(refine(timeline, Details({}, {}), {})) == ["train.py:3", "train.py:3"]
+    assert sources(refine(timeline, Details({}, {}, {}), {})) == ["train.py:3", "train.py:3"]

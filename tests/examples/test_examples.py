@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from boundby.model.diagnosis import Diagnosis
+from boundby.model.diagnosis import NO_LINE, Diagnosis
 from boundby.report.page import diagnosis_page
 from tests.page.showing import check_bars, check_dots, show, walk
 
@@ -115,6 +115,15 @@ def test_no_script_knows_boundby(example: Example) -> None:
 def test_the_account_adds_up(diagnosis: Diagnosis) -> None:
     accounted = sum(group.ns for group in diagnosis.account.groups().values())
     assert accounted == pytest.approx(diagnosis.step.wall_ns, rel=1e-3)
+
+
+def test_the_lines_are_all_of_the_step(diagnosis: Diagnosis) -> None:
+    assert sum(row.ns for row in diagnosis.lines) == pytest.approx(diagnosis.step.wall_ns)
+    for name, group in diagnosis.account.groups().items():
+        at_lines = sum(row.groups.get(name, 0.0) for row in diagnosis.lines)
+        assert at_lines == pytest.approx(group.ns, abs=1.0)
+    outside = sum(row.share for row in diagnosis.lines if row.where == NO_LINE)
+    assert outside < 0.02
 
 
 def test_nearly_everything_is_known(diagnosis: Diagnosis) -> None:

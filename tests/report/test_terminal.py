@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from boundby.model.diagnosis import KindOfStep, LineRow, Range
+from boundby.model.diagnosis import NO_LINE, KindOfStep, LineRow, Range
 from boundby.report.terminal import as_text
 from tests.diagnoses import real_diagnosis
 
@@ -34,6 +34,34 @@ def test_lines_of_libraries_stand_under_the_line_that_led_to_them() -> None:
     assert "  bert.py:163" in shown[at + 1]
     assert "scores = q @ k" in shown[at + 1]
     assert not any("bert.py:7 " in line for line in shown)
+
+
+def line(where: str, ns: float, **parts: float) -> LineRow:
+    groups = {"overhead": sum(parts.values()), "compute": ns - sum(parts.values())}
+    return LineRow(where=where, ns=ns, share=ns / 10e6, groups=groups, parts=parts)
+
+
+def said_of(lines: list[LineRow]) -> str:
+    said = as_text(msgspec.structs.replace(real_diagnosis(), lines=lines))
+    return said[said.index("source lines") :] if "source lines" in said else ""
+
+
+def test_a_line_of_overhead_says_what_it_is_and_the_rest_is_one_row() -> None:
+    lines = [
+        line("train.py:3", 4e6, sync=3e6, python=0.5e6),
+        line("train.py:4", 3e6, small_kernels=1e6),
+        line(NO_LINE, 2e6, python=2e6),
+        *(line(f"train.py:{number}", 0.04e6, python=0.04e6) for number in range(10, 35)),
+    ]
+    rows = [" ".join(row.split()) for row in said_of(lines).splitlines()]
+    assert rows[1].startswith("overhead: sync 4.00 ms 40% train.py:3")
+    assert rows[2].startswith("compute 3.00 ms 30% train.py:4")
+    assert rows[3].startswith("overhead: Python 2.00 ms 20% (no line of the script)")
+    assert rows[4] == "1.00 ms 10% 25 more lines"
+
+
+def test_a_trace_without_any_line_has_no_table_of_lines() -> None:
+    assert not said_of([line(NO_LINE, 10e6, python=10e6)])
 
 
 @pytest.mark.parametrize(

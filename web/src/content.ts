@@ -34,6 +34,7 @@ export interface Line {
   share: number;
   floor_ns: number | null;
   groups: Groups;
+  parts?: Groups;
   inside?: Line[];
 }
 

@@ -4,6 +4,7 @@ import { accountBar, accountTable } from "./account";
 import type { Diagnosis, Line } from "./content";
 import { copyButton, h } from "./dom";
 import { age, lastPart, share, time } from "./format";
+import { overheadWords } from "./tables";
 import { schemeButton, swatch } from "./theme";
 
 const FREE = ["compute", "bandwidth", "overhead"];
@@ -146,7 +147,7 @@ function costliest(diagnosis: Diagnosis): HTMLElement | null {
     "div",
     { class: "card answer" },
     h("h3", {}, "Costliest line"),
-    h("p", { class: "large" }, h("a", { href: "#tables" }, lastPart(line.where)), ": ", h("strong", {}, time(line.ns)), ` of work, ${share(line.share)} of the step`),
+    h("p", { class: "large" }, h("a", { href: "#tables" }, lastPart(line.where)), ": ", h("strong", {}, time(line.ns)), `, ${share(line.share)} of the step`),
     line.text && h("div", { class: "code" }, h("code", {}, line.text)),
     h("p", { class: "muted" }, lineWords(line)),
     line.inside?.length ? h("p", {}, h("span", { class: "muted" }, "most of it in "), ...mostInside(line.inside)) : null,
@@ -166,7 +167,8 @@ function lineWords(line: Line): string {
   const parts = Object.entries(line.groups)
     .sort((a, b) => b[1] - a[1])
     .map(([group, ns]) => `${group} ${share(ns / total)}`);
-  return `of that: ${parts.join(", ")}`;
+  const overhead = overheadWords(line);
+  return `of that: ${parts.join(", ")}${overhead ? ` (${overhead})` : ""}`;
 }
 
 export function capital(words: string): string {

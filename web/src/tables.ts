@@ -3,25 +3,44 @@
 import { groupsBar } from "./account";
 import type { ClassRow, Collective, Diagnosis, Line, Op } from "./content";
 import { add, clear, h, section } from "./dom";
-import { count, lastPart, rate, share, shortName, size, time } from "./format";
+import { count, lastPart, PARTS, rate, share, shortName, size, time } from "./format";
 import { moduleTree } from "./modules";
 import { onSelect, select, selected } from "./selection";
 import { type Column, table, tabs } from "./table";
 import { swatch } from "./theme";
 
 const lineColumns = (wall: number): Column<Line>[] => [
-  { title: "line", value: (row) => row.where, cell: (row) => h("span", { title: row.where }, lastPart(row.where)), name: true },
+  { title: "line", value: (row) => row.where, cell: (row) => h("span", { title: row.where }, row.where === "unknown" ? "no line of the script" : lastPart(row.where)), name: true },
   { title: "code", value: (row) => row.text ?? "", cell: (row) => h("code", {}, row.text ?? ""), wide: true },
   { title: "time", value: (row) => row.ns, cell: (row) => time(row.ns), numeric: true },
   { title: "of the step", value: (row) => row.share, cell: (row) => share(row.share), numeric: true },
   {
     title: "of roof",
-    value: (row) => (row.floor_ns !== null && row.ns ? row.floor_ns / row.ns : null),
-    cell: (row) => share(row.floor_ns !== null && row.ns ? row.floor_ns / row.ns : null),
+    value: (row) => ofRoof(row),
+    cell: (row) => share(ofRoof(row)),
     numeric: true,
   },
   { title: "goes to", value: (row) => mainGroup(row), cell: (row) => groupsBar(row.groups, Math.max(row.ns, wall / 4)) },
+  { title: "overhead", value: (row) => row.groups.overhead ?? 0, cell: (row) => h("span", { class: "muted" }, overheadWords(row)), wide: true },
 ];
+
+/** Its work's floor over its work's time: no roof says how fast a host should be. */
+function ofRoof(row: Line): number | null {
+  const work = row.ns - CAUSES.reduce((sum, cause) => sum + (row.parts?.[cause] ?? 0), 0);
+  return row.floor_ns && work > 0 ? row.floor_ns / work : null;
+}
+
+const CAUSES = ["python", "launch", "sync", "data"];
+
+/** What a line's overhead is, the most first. */
+export function overheadWords(row: Line): string {
+  return [...CAUSES, "small_kernels"]
+    .map((part): [string, number] => [part, row.parts?.[part] ?? 0])
+    .filter(([, ns]) => ns >= 0.01 * row.ns && ns > 0)
+    .sort((a, b) => b[1] - a[1])
+    .map(([part, ns]) => `${PARTS[part] ?? part} ${time(ns)}`)
+    .join(", ");
+}
 
 function mainGroup(row: Line): string {
   return Object.entries(row.groups).sort((a, b) => b[1] - a[1])[0]?.[0] ?? "unknown";
@@ -91,7 +110,7 @@ export function tables(diagnosis: Diagnosis): HTMLElement | null {
     return made.element;
   };
   if (diagnosis.lines.length) {
-    const columns = lineColumns(diagnosis.step.wall_ns).filter((column) => column.title !== "code" || diagnosis.lines.some((row) => row.text));
+    const columns = lineColumns(diagnosis.step.wall_ns).filter((column) => (column.title !== "code" || diagnosis.lines.some((row) => row.text)) && (column.title !== "overhead" || diagnosis.lines.some(overheadWords)));
     parts.push(["Source lines", () => follow<Line>(table("lines", diagnosis.lines, columns), (row, op) => row.where === (op.where ?? "unknown"))]);
     const inside = diagnosis.lines.flatMap((row) => row.inside ?? []).sort((a, b) => b.ns - a.ns);
     if (inside.length) {

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby.account import tables
-from boundby.account.cpu import cpu_work, data_ns
+from boundby.account.cpu import cpu_work
 from boundby.account.device import device_work, recomputed_flops
-from boundby.account.idle import LABELS, idle_rows, label_idle
+from boundby.account.dilation import dilation_of
+from boundby.account.idle import LABELS, gap_causes, idle_rows
+from boundby.account.spent import Pieces, spent_idle, spent_on_cpu
+from boundby.account.whereabouts import moved, whereabouts
 from boundby.account.work import Work
 from boundby.intervals import union
 from boundby.model import UNTOLD, Ints, Machine, Precision, Timeline
@@ -80,10 +83,12 @@ def account_for(
         works, member = device_work(timeline, machine, precision)
         pace = _clean_pace(timeline, machine, phases) if phases else timeline
         busy_times = union(pace.device.start_ns, pace.device.duration_ns)
-        idle = label_idle(pace, *busy_times)
+        gaps = gap_causes(pace, *busy_times)
+        idle = {label: float(amount.sum()) for label, amount in gaps.parts.items()}
+        spent = spent_idle(pace, moved(whereabouts(timeline), timeline, pace), gaps)
         causes = idle_rows(pace, *busy_times)
     else:
-        works, dispatch, data = _on_cpu(timeline, machine, precision, wall_ns)
+        works, dispatch, data, spent = _on_cpu(timeline, machine, precision, wall_ns, phases)
         idle = dict.fromkeys(LABELS, 0.0) | {"data": data}
     busy = sum(work.exposed_ns for work in works)
     if busy + dispatch > wall_ns:
@@ -108,7 +113,7 @@ def account_for(
         utilisation=_utilisation(works, timeline, machine, wall_ns, busy if on_device else None),
         classes=tables.class_rows(works),
         ops=tables.op_rows(works, timeline, machine),
-        lines=tables.line_rows(works, timeline, wall_ns, folders),
+        lines=tables.line_rows(works, spent.scaled(idle), timeline, wall_ns, folders),
         modules=tables.module_rows(works, timeline, wall_ns),
         collectives=tables.collective_rows(works),
         idle=causes,
@@ -123,16 +128,24 @@ def account_for(
 
 
 def _on_cpu(
-    timeline: Timeline, machine: Machine, precision: Precision, wall_ns: float
-) -> tuple[list[Work], float, float]:
-    """The work, what asking for it took, and waiting for data, at the clean steps' pace."""
-    works, dispatch = cpu_work(timeline, machine, precision, wall_ns=wall_ns)
-    data = data_ns(timeline, works)
+    timeline: Timeline,
+    machine: Machine,
+    precision: Precision,
+    wall_ns: float,
+    phases: Mapping[str, float] | None,
+) -> tuple[list[Work], float, float, Pieces]:
+    """The work, what asking for it took, and waiting for data, at the clean steps' pace; and the
+    lines at which there was no work."""
+    where = whereabouts(timeline)
+    dilation = dilation_of(timeline, where, wall_ns=wall_ns, phases=phases)
+    works, asked = cpu_work(timeline, machine, precision, dilation)
+    spent = spent_on_cpu(timeline, where, asked, dilation)
+    data = spent.total("data")
     slower = min(_MOST_SLOWER, max(1.0, wall_ns / max(1, timeline.wall_ns)))
     for work in works:
         work.ns *= slower
         work.exposed_ns *= slower
-    return works, slower * dispatch, slower * data
+    return works, slower * asked.costed_ns, slower * data, spent
 
 
 def _clean_pace(timeline: Timeline, machine: Machine, phases: Mapping[str, float]) -> Timeline:

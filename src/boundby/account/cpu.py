@@ -7,10 +7,13 @@ by the profiler's cost and nothing else.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
 from boundby import costs
+from boundby.account.dilation import Dilation
 from boundby.account.nesting import Mask, nearest
 from boundby.account.work import Costs, Work, allowed_dtype, bound_of
 from boundby.intervals import union
@@ -21,21 +24,28 @@ from boundby.model import Cost, HostKind, Ints, Machine, Precision, Timeline
 _CHORES = ("TorchDynamo Cache Lookup", "Pregraph bytecode", "AOTDispatcher Runtime Wrapper")
 
 
+class Asked(NamedTuple):
+    """What asking for work took: of each row that was counted as work, and of all with a cost."""
+
+    counted: Mask
+    ns: npt.NDArray[np.float64]
+    costed_ns: float
+
+
 def cpu_work(
-    timeline: Timeline, machine: Machine, precision: Precision, *, wall_ns: float
-) -> tuple[list[Work], float]:
-    """One `Work` per operator call that does something itself, and the overhead of them all."""
+    timeline: Timeline, machine: Machine, precision: Precision, dilation: Dilation
+) -> tuple[list[Work], Asked]:
+    """One `Work` per operator call that does something itself, and their overhead."""
     host = timeline.host
     costed = Costs(timeline, machine)
     works_itself = _working(timeline, costed)
     is_unknown = _without_cost(timeline, costed, works_itself)
     counted = works_itself | is_unknown
     within = nearest(host.parent, counted)
-    per_event = max(0.0, timeline.wall_ns - wall_ns) / max(1, len(host))
-    net = _own_times(timeline, counted, within) - per_event * _events(within, len(host))
+    net = _own_times(timeline, counted, within) - _observed(within, dilation)
     net = np.clip(net, 0.0, None)
     kernel = np.clip(net - (machine.overheads.eager_op_ns or 0.0), 0.0, None)
-    dispatch = float((net - kernel)[works_itself].sum())
+    asking = np.where(counted, net - kernel, 0.0)
     works = []
     for row in np.flatnonzero(counted):
         if is_unknown[row] and not kernel[row]:
@@ -69,7 +79,7 @@ def cpu_work(
                 )  # the memory's roof is not the network's
         works.append(work)
     _hide_background(works, timeline)
-    return works, dispatch
+    return works, Asked(counted, asking, float(asking[works_itself].sum()))
 
 
 def _hide_background(works: list[Work], timeline: Timeline) -> None:
@@ -90,16 +100,6 @@ def _hide_background(works: list[Work], timeline: Timeline) -> None:
         end = start + host.duration_ns[work.row]
         covered = np.clip(np.minimum(ends, end) - np.maximum(begins, start), 0, None).sum()
         work.exposed_ns *= 1 - float(covered) / max(1.0, float(end - start))
-
-
-def data_ns(timeline: Timeline, works: list[Work]) -> float:
-    """Time in which the step waited for its next batch, less the operators that made it."""
-    host = timeline.host
-    waiting = host.kind == HostKind.DATA
-    begins, ends = union(host.start_ns[waiting], host.duration_ns[waiting])
-    inside = nearest(host.parent, waiting) >= 0
-    operators = sum(work.exposed_ns for work in works if inside[work.row])
-    return max(0.0, float((ends - begins).sum()) - operators)
 
 
 def _working(timeline: Timeline, costed: Costs) -> Mask:
@@ -156,6 +156,8 @@ def _own_times(timeline: Timeline, counted: Mask, within: Ints) -> npt.NDArray[n
     return own
 
 
-def _events(within: Ints, rows: int) -> Ints:
-    """How many events each counted row holds, itself included: each cost the profiler time."""
-    return np.bincount(within[within >= 0], minlength=rows)
+def _observed(within: Ints, dilation: Dilation) -> npt.NDArray[np.float64]:
+    """What the events in each counted row, itself included, cost the profiler."""
+    cost = np.zeros(len(within))
+    np.add.at(cost, within[within >= 0], dilation.event_ns[within >= 0])
+    return cost

@@ -38,12 +38,16 @@ class Gaps:
     """The times in which the device had nothing to do, in order, and why.
 
     `parts` is each gap's time by cause; `launches` the host row that launched the work with which
-    it ends, -1 where that is not known.
+    it ends, `syncs` that of the sync that delayed it, -1 where there is none; `synced_ns` is when
+    that sync's doing begins, past the gap's end without one. `threads` issue that work.
     """
 
     start_ns: Ints
     end_ns: Ints
     launches: Ints
+    syncs: Ints
+    synced_ns: Ints
+    threads: Ints
     parts: dict[str, Floats]
 
 
@@ -56,12 +60,23 @@ def gap_causes(timeline: Timeline, begins: Ints, ends: Ints) -> Gaps:
     launches = _next_launches(timeline, gaps_to)
     parts = {label: np.zeros(len(gaps_from)) for label in LABELS}
     threads = _issuing_threads(timeline, launches)
+    syncs, synced = np.full(len(gaps_from), -1, np.int64), np.zeros(len(gaps_from), np.int64)
     for thread in np.unique(threads):
         mine = threads == thread
-        split = _split(timeline, int(thread), gaps_from[mine], gaps_to[mine], launches[mine])
+        between = gaps_from[mine], gaps_to[mine]
+        syncs[mine], synced[mine] = _last_sync(timeline, timeline.host.thread == thread, *between)
+        split = _split(timeline, int(thread), *between, launches[mine], synced[mine])
         for label, amount in split.items():
             parts[label][mine] = amount
-    return Gaps(start_ns=gaps_from, end_ns=gaps_to, launches=launches, parts=parts)
+    return Gaps(
+        start_ns=gaps_from,
+        end_ns=gaps_to,
+        launches=launches,
+        syncs=syncs,
+        synced_ns=synced,
+        threads=threads,
+        parts=parts,
+    )
 
 
 def idle_rows(timeline: Timeline, begins: Ints, ends: Ints) -> list[IdleRow]:
@@ -127,7 +142,12 @@ def _issuing_threads(timeline: Timeline, launches: Ints) -> Ints:
 
 
 def _split(
-    timeline: Timeline, thread: int, gaps_from: Ints, gaps_to: Ints, launches: Ints
+    timeline: Timeline,
+    thread: int,
+    gaps_from: Ints,
+    gaps_to: Ints,
+    launches: Ints,
+    synced_from: Ints,
 ) -> dict[str, Floats]:
     """Each gap's time by cause, for gaps that end with work from one thread."""
     host = timeline.host
@@ -143,7 +163,6 @@ def _split(
     waiting = ~queued
     # After the launch call has returned, the rest of the gap is launch latency.
     host_to = np.where(known, np.clip(issued, gaps_from, gaps_to), gaps_to)
-    synced_from = _last_sync(timeline, rows, gaps_from, gaps_to)
     in_data = data.between(gaps_from, host_to)
     after_sync = np.clip(gaps_to - np.maximum(synced_from, gaps_from), 0, None).astype(np.float64)
     after_sync -= data.between(np.maximum(synced_from, gaps_from), gaps_to)
@@ -166,18 +185,20 @@ def _split(
 
 def _last_sync(
     timeline: Timeline, rows: npt.NDArray[np.bool_], gaps_from: Ints, gaps_to: Ints
-) -> Ints:
-    """When the last sync that ended in a gap returned; past the gap's end where none did."""
+) -> tuple[Ints, Ints]:
+    """The last sync that ended in a gap, and when it began; -1, past the gap's end, for none."""
     host = timeline.host
-    is_sync = rows & (host.kind == HostKind.SYNC)
-    returns = np.sort((host.start_ns + host.duration_ns)[is_sync])
-    starts = np.sort(host.start_ns[is_sync])
+    is_sync = np.flatnonzero(rows & (host.kind == HostKind.SYNC))
     none = np.full(len(gaps_to), np.iinfo(np.int64).max)
-    if not len(returns):
-        return none
+    if not len(is_sync):
+        return np.full(len(gaps_to), -1, np.int64), none
+    is_sync = is_sync[np.argsort((host.start_ns + host.duration_ns)[is_sync], kind="stable")]
+    returns = (host.start_ns + host.duration_ns)[is_sync]
+    starts = np.sort(host.start_ns[is_sync])
     at = np.searchsorted(returns, gaps_to, side="left") - 1
     found = np.where(at >= 0, returns[np.maximum(at, 0)], np.iinfo(np.int64).min)
     # The host stood in the sync when the device ran dry: what idles from there on is its doing.
     began = np.where(at >= 0, starts[np.maximum(at, 0)], np.iinfo(np.int64).max)
     delayed = (found >= gaps_from) & (began <= gaps_to)
-    return np.where(delayed, np.maximum(np.minimum(began, found), gaps_from), none)
+    since = np.where(delayed, np.maximum(np.minimum(began, found), gaps_from), none)
+    return np.where(delayed, is_sync[np.maximum(at, 0)], -1), since

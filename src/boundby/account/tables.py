@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from boundby.account.device import matrix_flops
 from boundby.account.source_text import SourceText
+from boundby.account.spent import Spent
 from boundby.account.work import Work, dtype_of, shapes_of
 from boundby.model import Cost, Machine, Phase, Timeline
-from boundby.model.diagnosis import ClassName, ClassRow, CollectiveRow, LineRow, OpRow
+from boundby.model.diagnosis import (
+    NO_LINE,
+    ClassName,
+    ClassRow,
+    CollectiveRow,
+    LineRow,
+    OpRow,
+)
 
 # Past these an operator is faster than light: a formula or a roof is wrong, and it is said.
 _PAST_DRAM = 1.02
@@ -122,45 +131,71 @@ def _light_limit(machine: Machine, cost: Cost) -> float:
     return _PAST_DRAM if roof is None or roof.name == "memory.dram" else _PAST_CACHE
 
 
+class _Piece(NamedTuple):
+    """A part of the step at one place: by group of the account, and by part of the group."""
+
+    place: int
+    group: str
+    part: str | None
+    ns: float
+    floor_ns: float = 0.0
+
+
 def line_rows(
-    works: list[Work], timeline: Timeline, wall_ns: float, folders: Sequence[str]
+    works: list[Work],
+    spent: Sequence[Spent],
+    timeline: Timeline,
+    wall_ns: float,
+    folders: Sequence[str],
 ) -> list[LineRow]:
-    """Work by the source line that asked for it; backward work at its forward's line."""
+    """The whole step by the source line that asked for it; backward work at its forward's line."""
     source = SourceText(folders)
-    within: dict[str, list[Work]] = defaultdict(list)
+    pieces = [_work_piece(work, work.source) for work in works]
+    pieces += [_Piece(one.source, "overhead", one.label, one.ns) for one in spent]
+    within: dict[str, list[_Piece]] = defaultdict(list)
     for work in works:
         if work.inside >= 0 and work.source >= 0:
-            within[timeline.sources[work.source]].append(work)
+            within[timeline.sources[work.source]].append(_work_piece(work, work.inside))
+    for one in spent:
+        if one.inside >= 0 and one.source >= 0:
+            piece = _Piece(one.inside, "overhead", one.label, one.ns)
+            within[timeline.sources[one.source]].append(piece)
     rows = []
-    for row in _rows_by(works, timeline.sources, lambda work: work.source, wall_ns):
-        inside = _rows_by(within[row.where], timeline.sources, lambda work: work.inside, wall_ns)
+    for row in _rows_by(pieces, timeline.sources, wall_ns):
+        inside = _rows_by(within[row.where], timeline.sources, wall_ns)
         texts = [_with_text(one, source) for one in inside[:_MOST_INSIDE]]
         rows.append(msgspec.structs.replace(_with_text(row, source), inside=texts))
     return rows
 
 
 def module_rows(works: list[Work], timeline: Timeline, wall_ns: float) -> list[LineRow]:
-    return _rows_by(works, timeline.modules, lambda work: work.module, wall_ns)
+    pieces = [_work_piece(work, work.module) for work in works]
+    return _rows_by(pieces, timeline.modules, wall_ns)
 
 
-def _rows_by(
-    works: list[Work], names: list[str], key: Callable[[Work], int], wall_ns: float
-) -> list[LineRow]:
+def _work_piece(work: Work, place: int) -> _Piece:
+    return _Piece(place, *group_of(work), work.exposed_ns, work.floor_ns or 0.0)
+
+
+def _rows_by(pieces: Sequence[_Piece], names: list[str], wall_ns: float) -> list[LineRow]:
     total: dict[int, float] = defaultdict(float)
     floors: dict[int, float] = defaultdict(float)
     groups: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for work in works:
-        place = key(work)
-        total[place] += work.exposed_ns
-        floors[place] += work.floor_ns or 0.0
-        groups[place][group_of(work)[0]] += work.exposed_ns
+    parts: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for piece in pieces:
+        total[piece.place] += piece.ns
+        floors[piece.place] += piece.floor_ns
+        groups[piece.place][piece.group] += piece.ns
+        if piece.part is not None:
+            parts[piece.place][piece.part] += piece.ns
     rows = [
         LineRow(
-            where=_entry(names, place) or "unknown",
+            where=_entry(names, place) or NO_LINE,
             ns=ns,
             share=ns / wall_ns if wall_ns else 0.0,
             floor_ns=floors[place],
             groups=dict(groups[place]),
+            parts=dict(parts[place]),
         )
         for place, ns in total.items()
     ]

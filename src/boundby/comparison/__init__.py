@@ -17,6 +17,7 @@ _PROCESSES = 1.085
 _FEWEST_SAMPLES = 5
 _RESAMPLES = 4000
 _MOST_ROWS = 400
+_MISSING = 0.01  # of a step, in lines that are many and cut off
 
 
 class Side(Record, frozen=True, kw_only=True):
@@ -213,6 +214,12 @@ def _ranked(rows: list[Difference]) -> list[Difference]:
     return sorted(largest, key=lambda row: -row.delta_ns)
 
 
+def _whole(diagnosis: Diagnosis) -> bool | None:
+    """Whether its lines are all of the step; None where it has none."""
+    missing = diagnosis.step.wall_ns - sum(row.ns for row in diagnosis.lines)
+    return missing <= _MISSING * diagnosis.step.wall_ns if diagnosis.lines else None
+
+
 def _warnings(before: Diagnosis, after: Diagnosis) -> list[str]:
     warnings = []
     if before.machine.device != after.machine.device:
@@ -228,6 +235,11 @@ def _warnings(before: Diagnosis, after: Diagnosis) -> list[str]:
         warnings.append("both steps were timed under a profiler, which slows the host")
     if _kind(before) != _kind(after):
         warnings.append(f"different steps: {_kind(before)} and {_kind(after)}")
+    if {_whole(before), _whole(after)} >= {True, False}:
+        warnings.append(
+            "the lines of one hold its work alone, as an older boundby wrote them, and those of "
+            "the other its overhead too: make both anew to compare their lines"
+        )
     if before.verdict.uncertain or after.verdict.uncertain:
         warnings.append("a verdict is uncertain: see the diagnoses themselves")
     return warnings

@@ -254,7 +254,13 @@ def _profiled_step(capture: Capture, wall_ns: float) -> tuple[Timeline | None, f
     index = min(wanted, key=lambda index: abs(trace.steps[index].wall_ns - wall_ns))
     timeline = trace.timeline(index)
     if capture.results is not None:
-        timeline = refine(timeline, details(capture.results), capture.kernel_lines)
+        timeline = refine(
+            timeline,
+            details(capture.results),
+            capture.kernel_lines,
+            samples=capture.samples,
+            toll=capture.toll,
+        )
     if capture.graphs:
         timeline = _with_captured(timeline, capture, index)
     return timeline, timeline.wall_ns / wall_ns if wall_ns else None

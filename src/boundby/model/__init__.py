@@ -25,7 +25,9 @@ from boundby.model.timeline import (
     HostKind,
     Ints,
     Phase,
+    Samples,
     Timeline,
+    Toll,
 )
 
 __all__ = [
@@ -51,7 +53,9 @@ __all__ = [
     "Precision",
     "Record",
     "Roof",
+    "Samples",
     "Source",
     "Tensor",
     "Timeline",
+    "Toll",
 ]

@@ -134,10 +134,16 @@ class OpRow(Record, frozen=True, kw_only=True):
     upper_bound: bool = False
 
 
-class LineRow(Record, frozen=True, kw_only=True):
-    """A source line (or a module): device time of all it led to, forward and backward.
+# Where a line would be named, for what no line of the user's led to.
+NO_LINE = "unknown"
 
-    `inside` are the lines of libraries that it led to, the longest first.
+
+class LineRow(Record, frozen=True, kw_only=True):
+    """A source line: all of the step that it led to, forward and backward, work and overhead.
+
+    The lines add up to the step. `groups` are the account's, `parts` those of its groups that have
+    any. `inside` are the lines of libraries that it led to, the longest first. Of a module it is
+    the work alone.
     """
 
     where: str
@@ -147,6 +153,7 @@ class LineRow(Record, frozen=True, kw_only=True):
     share: float
     floor_ns: float | None = None
     groups: dict[str, float] = {}
+    parts: dict[str, float] = {}
     inside: list[LineRow] = []
 
 

@@ -46,7 +46,9 @@ class HostEvents(Record, frozen=True, kw_only=True):
     library that the user's line led to, where that is known; `call` its list of operator calls;
     `parent` another row (the innermost event around this one on its thread), `forward` the row of
     the forward operator that a backward row belongs to; -1 is none. `phase` holds `Phase`, `kind`
-    holds `HostKind`. `external` is the profiler's own identifier of an operator call.
+    holds `HostKind`. `external` is the profiler's own identifier of an operator call. `called` is
+    the line that led to a row, where that is known: of a function of the user's, whose `source` is
+    its own first line, it is the caller's.
     """
 
     start_ns: Ints
@@ -63,6 +65,7 @@ class HostEvents(Record, frozen=True, kw_only=True):
     forward: npt.NDArray[np.int32]
     external: Ints
     inside: npt.NDArray[np.int32] | None = None
+    called: npt.NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -112,6 +115,29 @@ class Allocations(Record, frozen=True, kw_only=True):
         return len(self.row)
 
 
+class Samples(Record, frozen=True, kw_only=True):
+    """Columns, one row a moment at which a Python function was asked for its line.
+
+    `row` is the function's host row, `source` indexes the timeline's table.
+    """
+
+    start_ns: Ints
+    row: npt.NDArray[np.int32]
+    source: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+class Toll(Record, frozen=True, kw_only=True):
+    """What the profiler takes for a Python call, for one of a function in C, and of the time in
+    Python's own code."""
+
+    function_ns: float = 0.0
+    builtin_ns: float = 0.0
+    of_python: float = 0.0
+
+
 class Timeline(Record, frozen=True, kw_only=True):
     """One step: what the host did, what the device did, and what belongs to what."""
 
@@ -124,6 +150,8 @@ class Timeline(Record, frozen=True, kw_only=True):
     modules: list[str] = []  # "BertLayer.attention"
     calls: list[OpCall] = []
     allocations: Allocations | None = None  # where the process itself was asked
+    samples: Samples | None = None
+    toll: Toll | None = None
     device_name: str | None = None
     device_kind: str = "cpu"  # "cpu", "cuda", "hip"
     rank: int | None = None

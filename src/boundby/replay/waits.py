@@ -50,7 +50,7 @@ def waits_of(timeline: Timeline) -> Waits:
         return Waits(rows=rows, start_ns=starts, event=everything, until_ns=starts)
     event = _awaited(timeline, rows, starts, stops)
     ends = timeline.device.start_ns + timeline.device.duration_ns
-    until = np.where(event >= 0, ends[event], starts)
+    until = np.where(event >= 0, ends[np.maximum(event, 0)], starts)
     everything = event == EVERYTHING
     until[everything] = _latest(issued_ns(timeline), ends, stops[everything], starts[everything])
     until = np.clip(until, starts, stops)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from boundby import units
 from boundby.model import Machine
-from boundby.model.diagnosis import Diagnosis, KindOfStep, LineRow, RankRow
+from boundby.model.diagnosis import NO_LINE, Diagnosis, KindOfStep, LineRow, RankRow
 from boundby.report.findings import chips, findings
 from boundby.report.machine import age
 from boundby.report.proofs import ProofsReport
@@ -38,6 +38,15 @@ PART_WORDS = {
     "data": "waiting for data",
     "small_kernels": "small kernels",
 }
+# The same, short enough for a column.
+_CAUSES = {
+    "python": "Python",
+    "launch": "launch",
+    "sync": "sync",
+    "data": "data",
+    "small_kernels": "small",
+}
+_OUTSIDE = "(no line of the script)"
 _TEXT_WIDTH = 100
 _CAUSE_WORDS = {"sync": "after a sync", "data": "waiting for data"}
 
@@ -61,7 +70,7 @@ class DiagnosisReport:
             yield _spaced(findings(diagnosis))
         if diagnosis.bigger_chips:
             yield _spaced(chips(diagnosis))
-        if diagnosis.lines:
+        if any(row.where != NO_LINE for row in diagnosis.lines):
             yield _spaced(_lines(diagnosis))
         if diagnosis.ops:
             yield _spaced(_ops(diagnosis))
@@ -150,20 +159,27 @@ def _account(diagnosis: Diagnosis) -> Table:
 
 def _lines(diagnosis: Diagnosis) -> Table:
     table = _table("source lines", ("time", "share"), ("line", "code"))
-    for row in diagnosis.lines[:_MOST_LINES]:
-        if row.share < _SHORTEST_LINE_SHARE:
-            break
-        _add_line(table, row, row.where)
+    shown = [row for row in diagnosis.lines[:_MOST_LINES] if row.share >= _SHORTEST_LINE_SHARE]
+    for row in shown:
+        _add_line(table, row, _OUTSIDE if row.where == NO_LINE else row.where)
         for inner in row.inside[:_MOST_INSIDE]:
             if inner.share >= _SHORTEST_INSIDE_SHARE:
                 _add_line(table, inner, f"  {last_part(inner.where)}")
+    rest = diagnosis.lines[len(shown) :]
+    if sum(row.share for row in rest) >= _SHORTEST_LINE_SHARE:
+        ns, share = sum(row.ns for row in rest), sum(row.share for row in rest)
+        table.add_row("", units.time(ns), units.share(share), counted(len(rest), "more line"), "")
     return table
 
 
 def _add_line(table: Table, row: LineRow, where: str) -> None:
     main = max(row.groups, key=lambda group: row.groups[group], default="unknown")
+    # Of overhead the cause is what a person can do something about.
+    causes = {part: ns for part, ns in row.parts.items() if part in _CAUSES}
+    cause = max(causes, key=lambda part: causes[part], default=None)
+    words = f"{main}: {_CAUSES[cause]}" if main == "overhead" and cause else main
     table.add_row(
-        Text(main, style=COLOURS.get(main, "")),  # type: ignore[call-overload]
+        Text(words, style=COLOURS.get(main, "")),  # type: ignore[call-overload]
         units.time(row.ns),
         units.share(row.share),
         Text(where),

@@ -45,6 +45,7 @@ class Details(NamedTuple):
 
     operators: dict[int, Detail]
     builtins: dict[int, Line]
+    functions: dict[int, Line]  # where Python functions were called
 
 
 class _Seen(NamedTuple):
@@ -102,7 +103,7 @@ class _Place:
 
 def details(results: Any) -> Details:
     """Everything that the tree of the profiled steps knows."""
-    seen = _Seen(Details({}, {}), {}, [])
+    seen = _Seen(Details({}, {}, {}), {}, [])
     start = _Place(None, None, None)
     # Children come in order of time, so that a function's line only ever moves on.
     waiting = [(root, start) for root in reversed(results.experimental_event_tree())]
@@ -139,6 +140,8 @@ def _enter(event: Any, place: _Place, seen: _Seen) -> _Place:
         if frame is not None and frame.file == file:
             frame.line = line
         if kind == _PYTHON:
+            if (at := place.line()) is not None:
+                seen.known.functions[event.start_time_ns] = at
             called = _Frame(*_where(fields.callsite), frame.at() if frame else None)
             return _Place(called, place.operator, place.node)
         if (at := place.line()) is not None:

@@ -17,8 +17,10 @@ from boundby.capture.live.phases import usual_phases
 from boundby.capture.live.plan import PROFILER_START, Plan, Spelling, shortfall
 from boundby.capture.live.precision import float32_allowed
 from boundby.capture.live.provenance import kernel_lines
+from boundby.capture.live.sampler import Sample
 from boundby.capture.live.shapes import first_shape
 from boundby.capture.live.steps import StepBy, StepFinder
+from boundby.capture.live.toll import Taken
 from boundby.capture.live.torch_device import TorchDevice
 from boundby.capture.live.torch_profiler import TorchProfiler
 from boundby.capture.live.windows import Window, Windows
@@ -46,6 +48,8 @@ class Capture:
     trace: Path | None = None
     profiled: list[str] = field(default_factory=list)  # the kinds of those that are whole
     results: Any = None
+    samples: list[Sample] = field(default_factory=list)  # of the lines it was at
+    toll: Taken | None = None  # of the profiler's
     kernel_lines: dict[str, str] = field(default_factory=dict)  # of compiled kernels
     graphs: Mapping[int, Path] = field(default_factory=dict)  # recordings of captured graphs
     replays: list[list[int]] = field(default_factory=list)  # of which, step by profiled step
@@ -246,6 +250,8 @@ class Recorder:
         if self._profiler.trace.exists():
             taken.trace = self._profiler.trace
             taken.results = self._profiler.results
+            taken.samples = self._profiler.sampler.samples()
+            taken.toll = self._profiler.toll
             taken.kernel_lines = kernel_lines()
         if self.graphs is not None:
             taken.graphs, taken.replays = self.graphs.close()

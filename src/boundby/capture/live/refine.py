@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from boundby.capture.kineto.names import Origin, frame_of
 from boundby.capture.live.details import Detail, Details, Line
-from boundby.model import Allocations, HostEvents, HostKind, OpCall, Tensor, Timeline
+from boundby.capture.live.moments import locate
+from boundby.capture.live.sampler import Sample
+from boundby.capture.live.toll import Taken
+from boundby.model import Allocations, HostEvents, HostKind, OpCall, Tensor, Timeline, Toll
 
+_FUNCTIONS = (HostKind.PYTHON, HostKind.DATA)
 _RUNTIME = (HostKind.LAUNCH, HostKind.SYNC, HostKind.RUNTIME)
 
 
-def refine(timeline: Timeline, known: Details, kernel_lines: Mapping[str, str]) -> Timeline:
+def refine(
+    timeline: Timeline,
+    known: Details,
+    kernel_lines: Mapping[str, str],
+    samples: Sequence[Sample] = (),
+    toll: Taken | None = None,
+) -> Timeline:
     """The same timeline with exact lines, calls that hold storages and listed tensors, and memory.
 
     `kernel_lines` says where compiled kernels came from; without it, it is where the compiled code
@@ -37,11 +48,40 @@ def refine(timeline: Timeline, known: Details, kernel_lines: Mapping[str, str]) 
                 made[call] = len(calls)
                 calls.append(call)
             call_of[row] = made[call]
-    source, inside, sources = _sources(timeline, _lines(host, known, found), kernel_lines)
-    refined = msgspec.structs.replace(host, call=call_of, source=source, inside=inside)
-    return msgspec.structs.replace(
-        timeline, host=refined, calls=calls, sources=sources, allocations=_columns(taken)
+    # The trace counts from a time of its own; what the two say of an operator is the same moment.
+    later = statistics.mode(
+        [detail.start_ns - int(host.start_ns[row]) for row, detail in found.items()] or [0]
     )
+    own = _own_functions(timeline)
+    lines, callers = _lines(host, known, found, later, own) if found else ({}, {})
+    index = {name: position for position, name in enumerate(timeline.sources)}
+    source, inside = _sources(timeline, lines, kernel_lines, index)
+    called = np.where(own & (host.parent >= 0), source[host.parent], source)
+    for row, line in callers.items():
+        called[row] = index.setdefault(line.source, len(index))
+    moments = locate(timeline, samples, later, index) if found else None
+    refined = msgspec.structs.replace(
+        host, call=call_of, source=source, inside=inside, called=called
+    )
+    return msgspec.structs.replace(
+        timeline,
+        host=refined,
+        calls=calls,
+        sources=list(index),
+        allocations=_columns(taken),
+        samples=moments,
+        toll=None if toll is None else Toll(**toll._asdict()),
+    )
+
+
+def _own_functions(timeline: Timeline) -> npt.NDArray[np.bool_]:
+    """Which rows are functions of the user's."""
+    host = timeline.host
+    is_users = np.array(
+        [frame_of(name).origin is Origin.USER for name in timeline.names] or [False]
+    )
+    own: npt.NDArray[np.bool_] = (host.kind == HostKind.PYTHON) & is_users[host.name]
+    return own
 
 
 def _find(host: HostEvents, known: Details) -> dict[int, Detail]:
@@ -51,37 +91,42 @@ def _find(host: HostEvents, known: Details) -> dict[int, Detail]:
     return {row: detail for row, detail in found.items() if detail is not None}
 
 
-def _lines(host: HostEvents, known: Details, found: Mapping[int, Detail]) -> dict[int, Line]:
-    """Lines of operators, of builtin functions, and of what the runtime does in either."""
+def _lines(
+    host: HostEvents,
+    known: Details,
+    found: Mapping[int, Detail],
+    later: int,
+    own: npt.NDArray[np.bool_],
+) -> tuple[dict[int, Line], dict[int, Line]]:
+    """Lines of operators, of functions, and of what the runtime does in them; and the lines from
+    which the user's own functions were called."""
     lines = {row: detail.line for row, detail in found.items() if detail.line is not None}
-    if not found:
-        return lines
-    # The trace counts from a time of its own; what the two say of an operator is the same moment.
-    later = statistics.mode(
-        detail.start_ns - int(host.start_ns[row]) for row, detail in found.items()
-    )
-    for row in np.flatnonzero(host.kind == HostKind.PYTHON).tolist():
-        line = known.builtins.get(int(host.start_ns[row]) + later)
-        if line is not None:
-            lines[row] = line
+    callers: dict[int, Line] = {}
+    for row in np.flatnonzero(np.isin(host.kind, _FUNCTIONS)).tolist():
+        start_ns = int(host.start_ns[row]) + later
+        line = known.builtins.get(start_ns) or known.functions.get(start_ns)
+        if line is not None and row not in found:
+            (callers if own[row] else lines)[row] = line
     for row in np.flatnonzero(np.isin(host.kind, _RUNTIME)).tolist():
         operator = known.operators.get(int(host.external[row]))
         line = operator.line if operator else lines.get(int(host.parent[row]))
         if line is not None:
             lines[row] = line
-    return lines
+    return lines, callers
 
 
 def _sources(
-    timeline: Timeline, lines: Mapping[int, Line], kernel_lines: Mapping[str, str]
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], list[str]]:
-    """Where each row comes from, where inside a library, and the table of both.
+    timeline: Timeline,
+    lines: Mapping[int, Line],
+    kernel_lines: Mapping[str, str],
+    index: dict[str, int],
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Where each row comes from, and where inside a library; what is new goes into the index.
 
     A backward row takes its forward's line.
     """
     host = timeline.host
     source, inside = host.source.copy(), np.full(len(host), -1, np.int32)
-    index = {name: position for position, name in enumerate(timeline.sources)}
     from_forward = host.forward >= 0
     for row, line in lines.items():
         source[row] = index.setdefault(line.source, len(index))
@@ -95,7 +140,7 @@ def _sources(
     from_forward &= ~compiled
     for places in (source, inside):
         places[from_forward] = places[host.forward[from_forward]]
-    return source, inside, list(index)
+    return source, inside
 
 
 def _columns(taken: list[tuple[int, int, int]]) -> Allocations:

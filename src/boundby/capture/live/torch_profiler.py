@@ -12,8 +12,10 @@ from typing import Any
 
 from boundby.capture.live.guard import Guard
 from boundby.capture.live.operators import show_operators
+from boundby.capture.live.sampler import LineSampler
 from boundby.capture.live.silence import unheard
 from boundby.capture.live.swaps import Swaps
+from boundby.capture.live.toll import Taken, take_times, toll_of
 from boundby.capture.live.torch_device import TorchDevice
 
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
@@ -51,6 +53,8 @@ class TorchProfiler:
         self.trace = folder / "trace.json"
         self.problem: str | None = None
         self.results: Any = None
+        self.sampler = LineSampler()
+        self.toll: Taken | None = None
         self._torch = torch
         self._device = device
         self._guard = guard or Guard()
@@ -85,7 +89,9 @@ class TorchProfiler:
                     schedule=lambda _: profiler.ProfilerAction.RECORD,
                 )
                 before = self._torch.empty(1)
+                without = take_times()
                 started.start()
+                self.toll = toll_of(without, take_times())
             with unheard():
                 # Once a process, it remarks on memory it has not seen taken: here, to nobody.
                 del before
@@ -95,6 +101,8 @@ class TorchProfiler:
         self._profiler = started
         self._shown = show_operators(self._torch)
         self._give_way()
+        # Only now: the profiler would follow a thread that is there when it starts.
+        self.sampler.start()
         return True
 
     def step(self) -> None:
@@ -107,6 +115,7 @@ class TorchProfiler:
         if self._profiler is None:
             return
         profiler, self._profiler = self._profiler, None
+        self.sampler.stop()
         self._shown.undo()
         self._torch.autograd.profiler._prepare_profiler = self._prepare
         try:

@@ -1,0 +1,179 @@
+"""At which line the host was, at every moment that its events tell of.
+
+Inside an operator, or a function of a library, that is the line which led to it. Between two calls
+that a function makes it is the line of the second: what comes before a call is mostly what makes
+its arguments. After the last it is the line of the last. Where the function itself was asked
+meanwhile (`Timeline.samples`), it is what it answered.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model import HostEvents, HostKind, Ints, Timeline
+
+Rows = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whereabouts:
+    """Columns, one row a stretch of one thread's time, in order of thread and then of time.
+
+    `row` is the innermost host row, -1 between two outermost ones; `source` the user's line,
+    `inside` the line of a library that it led to, -1 for none.
+    """
+
+    thread: Ints
+    start_ns: Ints
+    end_ns: Ints
+    row: Ints
+    source: Ints
+    inside: Ints
+
+    def on(self, thread: int) -> slice:
+        """The stretches of one thread."""
+        first, last = np.searchsorted(self.thread, [thread, thread + 1])
+        return slice(int(first), int(last))
+
+
+def whereabouts(timeline: Timeline) -> Whereabouts:
+    host = timeline.host
+    stretches = _Stretches(host)
+    changes = np.flatnonzero(np.diff(host.thread)) + 1
+    edges = [0, *changes.tolist(), len(host)]
+    for first, last in itertools.pairwise(edges):
+        stretches.walk(first, last)
+    columns = _with_samples(stretches.found, timeline)
+    table = np.array(columns, np.int64).reshape(-1, 5)
+    order = np.lexsort((table[:, 0], table[:, 4]))
+    start, end, row, place, thread = table[order].T
+    own_line, is_sample = place < 0, place >= len(host)
+    called = np.append(called_from(host), -1)
+    lines = np.append(host.source, -1)
+    inside = np.append(host.inside if host.inside is not None else np.full(len(host), -1), -1)
+    asked = np.where(is_sample | own_line, -1, place)
+    source = np.where(own_line, lines[row], called[asked])
+    if timeline.samples is not None and is_sample.any():
+        source[is_sample] = timeline.samples.source[place[is_sample] - len(host)]
+    return Whereabouts(
+        thread=thread,
+        start_ns=start,
+        end_ns=end,
+        row=row,
+        source=source,
+        inside=np.where(is_sample, -1, np.where(own_line, inside[row], inside[asked])),
+    )
+
+
+def moved(where: Whereabouts, timeline: Timeline, pace: Timeline) -> Whereabouts:
+    """The same stretches where another pace of the same timeline has its events happen."""
+    before, after = timeline.host, pace.host
+    starts, ends = where.start_ns.copy(), where.end_ns.copy()
+    for thread in np.unique(where.thread):
+        rows, mine = before.thread == thread, where.on(int(thread))
+        old = np.concatenate([before.start_ns[rows], (before.start_ns + before.duration_ns)[rows]])
+        new = np.concatenate([after.start_ns[rows], (after.start_ns + after.duration_ns)[rows]])
+        order = np.lexsort((new, old))
+        # Times are offsets from the first: float64 holds those to the nanosecond.
+        known = (old[order] - old[order[0]]).astype(np.float64)
+        there = np.maximum.accumulate(new[order]).astype(np.float64)
+        for times in (starts, ends):
+            offsets = (times[mine] - old[order[0]]).astype(np.float64)
+            times[mine] = np.interp(offsets, known, there).astype(np.int64)
+    return Whereabouts(
+        thread=where.thread,
+        start_ns=starts,
+        end_ns=ends,
+        row=where.row,
+        source=where.source,
+        inside=where.inside,
+    )
+
+
+def main_thread(timeline: Timeline) -> int:
+    """The thread with most of Python, or of anything where none is recorded."""
+    host = timeline.host
+    python = host.thread[host.kind == HostKind.PYTHON]
+    threads, counts = np.unique(python if len(python) else host.thread, return_counts=True)
+    return int(threads[np.argmax(counts)]) if len(threads) else 0
+
+
+def called_from(host: HostEvents) -> Rows:
+    """The line that led to each row; a trace names of a function only where it is defined."""
+    if host.called is not None:
+        return host.called
+    python = (host.kind == HostKind.PYTHON) & (host.parent >= 0)
+    return np.where(python, host.source[host.parent], host.source)
+
+
+# A stretch while it is made: start, end, innermost row, the row whose call names its line, thread.
+# In place of that row: -1 for the innermost row's own line; past all rows, a sample.
+_Stretch = tuple[int, int, int, int, int]
+_ITSELF = -1
+
+
+class _Stretches:
+    def __init__(self, host: HostEvents) -> None:
+        self._starts = host.start_ns.tolist()
+        self._ends = (host.start_ns + host.duration_ns).tolist()
+        self._threads = host.thread.tolist()
+        self._clock = 0
+        self.found: list[_Stretch] = []
+
+    def walk(self, first: int, last: int) -> None:
+        """Through the rows of one thread, which are in order of time, outer ones first."""
+        if first == last:
+            return
+        starts, ends = self._starts, list(self._ends)
+        around: list[int] = []  # the rows that are open
+        latest: list[int] = []  # of each of those the row inside that ended last
+        self._clock = starts[first]
+        for row in range(first, last):
+            while around and ends[around[-1]] <= starts[row]:
+                self._close(around, latest, ends)
+            self._add(starts[row], around[-1] if around else -1, row)
+            if around:
+                # Clocks that disagree let an event outlive the one around it.
+                ends[row] = min(ends[row], ends[around[-1]])
+            around.append(row)
+            latest.append(_ITSELF)
+        while around:
+            self._close(around, latest, ends)
+
+    def _close(self, around: list[int], latest: list[int], ends: list[int]) -> None:
+        row = around.pop()
+        self._add(ends[row], row, latest.pop())
+        if latest:
+            latest[-1] = row
+
+    def _add(self, until: int, row: int, place: int) -> None:
+        if until > self._clock:
+            self.found.append((self._clock, until, row, place, self._threads[max(row, place)]))
+            self._clock = until
+
+
+def _with_samples(found: list[_Stretch], timeline: Timeline) -> list[_Stretch]:
+    """The same, with stretches of a function's own code divided among the answers it gave."""
+    samples, rows = timeline.samples, len(timeline.host)
+    if samples is None or not len(samples):
+        return found
+    answers: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for at, (row, start_ns) in enumerate(
+        zip(samples.row.tolist(), samples.start_ns.tolist(), strict=True)
+    ):
+        answers[row].append((start_ns, rows + at))
+    divided: list[_Stretch] = []
+    for start, end, row, place, thread in found:
+        mine = [answer for answer in answers.get(row, ()) if start <= answer[0] < end]
+        # Each answer stands for what is nearer to it than to the others.
+        edges = [start, *((a[0] + b[0]) // 2 for a, b in itertools.pairwise(mine)), end]
+        for answer, low, high in zip(mine, edges, edges[1:], strict=False):
+            divided.append((low, high, row, answer[1], thread))
+        if not mine:
+            divided.append((start, end, row, place, thread))
+    return divided

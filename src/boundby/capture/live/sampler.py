@@ -1,0 +1,82 @@
+"""The line that the script is at, asked every millisecond while steps are profiled.
+
+The profiler sees calls. A loop that only adds numbers makes none, and between two calls of a
+function only asking tells which of its lines takes the time. A loop answers where it turns round:
+its lines are not told apart. Asking costs 1 to 3% of a profiled step (2 cores, a step of Python and
+small operators), and clean steps nothing.
+"""
+
+from __future__ import annotations
+
+import _thread
+import sys
+import threading
+import time
+from types import CodeType
+from typing import NamedTuple
+
+_EVERY_S = 0.001
+# How soon a thread that runs Python without pause lets another ask; Python's own 5 ms would leave
+# most lines of a short step unseen.
+_SWITCH_S = 0.001
+_MOST = 100_000  # a step may take minutes
+
+
+class Sample(NamedTuple):
+    """Where the innermost Python function of the sampled thread was."""
+
+    time_ns: int  # of the profiler's clock, which counts from the epoch
+    file: str
+    function: str
+    line: int
+
+
+class LineSampler:
+    """Asks the thread that started it; a bare thread, which the script's own do not see."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[int, CodeType, int | None]] = []
+        self._running: _thread.LockType | None = None
+        self._stopped: _thread.LockType | None = None
+        self._switch_s: float | None = None
+
+    def start(self) -> None:
+        self._running, self._stopped = _thread.allocate_lock(), _thread.allocate_lock()
+        self._running.acquire()
+        self._stopped.acquire()
+        usual = sys.getswitchinterval()
+        if usual > _SWITCH_S:
+            self._switch_s = usual
+            sys.setswitchinterval(_SWITCH_S)
+        _thread.start_new_thread(self._ask, (threading.get_ident(), self._running, self._stopped))
+
+    def stop(self) -> None:
+        if self._running is None or self._stopped is None:
+            return
+        self._running.release()
+        # It may be the process that is gone: a fork has none of its parent's threads.
+        self._stopped.acquire(timeout=1.0)
+        self._running = self._stopped = None
+        if self._switch_s is not None:
+            sys.setswitchinterval(self._switch_s)
+            self._switch_s = None
+
+    def samples(self) -> list[Sample]:
+        """In order of time."""
+        return [
+            Sample(time_ns, code.co_filename, code.co_name, line)
+            for time_ns, code, line in self._seen
+            if line is not None
+        ]
+
+    def _ask(self, thread: int, running: _thread.LockType, stopped: _thread.LockType) -> None:
+        seen, frames, clock = self._seen, sys._current_frames, time.time_ns
+        try:
+            while not running.acquire(timeout=_EVERY_S) and len(seen) < _MOST:
+                frame = frames().get(thread)
+                if frame is not None:
+                    seen.append((clock(), frame.f_code, frame.f_lineno))
+                # A frame that is kept keeps the script's tensors.
+                del frame
+        finally:
+            stopped.release()

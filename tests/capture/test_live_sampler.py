@@ -1,0 +1,81 @@
+"""Lines that make no calls are found by asking; and asking leaves nothing behind."""
+
+import sys
+import threading
+import time
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+
+from boundby.account import account_for  # noqa: E402
+from boundby.capture import kineto  # noqa: E402
+from boundby.capture.live.details import details  # noqa: E402
+from boundby.capture.live.refine import refine  # noqa: E402
+from boundby.capture.live.sampler import LineSampler  # noqa: E402
+from boundby.capture.live.torch_device import TorchDevice  # noqa: E402
+from boundby.capture.live.torch_profiler import TorchProfiler  # noqa: E402
+from tests.machines import round_machine  # noqa: E402
+
+
+def spin(seconds: float) -> None:
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+def test_the_function_that_runs_is_named() -> None:
+    sampler = LineSampler()
+    sampler.start()
+    spin(0.2)
+    sampler.stop()
+    samples = sampler.samples()
+    assert samples
+    assert [sample.time_ns for sample in samples] == sorted(s.time_ns for s in samples)
+    assert any(s.function == "spin" and s.file == __file__ for s in samples)
+
+
+def test_what_it_changes_is_put_back() -> None:
+    before, threads = sys.getswitchinterval(), threading.active_count()
+    sampler = LineSampler()
+    sampler.start()
+    assert threading.active_count() == threads  # the script does not see it
+    sampler.stop()
+    sampler.stop()
+    assert sys.getswitchinterval() == before
+    count = len(sampler.samples())
+    spin(0.02)
+    assert len(sampler.samples()) == count
+
+
+def test_a_slow_line_without_calls_is_the_slowest(tmp_path: Path) -> None:
+    source = dedent("""
+        def step():
+            x = torch.ones(8)
+            total = 0
+            for i in range(400_000):
+                total += i * i
+            return torch.relu(x)
+    """)
+    path = tmp_path / "script.py"
+    path.write_text(source)
+    module: dict[str, Any] = {"torch": torch, "__name__": "script"}
+    exec(compile(source, str(path), "exec"), module)
+    profiler = TorchProfiler(torch, TorchDevice(torch), tmp_path)
+    assert profiler.start(), profiler.problem
+    module["step"]()
+    profiler.step()
+    module["step"]()
+    profiler.stop()
+    timeline = kineto.read(profiler.trace).timeline(1)
+    timeline = refine(timeline, details(profiler.results), {}, profiler.sampler.samples())
+    accounted = account_for(
+        timeline, round_machine(), wall_ns=timeline.wall_ns, folders=[str(tmp_path.parent)]
+    )
+    slowest = accounted.lines[0]
+    assert slowest.where.endswith(("script.py:5", "script.py:6"))
+    assert slowest.share > 0.5
+    assert slowest.parts["python"] == pytest.approx(slowest.ns)
