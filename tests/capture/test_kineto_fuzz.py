@@ -95,7 +95,7 @@ def check_sound(timeline: Timeline) -> None:
 
 common = settings(
     deadline=None,
-    max_examples=150,
+    max_examples=80,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
