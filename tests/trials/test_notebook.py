@@ -1,5 +1,6 @@
 """What is written down of a script: its own precision, its gradients."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 from boundby.trials.notebook import EXACT_STEPS, Notebook  # noqa: E402
+from boundby.trials.process import environment  # noqa: E402
 
 
 def precision_of(module: Any, *inputs: int) -> str | None:
@@ -48,3 +50,27 @@ def test_gradients_of_the_first_step_and_of_the_last_without_dropout() -> None:
     written = notebook.written()
     assert written["gradients"] == pytest.approx([3**0.5, 0.0])
     assert written["later_gradients"] == pytest.approx([EXACT_STEPS * 3**0.5, 0.0])
+
+
+def test_what_is_compiled_without_dropout_is_kept_for_nobody() -> None:
+    """It would be found by the name of dropout, by whoever compiles the same model with it."""
+    config = pytest.importorskip("torch._functorch.config")
+    before = config.enable_autograd_cache
+    notebook = Notebook(torch, seed=0, has_dropout=True, nudged=False)
+    try:
+        assert config.enable_autograd_cache is False
+        for _ in range(EXACT_STEPS):
+            notebook.step_ended()
+        assert config.enable_autograd_cache is before
+    finally:
+        notebook.close()
+    assert config.enable_autograd_cache is before
+
+
+def test_trials_keep_what_they_compile_to_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "the user's own")
+    found = environment({}, compiled=tmp_path / "compiled")
+    assert found["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "compiled")
+    assert environment({})["TORCHINDUCTOR_CACHE_DIR"] == "the user's own"

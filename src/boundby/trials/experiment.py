@@ -31,7 +31,7 @@ from boundby.trials.patch import Known, Patch, make_patch
 from boundby.trials.proving import Progress, Trials
 
 _MOST_FILES_NAMED = 8
-_CACHE_FOLDERS = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME")
+_CACHE_FOLDERS = (process.COMPILED, "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME")
 _IMPORTS = ".imports"  # what the script imports, beside what was saved
 # Past the budget by this much, a word is due.
 _LONGER = 1.05
@@ -95,12 +95,11 @@ def prove_target(
             progress.save(saved_at, saved.diagnosis, saved.observed, saved.elapsed_s)
             saved_at.with_suffix(_IMPORTS).unlink(missing_ok=True)
             began = time.monotonic()
-        forks = (
-            None if request.fresh else _forks(request, saved_at.with_suffix(_IMPORTS), temporary)
-        )
+        imports = saved_at.with_suffix(_IMPORTS)
+        setting = _setting(request, imports, temporary / "compiled")
+        forks = None if request.fresh else _forks(setting, imports, temporary)
         if forks is not None:
             stack.enter_context(forks)
-        setting = _setting(request, saved_at.with_suffix(_IMPORTS))
         trials = _trials(
             request,
             saved,
@@ -155,12 +154,12 @@ def _proven(
     return Proven(diagnosis=proven, patch=patch, interrupted=interrupted)
 
 
-def _forks(request: Request, imports: Path, folder: Path) -> Forks:
+def _forks(setting: process.Setting, imports: Path, folder: Path) -> Forks:
     return Forks(
-        target=request.target,
+        target=setting.target,
         imports=imports,
         folder=folder,
-        environment=process.environment({}, request.search_path),
+        environment=process.environment({}, setting.search_path, setting.compiled),
     )
 
 
@@ -192,7 +191,7 @@ def _place(request: Request, cwd: Path, temporary: Path) -> Callable[[], Path]:
     return lambda: scratch.copy_of(cwd, temporary)
 
 
-def _setting(request: Request, notes_of_imports: Path) -> process.Setting:
+def _setting(request: Request, notes_of_imports: Path, compiled: Path) -> process.Setting:
     if request.logs is not None:
         request.logs.mkdir(parents=True, exist_ok=True)
     return process.Setting(
@@ -203,6 +202,7 @@ def _setting(request: Request, notes_of_imports: Path) -> process.Setting:
         logs=request.logs.absolute() if request.logs is not None else _logs_folder(),
         search_path=request.search_path,
         imports=None if request.fresh else notes_of_imports,
+        compiled=compiled,
     )
 
 

@@ -9,6 +9,7 @@ the calls stay the same. After these steps nothing is left in the way of what is
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import math
 import sys
@@ -241,6 +242,18 @@ class Notebook(Companion):
         for name in _DROPOUTS:
             self._swaps.swap(functional, name, self._without_dropout)
         self._swaps.swap(functional, "scaled_dot_product_attention", self._without_dropout_p)
+        self._keep_from_cache()
+
+    def _keep_from_cache(self) -> None:
+        """What is compiled without dropout is found by the names of what it calls: by dropout's.
+
+        Whoever asked for the same model with dropout would be given it.
+        """
+        try:
+            config = importlib.import_module("torch._functorch.config")
+        except ImportError:  # a version of torch without such a cache
+            return
+        self._swaps.swap(config, "enable_autograd_cache", lambda _: False)
 
     def _switch_recurrent_off(self, called: Any) -> None:
         """Recurrent layers drop out inside their own kernels."""

@@ -30,6 +30,8 @@ _OFFLINE = {
     "COMET_START_ONLINE": "0",
     "SWANLAB_MODE": "offline",
 }
+# Where torch.compile keeps what it made for the next time.
+COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 _TAIL = 4000
 _LATE = "it did not end in time"
 
@@ -45,6 +47,7 @@ class Setting:
     logs: Path | None = None
     search_path: Sequence[str] = ()  # what python is to find modules in, where it is not usual
     imports: Path | None = None  # where a fresh run notes what the script imports
+    compiled: Path | None = None  # where compilers keep what they made for the next trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +100,8 @@ def observe(
     if wanted.forked and forks is not None:
         problem = _run_forked(forks, spec, log, wanted, cwd)
     else:
-        problem = _run(spec, log, wanted, cwd, environment(wanted.environment, setting.search_path))
+        found = environment(wanted.environment, setting.search_path, setting.compiled)
+        problem = _run(spec, log, wanted, cwd, found)
     if setting.imports is not None and _notes_of_imports(result).exists():
         shutil.move(_notes_of_imports(result), setting.imports)
     known: dict[str, Any] = {
@@ -224,9 +228,16 @@ def _run_forked(forks: Forks, spec: Path, log: Path, wanted: Wanted, cwd: Path) 
     return _LATE if code is None else _reason(code, log)
 
 
-def environment(extra: Mapping[str, str], search_path: Sequence[str] = ()) -> dict[str, str]:
-    """What a script under trial finds in its environment."""
+def environment(
+    extra: Mapping[str, str], search_path: Sequence[str] = (), compiled: Path | None = None
+) -> dict[str, str]:
+    """What a script under trial finds in its environment.
+
+    `compiled`: where compilers keep what they made, so that nothing of a trial is found elsewhere.
+    """
     found = {**os.environ, **_OFFLINE, **extra}
+    if compiled is not None:
+        found[COMPILED] = str(compiled)
     if search_path:
         found["PYTHONPATH"] = os.pathsep.join(search_path)
     return found
