@@ -9,12 +9,12 @@ the calls stay the same. After these steps nothing is left in the way of what is
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import math
 import sys
 from typing import Any
 
+from boundby.capture.live.arrival import when_imported
 from boundby.capture.live.companion import Companion, companions
 from boundby.capture.live.precision import float32_allowed
 from boundby.capture.live.swaps import Swaps
@@ -249,11 +249,13 @@ class Notebook(Companion):
 
         Whoever asked for the same model with dropout would be given it.
         """
-        try:
-            config = importlib.import_module("torch._functorch.config")
-        except ImportError:  # a version of torch without such a cache
-            return
-        self._swaps.swap(config, "enable_autograd_cache", lambda _: False)
+        off = self._off
+
+        def arrived(config: Any) -> None:
+            if off[0]:
+                self._swaps.swap(config, "enable_autograd_cache", lambda _: False)
+
+        when_imported("torch._functorch.config", arrived)
 
     def _switch_recurrent_off(self, called: Any) -> None:
         """Recurrent layers drop out inside their own kernels."""
