@@ -12,7 +12,7 @@ import pytest
 
 from boundby.capture.live.circumstances import Bystander, Circumstances
 from boundby.capture.live.plan import Plan
-from tests.capture.test_live_windows import Run
+from tests.capture.runs import Run
 
 linux = pytest.mark.skipif(
     not Path("/proc/self/schedstat").exists(), reason="the system keeps no times of threads"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from boundby.capture.live.plan import fitting, is_known, plan_of, shortfall
 from boundby.capture.live.windows import Window
-from tests.capture.test_live_windows import Run
+from tests.capture.runs import Run
 
 
 @given(st.integers(1, 200))

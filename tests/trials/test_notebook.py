@@ -1,5 +1,8 @@
 """What is written down of a script: its own precision, its gradients."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +77,32 @@ def test_trials_keep_what_they_compile_to_themselves(
     found = environment({}, compiled=tmp_path / "compiled")
     assert found["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "compiled")
     assert environment({})["TORCHINDUCTOR_CACHE_DIR"] == "the user's own"
+
+
+# Compiled as trials are while dropout is off, or as a script compiles it; two calls are compared.
+_COMPILING = """
+import sys
+import torch
+from boundby.trials.notebook import Notebook
+if sys.argv[1] == "without":
+    notebook = Notebook(torch, seed=0, has_dropout=True, nudged=False)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5))
+compiled, x = torch.compile(model), torch.ones(4, 8)
+first = compiled(x)
+first.sum().backward()
+print("alike" if torch.equal(first, compiled(x)) else "drawn anew")
+"""
+
+
+def test_a_model_compiled_without_dropout_is_not_found_by_who_wants_it_with(tmp_path: Path) -> None:
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", _COMPILING, how],
+            env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+        for how in ("without", "with")
+    ]
+    assert found == ["alike", "drawn anew"]

@@ -21,3 +21,5 @@ def test_a_line_that_several_ask_for_is_written_once() -> None:
 def test_blocks_keep_their_lines() -> None:
     blocks = ["with autocast():\n    loss = model(x)", "with other():\n    loss = model(x)"]
     assert together(blocks) == "\n".join(blocks)
+    alike = ["with autocast():\n    loss = model(x)", "with autocast():\n    logits = model(x)"]
+    assert together(alike) == "\n".join(alike)

@@ -188,12 +188,12 @@ class Trials:
 
 
 def together(changes: Iterable[str]) -> str:
-    """What to write for all of them; a line that several ask for, once."""
+    """What to write for all of them; a line that several ask for, once, but blocks whole."""
     lines: dict[str, str] = {}
     for number, line in enumerate(line for change in changes for line in change.splitlines()):
         code = line.partition("  #")[0]
-        # What is inside a block belongs to its own.
-        lines.setdefault(f"{number} {code}" if code.startswith(" ") else code, line)
+        is_of_block = code.startswith(" ") or code.endswith(":")
+        lines.setdefault(f"{number} {code}" if is_of_block else code, line)
     return "\n".join(lines.values())
 
 
