@@ -79,15 +79,15 @@ def take_turns(turns: Turns, options: dict[str, str], ends: float) -> tuple[Busy
     """
     busy: Busy = {}
     late: list[str] = []
-    _seat(turns, EAGER, options[EAGER])
+    _seat(turns, {EAGER: options[EAGER]})
     waiting = [fix for fix in options if fix != EAGER]
     while waiting:
         until = _share(ends)
-        for fix in waiting:
+        for together in _groups(waiting, options):
             if time.monotonic() < until:
-                _seat(turns, fix, options[fix])
+                _seat(turns, {fix: options[fix] for fix in together})
             else:
-                late.append(fix)
+                late += together
         if turns.players.keys() != {EAGER} or not turns.rounds:
             _play(turns, _share(ends) if _crowded(turns) else ends)
         _finish(turns, [one for one in turns.players if one != EAGER], busy)
@@ -114,9 +114,21 @@ def _crowded(turns: Turns) -> list[str]:
     return [variant for variant, why in turns.dropped.items() if why.crowded]
 
 
-def _seat(turns: Turns, variant: str, options: str) -> None:
-    fine = turns.seat(variant, functools.partial(program, options.split()))
-    print(variant, "is ready" if fine else f"fails: {turns.dropped[variant]}", flush=True)
+def _groups(waiting: list[str], options: dict[str, str]) -> list[list[str]]:
+    """Who gets ready together: a larger batch fills the memory and a compiler tunes its kernels by
+    the clock, so those get ready alone; the compiled ones last, since they take longest."""
+    alone = [fix for fix in waiting if "--batch" in options[fix]]
+    compiled = [fix for fix in waiting if "--compile" in options[fix]]
+    others = [fix for fix in waiting if fix not in {*alone, *compiled}]
+    return [group for group in (others, *([fix] for fix in (*alone, *compiled))) if group]
+
+
+def _seat(turns: Turns, options: dict[str, str]) -> None:
+    makes = {fix: functools.partial(program, words.split()) for fix, words in options.items()}
+    ready = turns.seat_all(makes)
+    for fix in options:
+        words = "is ready" if fix in ready else f"fails: {turns.dropped[fix]}"
+        print(fix, words, flush=True)
 
 
 def _play(turns: Turns, deadline: float) -> None:

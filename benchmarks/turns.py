@@ -9,6 +9,7 @@ drawn anew for every round. What disturbs a round disturbs all that it compares.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import multiprocessing
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -213,9 +214,19 @@ class Turns:
 
     def seat(self, name: str, make: Callable[[], Any], *, patience_s: float = _READY_S) -> bool:
         """Whether it got ready, in a fork of this process."""
-        self.dropped.pop(name, None)
-        self.players[name] = player = Player.forked(make, self.players.values())
-        return self._tried(name, lambda: player.ready(patience_s)) is not None
+        return self.seat_all({name: make}, patience_s=patience_s) == [name]
+
+    def seat_all(
+        self, makes: Mapping[str, Callable[[], Any]], *, patience_s: float = _READY_S
+    ) -> list[str]:
+        """Those who got ready, each in a fork of this process, all at the same time."""
+        for name, make in makes.items():
+            self.dropped.pop(name, None)
+            self.players[name] = Player.forked(make, self.players.values())
+        return [name for name in makes if self._tried(name, self._readiness(name, patience_s))]
+
+    def _readiness(self, name: str, patience_s: float) -> Callable[[], Any]:
+        return functools.partial(self.players[name].ready, patience_s)
 
     def play(self, enough: Callable[[], bool]) -> None:
         """Rounds of all who are seated, until it is enough or nobody is left."""

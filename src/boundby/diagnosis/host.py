@@ -20,17 +20,24 @@ _UNSTEADY = 1.4
 
 
 def host_factors(
-    capture: Capture, machine: Machine, *, wall_ns: float, issued_ns: float
+    capture: Capture,
+    machine: Machine,
+    *,
+    wall_ns: float,
+    issued_ns: float,
+    explaining: float | None = None,
 ) -> tuple[float, float, float]:
     """Of the host's time as it was measured: what is likely, the least, and the most.
 
-    No host takes longer for a step than the step: one that was measured so was disturbed while it
-    was measured. Where its pace was looked at all along, the usual one is likelier than the one
-    that it had just then, and it may come to be as fast, or as slow, as it ever was.
+    Where the host sets the step's time, the likeliest is the one that explains it (`explaining`):
+    so what it was off by leaves with the host once a change makes the device set the time. Else no
+    host takes longer for a step than the step: one that was measured so was disturbed while it was
+    measured. Where its pace was looked at all along, the usual one is likelier than the one that
+    it had just then, and it may come to be as fast, or as slow, as it ever was.
     """
     spread = _spread(capture.issue)
     usual, fast, slow = _paces(capture, machine)
-    likely = min(usual, wall_ns / max(issued_ns, 1.0))
+    likely = explaining or min(usual, wall_ns / max(issued_ns, 1.0))
     return likely, min(likely * (1 - spread), fast), max(likely * (1 + spread), slow)
 
 

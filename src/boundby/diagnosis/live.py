@@ -25,7 +25,7 @@ from boundby.errors import BoundbyError
 from boundby.model import Machine, Precision, Timeline
 from boundby.model.diagnosis import Diagnosis, KindOfStep, PhaseTime, StepTimes, Verdict
 from boundby.picture import Picture, Timings
-from boundby.replay import issue_ns, with_host
+from boundby.replay import explaining_host, issue_ns, with_host
 from boundby.verdict import Judged, judge
 
 # Clean steps that differ by more than this are not one kind of step on a quiet machine.
@@ -192,8 +192,13 @@ def _pictures(
     measured = picture(1.0)
     if measured.script is None:
         return [measured]
-    issued_ns = issue_ns(measured.script)
-    factors = host_factors(capture, machine, wall_ns=wall_ns, issued_ns=issued_ns)
+    factors = host_factors(
+        capture,
+        machine,
+        wall_ns=wall_ns,
+        issued_ns=issue_ns(measured.script),
+        explaining=explaining_host(measured.script, wall_ns),
+    )
     return [measured, *map(picture, factors)]
 
 

@@ -11,13 +11,14 @@ replayed and the clean wall is the replay's error, and is shown.
 
 from __future__ import annotations
 
-from boundby.replay.pace import with_clean_phases, with_host, with_wall
+from boundby.replay.pace import explaining_host, with_clean_phases, with_host, with_wall
 from boundby.replay.script import Script, Wait, script_of
 from boundby.replay.walk import issue_ns, replay, retimed
 
 __all__ = [
     "Script",
     "Wait",
+    "explaining_host",
     "issue_ns",
     "replay",
     "retimed",

@@ -18,6 +18,10 @@ Clean = dict[tuple[Phase, ...], float]
 Factors = dict[tuple[Phase, ...], float | None]
 
 _FASTEST, _SLOWEST = 0.02, 3.0
+# The host sets the step's time where it is longer by at least half as much as the host is.
+_NUDGE, _HOST_BOUND = 1.05, 0.5
+_LEAST, _MOST = 0.6, 1.6
+_CLOSE = 0.01
 # A phase that takes nearly as long with a host that costs nothing was held up by the device.
 _BLOCKED = 0.8
 # Phases of the timeline, and what the clean measurement calls them.
@@ -114,6 +118,27 @@ def with_wall(script: Script, wall_ns: float) -> Script:
     """
     factor = _search(lambda tried: replay(with_host(script, tried)), wall_ns)
     return with_host(script, factor)
+
+
+def explaining_host(script: Script, wall_ns: float) -> float | None:
+    """The factor of all host times with which the step takes as long as it did.
+
+    The host was timed in other steps than those that were, and its pace may have been another.
+    None where the host does not set the step's time, or would have to be quite another host.
+    """
+    factor, takes = 1.0, replay(script)
+    for _ in range(3):
+        nudged = replay(with_host(script, factor * _NUDGE))
+        share = (nudged / takes - 1) / (_NUDGE - 1)
+        if share < _HOST_BOUND:
+            return None
+        factor *= 1 + (wall_ns / takes - 1) / share
+        if not _LEAST < factor < _MOST:
+            return None
+        takes = replay(with_host(script, factor))
+        if abs(takes / wall_ns - 1) < _CLOSE:
+            return factor
+    return None
 
 
 def _factor(script: Script, measured: float) -> float:

@@ -22,8 +22,10 @@ _GRAPH_NS = 1_000_000
 _CPU_BATCH_NS = 500_000
 _MOST_COPIES = 500
 # The device is kept busy this long while the host enqueues what is to be timed: without it, the
-# first launch (some 10 us) would lie between the two events.
+# launches (some 10 us each) would lie between the two events. Where the host is slower than that,
+# it gets twice as long, and twice again, up to some 10 ms.
 _HEAD_START_CYCLES = 100_000
+_LONGEST_HEAD_START_CYCLES = 25_600_000
 
 
 class Timing(Record, frozen=True, kw_only=True):
@@ -104,7 +106,7 @@ class CudaStopwatch:
         for _ in range(3):
             work()
         self.sync()
-        once = self._between_events(work, 1)
+        once, head_start = self._head_start(work)
         run, copies = work, 1
         if graphed or once < _SHORT_NS:
             copies = max(1, min(_MOST_COPIES, round(_GRAPH_NS / max(once, 1_000))))
@@ -112,21 +114,37 @@ class CudaStopwatch:
             run()
             self.sync()
         samples: list[float] = []
+        late: list[float] = []
         deadline = time.perf_counter() + seconds
-        while len(samples) < FEWEST_SAMPLES or time.perf_counter() < deadline:
-            samples.append(self._between_events(run, 1) / copies)
-        return Timing.of(samples)
+        while len(samples) + len(late) < FEWEST_SAMPLES or time.perf_counter() < deadline:
+            elapsed, in_time = self._between_events(run, head_start)
+            (samples if in_time else late).append(elapsed / copies)
+        return Timing.of(samples or late)
 
-    def _between_events(self, work: Work, calls: int) -> float:
+    def _head_start(self, work: Work) -> tuple[float, int]:
+        """Time on the device, and the cycles in which the host enqueues all of it.
+
+        Work that waits for the device is never enqueued in time, however long that is.
+        """
+        cycles = _HEAD_START_CYCLES
+        while cycles <= _LONGEST_HEAD_START_CYCLES:
+            elapsed, in_time = self._between_events(work, cycles)
+            if in_time:
+                return elapsed, 2 * cycles
+            cycles *= 2
+        return elapsed, _HEAD_START_CYCLES
+
+    def _between_events(self, work: Work, head_start: int) -> tuple[float, bool]:
+        """Time on the device, and whether all of it was enqueued before the device got there."""
         start = self._torch.cuda.Event(enable_timing=True)
         end = self._torch.cuda.Event(enable_timing=True)
-        self._torch.cuda._sleep(_HEAD_START_CYCLES)
+        self._torch.cuda._sleep(head_start)
         start.record()
-        for _ in range(calls):
-            work()
+        work()
         end.record()
+        in_time = not start.query()
         end.synchronize()
-        return float(start.elapsed_time(end)) * 1e6 / calls
+        return float(start.elapsed_time(end)) * 1e6, in_time
 
     def _graph(self, work: Work, copies: int) -> Work:
         graph = self._torch.cuda.CUDAGraph()
