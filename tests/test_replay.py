@@ -11,11 +11,13 @@ from boundby.model import DeviceKind, HostKind, OpCall, Timeline
 from boundby.picture import Picture
 from boundby.replay import (
     Script,
+    explaining_host,
     issue_ns,
     replay,
     retimed,
     script_of,
     with_clean_phases,
+    with_host,
 )
 from boundby.verdict import judge
 from tests.machines import round_machine
@@ -89,6 +91,20 @@ def test_host_times_are_brought_to_the_clean_phases_not_to_the_wall() -> None:
     clean = with_clean_phases(script, {"forward": 24.0 * US})
     assert issue_ns(clean) == pytest.approx(24 * US, rel=1e-3)
     assert replay(clean) == pytest.approx(24 * US, rel=1e-3)
+
+
+def test_a_host_bound_step_is_explained_by_its_host() -> None:
+    """20 launches of 10 us, timed at another moment than the step, which took a tenth longer."""
+    script = loop([10.0] * 20, [4.0] * 20)
+    factor = explaining_host(script, 220 * US)
+    assert factor == pytest.approx(1.1)
+    assert replay(with_host(script, factor)) == pytest.approx(220 * US)
+
+
+def test_no_host_explains_a_step_that_the_device_bounds_or_that_is_quite_another() -> None:
+    assert explaining_host(loop([4.0] * 20, [10.0] * 20), 220 * US) is None
+    assert explaining_host(loop([10.0] * 20, [4.0] * 20), 500 * US) is None
+    assert explaining_host(loop([10.0] * 20, [4.0] * 20), 90 * US) is None
 
 
 def test_a_phase_that_waits_in_the_middle_is_scaled_by_its_host_time_alone() -> None:

@@ -25,9 +25,10 @@ def profiled(function: Callable[[], object]) -> Any:
 def cost_of(name: str, function: Callable[[], object]) -> Cost:
     """What the only call of an operator costs."""
     results = profiled(function)
-    names = {event.correlation_id(): event.name() for event in results.events()}
+    # Calls of a driver have numbers of their own, which may be those of operators.
+    named = {(event.correlation_id(), event.name()) for event in results.events()}
     operators = details(results).operators
-    (found,) = (operators[number] for number in operators if names.get(number) == name)
+    (found,) = (operators[number] for number in operators if (number, name) in named)
     cost = costs.cost(OpCall(name=name, args=found.args))
     assert cost is not None
     return cost

@@ -4,7 +4,6 @@ import pytest
 
 from boundby.capture.live.recorder import Capture
 from boundby.diagnosis.host import host_factors, unsteady
-from boundby.model import Machine
 from tests.machines import round_machine
 
 
@@ -16,10 +15,11 @@ def seen(pace: list[float], issue_pace: list[float], *issue_ns: float) -> Captur
 
 
 def factors(
-    capture: Capture, *, wall_ns: float = 1e9, machine: Machine | None = None
+    capture: Capture, *, wall_ns: float = 1e9, explaining: float | None = None
 ) -> list[float]:
-    machine = machine or round_machine()
-    return list(host_factors(capture, machine, wall_ns=wall_ns, issued_ns=1e6))
+    machine = round_machine()
+    found = host_factors(capture, machine, wall_ns=wall_ns, issued_ns=1e6, explaining=explaining)
+    return list(found)
 
 
 def test_a_steady_host_differs_by_what_processes_do() -> None:
@@ -46,6 +46,11 @@ def test_it_may_be_as_fast_as_it_was_when_the_machine_was_measured() -> None:
 def test_no_host_takes_longer_than_the_step() -> None:
     likely, *_ = factors(seen([20.0] * 10, [20.0] * 3, 1e6, 1e6, 1e6), wall_ns=6e5)
     assert likely == pytest.approx(0.6)
+
+
+def test_a_host_that_explains_the_step_is_likelier_than_any() -> None:
+    capture = seen([20.0] * 5 + [40.0] * 5, [40.0] * 3, 1e6, 1e6, 1e6)
+    assert factors(capture, explaining=1.1)[0] == 1.1
 
 
 def test_two_paces_are_spoken_of() -> None:

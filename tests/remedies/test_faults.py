@@ -211,6 +211,18 @@ def test_causal_attention_is_timed_as_such(masking: OpCall, expected: float, bes
     assert sum(finding.best.work_ns.values()) == pytest.approx(best * 0.75 * 160e3)
 
 
+@pytest.mark.parametrize(
+    "maker", ["transformers/masking_utils.py(872): create_causal_mask", "aten::tril"]
+)
+def test_a_mask_that_the_step_makes_causal_is_so_for_sure(maker: str) -> None:
+    """Added, and with one for each sample, it might hide padding: but it was seen being made."""
+    scene = attention_scene(OpCall(name="aten::add", args=(SCORES, OWN)))
+    scene.on_host(scene.end, scene.end + 10, HostKind.PYTHON, maker)
+    imagined = materialised_attention.imagine(picture_of(scene.timeline()))
+    assert imagined is not None
+    assert sum(imagined.expected.work_ns.values()) == pytest.approx(0.5 * 137e3, rel=0.01)
+
+
 def test_a_library_is_told_by_its_own_switch_and_its_own_lines() -> None:
     timeline = attention_scene().timeline()
     led = np.zeros(len(timeline.host), np.int32)

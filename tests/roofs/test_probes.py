@@ -8,7 +8,7 @@ from boundby.model import Point, Roof
 from boundby.roofs import measure
 from boundby.roofs.device import Cache, Device, _count_cpus
 from boundby.roofs.probes import matmul, memory, vector
-from boundby.roofs.stopwatch import Timing, stopwatch_for
+from boundby.roofs.stopwatch import CudaStopwatch, Timing, Work, stopwatch_for
 
 MIB = 1024**2
 
@@ -110,3 +110,35 @@ def test_a_timing_is_a_median_with_the_spread_of_its_middle_half() -> None:
 def test_cpu_lists() -> None:
     assert _count_cpus("0-1") == 2
     assert _count_cpus("0,4-6,9") == 5
+
+
+class SlowHost(CudaStopwatch):
+    """A host that needs so many cycles to enqueue its work, on a device that takes 300 us for it.
+
+    What it enqueues too late is measured with the host's own time in it.
+    """
+
+    def __init__(self, needs: int) -> None:
+        self.needs = needs
+        self.given: list[int] = []
+
+    def sync(self) -> None:
+        return
+
+    def _between_events(self, work: Work, head_start: int) -> tuple[float, bool]:
+        self.given.append(head_start)
+        late = max(0, self.needs - head_start)
+        return 300_000.0 + late / 2, not late
+
+
+def test_a_slow_host_gets_as_long_as_it_needs() -> None:
+    slow = SlowHost(needs=350_000)
+    assert slow.time(lambda: None, seconds=0.0).ns == 300_000
+    assert slow.given[:3] == [100_000, 200_000, 400_000]
+    assert set(slow.given[3:]) == {800_000}
+
+
+def test_work_that_waits_for_the_device_is_timed_nevertheless() -> None:
+    never = SlowHost(needs=10**9)
+    assert never.time(lambda: None, seconds=0.0).ns > 300_000
+    assert never.given[-1] == 100_000

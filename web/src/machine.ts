@@ -10,11 +10,13 @@ import { warnings } from "./summary";
 
 const OVERHEADS: Record<string, string> = {
   eager_op_ns: "host, one eager operator",
+  trained_op_ns: "host, one with its part in backward",
   launch_ns: "host, one kernel launch",
   compiled_call_ns: "host, one call of compiled code",
   compiled_kernel_ns: "host, each kernel it launches",
   sync_ns: "sync round trip (.item())",
   graph_kernel_ns: "one kernel in a replayed graph",
+  graph_gap_ns: "gap between kernels there",
   shortest_kernel_ns: "the shortest kernel",
   kernel_gap_ns: "gap between backlogged kernels",
   memory_t0_ns: "fixed cost of a memory pass",

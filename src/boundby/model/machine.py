@@ -47,6 +47,7 @@ class Overheads(Record, frozen=True, kw_only=True):
     trained_op_ns: float | None = None  # with autograd: recorded, and its node in backward
     launch_ns: float | None = None
     graph_kernel_ns: float | None = None
+    graph_gap_ns: float | None = None  # between kernels of a replayed graph
     compiled_call_ns: float | None = None
     compiled_kernel_ns: float | None = None
     sync_ns: float | None = None

@@ -47,6 +47,8 @@ _USUAL_DROPOUT = 0.1
 _FILLING = ("masked_fill", "where")
 # Where transformers makes its masks: part of one is copied from the host in every step.
 _MASKS = "transformers/masking_utils.py"
+# What is called to make a mask that hides what comes later, wherever it is defined.
+_MAKES_CAUSAL = (": create_causal_mask", "::tril", "::tril_", "::triu", "::triu_")
 
 Scores = tuple[int, int]  # how many score matrices, and their side
 
@@ -114,9 +116,11 @@ def _causality(picture: Picture, mine: list[int]) -> tuple[bool, bool]:
     """Whether a mask hides what comes later, and whether one may.
 
     One of length x length that all heads share, and all samples, and that is filled in: surely.
-    One that is added, or that each sample has its own of, may as well hide padding.
+    One that is added, or that each sample has its own of, may as well hide padding, unless the step
+    is seen to make a causal one.
     """
     surely = perhaps = False
+    made = any(name.endswith(_MAKES_CAUSAL) for name in picture.timeline.names)
     for index in mine:
         work = picture.works[index]
         call = picture.call(work)
@@ -128,7 +132,7 @@ def _causality(picture: Picture, mine: list[int]) -> tuple[bool, bool]:
             if tensor.elements < most and _is_mask(tensor, side):
                 perhaps = True
                 filled = any(part in work.name for part in _FILLING)
-                surely = surely or (filled and tensor.elements == side**2)
+                surely = surely or made or (filled and tensor.elements == side**2)
     return surely, perhaps
 
 

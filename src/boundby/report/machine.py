@@ -26,6 +26,7 @@ _OVERHEADS = (
     ("compiled_kernel_ns", "host, each kernel it launches"),
     ("sync_ns", "sync round trip (.item())"),
     ("graph_kernel_ns", "one kernel in a replayed graph"),
+    ("graph_gap_ns", "gap between kernels there"),
     ("shortest_kernel_ns", "the shortest kernel"),
     ("kernel_gap_ns", "gap between backlogged kernels"),
     ("memory_t0_ns", "fixed cost of a memory pass"),

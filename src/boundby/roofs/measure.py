@@ -142,7 +142,7 @@ def _measure_slow(device: Device, bursts: list[Roof], found: _Findings, gauge: _
     if device.kind == "cuda":
         gauge.enter("shortest kernel")
         found.timings |= _tolerate(
-            lambda: overhead.measure_profiled(device),
+            lambda: overhead.measure_profiled(device, stopwatch),
             "the shortest kernel was not measured",
             found.warnings,
         )
