@@ -71,8 +71,10 @@ class Watch:
         if machine is None:
             with waiting.shown("measuring") as progress:
                 machine = machine_of(capture, progress=progress, notice=_warn)
-        with waiting.shown("timing") as progress:
-            timer = timer_of(capture, machine, progress=progress)
+        with (
+            waiting.shown("timing") as progress,
+            timer_of(capture, machine, progress=progress) as timer,
+        ):
             self._diagnosis = diagnose_capture(capture, machine, target=None, timer=timer)
         return self._diagnosis
 
@@ -206,30 +208,32 @@ def machine_of(
     )
 
 
+@contextlib.contextmanager
 def timer_of(
     capture: Capture,
     machine: Machine,
     *,
     progress: waiting.Progress = lambda *_: None,
-) -> Timer | None:
+) -> Iterator[Timer | None]:
     """Times single operators on the device that a capture ran on; None where that is not at hand.
 
     Another machine's roofs, given by hand, are not to be mixed with this one's times.
     """
     device = "cpu" if capture.cuda_index is None else f"cuda:{capture.cuda_index}"
     if "torch" not in sys.modules or roofs.identify(device).name != machine.device:
-        return None
+        yield None
+        return
+    threads = capture.settings.get("threads")
+    with roofs.OperatorTimer(device, threads=threads, progress=progress) as operators:
 
-    def timer(exercises: Sequence[Exercise]) -> dict[Exercise, float]:
-        try:
-            return roofs.time_operators(
-                exercises, device, threads=capture.settings.get("threads"), progress=progress
-            )
-        except BoundbyError:
-            # The roofs stand in: a prediction is wider then, not missing.
-            return {}
+        def timer(exercises: Sequence[Exercise]) -> dict[Exercise, float]:
+            try:
+                return operators(exercises)
+            except BoundbyError:
+                # The roofs stand in: a prediction is wider then, not missing.
+                return {}
 
-    return timer
+        yield timer
 
 
 def _warn(line: str) -> None:

@@ -139,8 +139,10 @@ class Results:
                     progress=progress,
                     notice=_say,
                 )
-        with progress_bar("timing", shown=not self._quiet) as progress:
-            timer = observation.timer_of(capture, machine, progress=progress)
+        with (
+            progress_bar("timing", shown=not self._quiet) as progress,
+            observation.timer_of(capture, machine, progress=progress) as timer,
+        ):
             return diagnose_capture(capture, machine, target=self._wanted.name, timer=timer)
 
     def _save(self, diagnosis: Diagnosis, capture: Capture) -> None:

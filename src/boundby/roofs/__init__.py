@@ -11,7 +11,7 @@ from boundby.roofs import cache, worker
 from boundby.roofs.device import Device, identify
 from boundby.roofs.operators import Exercise
 
-__all__ = ["await_saved", "identify", "obtain", "time_operators"]
+__all__ = ["OperatorTimer", "await_saved", "identify", "obtain"]
 
 Progress = Callable[[str, float], None]
 Notice = Callable[[str], None]
@@ -40,46 +40,63 @@ def obtain(
         saved = _load(identity, notice)
         if saved is not None and (quick or not saved.quick):
             return saved
-    request = worker.Request(device=device, quick=quick, threads=threads)
-    for message in worker.messages(request):
-        match message:
-            case worker.Identified(found):
-                saved = None if remeasure or identity else _load(found, notice)
-                if saved is not None and (quick or not saved.quick):
-                    return saved
-                identity = found
-            case worker.Advanced(what, part):
-                progress(what, part)
-            case worker.Measured(machine):
-                assert identity is not None
-                cache.save(machine, identity)
-                return machine
-            case worker.Failed(reason, exit_code):
-                raise BoundbyError(reason, exit_code=exit_code)
+    place = worker.Place(device=device, threads=threads)
+    with worker.Worker(place) as process:
+        for message in process.messages(worker.Task(quick=quick)):
+            match message:
+                case worker.Identified(found):
+                    saved = None if remeasure or identity else _load(found, notice)
+                    if saved is not None and (quick or not saved.quick):
+                        return saved
+                    identity = found
+                case worker.Advanced(what, part):
+                    progress(what, part)
+                case worker.Measured(machine):
+                    assert identity is not None
+                    cache.save(machine, identity)
+                    return machine
+                case worker.Failed(reason, exit_code):
+                    raise BoundbyError(reason, exit_code=exit_code)
     raise BoundbyError("the measuring process ended without a result")
 
 
-def time_operators(
-    exercises: Sequence[Exercise],
-    device: str | None = None,
-    *,
-    threads: int | None = None,
-    progress: Progress = _silent,
-) -> dict[Exercise, float]:
-    """What single operators take on a device, in a process of their own; those that ran there."""
-    request = worker.Request(device=device, threads=threads, exercises=tuple(exercises))
-    for message in worker.messages(request):
-        match message:
-            case worker.Advanced(what, part):
-                progress(what, part)
-            case worker.Timed(times):
-                known = zip(exercises, times, strict=True)
-                return {exercise: ns for exercise, ns in known if ns is not None}
-            case worker.Failed(reason, exit_code):
-                raise BoundbyError(reason, exit_code=exit_code)
-            case _:
-                continue
-    raise BoundbyError("the measuring process ended without a result")
+class OperatorTimer:
+    """What single operators take on a device, in a process of their own, which begins at once.
+
+    It takes seconds until it is ready, in which other things can be done: what to time need not be
+    known before.
+    """
+
+    def __init__(
+        self,
+        device: str | None = None,
+        *,
+        threads: int | None = None,
+        progress: Progress = _silent,
+    ) -> None:
+        self._progress = progress
+        self._worker = worker.Worker(worker.Place(device=device, threads=threads))
+
+    def __enter__(self) -> OperatorTimer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._worker.close()
+
+    def __call__(self, exercises: Sequence[Exercise]) -> dict[Exercise, float]:
+        """Once: the times in ns of those that ran there."""
+        for message in self._worker.messages(worker.Task(exercises=tuple(exercises))):
+            match message:
+                case worker.Advanced(what, part):
+                    self._progress(what, part)
+                case worker.Timed(times):
+                    known = zip(exercises, times, strict=True)
+                    return {exercise: ns for exercise, ns in known if ns is not None}
+                case worker.Failed(reason, exit_code):
+                    raise BoundbyError(reason, exit_code=exit_code)
+                case _:
+                    continue
+        raise BoundbyError("the measuring process ended without a result")
 
 
 def await_saved(device: Device, *, seconds: float) -> None:
