@@ -278,7 +278,8 @@ def decoding(args: argparse.Namespace, count: int) -> Iterator[None]:
     from transformers import DynamicCache, LlamaForCausalLM
 
     config = llama_config(args)
-    model = LlamaForCausalLM(config).to(args.device, torch.bfloat16).eval()
+    with torch.device(args.device):
+        model = LlamaForCausalLM(config).to(torch.bfloat16).eval()
     if args.compile:
         model = torch.compile(model, mode=args.mode)
     cache = DynamicCache()
