@@ -57,14 +57,19 @@ def test_what_was_not_found_buys_nothing(predictions: ModuleType) -> None:
 
 @pytest.mark.parametrize(("clock", "changed"), [(104.0, False), (115.0, True), (85.0, True)])
 def test_a_step_that_has_changed_is_diagnosed_once_more(
-    predictions: ModuleType, tmp_path: Path, clock: float, changed: bool
+    predictions: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    clock: float,
+    changed: bool,
 ) -> None:
-    predictions.LEDGER = sys.modules["ledger"].Ledger("made_up", key=("case",), folder=tmp_path)
-    predictions.LEDGER.append({"what": "predicted", "case": "bert", "go": 7, "wall_ns": 100.0})
+    ledger = sys.modules["ledger"].Ledger("made_up", key=("case",), folder=tmp_path)
+    monkeypatch.setattr(predictions, "LEDGER", ledger)
+    ledger.append({"what": "predicted", "case": "bert", "go": 7, "wall_ns": 100.0})
     assert not predictions.has_changed("bert", 7)
     timed = {"what": "measured", "case": "bert", "fix": "eager", "rounds_ns": [clock] * 3}
-    predictions.LEDGER.append({**timed, "go": 6, "rounds_ns": [300.0]})
-    predictions.LEDGER.append({**timed, "go": 7})
+    ledger.append({**timed, "go": 6, "rounds_ns": [300.0]})
+    ledger.append({**timed, "go": 7})
     assert predictions.has_changed("bert", 7) is changed
 
 
