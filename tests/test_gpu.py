@@ -20,12 +20,15 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(scope="module")
 def slow_mlp(tmp_path_factory: pytest.TempPathFactory) -> Diagnosis:
-    target = tmp_path_factory.mktemp("run") / "diagnosis.json"
-    options = ["--quiet", "--json", str(target)]
+    return diagnosed(ROOT / "examples" / "slow_mlp.py", tmp_path_factory.mktemp("run"))
+
+
+def diagnosed(script: Path, folder: Path) -> Diagnosis:
+    target = folder / "diagnosis.json"
     subprocess.run(
-        [sys.executable, "-m", "boundby", "run", *options, "examples/slow_mlp.py"],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": f"src:{os.environ.get('PYTHONPATH', '')}"},
+        [sys.executable, "-m", "boundby", "run", "--quiet", "--json", str(target), str(script)],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}"},
         check=True,
     )
     return msgspec.json.decode(target.read_bytes(), type=Diagnosis)
@@ -46,6 +49,48 @@ def test_the_bad_script_is_bound_by_its_overhead(slow_mlp: Diagnosis) -> None:
     faults = [finding.fault for finding in slow_mlp.findings]
     assert "unfused-optimizer" in faults
     assert "host-sync" in faults
+
+
+def test_source_lines_add_up_to_the_step(slow_mlp: Diagnosis) -> None:
+    assert sum(line.ns for line in slow_mlp.lines) == pytest.approx(slow_mlp.step.wall_ns, rel=1e-3)
+    places = {line.where.rpartition("/")[2]: line for line in slow_mlp.lines}
+    (reading,) = [line for line in places.values() if ".item()" in (line.text or "")]
+    assert reading.parts.get("sync", 0.0) > 0
+
+
+TUNED = """
+import torch, torch.nn as nn, torch.nn.functional as F
+torch.manual_seed(0)
+class Block(nn.Module):
+    def __init__(self, width=1024):
+        super().__init__()
+        self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.project, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+    def forward(self, x):
+        b, n, c = x.shape
+        q, k, v = self.project(self.before(x)).view(b, n, 3, c // 64, 64).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(b, n, c))
+        return x + self.mlp(self.after(x))
+model = nn.Sequential(*[Block() for _ in range(8)]).cuda().bfloat16()
+model = torch.compile(model, mode="reduce-overhead")
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+x = torch.randn(32, 1024, 1024, device="cuda", dtype=torch.bfloat16)
+for _ in range(200):
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_well_tuned_step_raises_no_alarm(tmp_path: Path) -> None:
+    """Compiled into graphs, fused, in sixteen bits, on fused attention, with a large batch."""
+    (tmp_path / "train.py").write_text(TUNED)
+    diagnosis = diagnosed(tmp_path / "train.py", tmp_path)
+    wall = diagnosis.step.wall_ns
+    shares = {one.fault: one.saving_ns.expected / wall for one in diagnosis.findings}
+    assert all(share <= 0.05 for share in shares.values()), shares
 
 
 def test_replay_explains_the_step(slow_mlp: Diagnosis) -> None:
