@@ -66,13 +66,13 @@ class Block(nn.Module):
         super().__init__()
         self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
         self.project, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
     def forward(self, x):
         b, n, c = x.shape
         q, k, v = self.project(self.before(x)).view(b, n, 3, c // 64, 64).permute(2, 0, 3, 1, 4)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(b, n, c))
-        return x + self.mlp(self.after(x))
+        return x + self.down(F.gelu(self.up(self.after(x))))
 model = nn.Sequential(*[Block() for _ in range(8)]).cuda().bfloat16()
 model = torch.compile(model, mode="reduce-overhead")
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
