@@ -133,6 +133,43 @@ def test_a_function_that_was_asked_is_where_it_said() -> None:
     }
 
 
+def test_a_function_too_short_to_be_asked_each_time_is_where_it_said_another_time() -> None:
+    """Four calls of 20 us, of which one was asked, in line 7; 5 us of a call that nobody asked."""
+    scene = Scene(end=100)
+    scene.on_host(0, 100, PYTHON, "train.py(1): step")
+    for begins in (0, 20, 40, 60):
+        scene.on_host(begins, begins + 20, PYTHON, "train.py(6): read")
+        scene.on_host(begins + 18, begins + 20, PYTHON, "rand")
+    scene.on_host(85, 100, PYTHON, "slow")
+    lines = [1, *(6, 8) * 4, 3]
+    timeline = at_lines(scene, lines, called=[1, *(2, 8) * 4, 3])
+    samples = Samples(
+        start_ns=np.array([25], np.int64) * US,
+        row=np.array([3], np.int32),
+        source=np.array([7], np.int32),
+    )
+    timeline = msgspec.structs.replace(timeline, samples=samples)
+    accounted = account_for(timeline, MACHINE, wall_ns=100 * US)
+    assert overhead(accounted) == {
+        "7": {"python": pytest.approx(72.0)},
+        "8": {"python": pytest.approx(8.0)},
+        "3": {"python": pytest.approx(20.0)},
+    }
+
+
+@pytest.mark.parametrize("name", ["boundby/__init__.py(3): step", "boundby/pace.py(9): look"])
+def test_the_observers_own_functions_are_nobodys(name: str) -> None:
+    scene = Scene(end=100)
+    scene.on_host(0, 100, PYTHON, "train.py(1): step")
+    scene.on_host(0, 40, PYTHON, "slow")
+    scene.on_host(40, 90, PYTHON, name)
+    scene.on_host(90, 100, PYTHON, "quick")
+    timeline = at_lines(scene, [1, 2, 3, 4], called=[1, 2, 3, 4])
+    found = overhead(account_for(timeline, MACHINE, wall_ns=100 * US))
+    # What is left of the step is divided as the script's own 50 us are.
+    assert found == {"2": {"python": pytest.approx(80.0)}, "4": {"python": pytest.approx(20.0)}}
+
+
 def test_without_the_process_a_functions_own_time_is_where_it_is_defined() -> None:
     scene = Scene(end=100)
     scene.on_host(0, 100, PYTHON, "train.py(1): main")

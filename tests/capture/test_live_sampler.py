@@ -51,14 +51,20 @@ def test_what_it_changes_is_put_back() -> None:
     assert len(sampler.samples()) == count
 
 
-def test_a_slow_line_without_calls_is_the_slowest(tmp_path: Path) -> None:
-    source = dedent("""
-        def step():
+@pytest.mark.parametrize("calls", [1, 40])
+def test_a_slow_line_without_calls_is_the_slowest(tmp_path: Path, calls: int) -> None:
+    """Also in a function that has ended before it is asked, most of the time."""
+    source = dedent(f"""
+        def part():
             x = torch.ones(8)
             total = 0
-            for i in range(400_000):
+            for i in range({400_000 // calls}):
                 total += i * i
             return torch.relu(x)
+
+        def step():
+            for _ in range({calls}):
+                part()
     """)
     path = tmp_path / "script.py"
     path.write_text(source)

@@ -255,6 +255,7 @@ def test_no_step_is_explained(tmp_path: Path, step_by: str) -> None:
     assert "no step was found" in done.err
     assert "1 calls" in done.err
     assert "boundby.step()" in done.err
+    assert "--step-by forward" in done.err
 
 
 def test_a_script_without_torch(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from boundby.model import Cost, Machine
+from boundby.model import Cost, Machine, MemoryLevel, Roof
 from tests.machines import round_machine
 
 
@@ -22,6 +22,22 @@ def test_what_touches_over_four_times_the_cache_meets_the_memory_roof() -> None:
     within, past = Cost(bytes_read=40e6), Cost(bytes_read=41e6)
     assert machine.floor(within) == pytest.approx(40e6 / 1e13 * 1e9)
     assert machine.floor(past) == pytest.approx(41e6 / 5e12 * 1e9)
+
+
+def test_of_an_inner_cache_only_what_fits_is_as_fast_as_that() -> None:
+    """2 MB at 40 TB/s, 10 MB at 10 TB/s, and the memory at 5 TB/s."""
+    one = round_machine()
+    machine = msgspec.structs.replace(
+        one,
+        roofs=[Roof(name="memory.l2", value=4e13, unit="B/s", source="measured"), *one.roofs],
+        levels=[MemoryLevel(roof="memory.l2", capacity=2_000_000), *one.levels],
+    )
+    assert machine.floor(Cost(bytes_read=2e6)) == pytest.approx(50)
+    # 2 MB of 8 may lie there: 50 ns, and 600 for the other six.
+    assert machine.floor(Cost(bytes_read=8e6)) == pytest.approx(650)
+    assert machine.floor(Cost(bytes_read=42e6)) == pytest.approx(50 + 8_000)
+    names = [roof.name for size in (1e6, 8e6, 42e6) if (roof := machine.memory_roof(size))]
+    assert names == ["memory.l2", "memory.cache", "memory.dram"]
 
 
 def test_a_floor_under_the_shortest_kernel_is_small() -> None:

@@ -246,6 +246,12 @@ def test_a_kernel_far_above_its_floor_is_brought_some_way_to_its_like() -> None:
     assert "10.0x its floor" in found.change
 
 
+def test_made_up_data_is_not_the_models_to_compile() -> None:
+    drawn = OpCall(name="aten::normal_", args=(tensor(32, 2_000_000), 0.0, 1.0))
+    timeline = scene_of([(GELU, 128.0)] * 4 + [(drawn, 1024.0)], host_us=5).timeline()
+    assert far_from_roof.imagine(picture_of(timeline)) is None
+
+
 def test_the_change_is_that_of_the_costliest_kernel_that_can_be_compared() -> None:
     """A normalization is slower still, but no other of its class says what could be reached."""
     rows = tensor(32, 2_000_000)

@@ -25,7 +25,7 @@ _PYTHON, _LAUNCH, _SYNC, _DATA = (
 # The observer's own functions, which no clean step runs: all that the profiler's call, and what
 # ours do themselves, for the script's modules are called from ours.
 _PROFILER = re.compile(r"^torch/profiler/profiler\.py\(")
-_OURS = re.compile(r"boundby/capture/live/")
+_OURS = re.compile(r"boundby/(?:capture/live/|(?:__init__|observation|pace)\.py\()")
 
 
 @dataclass(frozen=True, slots=True)

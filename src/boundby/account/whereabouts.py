@@ -3,7 +3,8 @@
 Inside an operator, or a function of a library, that is the line which led to it. Between two calls
 that a function makes it is the line of the second: what comes before a call is mostly what makes
 its arguments. After the last it is the line of the last. Where the function itself was asked
-meanwhile (`Timeline.samples`), it is what it answered.
+meanwhile (`Timeline.samples`), it is what it answered; where it was not, what it answered another
+time between the same two calls, if it ever was.
 """
 
 from __future__ import annotations
@@ -167,13 +168,48 @@ def _with_samples(found: list[_Stretch], timeline: Timeline) -> list[_Stretch]:
         zip(samples.row.tolist(), samples.start_ns.tolist(), strict=True)
     ):
         answers[row].append((start_ns, rows + at))
+    alike = _Alike(timeline)
     divided: list[_Stretch] = []
-    for start, end, row, place, thread in found:
+    unasked: list[_Stretch] = []
+    for stretch in found:
+        start, end, row, _, thread = stretch
         mine = [answer for answer in answers.get(row, ()) if start <= answer[0] < end]
+        if not mine:
+            unasked.append(stretch)
+            continue
+        alike.answered(stretch, [answer for _, answer in mine])
         # Each answer stands for what is nearer to it than to the others.
         edges = [start, *((a[0] + b[0]) // 2 for a, b in itertools.pairwise(mine)), end]
         for answer, low, high in zip(mine, edges, edges[1:], strict=False):
             divided.append((low, high, row, answer[1], thread))
-        if not mine:
-            divided.append((start, end, row, place, thread))
-    return divided
+    return divided + [alike.placed(stretch) for stretch in unasked]
+
+
+class _Alike:
+    """Stretches between the same two calls of the same function, and what was answered in them.
+
+    A function that is shorter than the time between two questions is asked in some of its calls:
+    its answers are shared out among the others, in turn.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._names = timeline.host.name.tolist()
+        self._lines = called_from(timeline.host).tolist()
+        self._answers: dict[tuple[int, ...], itertools.cycle[int]] = {}
+        self._given: dict[tuple[int, ...], list[int]] = defaultdict(list)
+
+    def answered(self, stretch: _Stretch, answers: list[int]) -> None:
+        self._given[self._key(stretch)] += answers
+
+    def placed(self, stretch: _Stretch) -> _Stretch:
+        start, end, row, _, thread = stretch
+        key = self._key(stretch)
+        if row < 0 or key not in self._given:
+            return stretch
+        turn = self._answers.setdefault(key, itertools.cycle(self._given[key]))
+        return start, end, row, next(turn), thread
+
+    def _key(self, stretch: _Stretch) -> tuple[int, ...]:
+        _, _, row, place, thread = stretch
+        before = (self._names[place], self._lines[place]) if place >= 0 else (_ITSELF, _ITSELF)
+        return thread, self._names[row] if row >= 0 else -1, *before

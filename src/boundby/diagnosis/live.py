@@ -50,6 +50,8 @@ def require_steps(capture: Capture) -> str:
     if capture.main_kind is None:
         seen = ", ".join(f"{count} {what}" for what, count in capture.seen.items())
         words = _NO_STEP.format(seen=seen)
+        if capture.seen.get("calls") and not capture.seen.get("optimizer steps"):
+            words += ", or take every call of the model for one: --step-by forward"
         if capture.started:
             others = " or ".join(f"boundby run {command}" for command in capture.started)
             words = f"{words}; the script ran others: if the steps are there, {others}"

@@ -75,8 +75,8 @@ _POINTWISE_BYTES = 8
 
 _VECTOR = "vector."
 
-# An operator that touches more than this many times a cache's size cannot live in it: in a real
-# step, smaller ones were seen to find their inputs still cached (25 MB at 5.4 TB/s on an H200).
+# An operator that touches more than this many times the last cache's size cannot live in it: in
+# real steps smaller ones were seen to find their inputs still cached (25 MB at 5.4 TB/s, H200).
 CACHE_REACH = 4
 
 
@@ -108,13 +108,32 @@ class Machine(Record, frozen=True, kw_only=True):
         return roof.value if roof else None
 
     def memory_roof(self, touched: float) -> Roof | None:
-        """The roof for an operator that touches this much memory."""
+        """The roof for an operator that touches this much memory: of where most of it lies."""
+        passes = self._passes(touched)
+        return max(passes, key=lambda one: one[1])[0] if passes else self.roof("memory.dram")
+
+    def _passes(self, touched: float) -> list[tuple[Roof, float]]:
+        """From where an operator has what it touches, and how much of it, nearest first.
+
+        Of the caches before the last, no more than fits; the last one may also hold what an
+        operator before this one has left there.
+        """
+        cached = [level for level in self.levels if level.capacity is not None]
+        passes: list[tuple[Roof, float]] = []
+        left = touched
         for level in self.levels:
-            if level.capacity is None or touched <= CACHE_REACH * level.capacity:
-                roof = self.roof(level.roof)
-                if roof is not None:
-                    return roof
-        return self.roof("memory.dram")
+            roof = self.roof(level.roof)
+            if roof is None:
+                continue
+            is_inner = level.capacity is not None and level is not cached[-1]
+            reach = (1 if is_inner else CACHE_REACH) * (level.capacity or 0)
+            if level.capacity is None or touched <= reach:
+                return [*passes, (roof, left)]
+            if is_inner:
+                passes.append((roof, float(level.capacity)))
+                left -= level.capacity
+        dram = self.roof("memory.dram")
+        return [*passes, (dram, left)] if dram else []
 
     def compute_ns(self, cost: Cost) -> float | None:
         """Time on the arithmetic units; None when a matrix unit it needs has no roof.
@@ -138,8 +157,8 @@ class Machine(Record, frozen=True, kw_only=True):
         """Time to move its compulsory bytes; None when the memory has no roof."""
         if not cost.bytes:
             return 0.0
-        roof = self.memory_roof(cost.bytes)
-        return cost.bytes / roof.value * 1e9 if roof else None
+        passes = self._passes(cost.bytes)
+        return sum(size / roof.value * 1e9 for roof, size in passes) if passes else None
 
     def floor(self, cost: Cost) -> float | None:
         """The roofline time of a cost, in ns: nothing on this device does it faster."""

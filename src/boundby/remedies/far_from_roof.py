@@ -53,6 +53,8 @@ _WORST, _EXPECTED, _BEST = 0.0, 0.25, 1.0
 # Fused attention has no roof that is reached by any, and what was compiled already is as good as a
 # compiler makes it.
 _NEVER_NEAR = ("attention", "triton")
+# Outside of the model these are made-up data, which no compiled model has a part in.
+_DRAWN = ("::normal_", "::uniform_", "::random_")
 _SCORES = 128
 _VOCABULARY = 8192
 _TILE = 8
@@ -135,6 +137,8 @@ def _is_another_fault(picture: Picture, work: Work) -> bool:
     if work.phase == Phase.OPTIMIZER or searches(work):
         return True
     if any(name in work.name for name in _NEVER_NEAR):
+        return True
+    if work.module < 0 and work.name.endswith(_DRAWN):
         return True
     call = picture.call(work)
     if call is None or _is_off_the_matrix_units(picture, work):

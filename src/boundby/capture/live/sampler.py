@@ -16,9 +16,9 @@ from types import CodeType
 from typing import NamedTuple
 
 _EVERY_S = 0.001
-# How soon a thread that runs Python without pause lets another ask; Python's own 5 ms would leave
-# most lines of a short step unseen.
-_SWITCH_S = 0.001
+# How soon a thread that runs Python without pause lets another ask. After Python's own 5 ms a short
+# function has long come to its call of torch, which lets go by itself: all answers would be there.
+_SWITCH_S = 0.0001
 _MOST = 100_000  # a step may take minutes
 
 
