@@ -14,10 +14,12 @@ from tests.timelines import Scene, tensor
 SMALL = OpCall(name="aten::mm", args=(tensor(8, 8), tensor(8, 8)))
 
 
-def step(around: str, *, calls: int = 1, on_device: bool = False) -> Picture:
+def step(around: str, *, calls: int = 1, on_device: bool = False, loaded: bool = False) -> Picture:
     """A step of 1 ms: 800 us of Python by that name, in so many calls, then small operators."""
     scene = Scene(end=1000)
     scene.on_host(0, 1000, HostKind.PYTHON, "train.py(1): <module>")
+    if loaded:
+        scene.on_host(0, 800, HostKind.DATA, "enumerate(DataLoader)#__next__")
     for call in range(calls):
         scene.on_host(call * 800 / calls, (call + 1) * 800 / calls, HostKind.PYTHON, around)
     for start in range(800, 1000, 20):
@@ -68,6 +70,14 @@ def test_python_of_the_model_and_of_torch_is_paid_once(around: str, on_device: b
     flat = step(around, on_device=on_device)
     assert twice(flat).expected < 1.25
     assert "loops over no samples" not in sure(flat, "batch-too-small").assumes
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_a_loader_makes_every_sample(on_device: bool) -> None:
+    """However few functions are seen to be called meanwhile: there may be one for all of them."""
+    loading = step("data.py(5): __getitem__", calls=2, on_device=on_device, loaded=True)
+    assert twice(loading).expected >= 1.75
+    assert finding(loading, "batch-too-small") is None
 
 
 def test_torch_makes_more_batches_in_more_time() -> None:

@@ -44,12 +44,16 @@ def stretches(picture: Picture) -> list[Stretch]:
     starts = np.concatenate([[timeline.start_ns], ends])
     stops = np.concatenate([begins, [timeline.end_ns]])
     python = np.flatnonzero(host.kind == HostKind.PYTHON)
+    loads = np.flatnonzero(host.kind == HostKind.DATA)
     found = []
     for at in np.flatnonzero(stops - starts > least):
         start, end = int(starts[at]), int(stops[at])
         inside = python[(host.start_ns[python] >= start) & (host.start_ns[python] < end)]
         most = np.bincount(host.name[inside]).max() if len(inside) else 0
-        found.append(Stretch(start_ns=start, end_ns=end, loops=bool(most >= _LOOP)))
+        # A loader makes its samples one by one, however few calls that takes.
+        around = host.start_ns[loads] <= start
+        loaded = bool((around & (host.start_ns[loads] + host.duration_ns[loads] >= end)).any())
+        found.append(Stretch(start_ns=start, end_ns=end, loops=loaded or bool(most >= _LOOP)))
     return found
 
 
