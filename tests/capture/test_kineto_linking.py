@@ -170,6 +170,28 @@ def test_a_backward_kernel_goes_to_its_forwards_line_and_module(tmp_path: Path) 
     assert timeline.modules[timeline.host.module[row]] == "Net_0"
 
 
+def again(*inside: Event) -> list[Event]:
+    """The backward draws a number itself, as with `create_graph`; then a second one asks for it."""
+    drawn = {"Sequence number": 4, "Fwd thread id": 0}
+    asked = {"Sequence number": 4, "Fwd thread id": 2}
+    return [
+        *(one for one in backward_events() if one["name"] != "aten::mm"),
+        *inside,
+        op("aten::mm", 117, 10, 2, **drawn),
+        op("autograd::engine::evaluate_function: MmBackward0", 166, 9, 2, **asked),
+        op("aten::bmm", 168, 5, 2),
+    ]
+
+
+def test_the_backward_of_a_backward_goes_to_the_line_of_the_forward(tmp_path: Path) -> None:
+    assert source_of(timeline_of(tmp_path, again()), "aten::bmm") == "model.py:20"
+
+
+def test_the_backward_of_what_is_run_again_goes_to_where_that_is(tmp_path: Path) -> None:
+    recomputed = frame("model.py(31): block", 116, 15, 2)
+    assert source_of(timeline_of(tmp_path, again(recomputed)), "aten::bmm") == "model.py:31"
+
+
 def test_backward_work_without_a_forward_goes_to_the_line_that_waits(tmp_path: Path) -> None:
     assert source_of(timeline_of(tmp_path, backward_events()), "aten::add_") == "train.py:1"
 

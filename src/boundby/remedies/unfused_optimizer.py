@@ -77,7 +77,7 @@ def imagine(picture: Picture) -> Imagined | None:
         worst=_fused(picture, mine, slow),
         expected=_fused(picture, mine, middle),
         best=_fused(picture, mine, fast),
-        where=picture.lines(work for _, work in mine)[:1],
+        where=picture.lines(work for _, work in mine)[:2],
         change=f"{name or 'torch.optim.AdamW'}(..., fused=True)"
         + ("" if name else "  # or Adam: whichever it is"),
         assumes="its states are in the parameters' dtype"

@@ -29,6 +29,9 @@ _OPTIMIZER = re.compile(
 )
 
 
+# Of backwards of backwards, and so on: more are left where they are.
+_MOST_BACKWARDS = 4
+
 _DECISIVE = [Phase.BACKWARD, Phase.OPTIMIZER, Phase.FORWARD]
 
 
@@ -44,14 +47,15 @@ class Origins:
 
 def trace_origins(host: HostRows, parent: Rows, names: list[str], stacks: list[str]) -> Origins:
     """Phase, source line and module of every row; a backward row takes its forward's."""
-    phase = _phases(host, parent, names)
-    forward = _forward_rows(host, parent, phase)
+    node = _nodes(host, names)
+    phase = _phases(host, parent, names, node)
+    forward = _forward_rows(host, parent, node)
     frames = [frame_of(name) for name in names]
     anchor = _anchors(host, parent, forward, frames)
     source, sources = _sources(host, anchor, frames, stacks)
     module, modules = _modules(host, parent, forward, names)
-    node = nearest(parent, forward != NONE)
-    belongs = np.append(forward, NONE).astype(np.int32)[node]
+    around = nearest(parent, forward != NONE)
+    belongs = np.append(forward, NONE).astype(np.int32)[around]
     return Origins(phase, belongs, source, module, sources, modules)
 
 
@@ -61,14 +65,17 @@ def named(host: HostRows, names: list[str], test: Callable[[str], object]) -> Ma
     return passes[host.name] if len(names) else np.zeros(0, np.bool_)
 
 
-def _phases(host: HostRows, parent: Rows, names: list[str]) -> npt.NDArray[np.int8]:
+def _nodes(host: HostRows, names: list[str]) -> Mask:
+    """Rows in which the backward runs one node of its graph."""
+    found = named(host, names, lambda name: name.startswith(_ENGINE) or _BACKWARD_NODE.match(name))
+    nodes: Mask = (host.kind == HostKind.OP) & (found | (host.forward_thread > 0))
+    return nodes
+
+
+def _phases(host: HostRows, parent: Rows, names: list[str], nodes: Mask) -> npt.NDArray[np.int8]:
     operator = host.kind == HostKind.OP
     python = (host.kind == HostKind.PYTHON) | (host.kind == HostKind.ANNOTATION)
-    backward = operator & (
-        named(host, names, lambda name: name.startswith(_ENGINE) or _BACKWARD_NODE.match(name))
-        | (host.forward_thread > 0)
-    )
-    backward |= python & named(host, names, _BACKWARD_CALL.search)
+    backward = nodes | (python & named(host, names, _BACKWARD_CALL.search))
     optimizer = python & named(host, names, _OPTIMIZER.search)
     module = python & named(host, names, module_of)
     phase = np.full(len(parent), Phase.OTHER, np.int8)
@@ -83,21 +90,35 @@ def _phases(host: HostRows, parent: Rows, names: list[str]) -> npt.NDArray[np.in
     return phase
 
 
-def _forward_rows(host: HostRows, parent: Rows, phase: npt.NDArray[np.int8]) -> Rows:
-    """For rows of the backward that carry a sequence number, the forward row that drew it.
+def _forward_rows(host: HostRows, parent: Rows, nodes: Mask) -> Rows:
+    """For nodes of the backward that carry a sequence number, the forward row that drew it.
 
     Operators that draw none report the next one to be drawn, so several share a number: the one
     that starts last, the innermost, is the one that drew it.
     """
     forward = np.full(len(parent), NONE, np.int32)
     numbered = host.sequence >= 0
-    drew = np.flatnonzero(numbered & (phase != Phase.BACKWARD) & (host.kind == HostKind.OP))
-    asks = np.flatnonzero(numbered & (phase == Phase.BACKWARD))
+    drew = np.flatnonzero(numbered & ~nodes & (host.kind == HostKind.OP))
+    asks = np.flatnonzero(numbered & nodes)
     if not len(drew) or not len(asks):
         return forward
     by_start = drew[np.argsort(host.start[drew], kind="stable")]
     found = matching(host.sequence[by_start] + 1, host.sequence[asks] + 1)
     forward[asks] = np.where(found == NONE, NONE, by_start[found])
+    return _through_backward(host, parent, forward)
+
+
+def _through_backward(host: HostRows, parent: Rows, forward: Rows) -> Rows:
+    """A backward of a backward belongs to what the first one did; a block that is run again, with
+    Python of its own, is its own forward."""
+    node = nearest(parent, forward != NONE)
+    frame = nearest(parent, host.kind == HostKind.PYTHON)
+    for _ in range(_MOST_BACKWARDS):
+        drew = np.maximum(forward, 0)
+        inner = (forward != NONE) & (node[drew] != NONE) & (frame[drew] <= node[drew])
+        if not inner.any():
+            break
+        forward = np.where(inner, forward[node[drew]], forward).astype(np.int32)
     return forward
 
 
