@@ -114,10 +114,12 @@ it. (Older rows are three fresh processes each, one after the other, and `known`
 error.)
 
 The newest measurement of each fix counts, beside the unfixed step of its own go, and beside the
-prediction of that go where there was one. Where the unfixed step took more than a tenth longer or
-shorter on the clock than when it was diagnosed, it was diagnosed once more, and that counts.
-(Older predictions stand beside measurements on another machine of the same kind, whose host may be
-a fifth faster or slower.)
+prediction of that go where there was one; what older ones said, better or worse, is in the ledger.
+So the predictions are those of several versions of boundby, each with the commit it was made at,
+and some changes between them were made with earlier measurements of these same models in sight.
+Newer goes diagnose once more where the unfixed step took more than a tenth longer or shorter on the
+clock than when it was diagnosed, and that counts. (Older predictions stand beside measurements on
+another machine of the same kind, whose host may be a fifth faster or slower.)
 """
 
 

@@ -195,7 +195,7 @@ class _Alike:
     def __init__(self, timeline: Timeline) -> None:
         self._names = timeline.host.name.tolist()
         self._lines = called_from(timeline.host).tolist()
-        self._answers: dict[tuple[int, ...], itertools.cycle[int]] = {}
+        self._turns: dict[tuple[int, ...], itertools.cycle[int]] = {}
         self._given: dict[tuple[int, ...], list[int]] = defaultdict(list)
 
     def answered(self, stretch: _Stretch, answers: list[int]) -> None:
@@ -206,7 +206,7 @@ class _Alike:
         key = self._key(stretch)
         if row < 0 or key not in self._given:
             return stretch
-        turn = self._answers.setdefault(key, itertools.cycle(self._given[key]))
+        turn = self._turns.setdefault(key, itertools.cycle(self._given[key]))
         return start, end, row, next(turn), thread
 
     def _key(self, stretch: _Stretch) -> tuple[int, ...]:

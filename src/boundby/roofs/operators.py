@@ -17,7 +17,7 @@ from boundby.roofs.stopwatch import Work, stopwatch_for
 Value = Tensor | tuple[Tensor | bool | int | float | None, ...] | bool | int | float | str | None
 
 _SECONDS = 0.02
-_PATIENCE_S = 25.0
+_PATIENCE_S = 20.0
 _MOST_BYTES = 8 << 30
 # Arguments are filled with numbers of this size: products of zeros draw less power and run faster.
 _SCALE = 0.02
