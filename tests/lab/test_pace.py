@@ -6,7 +6,7 @@ import pytest
 from boundby.lab.conduct import conduct
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, exactly
 from boundby.lab.pace import HOST, Pace, at_pace
-from boundby.model import Machine, Overheads
+from boundby.model import Machine, Overheads, Roof
 from boundby.pace import addition_ns
 from tests.lab.test_conduct import DOCUMENT, bench
 from tests.machines import round_machine
@@ -55,7 +55,15 @@ def test_the_hosts_own_costs_grow_and_the_devices_do_not() -> None:
     assert (slower.eager_op_ns, slower.launch_ns, slower.python_add_ns) == (16000, 8000, 50)
     assert slower.shortest_kernel_ns == 1000
     assert slower.compiled_call_ns is None
-    assert set(HOST) <= set(Overheads.__struct_fields__)
+    named = set(Overheads.__struct_fields__) | {roof.name for roof in round_machine().roofs}
+    assert set(HOST) - {"host_link.h2d.pageable", "host_link.d2h.pageable"} <= named
+
+
+def test_copies_that_the_host_makes_slow_down_with_it_and_others_do_not() -> None:
+    links = ("host_link.h2d", "host_link.h2d.pageable")
+    made = [Roof(name=name, value=8e9, unit="B/s", source="measured") for name in links]
+    slower = at_pace(msgspec.structs.replace(round_machine(), roofs=made), 2.0)
+    assert [slower.rate(name) for name in links] == [8e9, 4e9]
 
 
 def law(found_ns: float, *, rests_on: tuple[str, ...] = ("eager_op_ns",)) -> Experiment:

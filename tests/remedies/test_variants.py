@@ -8,6 +8,7 @@ import pytest
 from boundby.model import OpCall, Tensor
 from boundby.picture import Picture
 from boundby.remedies import batch_too_small, float32_activations, layout_copies
+from boundby.remedies.variants import doubled
 from boundby.roofs.operators import Exercise
 from tests.machines import roof, round_machine
 from tests.remedies.pictures import picture_of
@@ -81,3 +82,28 @@ def test_products_off_the_matrix_units_are_timed_off_them() -> None:
     picture = picture_of(scene_of([(product, 2750.0)] * 4, host_us=5).timeline(), MACHINE)
     float32_activations.imagine(picture)
     assert asked(picture) == {("float32", False), ("bfloat16", False)}
+
+
+def shapes(call: OpCall) -> list[tuple[tuple[int, ...], tuple[int, ...] | None]]:
+    return [(tensor.shape, tensor.strides) for tensor in call.tensors]
+
+
+def test_queries_keys_and_values_in_one_memory_grow_in_their_samples() -> None:
+    """Three lie slowest in the memory that is copied, and samples in what it is copied to."""
+    there = Tensor(shape=(64, 9, 3, 12), dtype="bfloat16", strides=(324, 36, 12, 1))
+    here = Tensor(shape=(64, 9, 3, 12), dtype="bfloat16", strides=(108, 12, 6912, 1))
+    grown = doubled(OpCall(name="aten::copy_", args=(there, here, False)), [True, True])
+    assert shapes(grown) == [
+        ((128, 9, 3, 12), (324, 36, 12, 1)),
+        ((128, 9, 3, 12), (108, 12, 13824, 1)),
+    ]
+
+
+def test_a_weight_that_is_broadcast_to_the_samples_is_broadcast_to_twice_as_many() -> None:
+    token = Tensor(shape=(64, 1, 768), dtype="float32", strides=(0, 768, 1))
+    patches = Tensor(shape=(64, 196, 768), dtype="bfloat16", strides=(150528, 1, 196))
+    grown = doubled(OpCall(name="aten::cat", args=((token, patches), 1)), [False, True])
+    assert shapes(grown) == [
+        ((128, 1, 768), (0, 768, 1)),
+        ((128, 196, 768), (150528, 1, 196)),
+    ]

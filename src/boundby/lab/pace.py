@@ -15,7 +15,7 @@ from boundby.model.lab import Interval
 from boundby.pace import addition_ns
 
 # Overheads that are the host's own: they grow as its Python does.
-HOST = (
+_OVERHEADS = (
     "eager_op_ns",
     "trained_op_ns",
     "launch_ns",
@@ -24,6 +24,9 @@ HOST = (
     "sync_ns",
     "python_add_ns",
 )
+# Links whose bytes the host itself moves, to memory that the device can reach.
+_LINKS = ("host_link.h2d.pageable", "host_link.d2h.pageable")
+HOST = (*_OVERHEADS, *_LINKS)
 _NOTICED = 1.15
 _LOOKS = 3
 
@@ -75,8 +78,12 @@ def at_pace(machine: Machine, factor: float) -> Machine:
     """The machine whose host takes this many times as long for everything it does."""
     slower = {
         name: getattr(machine.overheads, name) * factor
-        for name in HOST
+        for name in _OVERHEADS
         if getattr(machine.overheads, name) is not None
     }
     overheads = msgspec.structs.replace(machine.overheads, **slower)
-    return msgspec.structs.replace(machine, overheads=overheads)
+    roofs = [
+        msgspec.structs.replace(roof, value=roof.value / factor) if roof.name in _LINKS else roof
+        for roof in machine.roofs
+    ]
+    return msgspec.structs.replace(machine, overheads=overheads, roofs=roofs)

@@ -22,7 +22,8 @@ from boundby.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model.lab import Interval
 
 _PATIENCE_S = 90.0
-_PROBE_DEPTH = {"cpu": 512, "cuda": 4096}
+# Long enough for a product at its usual rate, of which the law speaks.
+_PROBE_DEPTH = {"cpu": 2048, "cuda": 4096}
 _SHAPE = {"cpu": (512, 1024), "cuda": (4096, 8192)}  # rows, columns
 _ROUNDS = 7
 
@@ -69,7 +70,7 @@ class Ranks:
     def probe(self) -> tuple[Interval, Interval]:
         """Bytes per second of the link, FLOP/s of one rank."""
         depth = _PROBE_DEPTH[self.kind]
-        math, comms = self._ask([depth])
+        math, comms = self._ask([depth], 3 * self._rounds)
         moved = self.itemsize * self.rows * self.columns
         flops = 2.0 * self.rows * self.columns * (depth // 2)
         return comms[0].inverse(1e9 * moved), math[0].inverse(1e9 * flops)
@@ -77,7 +78,7 @@ class Ranks:
     def measure(self, depths: list[int]) -> tuple[list[Interval], list[Interval]]:
         """Times of math and of communication by depth; the ranks end."""
         try:
-            return self._ask(depths)
+            return self._ask(depths, self._rounds)
         finally:
             self._stop()
 
@@ -92,8 +93,8 @@ class Ranks:
         with self._log.open("wb") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
-    def _ask(self, depths: list[int]) -> tuple[list[Interval], list[Interval]]:
-        request = Request(depths=depths, rows=self.rows, columns=self.columns, rounds=self._rounds)
+    def _ask(self, depths: list[int], rounds: int) -> tuple[list[Interval], list[Interval]]:
+        request = Request(depths=depths, rows=self.rows, columns=self.columns, rounds=rounds)
         folder = Path(self._folder.name)
         asked, answered = (folder / f"{name}.{self._asked}" for name in ("asked", "answered"))
         self._asked += 1

@@ -49,21 +49,29 @@ def with_channels_last(tensor: Tensor) -> Tensor:
 def doubled(call: OpCall, grows: Sequence[bool]) -> OpCall:
     """The call with twice the batch, in those of its tensors that hold samples.
 
-    The samples are the slowest axis in memory, whatever its place in the shape. Beside matrices a
-    vector holds samples only where it is as long as they have rows, and not as they have channels.
+    The samples are the slowest axis in memory, whatever its place in the shape; of several tensors
+    of one shape, the axis is the foremost of theirs. Beside matrices a vector holds samples only
+    where it is as long as they have rows, and not as they have channels. What is broadcast to the
+    samples, a weight too, is broadcast to all of them.
     """
-    grown: list[Tensor] = []
-    rows: set[int] = set()
-    channels: set[int] = set()
+    axes: dict[tuple[int, ...], int] = {}
     for tensor, grow in zip(call.tensors, grows, strict=True):
         axis = _slowest_axis(tensor) if grow and len(tensor.shape) > 1 else None
         if axis is not None:
-            rows.add(tensor.shape[axis])
-            channels.update(tensor.shape[:axis] + tensor.shape[axis + 1 :])
-        grown.append(tensor if axis is None else _twice(tensor, axis))
-    for position, (tensor, grow) in enumerate(zip(call.tensors, grows, strict=True)):
-        if grow and len(tensor.shape) == 1 and (not rows or tensor.shape[0] in rows - channels):
-            grown[position] = _twice(tensor, 0)
+            axes[tensor.shape] = min(axis, axes.get(tensor.shape, axis))
+    rows = {shape[axis] for shape, axis in axes.items()}
+    channels = {extent for shape, at in axes.items() for extent in shape[:at] + shape[at + 1 :]}
+    ranks = {(len(shape), axis, shape[axis]) for shape, axis in axes.items()}
+    grown: list[Tensor] = []
+    for tensor, grow in zip(call.tensors, grows, strict=True):
+        if grow and len(tensor.shape) == 1:
+            alone = not rows or tensor.shape[0] in rows - channels
+            grown.append(_twice(tensor, 0) if alone else tensor)
+        elif grow and tensor.shape in axes and _slowest_axis(tensor) is not None:
+            grown.append(_twice(tensor, axes[tensor.shape]))
+        else:
+            axis = _broadcast_axis(tensor, ranks)
+            grown.append(tensor if axis is None else _twice(tensor, axis))
     return with_tensors(call, grown)
 
 
@@ -90,9 +98,25 @@ def _slowest_axis(tensor: Tensor) -> int | None:
     return axis if shape[axis] > 1 and strides[axis] else None
 
 
+def _broadcast_axis(tensor: Tensor, ranks: Iterable[tuple[int, int, int]]) -> int | None:
+    """Where samples, of which others have so many at that place, all read the same numbers."""
+    strides = tensor.strides or ()
+    places = (
+        axis
+        for rank, axis, extent in ranks
+        if rank == len(tensor.shape) == len(strides)
+        and tensor.shape[axis] == extent
+        and strides[axis] == 0
+    )
+    return next(places, None)
+
+
 def _twice(tensor: Tensor, axis: int) -> Tensor:
     shape = tuple(2 * extent if at == axis else extent for at, extent in enumerate(tensor.shape))
-    return Tensor(shape=shape, dtype=tensor.dtype, strides=tensor.strides)
+    strides = tensor.strides
+    if strides and strides[axis] and any(stride > strides[axis] for stride in strides):
+        strides = _dense_like(tensor, shape)
+    return Tensor(shape=shape, dtype=tensor.dtype, strides=strides)
 
 
 def _dense_like(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...] | None:

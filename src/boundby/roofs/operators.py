@@ -88,25 +88,52 @@ def _work(torch: Any, exercise: Exercise, device: str) -> Work:
     if own is not None:
         return own(torch, args)
     namespace, _, name = exercise.name.partition("::")
-    operator = getattr(getattr(torch.ops, namespace), name)
-
-    named = _named(operator, args)
+    packet = getattr(getattr(torch.ops, namespace), name)
+    with torch.no_grad():
+        operator, placed, named = _overload(packet, args)
 
     def run() -> Any:
         with torch.no_grad():
-            return operator(*args[: len(args) - len(named)], **named)
+            return operator(*placed, **named)
 
     return run
 
 
-def _named(operator: Any, args: list[Any]) -> dict[str, Any]:
-    """The arguments that an operator only takes by name; they are recorded last."""
-    expected = operator.default._schema.arguments if "default" in operator.overloads() else []
-    return {
-        argument.name: value
-        for argument, value in zip(expected, args, strict=False)
-        if argument.kwarg_only
-    }
+def _overload(packet: Any, args: list[Any]) -> tuple[Any, list[Any], dict[str, Any]]:
+    """Which of an operator's forms takes these arguments: it is the one that runs with them."""
+    problem: Exception = TypeError(f"{packet} takes no {len(args)} arguments")
+    for name in packet.overloads():
+        operator = getattr(packet, name)
+        expected = operator._schema.arguments
+        if len(expected) != len(args) or any(argument.is_out for argument in expected):
+            continue
+        placed, named = _placed(expected, args)
+        try:
+            operator(*placed, **named)
+        except (RuntimeError, TypeError, ValueError) as error:
+            problem = error
+        else:
+            return operator, placed, named
+    raise problem
+
+
+def _placed(expected: Sequence[Any], args: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments by place, and those that come by name.
+
+    What was not recorded (words are not) is left to the operator's default, and by name is what
+    comes after it.
+    """
+    placed: list[Any] = []
+    named: dict[str, Any] = {}
+    for place, (argument, value) in enumerate(zip(expected, args, strict=True)):
+        optional = argument.type.kind() == "OptionalType"
+        if value is None and not optional and argument.has_default_value():
+            continue
+        if argument.kwarg_only or len(placed) < place:
+            named[argument.name] = value
+        else:
+            placed.append(value)
+    return placed, named
 
 
 def _size(args: Sequence[Any]) -> int:
@@ -130,9 +157,12 @@ def _tensor(torch: Any, tensor: Tensor, device: str) -> Any:
     if strides is None or len(strides) != len(tensor.shape):
         made = torch.empty(tensor.shape, dtype=dtype, device=device)
     else:
-        made = torch.empty_strided(tensor.shape, strides, dtype=dtype, device=device)
+        # Filled as it lies in memory: an expanded one cannot be written element by element.
+        reach = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, strides, strict=True))
+        made = torch.empty(max(0, reach) if tensor.elements else 0, dtype=dtype, device=device)
     # Indices and masks: zero is always a valid one.
-    return made.normal_(0, _SCALE) if dtype.is_floating_point else made.zero_()
+    filled = made.normal_(0, _SCALE) if dtype.is_floating_point else made.zero_()
+    return filled if made.shape == tensor.shape else filled.as_strided(tensor.shape, strides)
 
 
 def _attention(torch: Any, args: list[Any]) -> Work:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from boundby.model import Record
@@ -43,6 +43,10 @@ class Timing(Record, frozen=True, kw_only=True):
         low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
         return cls(ns=middle, spread=(high - low) / middle if middle else 0.0, samples=len(samples))
 
+    def for_each(self, count: int) -> Timing:
+        """Of one among so many that were timed as one."""
+        return Timing(ns=self.ns / count, spread=self.spread, samples=self.samples)
+
 
 class Stopwatch(Protocol):
     def time(self, work: Work, *, seconds: float, graphed: bool = False) -> Timing:
@@ -60,16 +64,29 @@ class Stopwatch(Protocol):
 
 def time_host(work: Work, *, calls: int, rounds: int, settle: Work | None = None) -> Timing:
     """Host time of one call: `calls` of them between two clock readings, `rounds` times over."""
-    work()
-    samples = []
+    (timing,) = time_host_in_turns([(work, calls)], rounds=rounds, settle=settle)
+    return timing
+
+
+def time_host_in_turns(
+    works: Sequence[tuple[Work, int]], *, rounds: int, settle: Work | None = None
+) -> list[Timing]:
+    """As `time_host` for each, a round of one and then of the next.
+
+    Where the host's pace changes, all of them are timed at the same paces, and can be compared.
+    """
+    for work, _ in works:
+        work()
+    samples: list[list[float]] = [[] for _ in works]
     for _ in range(rounds):
-        if settle:
-            settle()
-        began = time.perf_counter_ns()
-        for _ in range(calls):
-            work()
-        samples.append((time.perf_counter_ns() - began) / calls)
-    return Timing.of(samples)
+        for (work, calls), mine in zip(works, samples, strict=True):
+            if settle:
+                settle()
+            began = time.perf_counter_ns()
+            for _ in range(calls):
+                work()
+            mine.append((time.perf_counter_ns() - began) / calls)
+    return [Timing.of(mine) for mine in samples]
 
 
 class CpuStopwatch:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from boundby.model import Roof
 from boundby.roofs.device import Device
-from boundby.roofs.stopwatch import Timing, time_host
+from boundby.roofs.stopwatch import Work, time_host_in_turns
 
 _BYTES = 256 * 1024**2
 
@@ -25,22 +25,24 @@ def measure(device: Device, *, quick: bool, tick: Callable[[], None]) -> list[Ro
         "host_link.h2d.pageable": lambda: there.copy_(pageable),
         "host_link.d2h.pageable": lambda: pageable.copy_(there),
     }
-    roofs = []
-    for name, copy in copies.items():
-        tick()
 
-        def finish(copy: Callable[[], object] = copy) -> None:
+    def finished(copy: Work) -> Work:
+        def run() -> None:
             copy()
             torch.cuda.synchronize(device.index)
 
-        timing: Timing = time_host(finish, calls=1, rounds=3 if quick else 9)
-        roofs.append(
-            Roof(
-                name=name,
-                value=size / timing.ns * 1e9,
-                unit="B/s",
-                source="measured",
-                spread=timing.spread,
-            )
+        return run
+
+    works = [(finished(copy), 1) for copy in copies.values()]
+    timings = time_host_in_turns(works, rounds=3 if quick else 15)
+    tick()
+    return [
+        Roof(
+            name=name,
+            value=size / timing.ns * 1e9,
+            unit="B/s",
+            source="measured",
+            spread=timing.spread,
         )
-    return roofs
+        for name, timing in zip(copies, timings, strict=True)
+    ]

@@ -13,9 +13,11 @@ from typing import Any
 
 from boundby.pace import addition_ns
 from boundby.roofs.device import Device
-from boundby.roofs.stopwatch import Stopwatch, Timing, Work, time_host
+from boundby.roofs.stopwatch import Stopwatch, Timing, Work, time_host, time_host_in_turns
 
 _CALLS = 300
+# All in turns, over a second: a host that shares its cores changes its pace within one.
+_ROUNDS = 40
 _PYTHON_ADDITIONS = 300_000
 _GRAPH_KERNELS = 500
 _USUAL_ELEMENTS = 4 * 1024**2
@@ -29,24 +31,22 @@ def measure(
     """Timings by the name of their field in `Overheads`, without those that need a compiler."""
     import torch
 
-    rounds = 7 if quick else 25
-    found = {"python_add_ns": time_python_addition(rounds=5 if quick else 9)}
-    tick()
-    a, b = (torch.rand(64, device=device.target) for _ in range(2))
-    found["eager_op_ns"] = time_host(
-        lambda: a + b, calls=_CALLS, rounds=rounds, settle=stopwatch.sync
-    )
-    tick()
-    found["trained_op_ns"] = _time_trained_operator(device.target, stopwatch, rounds)
-    tick()
+    rounds = 7 if quick else _ROUNDS
+    a, b, one = (torch.rand(size, device=device.target) for size in (64, 64, ()))
+    works: dict[str, tuple[Work, int]] = {
+        "python_add_ns": (lambda: addition_ns(_PYTHON_ADDITIONS), 1),
+        "eager_op_ns": (lambda: a + b, _CALLS),
+        "trained_op_ns": (_trained_operators(device.target), 4),
+    }
     if device.kind == "cuda":
-        found["launch_ns"] = time_host(
-            lambda: torch.cuda._sleep(1), calls=_CALLS, rounds=rounds, settle=stopwatch.sync
-        )
-        tick()
-        one = torch.rand((), device=device.target)
-        found["sync_ns"] = time_host(one.item, calls=50, rounds=rounds, settle=stopwatch.sync)
-        tick()
+        works["launch_ns"] = (lambda: torch.cuda._sleep(1), _CALLS)
+        works["sync_ns"] = (one.item, 50)
+    timings = time_host_in_turns(list(works.values()), rounds=rounds, settle=stopwatch.sync)
+    tick()
+    found = dict(zip(works, timings, strict=True))
+    for name, each in (("python_add_ns", _PYTHON_ADDITIONS), ("trained_op_ns", _TRAINED_OPERATORS)):
+        found[name] = found[name].for_each(each)
+    if device.kind == "cuda":
         found["graph_kernel_ns"] = _time_graph_kernel(torch, a, stopwatch, rounds)
         tick()
     return found
@@ -57,22 +57,22 @@ def time_python_addition(*, rounds: int) -> Timing:
     return Timing.of([addition_ns(_PYTHON_ADDITIONS) for _ in range(rounds)])
 
 
-def _time_trained_operator(target: str, stopwatch: Stopwatch, rounds: int) -> Timing:
-    """One addition that autograd records, and its node in backward, which asks for nothing more."""
+def _trained_operators(target: str) -> Work:
+    """Additions that autograd records, and their nodes in backward, which ask for nothing more."""
     import torch
 
-    with torch.inference_mode(mode=False), torch.enable_grad():
+    with torch.inference_mode(mode=False):
         start, b, gradient = (torch.rand(64, device=target) for _ in range(3))
         start.requires_grad_()
 
-        def train() -> None:
+    def train() -> None:
+        with torch.inference_mode(mode=False), torch.enable_grad():
             x = start
             for _ in range(_TRAINED_OPERATORS):
                 x = x + b
             torch.autograd.grad(x, start, grad_outputs=gradient)
 
-        whole = time_host(train, calls=4, rounds=rounds, settle=stopwatch.sync)
-    return Timing(ns=whole.ns / _TRAINED_OPERATORS, spread=whole.spread, samples=whole.samples)
+    return train
 
 
 def _time_graph_kernel(torch: Any, a: Any, stopwatch: Stopwatch, rounds: int) -> Timing:
@@ -89,10 +89,10 @@ def _time_graph_kernel(torch: Any, a: Any, stopwatch: Stopwatch, rounds: int) ->
         stopwatch.sync()
 
     whole = time_host(replay, calls=1, rounds=rounds, settle=stopwatch.sync)
-    return Timing(ns=whole.ns / _GRAPH_KERNELS, spread=whole.spread, samples=whole.samples)
+    return whole.for_each(_GRAPH_KERNELS)
 
 
-def measure_compiled(device: Device, stopwatch: Stopwatch, *, rounds: int) -> dict[str, Timing]:
+def measure_compiled(device: Device, stopwatch: Stopwatch) -> dict[str, Timing]:
     """Host cost of calling compiled code: of the call (guards), and of each kernel it launches.
 
     A function of one kernel and one of many are timed; the difference is the kernels'. On a CPU,
@@ -111,15 +111,16 @@ def measure_compiled(device: Device, stopwatch: Stopwatch, *, rounds: int) -> di
         return x
 
     x = torch.rand(64, 64, device=device.target)
-    counts, timings = [], []
-    for count in (1,) if device.kind == "cpu" else (1, _COMPILED_STAGES):
-        run = functools.partial(torch.compile(stages, dynamic=False), x, count)
-        before = metrics.generated_kernel_count
-        with torch.no_grad():
+    counts: list[int] = []
+    works: list[tuple[Work, int]] = []
+    with torch.no_grad():
+        for count in (1,) if device.kind == "cpu" else (1, _COMPILED_STAGES):
+            run = functools.partial(torch.compile(stages, dynamic=False), x, count)
+            before = metrics.generated_kernel_count
             run()
             counts.append(metrics.generated_kernel_count - before)
-            calls = _CALLS // (_COMPILED_STAGES + 1)
-            timings.append(time_host(run, calls=calls, rounds=rounds, settle=stopwatch.sync))
+            works.append((run, _CALLS // (_COMPILED_STAGES + 1)))
+        timings = time_host_in_turns(works, rounds=_ROUNDS, settle=stopwatch.sync)
     few, many = timings[0], timings[-1]
     kernels = counts[-1] - counts[0]
     if kernels <= 0 or many.ns <= few.ns:

@@ -1,0 +1,66 @@
+"""Operators are timed as they were called, whatever of the call was recorded."""
+
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+
+from boundby.model import Tensor  # noqa: E402
+from boundby.roofs.operators import Exercise, Value, _work, time_operators  # noqa: E402
+
+
+def tensor(*shape: int, strides: tuple[int, ...] | None = None, dtype: str = "float32") -> Tensor:
+    return Tensor(shape=shape, dtype=dtype, strides=strides)
+
+
+X = tensor(8, 16, strides=(16, 1))
+CALLS: dict[str, tuple[Value, ...]] = {
+    # alpha comes by name, and is recorded last
+    "aten::add": (X, X, 1),
+    "aten::add_": (X, X, 1),
+    # a vector of axes, and a dtype that was not given
+    "aten::sum": (X, (0,), True, None),
+    # the name of an approximation: words are not recorded
+    "aten::gelu": (X, None),
+    "aten::gelu_backward": (X, X, None),
+    "aten::cat": ((tensor(8, 1, 4, strides=(0, 4, 1)), tensor(8, 3, 4, strides=(12, 1, 3))), 1),
+    "aten::copy_": (X, tensor(8, 16, strides=(0, 1)), False),
+    "aten::div": (tensor(4, 8, 6, strides=(8, 1, 0)), tensor(dtype="int64", strides=())),
+    "aten::mul": (X, 2.0),
+    "aten::_softmax": (X, 1, False),
+    "aten::native_layer_norm": (X, (16,), tensor(16), tensor(16), 1e-5),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_recorded_call_runs(name: str) -> None:
+    (took,) = time_operators([Exercise(name=name, args=CALLS[name])], kind="cpu", index=0)
+    assert took is not None and took > 0
+
+
+def test_what_was_recorded_is_what_is_computed() -> None:
+    summed = _work(torch, Exercise(name="aten::sum", args=CALLS["aten::sum"]), "cpu")()
+    assert summed.shape == (1, 16)  # type: ignore[attr-defined]
+    joined = _work(torch, Exercise(name="aten::cat", args=CALLS["aten::cat"]), "cpu")()
+    assert joined.shape == (8, 4, 4)  # type: ignore[attr-defined]
+    scaled = _work(torch, Exercise(name="aten::add", args=(X, X, 3)), "cpu")
+    assert scaled().std() > 0.05  # type: ignore[attr-defined]  # of 0.02 and 3 x 0.02, not 2 x
+
+
+def test_an_expanded_tensor_takes_the_memory_that_it_has() -> None:
+    expanded = tensor(1 << 20, 4, strides=(0, 1))
+    made = _work(torch, Exercise(name="aten::relu", args=(expanded,)), "cpu")
+    assert made().shape == (1 << 20, 4)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("aten::add", (X, tensor(7, 3), 1)),
+        ("aten::no_such_operator", (X,)),
+        ("aten::add", (X,) * 9),
+    ],
+)
+def test_what_does_not_run_is_left_out(name: str, args: tuple[Value, ...]) -> None:
+    assert time_operators([Exercise(name=name, args=args)], kind="cpu", index=0) == [None]
