@@ -8,6 +8,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
+from boundby.program import graphs  # noqa: E402
 from boundby.program.graphs import CUDA_GRAPHS, _Recorder  # noqa: E402
 from boundby.program.touched import touched  # noqa: E402
 
@@ -16,16 +17,32 @@ OnDevice: Any = type("OnDevice", (torch.Tensor,), {"is_cuda": True})
 capturing = [False]
 
 
-def played(module: Any, sample: tuple[Any, ...], **_: Any) -> Any:
+twinned: list[Any] = []
+
+
+def remembered(module: Any, twins: dict[Any, Any]) -> Any:
+    twinned[:] = [module, twins]
+    return in_place_of(module, twins)
+
+
+in_place_of = graphs._in_place_of
+
+
+def played(function: Any, sample: tuple[Any, ...], **_: Any) -> Any:
     """As torch does it: each replay writes into the same memory, and hands out that memory."""
-    parameters = tuple(module.parameters())
-    slots = [torch.empty_like(parameter) for parameter in parameters]
-    forward = module.forward
+    leaves = [one for one in sample if one.requires_grad]
+    slots = [torch.empty_like(leaf) for leaf in leaves]
+    module, twins = twinned
     capturing[0] = True
     try:
-        forward(*sample)
+        function(*sample)
     finally:
         capturing[0] = False
+
+    def replay() -> Any:
+        # What was recorded reads the memory it was recorded with, whatever stands in its place.
+        with in_place_of(module, twins):
+            return function(*sample)
 
     class Graphed(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
@@ -33,24 +50,28 @@ def played(module: Any, sample: tuple[Any, ...], **_: Any) -> Any:
             # A forward shares its memory with the backward: what is in there is not kept.
             for slot in slots:
                 slot.fill_(float("nan"))
-            ctx.given = given[: len(sample)]
-            return tuple(one.detach() for one in forward(*ctx.given))
+            for slot, one in zip(sample, given, strict=True):
+                if slot.data_ptr() != one.data_ptr():
+                    slot.copy_(one)
+            return tuple(one.detach() for one in replay())
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             with torch.enable_grad():
-                out = forward(*ctx.given)
-            for slot, grad in zip(slots, torch.autograd.grad(out, parameters, grads), strict=True):
+                found = torch.autograd.grad(replay(), leaves, grads)
+            for slot, grad in zip(slots, found, strict=True):
                 slot.copy_(grad)
-            return *(None for _ in sample), *(slot.detach() for slot in slots)
+            following = iter(slots)
+            return tuple(next(following).detach() if x.requires_grad else None for x in sample)
 
-    return lambda *given: Graphed.apply(*given, *parameters)
+    return Graphed.apply
 
 
 @pytest.fixture(autouse=True)
 def graphs_are_played(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", played)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
+    monkeypatch.setattr(graphs, "_in_place_of", remembered)
     touched.clear()
 
 
@@ -83,6 +104,39 @@ def test_a_replay_does_not_write_into_gradients_that_are_kept(
 ) -> None:
     wanted = train(graphed=False, set_to_none=set_to_none, parts=parts)
     assert train(graphed=True, set_to_none=set_to_none, parts=parts, warm=warm) == wanted
+
+
+class Tied(torch.nn.Module):  # type: ignore[misc]
+    """One weight in two places, and one that its module keeps a list of besides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+        self.last.weight = self.first.weight
+        self.between = torch.nn.LSTM(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.between(self.first(x))[0])
+
+
+def test_a_weight_in_two_places_gets_the_gradient_of_both() -> None:
+    found = []
+    for graphed in (False, True):
+        torch.manual_seed(0)
+        net, recorder = Tied(), _Recorder()
+        own = list(net.parameters())
+        if graphed:
+            recorder.attach(net, (), {})
+        for _ in range(3):
+            net.zero_grad()
+            loss = net(torch.randn(2, 4).as_subclass(OnDevice)).square().sum()
+            loss.backward()
+        assert all(a is b for a, b in zip(net.parameters(), own, strict=True))
+        assert net.last.weight is net.first.weight
+        assert all(a is b for a, b in zip(net.between._flat_weights, own[3:], strict=True))
+        found.append([parameter.grad for parameter in own])
+    assert touched["graph of Tied"] == 1
+    torch.testing.assert_close(found[0], found[1])
 
 
 def test_gradients_that_are_ones_own_already_are_not_copied_again() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from boundby.capture.live.companion import Companion, accompanied_by
@@ -139,35 +139,24 @@ def _record(
 
     shape_of_result: list[Any] = []
 
-    class Positional(torch.nn.Module):  # type: ignore[misc]
+    def positional(*given: Any) -> tuple[Any, ...]:
         """The module as a function of tensors alone, to tensors alone."""
+        following = iter(given)
+        filled = [next(following) if isinstance(x, torch.Tensor) else x for x in leaves]
+        args, kwargs = _pytree.tree_unflatten(filled, spec)
+        out, out_spec = _pytree.tree_flatten(plain(*args, **kwargs))
+        shape_of_result[:] = [
+            out_spec,
+            [None if isinstance(x, torch.Tensor) else (x,) for x in out],
+        ]
+        return tuple(x for x in out if isinstance(x, torch.Tensor))
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = module
-
-        def forward(self, *given: Any) -> tuple[Any, ...]:
-            following = iter(given)
-            filled = [next(following) if isinstance(x, torch.Tensor) else x for x in leaves]
-            args, kwargs = _pytree.tree_unflatten(filled, spec)
-            out, out_spec = _pytree.tree_flatten(plain(*args, **kwargs))
-            shape_of_result[:] = [
-                out_spec,
-                [None if isinstance(x, torch.Tensor) else (x,) for x in out],
-            ]
-            return tuple(x for x in out if isinstance(x, torch.Tensor))
-
-    positional = Positional()
-    # Not by train(): parts that a script has set to eval stay so.
-    positional.training = module.training
     # Recording runs the module a few times: what it counts and averages is put back after.
     kept = [(buffer, buffer.clone()) for buffer in module.buffers()]
     static = [x.detach().clone().requires_grad_(x.requires_grad) for x in tensors]
     with _autocast_without_cache(torch):
         if torch.is_grad_enabled():
-            run = torch.cuda.make_graphed_callables(
-                positional, tuple(static), allow_unused_input=True
-            )
+            run = _trained(torch, module, positional, static)
         else:
             run = _replayed(torch, positional, static)
     with torch.no_grad():
@@ -181,6 +170,43 @@ def _record(
         return _pytree.tree_unflatten(out, out_spec)
 
     return call
+
+
+def _trained(
+    torch: Any, module: Any, function: Callable[..., Any], static: list[Any]
+) -> Callable[..., Any]:
+    """With gradients: a graph of the forward, and one of the backward.
+
+    Recorded with twins in the place of the parameters, in the same memory: their own may be leaves
+    of an earlier step's graph, which belongs to a stream that cannot be recorded.
+    """
+    twins = {}
+    for parameter in module.parameters():
+        twin = torch.nn.Parameter(parameter.detach(), requires_grad=parameter.requires_grad)
+        twin.__dict__.update(parameter.__dict__)
+        twins[parameter] = twin
+    with _in_place_of(module, twins):
+        run = torch.cuda.make_graphed_callables(
+            function, (*static, *twins.values()), allow_unused_input=True
+        )
+    return lambda *given: run(*given, *twins)
+
+
+@contextlib.contextmanager
+def _in_place_of(module: Any, twins: dict[Any, Any]) -> Iterator[None]:
+    places = [
+        (owner, name, parameter)
+        for owner in module.modules()
+        for name, parameter in owner._parameters.items()
+        if parameter is not None
+    ]
+    try:
+        for owner, name, parameter in places:
+            setattr(owner, name, twins[parameter])
+        yield
+    finally:
+        for owner, name, parameter in places:
+            setattr(owner, name, parameter)
 
 
 def _replayed(torch: Any, function: Any, static: list[Any]) -> Callable[..., Any]:
