@@ -250,7 +250,8 @@ def predicted(diagnosis: dict[str, Any], faults: list[str]) -> dict[str, Any]:
         rows = [row["wall_ns"] for row in diagnosis["batches"] if row["factor"] == factor]
         return {"predicted_ns": rows[0], "replay_error": error, "factor": factor}
     known = {finding["fault"] for finding in diagnosis["findings"]}
-    within = [row for row in diagnosis["what_if"] if set(row["faults"]) <= known & set(faults)]
+    mended = known & set(faults)
+    within = [row for row in diagnosis["what_if"] if set() < set(row["faults"]) <= mended]
     if within:
         # Not every set of findings has a row: the largest that does, and of two the faster.
         row = max(within, key=lambda row: (len(row["faults"]), -row["wall_ns"]["expected"]))

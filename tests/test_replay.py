@@ -105,6 +105,10 @@ def test_no_host_explains_a_step_that_the_device_bounds_or_that_is_quite_another
     assert explaining_host(loop([4.0] * 20, [10.0] * 20), 220 * US) is None
     assert explaining_host(loop([10.0] * 20, [4.0] * 20), 500 * US) is None
     assert explaining_host(loop([10.0] * 20, [4.0] * 20), 90 * US) is None
+    # Neck and neck: with a faster host the device would take as long.
+    even = loop([10.0] * 20, [10.0] * 20)
+    assert replay(with_host(even, 0.7)) == pytest.approx(replay(even), rel=0.02)
+    assert explaining_host(even, replay(even)) is None
 
 
 def test_a_phase_that_waits_in_the_middle_is_scaled_by_its_host_time_alone() -> None:

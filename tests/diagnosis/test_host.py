@@ -3,7 +3,7 @@
 import pytest
 
 from boundby.capture.live.recorder import Capture
-from boundby.diagnosis.host import host_factors, unsteady
+from boundby.diagnosis.host import host_factors, pace_of, unsteady
 from tests.machines import round_machine
 
 
@@ -61,3 +61,9 @@ def test_two_paces_are_spoken_of() -> None:
 def test_without_a_look_nothing_is_assumed() -> None:
     assert factors(seen([], [], 1e6, 1e6)) == pytest.approx([1.0, 0.8, 1.2])
     assert unsteady(seen([], [])) == []
+
+
+def test_the_pace_is_taken_beside_the_saved_one() -> None:
+    # The round machine adds in 25 ns.
+    assert pace_of(seen([50.0] * 5, [40.0, 50.0, 60.0], 1e6), round_machine()) == 2.0
+    assert pace_of(seen([], [], 1e6), round_machine()) == 1.0

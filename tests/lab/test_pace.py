@@ -5,9 +5,9 @@ import pytest
 
 from boundby.lab.conduct import conduct
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, exactly
-from boundby.lab.pace import HOST, Pace, at_pace
+from boundby.lab.pace import Pace
 from boundby.model import Machine, Overheads, Roof
-from boundby.pace import addition_ns
+from boundby.pace import HOST, addition_ns, at_pace
 from tests.lab.test_conduct import DOCUMENT, bench
 from tests.machines import round_machine
 

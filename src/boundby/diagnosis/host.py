@@ -41,6 +41,14 @@ def host_factors(
     return likely, min(likely * (1 - spread), fast), max(likely * (1 + spread), slow)
 
 
+def pace_of(capture: Capture, machine: Machine) -> float:
+    """How long the host took for what it does while its steps were timed, beside the saved one."""
+    saved = machine.overheads.python_add_ns
+    if not saved or not capture.issue_pace:
+        return 1.0
+    return statistics.median(capture.issue_pace) / saved
+
+
 def unsteady(capture: Capture) -> list[str]:
     """One line where the host's cores did not keep one pace."""
     if not capture.pace:

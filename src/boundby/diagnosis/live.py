@@ -20,10 +20,11 @@ from boundby.capture.live.recorder import Capture
 from boundby.capture.live.refine import refine
 from boundby.diagnosis.advice import Advice, Timer, advise, doubted
 from boundby.diagnosis.assembly import assemble, nothing_known
-from boundby.diagnosis.host import host_factors, unsteady
+from boundby.diagnosis.host import host_factors, pace_of, unsteady
 from boundby.errors import BoundbyError
 from boundby.model import Machine, Precision, Timeline
 from boundby.model.diagnosis import Diagnosis, KindOfStep, PhaseTime, StepTimes, Verdict
+from boundby.pace import at_pace
 from boundby.picture import Picture, Timings
 from boundby.replay import explaining_host, issue_ns, with_host
 from boundby.verdict import Judged, judge
@@ -176,13 +177,16 @@ def _pictures(
     """The step as measured; then, to imagine changes in, with the likeliest host and its range.
 
     What the first picture says of the step as it is stays free of what a host may come to be.
+    What the host would do instead costs it as much more, or less, as its pace differs from the
+    saved one.
     """
     timings = Timings()
+    pace = pace_of(capture, machine)
 
     def picture(factor: float) -> Picture:
         return Picture(
             timeline,
-            machine,
+            at_pace(machine, pace * factor),
             accounted,
             wall_ns=wall_ns,
             phases=capture.phases,

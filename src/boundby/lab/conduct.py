@@ -11,9 +11,9 @@ from boundby import units
 from boundby.lab.bench import Bench
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe
 from boundby.lab.neighbours import Neighbours
-from boundby.lab.pace import HOST, at_pace
 from boundby.lab.recheck import remeasure
 from boundby.model.lab import Interval, Measurement, Result
+from boundby.pace import HOST, at_pace
 
 # An interpreter loses more to a neighbour on its core than native code does: where an addition in
 # Python took 2.15 times as long, one in torch took 1.72 times, a bare launch 1.46.

@@ -8,25 +8,10 @@ from __future__ import annotations
 
 import statistics
 
-import msgspec
-
 from boundby.model import Machine
 from boundby.model.lab import Interval
 from boundby.pace import addition_ns
 
-# Overheads that are the host's own: they grow as its Python does.
-_OVERHEADS = (
-    "eager_op_ns",
-    "trained_op_ns",
-    "launch_ns",
-    "compiled_call_ns",
-    "compiled_kernel_ns",
-    "sync_ns",
-    "python_add_ns",
-)
-# Links whose bytes the host itself moves, to memory that the device can reach.
-_LINKS = ("host_link.h2d.pageable", "host_link.d2h.pageable")
-HOST = (*_OVERHEADS, *_LINKS)
 _NOTICED = 1.15
 _LOOKS = 3
 
@@ -72,18 +57,3 @@ class Pace:
         """The middle half: what happens less often moves no median, and may be a mere hiccup."""
         low, middle, high = statistics.quantiles(self.samples_ns, n=4, method="inclusive")
         return Interval(low=low, value=middle, high=high)
-
-
-def at_pace(machine: Machine, factor: float) -> Machine:
-    """The machine whose host takes this many times as long for everything it does."""
-    slower = {
-        name: getattr(machine.overheads, name) * factor
-        for name in _OVERHEADS
-        if getattr(machine.overheads, name) is not None
-    }
-    overheads = msgspec.structs.replace(machine.overheads, **slower)
-    roofs = [
-        msgspec.structs.replace(roof, value=roof.value / factor) if roof.name in _LINKS else roof
-        for roof in machine.roofs
-    ]
-    return msgspec.structs.replace(machine, overheads=overheads, roofs=roofs)

@@ -1,0 +1,85 @@
+"""What the host still does for a compiled step: launches, and calls of what cannot be fused."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import numpy as np
+import pytest
+
+from boundby.model import Allocations, HostKind, OpCall
+from boundby.picture import Picture
+from boundby.remedies import unfused_operators
+from boundby.remedies.unfused_operators import (
+    _launch_costs,
+    _own_ns,
+    _reduction_launches,
+    chains_of,
+)
+from tests.remedies.pictures import picture_of
+from tests.test_dataflow import BYTES, at
+from tests.timelines import Scene
+
+US = 1000.0
+
+
+def step(*names: str, python_us: float = 30.0, operator_us: float = 20.0) -> Picture:
+    """Each operator launches at its end, and Python takes its time before it."""
+    scene = Scene()
+    clock, rows = 0.0, []
+    for place, name in enumerate(names):
+        clock += python_us
+        given = (at(place + 1, shape=(8192, 8192)),) * (2 if name == "mm" else 1)
+        call = OpCall(name=f"aten::{name}", args=given)
+        rows.append(scene.on_host(clock, clock + operator_us, call=call))
+        clock += operator_us
+        launch = scene.on_host(clock - 1, clock, HostKind.LAUNCH, "cudaLaunchKernel")
+        scene.on_device(clock, clock + 5, launch=launch)
+    scene.end = clock + 10
+    made = np.arange(2, len(names) + 2)
+    allocations = Allocations(
+        row=np.array(rows, np.int32), storage=made, bytes=np.full(len(names), BYTES)
+    )
+    return picture_of(msgspec.structs.replace(scene.timeline(), allocations=allocations))
+
+
+def test_of_the_hosts_time_an_operator_has_its_own() -> None:
+    own = _own_ns(step("mm", "cos", "mm"))
+    # The first has no Python before it that was seen.
+    assert own[1:] == pytest.approx([20 * US] * 2)
+
+
+def test_what_cannot_be_fused_is_called_as_before_and_the_rest_is_one_launch() -> None:
+    picture = step("mm", "cos", "sin", "cos", "mm")
+    imagined = unfused_operators.imagine(picture)
+    assert imagined is not None and imagined.expected.host_ns is not None
+    launch = _launch_costs(picture)[1]
+    # Entering it is counted with the first.
+    _, fused, *gone, last = imagined.expected.host_ns
+    assert fused == pytest.approx(launch)
+    assert gone == [0.0, 0.0]
+    assert last == pytest.approx(20 * US)
+
+
+@pytest.mark.parametrize(
+    ("name", "launches"),
+    [
+        ("cos", 0),
+        ("sum", 2),
+        ("native_group_norm", 2),
+        ("native_group_norm_backward", 4),
+        ("native_layer_norm", 0),
+        ("native_layer_norm_backward", 2),
+    ],
+)
+def test_reductions_are_launches_of_their_own(name: str, launches: int) -> None:
+    work = dataclasses.replace(step("cos").works[0], name=f"aten::{name}")
+    assert _reduction_launches(work) == launches
+
+
+def test_a_chain_counts_those_of_its_reductions() -> None:
+    picture = step("mm", "cos", "sum", "mm")
+    assert picture.flow is not None
+    (chain,) = [one for one in chains_of(picture, picture.flow) if len(one.works) > 1]
+    assert chain.reductions == 2
