@@ -313,6 +313,12 @@ def test_forks_that_differ_are_seen(ground: Ground) -> None:
     assert likeness.unlike(fresh, [forked]) is None
     slow = replace(forked, samples_ns=[2 * ns for ns in fresh.samples_ns])
     assert "in a fork" in (likeness.unlike(fresh, [slow]) or "")
+    # Nothing is wrong with a fork whose host was as much slower meanwhile, and something is where
+    # it was faster.
+    at = {pace: replace(slow, pace_ns=[pace] * 9) for pace in (20.0, 40.0)}
+    then = replace(fresh, pace_ns=[20.0, 21.0, 20.0])
+    assert likeness.unlike(then, [at[40.0]]) is None
+    assert "in a fork" in (likeness.unlike(then, [at[20.0]]) or "")
     losses = [[1.01 * loss for loss in step] for step in fresh.notes.losses]
     wrong = replace(forked, notes=replace(fresh.notes, losses=losses))
     assert "computes something else" in (likeness.unlike(fresh, [wrong]) or "")

@@ -14,23 +14,26 @@ The law
     the cost of asking.
 
 The experiment
-    One negation over a large array, cut into pieces from a few dozen elements to much of it. The
+    One addition of two large arrays, cut into pieces from a few dozen elements to much of them. The
     time per piece is flat while the host is behind and rises once it is ahead; where the two fitted
     lines cross is the size that was found.
 """
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 from boundby import units
 from boundby.lab.asymptotes import crossing, flat, points_of, slope
-from boundby.lab.bench import Bench
+from boundby.lab.bench import Bench, spread
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
 from boundby.lab.rates import overhead_of, stream_rate, streamed_bytes
 from boundby.model import Machine
 from boundby.model.lab import Axis, Interval, Lines, Mark, Series
 from boundby.roofs.stopwatch import Timing
 
-_BYTES = 8  # per element: one float32 read, one written
+_BYTES = 12  # per element: two float32 read, one written
 _SMALLEST = 64
 _PIECES = 400  # of each size at most: less than the launch queue holds
 _ROUNDS = 5
@@ -40,11 +43,11 @@ _FARTHEST = {"cuda": 32, "cpu": 1024}
 
 def predict(machine: Machine, _: Probe) -> Predictions:
     cost = overhead_of(machine, "eager_op_ns")
-    elements = cost * stream_rate(machine, "copy") / 1e9 / _BYTES
+    elements = cost * stream_rate(machine, "add") / 1e9 / _BYTES
     # Twice the cost where both are paid; beside the host, only what a kernel takes to start.
     start = (machine.overheads.memory_t0_ns or 0.0) + (machine.overheads.kernel_gap_ns or 0.0)
     corner = 2.0 if machine.kind == "cpu" else 1.0 + start / cost
-    rests = ("eager_op_ns", "memory.dram.copy", "memory.dram")
+    rests = ("eager_op_ns", "memory.dram.add", "memory.dram")
     return {
         "crossover": between(
             elements / 1.5,
@@ -62,10 +65,10 @@ def predict(machine: Machine, _: Probe) -> Predictions:
             rests_on=("eager_op_ns",),
         ),
         "bandwidth": around(
-            stream_rate(machine, "copy"),
+            stream_rate(machine, "add"),
             "bandwidth of the largest operators",
             "B/s",
-            rests_on=("memory.dram.copy", "memory.dram"),
+            rests_on=("memory.dram.add", "memory.dram"),
         ),
         "overlap": between(
             max(0.9, corner / 1.4),
@@ -82,16 +85,15 @@ def measure(bench: Bench, _: Probe) -> Observation:
     import torch
 
     elements = streamed_bytes(bench.machine, quick=bench.quick) // _BYTES
-    source = torch.rand(elements, device=bench.target)
-    out = torch.empty_like(source)
+    arrays = [torch.rand(elements, device=bench.target) for _ in range(3)]
     law = predict(bench.machine, Probe())
     largest = min(elements, int(_FARTHEST[bench.device.kind] * law["crossover"].value))
     sizes = [_SMALLEST * 2**p for p in range(30) if _SMALLEST * 2**p <= largest]
     with torch.inference_mode():
-        times = [_pace(bench, source, out, size) for size in sizes]
+        times = [_pace(bench, arrays, size) for size in sizes]
         level, rise = flat(times), slope(sizes, times)
         found = crossing(level, rise)
-        at_crossing = _pace(bench, source, out, max(_SMALLEST, round(found.value)))
+        at_crossing = _pace(bench, arrays, max(_SMALLEST, round(found.value)))
     return Observation(
         found={
             "crossover": found,
@@ -106,7 +108,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
                 title="Time per operator",
                 x=Axis(name="elements of an operator"),
                 y=Axis(name="time", unit="ns"),
-                series=[Series(name="negation", points=points_of(sizes, times))],
+                series=[Series(name="addition", points=points_of(sizes, times))],
                 marks=[
                     Mark(x=law["crossover"].value, name="predicted", predicted=True),
                     Mark(x=found.value, name="found"),
@@ -116,28 +118,25 @@ def measure(bench: Bench, _: Probe) -> Observation:
     )
 
 
-def _pace(bench: Bench, source, out, size: int) -> Interval:  # type: ignore[no-untyped-def]
+def _pace(bench: Bench, arrays: list[Any], size: int) -> Interval:
     """Time per operator when many of one size are asked for in a row."""
-    import time
-
     import torch
 
-    from boundby.lab.bench import spread
-
     bench.pause()
-    count = max(4, min(_PIECES, len(source) // size))
-    stride = max(1, (len(source) - size) // count)
+    elements = len(arrays[0])
+    count = max(4, min(_PIECES, elements // size))
+    stride = max(1, (elements - size) // count)
     # Cut beforehand: cutting is an operator's worth of host time itself.
     pieces = [
-        (source[start : start + size], out[start : start + size])
+        tuple(array[start : start + size] for array in arrays)
         for start in range(0, count * stride, stride)
     ][:count]
     samples = []
     for _ in range(_ROUNDS + 1):
         bench.stopwatch.sync()
         began = time.perf_counter_ns()
-        for piece, into in pieces:
-            torch.neg(piece, out=into)
+        for left, right, into in pieces:
+            torch.add(left, right, out=into)
         bench.stopwatch.sync()
         samples.append((time.perf_counter_ns() - began) / len(pieces))
     return spread(Timing.of(samples[1:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 from boundby import units
@@ -27,7 +28,15 @@ def unlike(fresh: Observed, forked: Sequence[Observed]) -> str | None:
     # Those after it are compared with what was run beside them.
     before, after = [fresh.samples_ns], [first.samples_ns]
     ratio = speedup.estimate(before, after, speedup.scatter([before, after]))
-    if ratio.low > _BEYOND or ratio.high < 1 / _BEYOND:
+    faster = _host_was_faster(fresh, first)
+    if ratio.low > _BEYOND * max(1.0, faster) or ratio.high < min(1.0, faster) / _BEYOND:
         times = " instead of ".join(units.time(one.median_ns) for one in (first, fresh))
         return f"steps take {times} in a fork"
     return None
+
+
+def _host_was_faster(fresh: Observed, forked: Observed) -> float:
+    """In the fork than in the fresh process: up to so much faster are steps that it bounds."""
+    if not fresh.pace_ns or not forked.pace_ns:
+        return 1.0
+    return statistics.median(fresh.pace_ns) / statistics.median(forked.pace_ns)

@@ -91,6 +91,7 @@ class Observed(Record, frozen=True, kw_only=True):
     kind: str | None = None
     samples_ns: list[float] = []
     warmup_ns: list[float] = []
+    pace_ns: list[float] = []  # of the host: an addition in Python, between the steps
     peak_bytes: float | None = None
     notes: Notes = Notes()
     touched: dict[str, int] = {}

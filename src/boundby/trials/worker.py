@@ -155,6 +155,7 @@ class Trial:
             seen["kind"] = kind
             seen["samples_ns"] = capture.clean.get(kind, []) if kind else []
             seen["warmup_ns"] = capture.warmup.get(kind, []) if kind else []
+            seen["pace_ns"] = capture.pace
             seen["peak_bytes"] = peak_bytes()
         if self._notebook is not None:
             seen["notes"] = self._notebook.written()
