@@ -20,8 +20,11 @@ from boundby.intervals import union
 from boundby.model import Cost, HostKind, Ints, Machine, Precision, Timeline
 
 # What compiled code does before it runs any: finding itself, and checking what it was given. A
-# compiled region's own time is not among them: its generated kernels leave no events.
+# compiled region's own time is not among them: where its generated kernels leave no events, that
+# is theirs.
 _CHORES = ("TorchDynamo Cache Lookup", "Pregraph bytecode", "AOTDispatcher Runtime Wrapper")
+
+_GENERATED = "cpp_fused_"
 
 
 class Asked(NamedTuple):
@@ -140,9 +143,22 @@ def _without_cost(timeline: Timeline, costed: Costs, working: Mask) -> Mask:
     works = np.array([costs.op_class(name) is not None for name in timeline.names] or [False])
     candidate &= ~around | works[host.name]
     chores = np.array([name.startswith(_CHORES) for name in timeline.names] or [False])
-    candidate &= ~chores[host.name]
+    candidate &= ~chores[host.name] & ~_calling_generated(timeline)
     alone: Mask = candidate & (nearest(host.parent, working) < 0)
     return alone
+
+
+def _calling_generated(timeline: Timeline) -> Mask:
+    """What is around generated kernels that were seen: it does nothing itself."""
+    host = timeline.host
+    generated = np.array([name.startswith(_GENERATED) for name in timeline.names] or [False])
+    calling = np.zeros(len(host), np.bool_)
+    rows = np.flatnonzero(generated[host.name] & (host.kind == HostKind.OP))
+    while len(rows):
+        rows = np.unique(host.parent[rows])
+        rows = rows[(rows >= 0) & ~calling[rows]]
+        calling[rows] = True
+    return calling
 
 
 def _own_times(timeline: Timeline, counted: Mask, within: Ints) -> npt.NDArray[np.float64]:

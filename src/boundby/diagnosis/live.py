@@ -15,6 +15,7 @@ from boundby import units
 from boundby.account import Accounted, account_for
 from boundby.capture import graphs, kineto
 from boundby.capture.live.circumstances import Circumstances
+from boundby.capture.live.compiled_rows import with_compiled_kernels
 from boundby.capture.live.details import details
 from boundby.capture.live.recorder import Capture
 from boundby.capture.live.refine import refine
@@ -266,9 +267,10 @@ def _profiled_step(capture: Capture, wall_ns: float) -> tuple[Timeline | None, f
     timeline = trace.timeline(index)
     if capture.results is not None:
         timeline = refine(
-            timeline,
+            with_compiled_kernels(timeline, capture.compiled),
             details(capture.results),
             capture.kernel_lines,
+            compiled=capture.compiled,
             samples=capture.samples,
             toll=capture.toll,
         )

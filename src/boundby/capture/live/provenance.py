@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import os
 import re
 import sys
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 _USUAL = 1
 _GRAPH = "CompiledFxGraph"
@@ -33,14 +36,21 @@ def kernel_lines() -> dict[str, str]:
         return {}
     lines: dict[str, Counter[str]] = {}
     for graph in gc.get_objects():
-        if type(graph).__name__ != _GRAPH:
-            continue
-        with contextlib.suppress(TypeError, ValueError):
-            for kernel, traces in json.loads(getattr(graph, _NOTES, None) or "{}").items():
-                name = kernel.partition(":")[0]
-                found = (_user_line(trace) for trace in traces)
-                lines.setdefault(name, Counter()).update(line for line in found if line)
+        if type(graph).__name__ == _GRAPH:
+            for handle, line in lines_behind(graph).items():
+                if line is not None:
+                    lines.setdefault(handle.partition(":")[0], Counter())[line] += 1
     return {name: count.most_common(1)[0][0] for name, count in lines.items() if count}
+
+
+def lines_behind(graph: Any) -> dict[str, str | None]:
+    """By the handle of each call in a compiled graph, the user's line that most of it came from."""
+    found: dict[str, str | None] = {}
+    with contextlib.suppress(TypeError, ValueError):
+        for handle, traces in json.loads(getattr(graph, _NOTES, None) or "{}").items():
+            lines = Counter(filter(None, map(_user_line, traces)))
+            found[handle] = lines.most_common(1)[0][0] if lines else None
+    return found
 
 
 def _user_line(trace: str) -> str | None:
@@ -49,7 +59,14 @@ def _user_line(trace: str) -> str | None:
     from boundby.capture.kineto.names import Origin, frame_of
 
     for file, line, function in reversed(_FRAME.findall(trace)):
-        frame = frame_of(f"{file}({line}): {function}")
+        frame = frame_of(f"{_as_profiled(file)}({line}): {function}")
         if frame.origin is Origin.USER:
             return frame.source
     return None
+
+
+def _as_profiled(file: str) -> str:
+    """Without the folder that it was imported from, as the profiler names it."""
+    folders = sorted({str(Path(folder).absolute()) for folder in sys.path}, key=len, reverse=True)
+    inside = (folder + os.sep for folder in folders)
+    return next((file.removeprefix(one) for one in inside if file.startswith(one)), file)

@@ -9,6 +9,7 @@ from typing import Any
 
 from boundby.capture.live.circumstances import Bystander, Circumstances
 from boundby.capture.live.companion import companions
+from boundby.capture.live.compiled_code import CompiledGraphs, compiled_graphs
 from boundby.capture.live.graph_notes import GraphNotes
 from boundby.capture.live.guard import Failure, Guard, failure_of
 from boundby.capture.live.keys import Keys
@@ -51,6 +52,7 @@ class Capture:
     samples: list[Sample] = field(default_factory=list)  # of the lines it was at
     toll: Taken | None = None  # of the profiler's
     kernel_lines: dict[str, str] = field(default_factory=dict)  # of compiled kernels
+    compiled: CompiledGraphs = field(default_factory=dict)
     graphs: Mapping[int, Path] = field(default_factory=dict)  # recordings of captured graphs
     replays: list[list[int]] = field(default_factory=list)  # of which, step by profiled step
     cuda_index: int | None = None
@@ -253,6 +255,7 @@ class Recorder:
             taken.samples = self._profiler.sampler.samples()
             taken.toll = self._profiler.toll
             taken.kernel_lines = kernel_lines()
+            taken.compiled = compiled_graphs()
         if self.graphs is not None:
             taken.graphs, taken.replays = self.graphs.close()
             if self.graphs.failed:

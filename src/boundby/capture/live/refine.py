@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.capture.kineto.names import Origin, frame_of
+from boundby.capture.live.compiled_code import CompiledGraph
+from boundby.capture.live.compiled_rows import compiled_lines
 from boundby.capture.live.details import Detail, Details, Line
 from boundby.capture.live.moments import locate
 from boundby.capture.live.sampler import Sample
@@ -27,11 +29,13 @@ def refine(
     kernel_lines: Mapping[str, str],
     samples: Sequence[Sample] = (),
     toll: Taken | None = None,
+    compiled: Mapping[str, CompiledGraph] | None = None,
 ) -> Timeline:
     """The same timeline with exact lines, calls that hold storages and listed tensors, and memory.
 
-    `kernel_lines` says where compiled kernels came from; without it, it is where the compiled code
-    was called. Host rows are in order of time, thread by thread, and so is the memory they took.
+    `kernel_lines` says where compiled kernels came from, and `compiled` where all came from that
+    compiled graphs call; without them, it is where the compiled code was called. Host rows are in
+    order of time, thread by thread, and so is the memory they took.
     """
     host = timeline.host
     calls = list(timeline.calls)
@@ -55,7 +59,8 @@ def refine(
     own = _own_functions(timeline)
     lines, callers = _lines(host, known, found, later, own) if found else ({}, {})
     index = {name: position for position, name in enumerate(timeline.sources)}
-    source, inside = _sources(timeline, lines, kernel_lines, index)
+    generated = compiled_lines(timeline, compiled or {})
+    source, inside = _sources(timeline, lines, kernel_lines, generated, index)
     called = np.where(own & (host.parent >= 0), source[host.parent], source)
     for row, line in callers.items():
         called[row] = index.setdefault(line.source, len(index))
@@ -119,6 +124,7 @@ def _sources(
     timeline: Timeline,
     lines: Mapping[int, Line],
     kernel_lines: Mapping[str, str],
+    generated: Mapping[int, str],
     index: dict[str, int],
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """Where each row comes from, and where inside a library; what is new goes into the index.
@@ -138,6 +144,9 @@ def _sources(
     for row in np.flatnonzero(compiled).tolist():
         source[row] = index.setdefault(str(made_of[host.name[row]]), len(index))
     from_forward &= ~compiled
+    for row, known in generated.items():
+        source[row], inside[row] = index.setdefault(known, len(index)), -1
+        from_forward[row] = False
     for places in (source, inside):
         places[from_forward] = places[host.forward[from_forward]]
     return source, inside
