@@ -310,3 +310,26 @@ def test_on_a_cpu_work_without_recorded_shapes_is_unknown_not_overhead() -> None
     scene.on_host(5, 6, name="aten::resolve_conj")
     account = account_for(scene.timeline(), MACHINE, wall_ns=100 * US).account
     assert account.unknown.ns > 60 * US
+
+
+def compiled_region(inside: str) -> float:
+    """The unknown time of a step that is one compiled region which calls something of 50 us."""
+    scene = Scene(end=100)
+    scene.on_host(0, 100, name="Torch-Compiled Region: 0/0")
+    scene.on_host(5, 95, HostKind.ANNOTATION, "## Call CompiledFxGraph fabc ##")
+    if inside != "nothing":
+        scene.on_host(6, 94, HostKind.PYTHON, "generated.py(9): call")
+    if inside == "a kernel without a name":
+        scene.on_host(20, 70, HostKind.PYTHON, "<built-in function kernel>")
+    if inside == "a kernel":
+        call = OpCall(name="cpp_fused_gelu_0", args=(tensor(1_000_000),))
+        scene.on_host(20, 70, call=call)
+    return account_for(scene.timeline(), MACHINE, wall_ns=100 * US).account.unknown.ns
+
+
+def test_on_a_cpu_compiled_code_only_calls_where_its_kernels_are_seen() -> None:
+    assert compiled_region("a kernel") == 0
+    assert compiled_region("Python alone") == 0
+    # Its kernels are somewhere in there.
+    assert compiled_region("a kernel without a name") > 50_000
+    assert compiled_region("nothing") > 50_000

@@ -24,7 +24,8 @@ from boundby.model import Cost, HostKind, Ints, Machine, Precision, Timeline
 # is theirs.
 _CHORES = ("TorchDynamo Cache Lookup", "Pregraph bytecode", "AOTDispatcher Runtime Wrapper")
 
-_GENERATED = "cpp_fused_"
+_GENERATED, _GENERATED_CODE = "cpp_fused_", "## Call CompiledFxGraph"
+_NAMELESS = "<built-in function kernel>"
 
 
 class Asked(NamedTuple):
@@ -149,16 +150,31 @@ def _without_cost(timeline: Timeline, costed: Costs, working: Mask) -> Mask:
 
 
 def _calling_generated(timeline: Timeline) -> Mask:
-    """What is around generated kernels that were seen: it does nothing itself."""
+    """What is around generated code whose kernels were seen, or that has none: it only calls.
+
+    Where Python's own calls were recorded, so were those of kernels; some may have no name.
+    """
     host = timeline.host
-    generated = np.array([name.startswith(_GENERATED) for name in timeline.names] or [False])
-    calling = np.zeros(len(host), np.bool_)
-    rows = np.flatnonzero(generated[host.name] & (host.kind == HostKind.OP))
+
+    def named(start: str) -> Mask:
+        return np.array([name.startswith(start) for name in timeline.names] or [False])[host.name]
+
+    is_python = host.kind == HostKind.PYTHON
+    recorded = np.zeros(len(host), np.bool_)
+    recorded[np.unique(host.parent[is_python & (host.parent >= 0)])] = True
+    seen = (named(_GENERATED) & ~is_python) | (named(_GENERATED_CODE) & recorded)
+    return _around(host.parent, seen) & ~_around(host.parent, named(_NAMELESS) & is_python)
+
+
+def _around(parent: npt.NDArray[np.int32], inner: Mask) -> Mask:
+    """The rows around some."""
+    around = np.zeros(len(parent), np.bool_)
+    rows = np.flatnonzero(inner)
     while len(rows):
-        rows = np.unique(host.parent[rows])
-        rows = rows[(rows >= 0) & ~calling[rows]]
-        calling[rows] = True
-    return calling
+        rows = np.unique(parent[rows])
+        rows = rows[(rows >= 0) & ~around[rows]]
+        around[rows] = True
+    return around
 
 
 def _own_times(timeline: Timeline, counted: Mask, within: Ints) -> npt.NDArray[np.float64]:
