@@ -57,3 +57,18 @@ def test_a_fused_kernel_knows_its_line_also_out_of_the_cache(script: Path) -> No
 
 def test_unasked_nothing_is_known_and_nothing_fails(script: Path) -> None:
     assert run(script, "not") == {}
+
+
+def test_lines_out_of_the_cache_are_those_of_the_script_as_it_is_now(
+    script: Path, tmp_path: Path
+) -> None:
+    """Compiled for a script that has two lines more now, in another folder."""
+    before = run(script, "ask")
+    copied = tmp_path / "train.py"
+    copied.write_text("\n\n" + SCRIPT)
+    cache = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(script.parent / "cache")}
+    done = subprocess.run(
+        [sys.executable, str(copied), "ask"], capture_output=True, text=True, check=True, env=cache
+    )
+    assert json.loads(done.stdout).keys() == before.keys()
+    assert set(json.loads(done.stdout).values()) <= {"train.py:12", "train.py:13"}

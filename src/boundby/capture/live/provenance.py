@@ -7,8 +7,10 @@ the notes of its own kernels, also when it comes out of a cache.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import json
+import linecache
 import os
 import re
 import sys
@@ -19,7 +21,7 @@ from typing import Any
 _USUAL = 1
 _GRAPH = "CompiledFxGraph"
 _NOTES = "inductor_provenance_stack_traces_str"
-_FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in (\S+)')
+_FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in (\S+)(?:\n[ \t]+([^\n]*))?')
 
 
 def ask_for_provenance() -> None:
@@ -58,15 +60,44 @@ def _user_line(trace: str) -> str | None:
     # Brings numpy: not before the script has ended.
     from boundby.capture.kineto.names import Origin, frame_of
 
-    for file, line, function in reversed(_FRAME.findall(trace)):
-        frame = frame_of(f"{_as_profiled(file)}({line}): {function}")
-        if frame.origin is Origin.USER:
-            return frame.source
+    for file, line, function, text in reversed(_FRAME.findall(trace)):
+        if frame_of(f"{_as_profiled(file)}({line}): {function}").origin is Origin.USER:
+            found = _as_it_is_now(file, int(line), text.strip())
+            return found and frame_of(f"{_as_profiled(found[0])}({found[1]}): ").source
     return None
+
+
+def _as_it_is_now(file: str, line: int, text: str) -> tuple[str, int] | None:
+    """Where a line stands in the script that runs, None where it is gone.
+
+    What comes out of a cache may have been compiled for a script that was edited since, or for a
+    copy of it in another folder.
+    """
+    loaded = _loaded_files(len(sys.modules))
+    if file not in loaded:
+        alike = [one for one in loaded if Path(one).name == Path(file).name]
+        file = alike[0] if len(alike) == 1 else file
+    lines = [one.strip() for one in linecache.getlines(file)]
+    if not lines or not text or lines[line - 1 : line] == [text]:
+        return file, line
+    places = [place for place, one in enumerate(lines, 1) if one == text]
+    return (file, min(places, key=lambda place: abs(place - line))) if places else None
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded_files(_: int) -> frozenset[str]:
+    """Of all modules; asked for once for so many of them."""
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return frozenset(str(Path(file).absolute()) for file in files if isinstance(file, str))
 
 
 def _as_profiled(file: str) -> str:
     """Without the folder that it was imported from, as the profiler names it."""
-    folders = sorted({str(Path(folder).absolute()) for folder in sys.path}, key=len, reverse=True)
-    inside = (folder + os.sep for folder in folders)
+    inside = (folder + os.sep for folder in _folders(tuple(sys.path)))
     return next((file.removeprefix(one) for one in inside if file.startswith(one)), file)
+
+
+@functools.lru_cache(maxsize=1)
+def _folders(paths: tuple[str, ...]) -> list[str]:
+    """The longest first."""
+    return sorted({str(Path(one).absolute()) for one in paths}, key=len, reverse=True)
