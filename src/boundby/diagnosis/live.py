@@ -25,7 +25,6 @@ from boundby.diagnosis.host import host_factors, pace_of, unsteady
 from boundby.errors import BoundbyError
 from boundby.model import Machine, Precision, Timeline
 from boundby.model.diagnosis import Diagnosis, KindOfStep, PhaseTime, StepTimes, Verdict
-from boundby.pace import at_pace
 from boundby.picture import Picture, Timings
 from boundby.replay import explaining_host, issue_ns, with_host
 from boundby.verdict import Judged, judge
@@ -187,7 +186,7 @@ def _pictures(
     def picture(factor: float) -> Picture:
         return Picture(
             timeline,
-            at_pace(machine, pace * factor),
+            machine.at_pace(pace * factor),
             accounted,
             wall_ns=wall_ns,
             phases=capture.phases,

@@ -12,8 +12,8 @@ from boundby.lab.bench import Bench
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe
 from boundby.lab.neighbours import Neighbours
 from boundby.lab.recheck import remeasure
+from boundby.model import HOSTS_OWN
 from boundby.model.lab import Interval, Measurement, Result
-from boundby.pace import HOST, at_pace
 
 # An interpreter loses more to a neighbour on its core than native code does: where an addition in
 # Python took 2.15 times as long, one in torch took 1.72 times, a bare launch 1.46.
@@ -92,7 +92,7 @@ def at_the_pace_seen(
     if seen is None:
         return predicted
     fast, usual, slow = (
-        experiment.predict(at_pace(bench.machine, factor), probe)
+        experiment.predict(bench.machine.at_pace(factor), probe)
         for factor in (
             min(seen.low, seen.low**_NATIVE),
             seen.value,
@@ -106,7 +106,7 @@ def at_the_pace_seen(
             value=usual[name].value,
             high=max(fast[name].high, slow[name].high),
         )
-        if set(law.rests_on) & set(HOST)
+        if set(law.rests_on) & set(HOSTS_OWN)
         else law
         for name, law in predicted.items()
     }
@@ -147,7 +147,7 @@ def _explain_by_roofs(
     seen = bench.pace.beside(bench.machine)
     words = ", ".join(
         f"{name} {new / old:.2f} times what was saved"
-        + (" as the host's pace" if seen and name in HOST and _meets(seen, new / old) else "")
+        + (" as the host's pace" if seen and name in HOSTS_OWN and _meets(seen, new / old) else "")
         for name, (old, new) in changes.items()
     )
     again = experiment.predict(now, probe)

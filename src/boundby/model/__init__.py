@@ -7,6 +7,7 @@ shares in 0..1, speed-ups are ratios. What is saved is exactly these types as JS
 from boundby.model.cost import DTYPE_BYTES, Argument, Cost, OpCall, Tensor
 from boundby.model.machine import (
     CACHE_REACH,
+    HOSTS_OWN,
     Bound,
     Machine,
     MemoryLevel,
@@ -33,6 +34,7 @@ from boundby.model.timeline import (
 __all__ = [
     "CACHE_REACH",
     "DTYPE_BYTES",
+    "HOSTS_OWN",
     "SCHEMA",
     "UNTOLD",
     "Allocations",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from boundby.model.cost import Cost
@@ -57,6 +58,20 @@ class Overheads(Record, frozen=True, kw_only=True):
     python_add_ns: float | None = None
 
 
+# What is the host's own: it grows as its Python does.
+_HOSTS_OVERHEADS = (
+    "eager_op_ns",
+    "trained_op_ns",
+    "launch_ns",
+    "compiled_call_ns",
+    "compiled_kernel_ns",
+    "sync_ns",
+    "python_add_ns",
+)
+# Links whose bytes the host itself moves, to memory that the device can reach.
+_HOSTS_LINKS = ("host_link.h2d.pageable", "host_link.d2h.pageable")
+HOSTS_OWN = (*_HOSTS_OVERHEADS, *_HOSTS_LINKS)
+
 Bound = Literal["compute", "memory", "small", "network", "host_link", "unknown"]
 
 
@@ -102,6 +117,22 @@ class Machine(Record, frozen=True, kw_only=True):
 
     def roof(self, name: str) -> Roof | None:
         return next((roof for roof in self.roofs if roof.name == name), None)
+
+    def at_pace(self, factor: float) -> Machine:
+        """The machine whose host takes this many times as long for everything it does."""
+        slower = {
+            name: value * factor
+            for name in _HOSTS_OVERHEADS
+            if (value := getattr(self.overheads, name)) is not None
+        }
+        roofs = [
+            msgspec.structs.replace(roof, value=roof.value / factor)
+            if roof.name in _HOSTS_LINKS
+            else roof
+            for roof in self.roofs
+        ]
+        overheads = msgspec.structs.replace(self.overheads, **slower)
+        return msgspec.structs.replace(self, overheads=overheads, roofs=roofs)
 
     def rate(self, name: str) -> float | None:
         roof = self.roof(name)

@@ -15,9 +15,12 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from boundby.capture.live.provenance import lines_behind
-from boundby.model import OpCall, Tensor
+
+if TYPE_CHECKING:
+    from boundby.model import OpCall, Tensor
 
 _GRAPH = "CompiledFxGraph"
 _KEY, _SOURCE = "_fx_graph_cache_key", "source_code"
@@ -81,6 +84,9 @@ def lines_of(source: str, behind: Mapping[str, str | None]) -> dict[str, list[st
 
 def kernels_of(source: str) -> list[OpCall]:
     """The kernels that generated code calls, each with its tensors; none where shapes change."""
+    # Brings numpy: not before the script has ended.
+    from boundby.model import OpCall
+
     tree = ast.parse(source)
     types = dict(_types(tree))
     shapes = _Shapes()
@@ -157,6 +163,8 @@ class _Shapes:
                 found = None
         if found is None or dtype is None:
             return None
+        from boundby.model import Tensor
+
         return Tensor(shape=found[0], dtype=dtype, strides=found[1])
 
     def _note(self, name: str, sizes: list[ast.expr]) -> None:
