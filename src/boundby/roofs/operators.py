@@ -105,9 +105,12 @@ def _overload(packet: Any, args: list[Any]) -> tuple[Any, list[Any], dict[str, A
     for name in packet.overloads():
         operator = getattr(packet, name)
         expected = operator._schema.arguments
-        if len(expected) != len(args) or any(argument.is_out for argument in expected):
+        missing = expected[len(args) :]
+        if len(expected) < len(args) or any(argument.is_out for argument in expected):
             continue
-        placed, named = _placed(expected, args)
+        if not all(argument.has_default_value() for argument in missing):
+            continue
+        placed, named = _placed(expected[: len(args)], args)
         try:
             operator(*placed, **named)
         except (RuntimeError, TypeError, ValueError) as error:
