@@ -93,6 +93,34 @@ def test_a_well_tuned_step_raises_no_alarm(tmp_path: Path) -> None:
     assert all(share <= 0.05 for share in shares.values()), shares
 
 
+COMPILED = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(1024, 4096), torch.nn.Linear(4096, 1024)
+    def forward(self, x):
+        y = self.up(x)
+        y = torch.nn.functional.gelu(y)
+        return self.down(y) + x
+model = torch.compile(Net().cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(200):
+    loss = model(torch.randn(8192, 1024, device="cuda")).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_compiled_products_stand_at_the_lines_of_the_model(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(COMPILED)
+    diagnosis = diagnosed(tmp_path / "train.py", tmp_path)
+    assert diagnosis.account.unknown.share < 0.03
+    shares = {line.where: line.share for line in diagnosis.lines}
+    assert shares["train.py:8"] > 0.1 and shares["train.py:10"] > 0.1, shares
+
+
 def test_replay_explains_the_step(slow_mlp: Diagnosis) -> None:
     assert slow_mlp.step.replay_error is not None
     assert abs(slow_mlp.step.replay_error) < 0.25
