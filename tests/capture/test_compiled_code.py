@@ -50,6 +50,11 @@ class Runner:
         assert_size_stride(buf3, (s0, 16), (16, 1))
         cpp_fused_add_1(buf3, buf2, s0)
         return (buf3, )
+
+def get_args():
+    from torch._dynamo.testing import rand_strided
+    primals_3 = rand_strided((2048, 2048), (2048, 1), device='cpu', dtype=torch.float32)
+    return [primals_3]
 """
 BEHIND = {
     "extern_kernels.mm:1": "net.py:3",
@@ -69,6 +74,12 @@ def test_kernels_are_read_in_order_with_what_they_are_given() -> None:
     assert third == OpCall(name="cpp_fused_add_1")
     cost = costs.cost(first)
     assert cost is not None and cost.bytes == 256 * 2048 * (4 + 2)
+
+
+def test_what_goes_into_a_graph_is_read_from_how_it_would_be_tried() -> None:
+    source = SOURCE.replace("cpp_fused_gelu_0(buf0, buf1)", "cpp_fused_gelu_0(primals_3, buf1)")
+    first, *_ = kernels_of(source)
+    assert first.tensors[0].shape == (2048, 2048)
 
 
 def test_what_is_updated_in_place_is_read_and_written() -> None:

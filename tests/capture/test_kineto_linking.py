@@ -285,6 +285,9 @@ def test_waiting_for_data_is_named(tmp_path: Path, name: str) -> None:
     assert timeline.host.kind.tolist() == [HostKind.DATA, HostKind.OP]
 
 
+GENERATED = "c" + "ixwxmaze72dr6y3o5fidpymqpnlgbskwlbmcyfkkatpyhoagsvn"
+
+
 @pytest.mark.parametrize(
     ("name", "origin", "source"),
     [
@@ -298,6 +301,7 @@ def test_waiting_for_data_is_named(tmp_path: Path, name: str) -> None:
         ("/usr/lib/python3.11/threading.py(1): run", Origin.TORCH, "threading.py:1"),
         ("threading.py(1030): _bootstrap", Origin.TORCH, "threading.py:1030"),
         ("/tmp/torchinductor_me/ab/c.py(5): call", Origin.TORCH, "ab/c.py:5"),
+        (f"cache/vx/{GENERATED}.py(814): call", Origin.TORCH, f"cache/vx/{GENERATED}.py:814"),
         ("<built-in method mm of type object>", Origin.NOT_A_FRAME, ""),
         ("nn.Module: Linear_0", Origin.NOT_A_FRAME, ""),
     ],

@@ -72,3 +72,20 @@ def test_lines_out_of_the_cache_are_those_of_the_script_as_it_is_now(
     )
     assert json.loads(done.stdout).keys() == before.keys()
     assert set(json.loads(done.stdout).values()) <= {"train.py:12", "train.py:13"}
+
+
+def test_lines_that_the_script_has_no_more_are_gone(script: Path, tmp_path: Path) -> None:
+    run(script, "ask")
+    copied = tmp_path / "train.py"
+    renamed = SCRIPT.replace("y = torch.sin(x) * 2", "z = torch.sin(x) * 2")
+    renamed = renamed.replace("y.cos()", "z.cos()").replace(
+        "print(json.dumps(kernel_lines()))",
+        "from boundby.capture.live.compiled_code import compiled_graphs\n"
+        "print(json.dumps([one.is_of_another_script for one in compiled_graphs().values()]))",
+    )
+    copied.write_text(renamed)
+    cache = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(script.parent / "cache")}
+    done = subprocess.run(
+        [sys.executable, str(copied), "ask"], capture_output=True, text=True, check=True, env=cache
+    )
+    assert True in json.loads(done.stdout)

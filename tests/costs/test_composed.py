@@ -75,6 +75,12 @@ def test_a_generated_gather_touches_no_more_of_its_table_than_fits() -> None:
     assert found.upper_bound
 
 
+def test_what_is_picked_from_after_all_of_it_was_read_is_read_whole() -> None:
+    logits, ids, loss = t(512, 8000), t(512, dtype="int64"), t(512)
+    found = cost("triton_red_fused__log_softmax_gather_0", logits, ids, loss)
+    assert found.bytes == 4 * 512 * 8000 + 8 * 512 + 4 * 512
+
+
 def test_classes_of_generated_kernels_come_from_their_names() -> None:
     assert costs.op_class("triton_poi_fused_add_gelu_0") == "elementwise"
     assert costs.op_class("triton_red_fused_native_layer_norm_1") == "normalization"

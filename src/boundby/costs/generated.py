@@ -19,6 +19,8 @@ from boundby.model import Cost, OpCall, Tensor
 
 _NORMALIZING = re.compile(r"norm|softmax|var_mean|logsumexp")
 _GATHERING = re.compile(r"embedding|index|gather|scatter|nll_loss")
+# What goes over all of a tensor, whatever is picked from it then.
+_WHOLE = re.compile(r"softmax|logsumexp|new_zeros|full")
 
 
 def op_class(name: str) -> OpClass:
@@ -35,7 +37,7 @@ def _touched(call: OpCall) -> Cost:
     if not tensors:
         raise NotRecordedError(f"{call.name}: no tensor was recorded")
     gathering = len(tensors) > 1 and _GATHERING.search(call.name) is not None
-    if gathering:
+    if gathering and _WHOLE.search(call.name) is None:
         # A table is larger than anything else in the kernel, but no more of it is touched than
         # the rest of the kernel has room for.
         largest = max(tensors, key=lambda item: item.elements)

@@ -52,7 +52,7 @@ _BEST_REACH = 0.8
 _WORST, _EXPECTED, _BEST = 0.0, 0.25, 1.0
 # Fused attention has no roof that is reached by any, and what was compiled already is as good as a
 # compiler makes it.
-_NEVER_NEAR = ("attention", "triton")
+_NEVER_NEAR = ("attention", "triton", "cpp_fused_")
 # Outside of the model these are made-up data, which no compiled model has a part in.
 _DRAWN = ("::normal_", "::uniform_", "::random_")
 _SCORES = 128

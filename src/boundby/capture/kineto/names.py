@@ -12,6 +12,8 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _FRAME = re.compile(r"^(?P<path>.+?)\((?P<line>\d{1,9})\): (?P<function>.*)$", re.DOTALL)
 _PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
 _STDLIB = re.compile(r"^.*/lib/python3[^/]*/")
+# Inductor's files, wherever its cache is: named for a hash, in a folder named for its beginning.
+_GENERATED = re.compile(r"(?:^|/)[a-z2-7]{2}/c[a-z2-7]{50,}\.py$")
 _NOTEBOOK = re.compile(r"ipykernel|ipython-input|^<stdin>$")
 _MODULE = "nn.Module: "
 
@@ -126,6 +128,8 @@ def _origin(path: str) -> Origin:
     inside = _PACKAGES.sub("", path)
     top = inside.split("/", 1)[0]
     if path.startswith("<") or "torchinductor" in path or "/torch/_" in inside:
+        return Origin.TORCH
+    if _GENERATED.search(path):
         return Origin.TORCH
     if top in ("torch", "boundby"):
         return Origin.TORCH

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from boundby.capture.live.provenance import lines_behind
+from boundby.capture.live.provenance import GONE, lines_behind
 
 if TYPE_CHECKING:
     from boundby.model import OpCall, Tensor
@@ -27,11 +27,13 @@ _KEY, _SOURCE = "_fx_graph_cache_key", "source_code"
 _PREFIX = "cpp_fused_"
 _SIGNATURE = re.compile(r"void\s+kernel\(([^)]*)\)")
 _UPDATED = "in_out_ptr"
+_MADE = ("empty_strided_cpu", "empty_strided_cuda", "rand_strided")
 _DTYPES = {
     "float": "float32",
     "double": "float64",
     "half": "float16",
-    "bfloat16": "bfloat16",
+    "at::Half": "float16",
+    "at::BFloat16": "bfloat16",
     "bool": "bool",
     **{f"{kind}{bits}_t": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
 }
@@ -49,6 +51,11 @@ class CompiledGraph:
 
     kernels: list[OpCall]
     lines: dict[str, list[str | None]]
+
+    @property
+    def is_of_another_script(self) -> bool:
+        """Whether lines are gone that it was compiled from: it came out of a cache."""
+        return any(GONE in lines for lines in self.lines.values())
 
 
 # By the key that the profile names a graph by.
@@ -90,8 +97,11 @@ def kernels_of(source: str) -> list[OpCall]:
     tree = ast.parse(source)
     types = dict(_types(tree))
     shapes = _Shapes()
+    for statement in _statements(tree, "get_args", "benchmark_compiled_module"):
+        # What goes into the graph, as it would be made to try the code on its own.
+        shapes.follow(statement)
     calls: list[OpCall] = []
-    for statement in _statements(tree):
+    for statement in _statements(tree, "call"):
         shapes.follow(statement)
         match statement:
             case ast.Expr(ast.Call(func=ast.Name(name), args=args)) if name in types:
@@ -126,10 +136,10 @@ def _dtype(word: str) -> str | None:
     return _DTYPES.get(name, name) if word.endswith("*") else None
 
 
-def _statements(tree: ast.Module) -> list[ast.stmt]:
-    """Of the function that runs the graph."""
+def _statements(tree: ast.Module, *names: str) -> list[ast.stmt]:
+    """Of the first function by one of these names: `call` is what runs the graph."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == "call":
+        if isinstance(node, ast.FunctionDef) and node.name in names:
             return node.body
     return []
 
@@ -146,9 +156,7 @@ class _Shapes:
                 self._note(name, sizes)
             case ast.Assign([ast.Name(name)], ast.Call(ast.Name("reinterpret_tensor"), args)):
                 self._note(name, args[1:])
-            case ast.Assign([ast.Name(name)], ast.Call(ast.Name(made), sizes)) if made.startswith(
-                "empty_strided"
-            ):
+            case ast.Assign([ast.Name(name)], ast.Call(ast.Name(made), sizes)) if made in _MADE:
                 self._note(name, sizes)
             case ast.Assign([ast.Name(name)], ast.Name(other)) if other in self._known:
                 self._known[name] = self._known[other]

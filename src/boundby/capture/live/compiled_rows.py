@@ -50,7 +50,7 @@ def compiled_lines(timeline: Timeline, graphs: Graphs) -> dict[int, str]:
         for name, behind in graph.lines.items():
             if len(by_name[name]) == len(behind):
                 pairs = zip(by_name[name], behind, strict=True)
-                lines.update((row, line) for row, line in pairs if line is not None)
+                lines.update((row, line) for row, line in pairs if line)
     if lines:
         for row, parent in enumerate(timeline.host.parent.tolist()):
             if parent in lines:

@@ -24,6 +24,9 @@ _NOTES = "inductor_provenance_stack_traces_str"
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in (\S+)(?:\n[ \t]+([^\n]*))?')
 
 
+GONE = ""
+
+
 def ask_for_provenance() -> None:
     """Have the notes made for what is compiled from now on; a level that the user set stays."""
     from torch._inductor import config
@@ -40,18 +43,22 @@ def kernel_lines() -> dict[str, str]:
     for graph in gc.get_objects():
         if type(graph).__name__ == _GRAPH:
             for handle, line in lines_behind(graph).items():
-                if line is not None:
+                if line:
                     lines.setdefault(handle.partition(":")[0], Counter())[line] += 1
     return {name: count.most_common(1)[0][0] for name, count in lines.items() if count}
 
 
 def lines_behind(graph: Any) -> dict[str, str | None]:
-    """By the handle of each call in a compiled graph, the user's line that most of it came from."""
+    """By the handle of each call in a compiled graph, the user's line that most of it came from.
+
+    None where it came from none of theirs, `GONE` where the script has no such line any more.
+    """
     found: dict[str, str | None] = {}
     with contextlib.suppress(TypeError, ValueError):
         for handle, traces in json.loads(getattr(graph, _NOTES, None) or "{}").items():
-            lines = Counter(filter(None, map(_user_line, traces)))
-            found[handle] = lines.most_common(1)[0][0] if lines else None
+            seen = [_user_line(trace) for trace in traces]
+            lines = Counter(filter(None, seen))
+            found[handle] = lines.most_common(1)[0][0] if lines else GONE if GONE in seen else None
     return found
 
 
@@ -63,7 +70,7 @@ def _user_line(trace: str) -> str | None:
     for file, line, function, text in reversed(_FRAME.findall(trace)):
         if frame_of(f"{_as_profiled(file)}({line}): {function}").origin is Origin.USER:
             found = _as_it_is_now(file, int(line), text.strip())
-            return found and frame_of(f"{_as_profiled(found[0])}({found[1]}): ").source
+            return frame_of(f"{_as_profiled(found[0])}({found[1]}): ").source if found else GONE
     return None
 
 
@@ -71,17 +78,28 @@ def _as_it_is_now(file: str, line: int, text: str) -> tuple[str, int] | None:
     """Where a line stands in the script that runs, None where it is gone.
 
     What comes out of a cache may have been compiled for a script that was edited since, or for a
-    copy of it in another folder.
+    copy of it in another folder or by another name.
     """
     loaded = _loaded_files(len(sys.modules))
-    if file not in loaded:
+    is_cell = not Path(file).exists() and linecache.getlines(file)  # of a notebook
+    if file in loaded or is_cell:
+        files = [file]
+    else:
         alike = [one for one in loaded if Path(one).name == Path(file).name]
-        file = alike[0] if len(alike) == 1 else file
-    lines = [one.strip() for one in linecache.getlines(file)]
-    if not lines or not text or lines[line - 1 : line] == [text]:
-        return file, line
-    places = [place for place, one in enumerate(lines, 1) if one == text]
-    return (file, min(places, key=lambda place: abs(place - line))) if places else None
+        files = alike or sorted(filter(_is_users, loaded))
+    found = [
+        (one, place)
+        for one in files
+        for place, now in enumerate(linecache.getlines(one), 1)
+        if now.strip() == text
+    ]
+    return min(found, key=lambda place: abs(place[1] - line), default=None) if text else None
+
+
+def _is_users(file: str) -> bool:
+    from boundby.capture.kineto.names import Origin, frame_of
+
+    return frame_of(f"{_as_profiled(file)}(1): ").origin is Origin.USER
 
 
 @functools.lru_cache(maxsize=1)

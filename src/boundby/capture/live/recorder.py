@@ -29,6 +29,11 @@ from boundby.capture.live.windows import Window, Windows
 _PROFILED_ITSELF = (
     "the script's own profiler was running in clean steps, which it makes longer: switch it off"
 )
+_OLD_LINES = (
+    "compiled code came out of a cache that an older version of the script has filled, and some of "
+    "its lines are gone: that work stands where the compiled code is called "
+    "(TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 compiles it anew)"
+)
 _NO_NOTES = "taking notes of captured CUDA graphs failed"
 # A script that trains by replaying graphs steps its optimizer before it records them.
 _PATIENCE_WITH_GRAPHS = 10
@@ -256,6 +261,8 @@ class Recorder:
             taken.toll = self._profiler.toll
             taken.kernel_lines = kernel_lines()
             taken.compiled = compiled_graphs()
+            if any(graph.is_of_another_script for graph in taken.compiled.values()):
+                taken.warnings.append(_OLD_LINES)
         if self.graphs is not None:
             taken.graphs, taken.replays = self.graphs.close()
             if self.graphs.failed:
