@@ -167,7 +167,9 @@ def test_a_tiny_case_is_measured_on_a_cpu(tmp_path: Path) -> None:
     played = {name: len(found["rounds_ns"]) for name, found in rows.items()}
     first = {name: found["first_round"] for name, found in rows.items()}
     assert played["eager"] == played["fused"] + played["again"]
-    assert (first["fused"], first["again"]) == (0, played["fused"])
+    # One after the other, whichever was ready first.
+    sooner, later = sorted(("fused", "again"), key=first.__getitem__)
+    assert (first[sooner], first[later]) == (0, played[sooner])
     assert first["batch 2x"] == played["eager"]
     # There was room for it in the end, and no graph on a CPU.
     assert played["graphs"] == 0 and "CUDA support" in rows["graphs"]["problem"]
