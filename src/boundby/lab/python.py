@@ -26,11 +26,12 @@ from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, 
 from boundby.lab.rates import overhead_of
 from boundby.model import Machine
 from boundby.model.lab import Axis, Bar, Bars, Interval
-from boundby.roofs.probes.overhead import time_python_addition
-from boundby.roofs.stopwatch import time_host
+from boundby.pace import addition_ns
+from boundby.roofs.stopwatch import Timing, time_host
 
 _SMALL = 64
 _MORE = 8192  # elements: still on one thread, in the core's own cache
+_ADDITIONS, _LOOPS = 300_000, 9
 _CALLS = 300
 _ROUNDS = 15
 
@@ -68,7 +69,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
     import torch
 
     a, b = (torch.rand(_SMALL, device=bench.target) for _ in range(2))
-    addition = spread(time_python_addition(rounds=9))
+    addition = spread(Timing.of([addition_ns(_ADDITIONS) for _ in range(_LOOPS)]))
     eager = _host(bench, lambda: a + b)
     interpreter = _host(bench, lambda: operator.is_(a, b))
     kernel = _kernel(bench)

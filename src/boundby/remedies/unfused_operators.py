@@ -23,7 +23,7 @@ When it does not help
 Proven on
     BERT (12 layers) on an H200: 35.5 to 21.4 ms a step; 22.6 were predicted. Of the host's time
     for an eager step, the compiled one took 0.69 there, 0.78 for ViT, 1.03 for ResNet-50 and
-    0.98 to 1.04 for a UNet: where the host is the limit, nothing is gained.
+    0.98 to 1.04 for a UNet: what the host bounds gains that much, which may be nothing.
 """
 
 from __future__ import annotations

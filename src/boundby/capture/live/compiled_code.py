@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import gc
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from boundby.capture.live.provenance import GONE, lines_behind
+from boundby.capture.live.provenance import GONE, lines_behind, living_graphs
 
 if TYPE_CHECKING:
     from boundby.model import OpCall, Tensor
 
-_GRAPH = "CompiledFxGraph"
 _KEY, _SOURCE = "_fx_graph_cache_key", "source_code"
 _PREFIX = "cpp_fused_"
 _SIGNATURE = re.compile(r"void\s+kernel\(([^)]*)\)")
@@ -64,12 +61,8 @@ CompiledGraphs = dict[str, CompiledGraph]
 
 def compiled_graphs() -> CompiledGraphs:
     """Every graph that is compiled now, as far as its code can be read."""
-    if "torch._inductor.output_code" not in sys.modules:
-        return {}
     found: CompiledGraphs = {}
-    for graph in gc.get_objects():
-        if type(graph).__name__ != _GRAPH:
-            continue
+    for graph in living_graphs():
         key, source = (getattr(graph, name, None) for name in (_KEY, _SOURCE))
         if isinstance(key, str) and isinstance(source, str):
             with contextlib.suppress(SyntaxError, ValueError):

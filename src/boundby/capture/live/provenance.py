@@ -15,6 +15,7 @@ import os
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +36,20 @@ def ask_for_provenance() -> None:
         config.trace.provenance_tracking_level = config.trace.provenance_tracking_level or _USUAL
 
 
+def living_graphs() -> Iterator[Any]:
+    """Every graph that is compiled now."""
+    if "torch._inductor.output_code" in sys.modules:
+        yield from (one for one in gc.get_objects() if type(one).__name__ == _GRAPH)
+
+
 def kernel_lines() -> dict[str, str]:
     """Kernel names, each with the user's line that most of it came from."""
-    if "torch._inductor.output_code" not in sys.modules:
-        return {}
     lines: dict[str, Counter[str]] = {}
-    for graph in gc.get_objects():
-        if type(graph).__name__ == _GRAPH:
-            for handle, line in lines_behind(graph).items():
-                if line:
-                    lines.setdefault(handle.partition(":")[0], Counter())[line] += 1
-    return {name: count.most_common(1)[0][0] for name, count in lines.items() if count}
+    for graph in living_graphs():
+        for handle, line in lines_behind(graph).items():
+            if line:
+                lines.setdefault(handle.partition(":")[0], Counter())[line] += 1
+    return {name: count.most_common(1)[0][0] for name, count in lines.items()}
 
 
 def lines_behind(graph: Any) -> dict[str, str | None]:
@@ -69,7 +73,8 @@ def _user_line(trace: str) -> str | None:
 
     for file, line, function, text in reversed(_FRAME.findall(trace)):
         if frame_of(f"{_as_profiled(file)}({line}): {function}").origin is Origin.USER:
-            found = _as_it_is_now(file, int(line), text.strip())
+            # Without its text there is nothing to look for.
+            found = _as_it_is_now(file, int(line), text.strip()) if text else (file, line)
             return frame_of(f"{_as_profiled(found[0])}({found[1]}): ").source if found else GONE
     return None
 
@@ -93,7 +98,7 @@ def _as_it_is_now(file: str, line: int, text: str) -> tuple[str, int] | None:
         for place, now in enumerate(linecache.getlines(one), 1)
         if now.strip() == text
     ]
-    return min(found, key=lambda place: abs(place[1] - line), default=None) if text else None
+    return min(found, key=lambda place: abs(place[1] - line), default=None)
 
 
 def _is_users(file: str) -> bool:

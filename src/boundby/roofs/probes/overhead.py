@@ -52,11 +52,6 @@ def measure(
     return found
 
 
-def time_python_addition(*, rounds: int) -> Timing:
-    """One addition of two floats in a plain loop."""
-    return Timing.of([addition_ns(_PYTHON_ADDITIONS) for _ in range(rounds)])
-
-
 def _trained_operators(target: str) -> Work:
     """Additions that autograd records, and their nodes in backward, which ask for nothing more."""
     import torch
