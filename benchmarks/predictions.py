@@ -36,7 +36,7 @@ from turns import Program, Turn, Turns
 
 from boundby.pace import addition_ns
 
-FEWEST_ROUNDS, MOST_ROUNDS = 20, 120
+FEWEST_ROUNDS, MOST_ROUNDS = 8, 120
 # Half of a saving's interval, beside the saving and beside the step: then it is known.
 NARROW, NARROW_BESIDE_STEP = 0.03, 0.002
 # By this share of the step the host was another one: what was predicted for it was for another.
@@ -130,6 +130,9 @@ def _groups(waiting: list[str], options: dict[str, str]) -> list[list[str]]:
 def _seat(turns: Turns, options: dict[str, str]) -> None:
     makes = {fix: functools.partial(program, words.split()) for fix, words in options.items()}
     ready = turns.seat_all(makes)
+    if ready:
+        # Those who are ready have left what memory they can to the ones who found none.
+        ready += [fix for fix in options if fix in _crowded(turns) and turns.seat(fix, makes[fix])]
     for fix in options:
         words = "is ready" if fix in ready else f"fails: {turns.dropped[fix]}"
         print(fix, words, flush=True)
@@ -142,7 +145,7 @@ def _play(turns: Turns, deadline: float) -> None:
         played = len(turns.rounds) - first
         if time.monotonic() > deadline or played >= MOST_ROUNDS:
             return True
-        return played >= FEWEST_ROUNDS and played % 5 == 0 and _known(turns.rounds[first:])
+        return played >= FEWEST_ROUNDS and played % 4 == 0 and _known(turns.rounds[first:])
 
     turns.play(enough)
 

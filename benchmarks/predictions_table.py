@@ -20,6 +20,9 @@ KNOWN = 0.15
 def rows_of(ledger: list[Row], device: str) -> list[Row]:
     """Predicted beside measured, newest of each, of one go where there is one that has both."""
     mine = [row for row in ledger if row["device"] == device]
+    begun = {_go(row) for row in mine if (row["what"], row["fix"]) == ("measured", EAGER)}
+    # A go that had no time for the unfixed step says nothing of the others.
+    mine = [row for row in mine if row["what"] == "predicted" or _go(row) in begun]
     newest = {(row["what"], row["case"], row["fix"]): row for row in mine}
     # Goes had no number once: what was measured at one commit was.
     gone = {(row["what"], *_go(row), row["fix"]): row for row in mine}

@@ -66,13 +66,15 @@ class Program:
         self._wait()
         steps = math.ceil(turn_s / max(time.monotonic() - began, 1e-9))
         self._steps = min(MOST_STEPS, max(FEWEST_STEPS, steps))
+        self._rest()
 
     def turn(self) -> Turn:
         before = addition_ns()
-        # Who waited finds cold caches and an empty queue: that is no step of its own.
-        for _ in range(1 + self._steps // 10):
+        # Who waited finds cold caches, an empty queue and no memory: that is no step of its own.
+        for _ in range((2 if self._cuda else 1) + self._steps // 10):
             self._step()
         times = self._on_device() if self._cuda else self._on_host()
+        self._rest()
         return Turn(statistics.median(times), (before + addition_ns()) / 2)
 
     def busy_ns(self) -> float | None:
@@ -110,6 +112,13 @@ class Program:
             import torch
 
             torch.cuda.synchronize()
+
+    def _rest(self) -> None:
+        """Who waits leaves the others the memory that only a step of its own needs."""
+        if self._cuda:
+            import torch
+
+            torch.cuda.empty_cache()
 
 
 def serve(make: Callable[[], Any], line: Connection | None = None) -> None:
