@@ -11,6 +11,7 @@ from boundby.dataflow import OUTSIDE, flow_of
 from boundby.model import Allocations, Argument, HostKind, OpCall, Phase, Tensor, Timeline
 from boundby.picture import Picture
 from boundby.remedies import unfused_operators
+from boundby.remedies.chains import chains_of
 from tests.machines import round_machine
 from tests.timelines import Scene
 
@@ -73,7 +74,7 @@ def test_fusing_k_operators_of_a_chain_saves_k_minus_one_of_k_of_its_traffic(cou
     picture = picture_of(chain(*steps, reader))
     flow = picture.flow
     assert flow is not None
-    (fused,) = [c for c in unfused_operators.chains_of(picture, flow) if len(c.works) > 1]
+    (fused,) = [c for c in chains_of(picture, flow) if len(c.works) > 1]
     before = sum(cost.bytes for i in fused.works if (cost := picture.works[i].cost))
     assert before == 2 * count * BYTES
     assert fused.bytes == 2 * BYTES
@@ -103,7 +104,7 @@ def test_what_a_product_stands_between_is_not_fused() -> None:
     picture = picture_of(timeline)
     flow = picture.flow
     assert flow is not None
-    fused = [c.works for c in unfused_operators.chains_of(picture, flow) if len(c.works) > 1]
+    fused = [c.works for c in chains_of(picture, flow) if len(c.works) > 1]
     # The first cos and the add share a value, but the product lies between them.
     assert fused == [[flow.order[2], flow.order[3]]]
 
@@ -124,7 +125,7 @@ def test_what_is_sorted_or_searched_in_between_is_not_fused(name: str) -> None:
     flow = picture.flow
     assert flow is not None
     first, second, between, *rest = flow.order
-    fused = [c.works for c in unfused_operators.chains_of(picture, flow) if len(c.works) > 1]
+    fused = [c.works for c in chains_of(picture, flow) if len(c.works) > 1]
     assert fused == [[first, second], rest]
     imagined = unfused_operators.imagine(picture)
     assert imagined is not None and between not in imagined.best.work_ns

@@ -11,12 +11,8 @@ import pytest
 from boundby.model import Allocations, HostKind, OpCall
 from boundby.picture import Picture
 from boundby.remedies import unfused_operators
-from boundby.remedies.unfused_operators import (
-    _launch_costs,
-    _own_ns,
-    _reduction_launches,
-    chains_of,
-)
+from boundby.remedies.chains import _reduction_launches, chains_of
+from boundby.remedies.unfused_operators import _launch_costs, _own_ns
 from tests.remedies.pictures import picture_of
 from tests.test_dataflow import BYTES, at
 from tests.timelines import Scene

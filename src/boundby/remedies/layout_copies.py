@@ -38,6 +38,7 @@ from boundby.remedies.variants import (
 )
 
 _LAID_OUT = ("convolution", "batch_norm", "max_pool2d", "avg_pool2d", "upsample", "group_norm")
+_FEW_CHANNELS = 64
 # Of the time that convolutions lose above their floor, how much comes back; where nothing can be
 # timed.
 _REGAINED = (0.1, 0.4, 0.7)
@@ -49,7 +50,9 @@ def imagine(picture: Picture) -> Imagined | None:
     if not picture.on_device:
         return None
     mine = [index for index, work in enumerate(picture.works) if _is_apart(picture, work)]
-    if not any("convolution" in picture.works[index].name for index in mine):
+    convolutions = {index for index in mine if _is_convolution(picture.works[index])}
+    # Those that a compiler has turned already are a library's in their best layout.
+    if not convolutions or convolutions & picture.opaque:
         return None
     changes = [
         _together(picture, mine, regained, factor)
@@ -64,6 +67,46 @@ def imagine(picture: Picture) -> Imagined | None:
         "images = images.to(memory_format=torch.channels_last)",
         assumes="every operator on images keeps the layout",
     )
+
+
+def compiled_times(picture: Picture) -> dict[int, float]:
+    """What convolutions take as Inductor lays them out, by work: those that it turns.
+
+    It turns all or none, and none where a single one is grouped or has far fewer channels out than
+    in; where all have few.
+    """
+    apart = [index for index, work in enumerate(picture.works) if _is_apart(picture, work)]
+    convolutions = [index for index in apart if _is_convolution(picture.works[index])]
+    if not picture.on_device or not _turns_all(picture):
+        return {}
+    times = {}
+    for index in convolutions:
+        work = picture.works[index]
+        ratio = timed_ratio(picture, work, with_channels_last)
+        if ratio is not None and index not in picture.opaque:
+            times[index] = work.ns * min(1.0, ratio)
+    return times
+
+
+def _turns_all(picture: Picture) -> bool:
+    small = True
+    for work in picture.works:
+        call = picture.call(work)
+        if call is None or not _is_convolution(work) or work.phase == Phase.BACKWARD:
+            continue
+        images, weights = call.tensors[:2]
+        if len(images.shape) != 4 or len(weights.shape) != 4:
+            continue
+        out, each, height, _ = weights.shape
+        grouped = images.shape[1] != each
+        if (grouped and each > 1) or (2 * out <= each and height > 1):
+            return False
+        small = small and max(out, each) <= _FEW_CHANNELS
+    return not small
+
+
+def _is_convolution(work: Work) -> bool:
+    return "convolution" in work.name
 
 
 def _is_apart(picture: Picture, work: Work) -> bool:
@@ -94,9 +137,10 @@ def _together(picture: Picture, mine: list[int], regained: float, factor: float)
         ratio = timed_ratio(picture, work, with_channels_last) if kept else _ratio(picture, work)
         if ratio is not None:
             work_ns[index] = work.ns * ratio * factor
-        elif kept and "convolution" in work.name and work.floor_ns is not None:
+        elif kept and _is_convolution(work) and work.floor_ns is not None:
             work_ns[index] = work.ns - regained * max(0.0, work.ns - work.floor_ns)
-    return Change(work_ns=work_ns)
+    turned = frozenset(index for index in mine if _is_convolution(picture.works[index]))
+    return Change(work_ns=work_ns, opaque=turned)
 
 
 def _turns_back(work: Work) -> bool:
@@ -121,7 +165,7 @@ def _turning_ns(picture: Picture, work: Work) -> float:
 def _ratio(picture: Picture, work: Work) -> float | None:
     """Of a convolution in a network that turns its images back: its weights alone are turned."""
     call = picture.call(work)
-    if call is None or "convolution" not in work.name:
+    if call is None or not _is_convolution(work):
         return None
     weights = max(at for at, tensor in enumerate(call.tensors) if len(tensor.shape) == 4)
     turned = [

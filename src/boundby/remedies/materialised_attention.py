@@ -10,7 +10,8 @@ Why it costs time
 
 The change
     `F.scaled_dot_product_attention(q, k, v, is_causal=True)`, or `attn_implementation="sdpa"` for
-    a model that has the switch.
+    a model that has the switch. Where several heads share their keys and values, these need not be
+    repeated for it: `enable_gqa=True`.
 
 When it does not help
     With short sequences, where the scores fit in the cache; when the scores themselves are
@@ -32,6 +33,7 @@ from boundby.account.work import Work
 from boundby.model import Phase, Tensor
 from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
+from boundby.remedies.repeated_heads import Repeats, repeats
 from boundby.remedies.variants import is_loose
 from boundby.replay import Script, Wait
 from boundby.roofs.operators import Exercise
@@ -74,23 +76,26 @@ def imagine(picture: Picture) -> Imagined | None:
     if not flops or not rate:
         return None
     slow, middle, fast = _fused_times(picture, mine, sides, flops / rate * 1e9)
+    shared = repeats(picture, sides)
     return Imagined(
-        worst=_fused(picture, mine, slow),
-        expected=_fused(picture, mine, middle),
-        best=_fused(picture, mine, fast),
+        # A kernel that knows nothing of shared heads wants them repeated.
+        worst=_fused(picture, mine, slow, Repeats()),
+        expected=_fused(picture, mine, middle, shared),
+        best=_fused(picture, mine, fast, shared),
         where=picture.lines(picture.works[index] for index in layers)[:2],
-        change=_change(picture, layers),
+        change=_change(picture, layers, shared),
         assumes="the scores are used for nothing else",
     )
 
 
-def _change(picture: Picture, layers: Iterable[int]) -> str:
+def _change(picture: Picture, layers: Iterable[int], shared: Repeats) -> str:
     """A model of transformers has a switch for it."""
     sources = picture.timeline.sources
     places = {picture.works[index].inside for index in layers}
     if any(sources[place].startswith("transformers/") for place in places if place >= 0):
         return 'model.set_attn_implementation("sdpa")  # or attn_implementation= when it is made'
-    return "y = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=causal)"
+    gqa = ", enable_gqa=True" if shared.gone else ""
+    return f"y = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=causal{gqa})"
 
 
 def _fused_times(
@@ -247,17 +252,20 @@ def _matrix_rate(picture: Picture, mine: list[int]) -> float | None:
     return max(rates, default=None)
 
 
-def _fused(picture: Picture, mine: list[int], ns: float) -> Change:
+def _fused(picture: Picture, mine: list[int], ns: float, shared: Repeats) -> Change:
     """The softmax's place is taken by the fused kernels, forward and backward; the rest is gone."""
-    kept = [index for index in mine if "_softmax" in picture.works[index].name]
-    before = sum(picture.works[index].ns for index in kept)
-    everything = sum(picture.works[index].ns for index in mine)
+    works = picture.works
+    kept = [index for index in mine if "_softmax" in works[index].name]
+    before = sum(works[index].ns for index in kept)
+    everything = sum(works[index].ns for index in mine)
     left = min(ns, everything) / before if before else 1.0
-    work_ns = dict.fromkeys(mine, 0.0) | {i: picture.works[i].ns * left for i in kept}
+    work_ns = {index: works[index].ns / times for index, times in shared.larger.items()}
+    work_ns |= dict.fromkeys([*shared.gone, *mine], 0.0)
+    work_ns |= {index: works[index].ns * left for index in kept}
     if picture.script is None:
         return Change(work_ns=work_ns, opaque=frozenset(kept))
     host = picture.script.host_ns.copy()
-    gone = picture.actions_of(set(mine) - set(kept))
+    gone = picture.actions_of((shared.gone | set(mine)) - set(kept))
     host[gone] = 0.0
     return Change(
         work_ns=work_ns,
