@@ -17,17 +17,40 @@ def test_what_is_said_to_fit_does(steps: int) -> None:
     if request is None:
         assert steps < 8
         return
-    assert request.total <= steps
+    assert request.total() <= steps
     run = Run(
         plan_of(warmup=request.warmup, steps=request.steps, profiled=request.profiled),
     )
-    run.steps(*[10] * request.total)
-    assert run.done == 1 and run.windows.steps == request.total
+    run.steps(*[10] * request.total())
+    assert run.done == 1 and run.windows.steps == request.total()
     assert len(run.windows.profiled) == request.profiled + 1
 
 
+@given(st.integers(1, 300), st.integers(2, 5))
+def test_what_is_said_to_fit_a_script_of_several_kinds_does(steps: int, kinds: int) -> None:
+    """Kinds in turn, the first a little longer than the others: its steps alone are counted."""
+    if (request := fitting(steps, share=1 / kinds)) is None:
+        return
+    run = Run(plan_of(warmup=request.warmup, steps=request.steps, profiled=request.profiled))
+    for at in range(steps):
+        run.steps(10.5 if at % kinds == 0 else 10.0, kind=f"of {at % kinds}")
+    assert run.done == 1
+
+
+def test_a_script_of_several_kinds_is_told_so() -> None:
+    run = Run(plan_of(warmup=8, steps=None, profiled=3))
+    for at in range(12):
+        run.steps(10.5 if at % 4 == 0 else 10.0, kind=f"of {at % 4}")
+    run.windows.finish()
+    line = shortfall("clean steps", 60, 3, spelling="options", share=run.windows.main_share)
+    assert "after 60 steps, 25% of them of the kind with most time, and none was profiled" in line
+    assert "--warmup 5 --steps 5 --profiled 2 would fit in" in line
+    none = shortfall("clean steps", 20, 3, spelling="options", share=run.windows.main_share)
+    assert none.endswith("let it take 32 or more, to be measured and profiled")
+
+
 def test_more_steps_are_never_asked_for_less() -> None:
-    totals = [request.total for steps in range(1, 60) if (request := fitting(steps))]
+    totals = [request.total() for steps in range(1, 60) if (request := fitting(steps))]
     assert totals == sorted(totals)
     # A script that is long enough for the usual plan is asked for no less than that.
     assert fitting(40) == fitting(30)

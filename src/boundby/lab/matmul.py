@@ -29,7 +29,7 @@ from boundby.model.lab import Axis, Interval, Lines, Mark, Prediction, Series
 from boundby.roofs.probes.matmul import product, tf32
 
 _DTYPES = {"cuda": ("bfloat16", "tf32", "float32"), "cpu": ("float32", "bfloat16")}
-_SIDES = {"cuda": (32, 8192), "cpu": (4, 1024)}
+_SIDES = {"cuda": (32, 8192), "cpu": (4, 2048)}
 _LAYERS = (1.0, 1.7, 3.0)  # of an addition's cost: least, expected, most
 
 

@@ -24,7 +24,7 @@ from boundby.model.lab import Axis, Bar, Bars
 from boundby.roofs.probes.matmul import product, tf32
 
 _DTYPES = ("float32", "tf32", "float16", "bfloat16", "float8", "int8")
-_SIDE = {"cuda": 4096, "cpu": 1024}
+_SIDE = {"cuda": 4096, "cpu": 2048}
 
 
 def predict(machine: Machine, _: Probe) -> Predictions:

@@ -7,6 +7,7 @@ measure allows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -111,9 +112,12 @@ class Request:
     steps: int
     profiled: int
 
-    @property
-    def total(self) -> int:
-        return self.warmup + self.steps + _issue_beside(self.steps) + self.profiled + PROFILER_START
+    def total(self, share: float = 1.0) -> int:
+        """Of any kind, where so large a share is of the kind that is measured."""
+        measured = self.steps + _issue_beside(self.steps) + self.profiled
+        if share < _NEARLY_ALL:
+            measured = math.ceil(measured / (_AS_IT_COMES * share))
+        return self.warmup + measured + PROFILER_START
 
     def spelled(self, spelling: Spelling) -> str:
         if spelling == "arguments":
@@ -121,28 +125,38 @@ class Request:
         return f"--warmup {self.warmup} --steps {self.steps} --profiled {self.profiled}"
 
 
+# Kinds come as they come: a window may have to wait longer for its own than their share says.
+_AS_IT_COMES = 0.7
+_NEARLY_ALL = 0.9
 _FEWEST = Request(warmup=2, steps=2, profiled=1)
 
 
-def fitting(steps: int) -> Request | None:
-    """The most that a script of so many steps can give; None where that is nothing."""
+def fitting(steps: int, share: float = 1.0) -> Request | None:
+    """The most that a script of so many steps can give; None where that is nothing.
+
+    `share`: of them, those that are of the kind that is measured.
+    """
     found = None
     for clean in range(_FEWEST.steps, _CLEAN + 1):
         request = Request(
             warmup=min(clean, FEWEST_WARMUP + 2), steps=clean, profiled=min(clean // 2, _PROFILED)
         )
-        found = request if request.total <= steps else found
+        found = request if request.total(share) <= steps else found
     return found
 
 
-def shortfall(window: str, steps: int, profiled: int, *, spelling: Spelling) -> str:
+def shortfall(
+    window: str, steps: int, profiled: int, *, spelling: Spelling, share: float = 1.0
+) -> str:
     """One line on a script that ended before it was profiled, as was wanted, and what would do."""
     what = "script" if spelling == "options" else "loop"
     ended = f"the {what} ended during its {window}, after {steps} step{'' if steps == 1 else 's'}"
     if not profiled:
         return ended
-    request = fitting(steps)
+    if share < _NEARLY_ALL:
+        ended += f", {share:.0%} of them of the kind with most time"
+    request = fitting(steps, share)
     if request is None:
-        return f"{ended}: let it take {_FEWEST.total} or more, to be measured and profiled"
+        return f"{ended}: let it take {_FEWEST.total(share)} or more, to be measured and profiled"
     none = "none was profiled in whole"
     return f"{ended}, and {none}: {request.spelled(spelling)} would fit in"

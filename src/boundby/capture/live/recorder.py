@@ -281,7 +281,15 @@ class Recorder:
         steps = self.windows.steps
         if steps and window not in (Window.COUNTED, Window.DONE):
             wanted = self._plan.profiled if advise else 0
-            missing.append(shortfall(window.value, steps, wanted, spelling=self._spelling))
+            missing.append(
+                shortfall(
+                    window.value,
+                    steps,
+                    wanted,
+                    spelling=self._spelling,
+                    share=self.windows.main_share,
+                )
+            )
         return missing
 
     def _read_settings(self) -> dict[str, Any]:

@@ -134,6 +134,13 @@ class Windows:
         warmup = [sample for sample in self.warmup[1:] if not seen or sample.kind in seen]
         return main_kind(warmup + self.clean) or main_kind(self.warmup)
 
+    @property
+    def main_share(self) -> float:
+        """Of the steps so far, those of the main kind; all where any kind counts."""
+        main = None if self._plan.in_step else self.main_kind
+        kinds = [sample.kind for sample in (*self.warmup, *self.clean)]
+        return kinds.count(main) / len(kinds) if main in kinds else 1.0
+
     def step_ended(self, kind: str) -> None:
         """Called at every step's end; all windows open and close here."""
         self.steps += self.window is not Window.DONE
