@@ -162,7 +162,7 @@ def _scatters(work: Work) -> bool:
 
 
 def is_random(work: Work) -> bool:
-    return any(part in work.name for part in _RANDOM) and work.phase != Phase.BACKWARD
+    return any(part in work.name for part in _RANDOM) and not work.name.endswith("_backward")
 
 
 def _depths(works: Sequence[Work], flow: Flow, fusible: Sequence[bool]) -> list[int]:

@@ -84,7 +84,7 @@ def compiled_times(picture: Picture) -> dict[int, float]:
         work = picture.works[index]
         ratio = timed_ratio(picture, work, with_channels_last)
         if ratio is not None and index not in picture.opaque:
-            times[index] = work.ns * min(1.0, ratio)
+            times[index] = work.ns * ratio
     return times
 
 
