@@ -28,8 +28,11 @@ is reported with the reason that was found. This page is made by
 
 The cores and the memory of the CPU shown here are shared with others: its rates fell to a third
 and rose again within minutes. Thirteen runs in half an hour, each with its roofs measured just
-before, held 4 to 11 of the 14 laws; the last of them is shown, which is the one with 11. Two held
-in none: a cosine is bound by arithmetic there (fusion, remat).
+before, held 4 to 11 of the 14 laws; the one shown was chosen because it held most. Products were
+half as wide in the first four. Of the thirteen, the crossover of `intensity` was within 25% of its
+prediction in 10, the critical batch in 10, the longer part of `overlap` in 12, its sum in 13, and
+all of them at once in 6. Two laws held in none: a cosine is bound by arithmetic there (fusion,
+remat).
 """
 
 

@@ -35,6 +35,8 @@ def test_what_is_said_to_fit_a_script_of_several_kinds_does(steps: int, kinds: i
     for at in range(steps):
         run.steps(10.5 if at % kinds == 0 else 10.0, kind=f"of {at % kinds}")
     assert run.done == 1
+    # Behind the first, which is dropped.
+    assert run.windows.main_kind in run.windows.profiled[1:]
 
 
 def test_a_script_of_several_kinds_is_told_so() -> None:
