@@ -170,6 +170,6 @@ def _summary(rows: list[dict[str, Any]]) -> str:
         f" error of the time saved: {statistics.median(row['error'] for row in scored):.1%} over"
         f" all, {statistics.median(bound) if bound else float('nan'):.1%} where the fixed step is"
         f" device-bound ({len(bound)}). Inside the interval: {sum(inside)} of {len(inside)}"
-        f" ({sum(inside) / len(inside):.0%}); median width of the intervals"
+        f" ({sum(inside) / len(inside):.1%}); median width of the intervals"
         f" {statistics.median(row['width'] for row in measured):.0%} of the unfixed step."
     )
