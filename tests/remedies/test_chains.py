@@ -161,6 +161,14 @@ def test_convolutions_are_turned_by_the_compiler(weights: tuple[int, ...], turne
     assert (mended is None) is turned
 
 
+@pytest.mark.parametrize("given", [(), (IMAGES,)])
+def test_a_convolution_whose_weights_were_not_recorded_is_left_alone(
+    given: tuple[Argument, ...],
+) -> None:
+    picture = picture_of(chain(("convolution", given, 2), ("relu", (at(2),), 3)))
+    assert layout_copies.compiled_times(picture) == {}
+
+
 def _is_last(images: object) -> bool:
     return isinstance(images, Tensor) and images.strides is not None and images.strides[1] == 1
 

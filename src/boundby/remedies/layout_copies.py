@@ -75,15 +75,14 @@ def compiled_times(picture: Picture) -> dict[int, float]:
     It turns all or none, and none where a single one is grouped or has far fewer channels out than
     in; where all have few.
     """
-    apart = [index for index, work in enumerate(picture.works) if _is_apart(picture, work)]
-    convolutions = [index for index in apart if _is_convolution(picture.works[index])]
     if not picture.on_device or not _turns_all(picture):
         return {}
     times = {}
-    for index in convolutions:
-        work = picture.works[index]
+    for index, work in enumerate(picture.works):
+        if index in picture.opaque or not _is_convolution(work) or not _is_apart(picture, work):
+            continue
         ratio = timed_ratio(picture, work, with_channels_last)
-        if ratio is not None and index not in picture.opaque:
+        if ratio is not None:
             times[index] = work.ns * ratio
     return times
 
@@ -94,11 +93,11 @@ def _turns_all(picture: Picture) -> bool:
         call = picture.call(work)
         if call is None or not _is_convolution(work) or work.phase == Phase.BACKWARD:
             continue
-        images, weights = call.tensors[:2]
-        if len(images.shape) != 4 or len(weights.shape) != 4:
+        shapes = [tensor.shape for tensor in call.tensors[:2]]
+        if len(shapes) < 2 or any(len(shape) != 4 for shape in shapes):
             continue
-        out, each, height, _ = weights.shape
-        grouped = images.shape[1] != each
+        (_, channels, *_), (out, each, height, _) = shapes
+        grouped = channels != each
         if (grouped and each > 1) or (2 * out <= each and height > 1):
             return False
         small = small and max(out, each) <= _FEW_CHANNELS

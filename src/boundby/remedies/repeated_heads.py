@@ -7,6 +7,8 @@ are (`enable_gqa=True`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from boundby.model import Phase, Tensor
@@ -17,7 +19,7 @@ class Repeats(NamedTuple):
     """Works that are not needed without the repetition, and by how much others are too large."""
 
     gone: frozenset[int] = frozenset()
-    larger: dict[int, int] = {}
+    larger: Mapping[int, int] = MappingProxyType({})
 
 
 def repeats(picture: Picture, heads: dict[tuple[int, int], int]) -> Repeats:
