@@ -104,6 +104,7 @@ def _candidate(
         again_s=treatment.again_s,
         slot=treatment.slot,
         covers=covers,
+        frees_host="eager-launches" in covers and diagnosis.machine.kind != "cpu",
         asked=any(name in choice.also for name in (treatment.name, *faults)),
         written=treatment.written,
     )

@@ -14,6 +14,8 @@ _GAIN_OF_HELD, _GAIN_OF_OTHERS, _NEAR = 0.01, 0.03, 0.03
 _MOST_ASKED = 2
 # One that gains nothing alone joins at once where the replay sees it gain this much in company.
 _FORESEEN = 1.03
+# Slower than this alone, it is not the host that hides what it gains.
+_HARMLESS = 0.95
 # A rival may be the better one in company if it was about as fast alone; a member may be idle in
 # company if it was hardly faster alone.
 _ABOUT_AS_FAST, _HARDLY_FASTER = 0.9, 1.05
@@ -25,7 +27,8 @@ _COUNTED_ON = 1.02
 class Candidate:
     """One treatment, the faults it mends, and what a replay promised for them.
 
-    `asked`: a user wants it tried, whatever speaks for it.
+    `asked`: a user wants it tried, whatever speaks for it. `frees_host`: it takes the host out of
+    the way of a device that waits for it.
     """
 
     key: str
@@ -40,6 +43,7 @@ class Candidate:
     slot: str = ""
     covers: tuple[str, ...] = ()
     asked: bool = False
+    frees_host: bool = False
     written: Callable[[Collection[str]], str] | None = None
 
     def is_rival(self, other: Candidate) -> bool:
@@ -105,11 +109,10 @@ def _or_better(arm: Arm, ledger: Ledger) -> Arm:
     return best
 
 
-def expected_arm(candidates: Sequence[Candidate], ledger: Ledger) -> Arm:
-    """What is going to be the best combination, by what was measured and else by the replay.
-
-    Only to plan with: how long its process is going to take.
-    """
+def expected_arm(
+    candidates: Sequence[Candidate], ledger: Ledger, foresee: Foresee = lambda _: None
+) -> Arm:
+    """What is going to be the best combination, by what was measured and else by the replay."""
     ranked: list[tuple[float, Candidate]] = []
     for one in candidates:
         result = ledger.result((one.key,))
@@ -125,6 +128,8 @@ def expected_arm(candidates: Sequence[Candidate], ledger: Ledger) -> Arm:
     for _, one in sorted(ranked, key=lambda pair: (-pair[0], -len(pair[1].covers))):
         if one.goes_with(chosen):
             chosen.append(one)
+    if len(chosen) > 1:
+        chosen += _foreseen(chosen, _queue(candidates, ledger), ledger, foresee)
     return _arm(chosen)
 
 
@@ -167,22 +172,32 @@ def _union(queue: Sequence[Candidate], ledger: Ledger, foresee: Foresee) -> list
     for one in queue:
         if ledger.result((one.key,)).promises and one.goes_with(chosen):
             chosen.append(one)
-    for one in queue:
-        if one in chosen or not one.goes_with(chosen):
+    return [*chosen, *_foreseen(chosen, queue, ledger, foresee)]
+
+
+def _foreseen(
+    chosen: Sequence[Candidate], others: Sequence[Candidate], ledger: Ledger, foresee: Foresee
+) -> list[Candidate]:
+    """Those of the others that a replay sees gain in this company, whatever they did alone."""
+    company = list(chosen)
+    for one in others:
+        if one in company or not one.goes_with(company):
             continue
-        without, with_ = foresee(chosen), foresee([*chosen, one])
-        if (
-            without
-            and with_
-            and with_.expected * _kept_word(ledger, one) > _FORESEEN * without.expected
-        ):
-            chosen.append(one)
-    return chosen
+        without, with_ = foresee(company), foresee([*company, one])
+        if without is None or with_ is None:
+            continue
+        if with_.expected * _kept_word(ledger, one, company) > _FORESEEN * without.expected:
+            company.append(one)
+    return company[len(chosen) :]
 
 
-def _kept_word(ledger: Ledger, candidate: Candidate) -> float:
-    """The part of what was promised for a fix alone that was seen; at most all of it."""
-    if candidate.predicted is None:
+def _kept_word(ledger: Ledger, candidate: Candidate, company: Sequence[Candidate]) -> float:
+    """The part of what was promised for a fix alone that was seen; at most all of it.
+
+    In the company of one that takes the host out of the way it says nothing: what was seen alone
+    may have been the host's time, which hides what the device saves.
+    """
+    if candidate.predicted is None or any(one.frees_host for one in company):
         return 1.0
     return min(1.0, _alone(ledger, candidate) / candidate.predicted.expected)
 
@@ -218,8 +233,9 @@ def _queue(candidates: Sequence[Candidate], ledger: Ledger) -> list[Candidate]:
             -(pair[1].speedup.median if pair[1].speedup else 0),
         ),
     )
+    slowest = _HARMLESS if any(one.frees_host for one in candidates) else 1.0
     return [
         one
         for one, result in ranked
-        if result.promises or (result.speedup is not None and result.speedup.high > 1)
+        if result.promises or (result.speedup is not None and result.speedup.high > slowest)
     ]

@@ -41,6 +41,8 @@ _BETTER = 0.05
 _LARGE = 0.2
 # Making sure of the best so far comes first where a combination takes this many times as long.
 _DEAR = 3.0
+# How much longer than expected compiling may take, alone and then together with others.
+_DOUBT = 1.3
 # Of fresh processes: the time that must be left for forks to be worth their preparation.
 _PAYING = 3.0
 
@@ -111,7 +113,8 @@ class Schedule:
         ranked = [one for one in self._ranked(possible) if not self._is_second(one, possible)]
         kept = self._kept_free_s(possible)
         for one in ranked:
-            if one.asked or self._fits(elapsed_s, self._seconds(one) + kept):
+            doubt = _DOUBT if one.preparation_s else 1.0
+            if one.asked or self._fits(elapsed_s, doubt * (self._seconds(one) + kept)):
                 return self._try(elapsed_s, one.key)
         if any(self._ledger.tried((one.key,)) for one in self._candidates):
             return None
@@ -151,7 +154,7 @@ class Schedule:
             for one in self._hopeful(self._possible(elapsed_s))
             if self._ledger.tried((one.key,)) or not self._has_working_rival(one)
         ]
-        arm = expected_arm(possible, self._ledger)
+        arm = expected_arm(possible, self._ledger, self._foresee)
         unseen = [one for one in possible if one.key in arm and not self._ledger.tried((one.key,))]
         hope = max((_promise(one) for one in unseen), default=0.0)
         if len(arm) < 2 or hope < _LARGE or self._ledger.tried(arm):
@@ -321,7 +324,7 @@ class Schedule:
 
     def _kept_free_s(self, possible: Sequence[Candidate]) -> float:
         """Time for what the fixes make together, once, and for the baselines it is held against."""
-        expected = expected_arm(self._hopeful(possible), self._ledger)
+        expected = expected_arm(self._hopeful(possible), self._ledger, self._foresee)
         together = len(expected) > 1 and not self._ledger.tried(expected)
         return self._baselines_s(expected) + (self._ledger.seconds(expected) if together else 0.0)
 
