@@ -152,6 +152,34 @@ def test_a_rare_main_kind_is_measured_with_those_between() -> None:
     assert run.windows.main_kind == "train" and len(run.windows.steady) == 10
 
 
+def test_a_main_kind_that_comes_late_is_waited_for_with_the_profiler() -> None:
+    run = Run(Plan(warmup=2, clean=2, issue=1, profiled=1))
+    run.steps(10, 10, 10, 10, 10)
+    assert run.window() is Window.PROFILED
+    run.steps(*[3] * 12, kind="short")
+    run.steps(10)
+    assert run.done and run.windows.unprofiled is None
+    assert run.windows.main_kind == "train"
+
+
+def test_where_the_main_kind_was_not_profiled_another_is_looked_into() -> None:
+    """Its phases and times are those of the windows before, which saw it too."""
+    run = Run(Plan(warmup=3, clean=3, issue=2, profiled=1))
+    for _ in range(2):
+        run.steps(10)
+        run.steps(4, kind="short")
+    run.steps(10, 10, 10)
+    run.windows.phase_changed("forward")
+    run.steps(4, kind="short")
+    run.steps(10, 10)
+    assert run.window() is Window.PROFILED and run.windows.main_kind == "train"
+    run.steps(*[4] * 30, kind="short")
+    assert run.done
+    assert run.windows.main_kind == "short" and run.windows.unprofiled == "train"
+    assert [sum(phases.values()) for phases in run.windows.issue] == [4 * MS]
+    assert [sum(phases.values()) for phases in run.windows.steady] == [4 * MS]
+
+
 def test_ranks_of_a_job_take_the_same_number_of_steps() -> None:
     plan = Plan(warmup=3, clean=4, issue=2, profiled=2, in_step=True, most_clean_s=0.001)
     taken = []

@@ -35,6 +35,7 @@ _OLD_LINES = (
     "(TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 compiles it anew)"
 )
 _NO_NOTES = "taking notes of captured CUDA graphs failed"
+_ANOTHER_KIND = "no {} step came while steps were profiled: another kind is diagnosed in its place"
 # A script that trains by replaying graphs steps its optimizer before it records them.
 _PATIENCE_WITH_GRAPHS = 10
 
@@ -276,6 +277,8 @@ class Recorder:
     def _what_is_missing(self, window: Window, *, advise: bool) -> list[str]:
         """A line for each thing that kept a window from being filled."""
         missing = [self._profiler.problem] if self._profiler.problem else []
+        if self.windows.unprofiled is not None:
+            missing.append(_ANOTHER_KIND.format(self.windows.unprofiled))
         if self._disturbed:
             missing.append(_PROFILED_ITSELF)
         steps = self.windows.steps

@@ -20,15 +20,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from boundby.capture.live.phases import Phases
-from boundby.capture.live.plan import Plan, is_known
+from boundby.capture.live.plan import PROFILER_START, Plan, is_known
 
 # Warm-up ends when the last few steps of the main kind agree this well; or, on a busy host where
 # no three do, when they are not faster any more than the few before.
 _STABLE = 0.10
 _STABLE_STEPS = 3
 _FASTER = 0.95
-# A window that waits for steps of the main kind gives up after this many times as many of any.
-_MOST_OTHERS = 4
+# A window that waits for steps of the main kind gives up after this many times as many of any;
+# where none at all was profiled, later.
+_MOST_OTHERS, _MOST_WITHOUT_ONE = 4, 12
 # How often clean steps that go on are asked whether they suffice.
 _ASK_EVERY = 5
 
@@ -100,9 +101,9 @@ class Windows:
         self.steps = 0
         self.warmup: list[Sample] = []
         self.clean: list[Sample] = []
-        self.issue: list[dict[str, float]] = []
-        self.steady: list[dict[str, float]] = []  # the clean steps' phases, on the host's clock
         self.profiled: list[str] = []
+        self._issued: list[tuple[str, dict[str, float]]] = []  # each step's kind and phases
+        self._paced: list[tuple[str, dict[str, float]]] = []  # the same of clean steps
         self._plan = plan
         self._device = device
         self._profiler = profiler
@@ -114,7 +115,7 @@ class Windows:
         self._has_begun = False
         self._marks: list[Any] = []
         self._times: list[int] = []
-        self._taken: list[dict[str, float]] = []  # the phases of each clean step
+        self._taken: list[dict[str, float]] = []  # the phases of each clean step so far
         self._kinds: list[str] = []
         # The kind that counts in the open window, and how many of it there were: clean steps
         # must not pay for finding out.
@@ -128,11 +129,33 @@ class Windows:
         """The kind of step in which most of the time went so far.
 
         Of those that were still seen in clean steps, once there are any: a model that was called
-        a few times before its graph is captured is called no more, however long that took.
+        a few times before its graph is captured is called no more, however long that took. And, at
+        the end, of those of them that were profiled: what is known of another is its time alone.
         """
         seen = {sample.kind for sample in self.clean}
+        if self.window is Window.DONE:
+            # The first profiled step pays for the profiler's own start.
+            seen = seen.intersection(self.profiled[PROFILER_START:]) or seen
         warmup = [sample for sample in self.warmup[1:] if not seen or sample.kind in seen]
         return main_kind(warmup + self.clean) or main_kind(self.warmup)
+
+    @property
+    def issue(self) -> list[dict[str, float]]:
+        """The phases of the main kind's steps, each phase from an idle device."""
+        main = self.main_kind
+        return [phases for kind, phases in self._issued if kind == main]
+
+    @property
+    def steady(self) -> list[dict[str, float]]:
+        """The phases of its clean steps, on the host's clock."""
+        main = self.main_kind
+        return [phases for kind, phases in self._paced if kind == main]
+
+    @property
+    def unprofiled(self) -> str | None:
+        """The kind that the windows waited for, where another had to be profiled in its place."""
+        waited_for = self._main if self.profiled else None
+        return waited_for if waited_for != self.main_kind else None
 
     @property
     def main_share(self) -> float:
@@ -181,7 +204,7 @@ class Windows:
                 self._observer.end()
             self.window = Window.WARMUP
             self.steps = 0
-            self.warmup, self.clean, self.issue, self.steady = [], [], [], []
+            self.warmup, self.clean, self._issued, self._paced = [], [], [], []
             self._began = self._last = self._clock()
 
     def finish(self) -> None:
@@ -265,10 +288,7 @@ class Windows:
             self._observer.end()
         times = zip(self._kinds, self._device.between(self._marks), strict=True)
         self.clean = [Sample(kind=kind, ns=ns) for kind, ns in times]
-        main = self.main_kind
-        self.steady = [
-            phases for kind, phases in zip(self._kinds, self._taken, strict=True) if kind == main
-        ]
+        self._paced = list(zip(self._kinds, self._taken, strict=True))
 
     def _open_issue(self) -> None:
         if not self._plan.issue:
@@ -281,8 +301,7 @@ class Windows:
     def _measure_issue(self, kind: str) -> None:
         times = self._phases.end()
         self._add(kind)
-        if kind == self.main_kind:
-            self.issue.append(times)
+        self._issued.append((kind, times))
         self._look(self.window)
         if self._has_enough(self._plan.issue):
             self._open_profiled()
@@ -298,8 +317,8 @@ class Windows:
 
     def _profile(self, kind: str) -> None:
         self.profiled.append(kind)
-        # The first profiled step pays for the profiler's own start: one more than wanted.
-        if len(self.profiled) > 1:
+        # One more than wanted: the first is the profiler's own start.
+        if len(self.profiled) > PROFILER_START:
             self._add(kind)
         if self._has_enough(self._plan.profiled):
             self._profiler.stop()
@@ -321,7 +340,9 @@ class Windows:
 
     def _has_given_up(self, wanted: int) -> bool:
         """Whether the main kind has been waited for long enough."""
-        return self._count < wanted and len(self._kinds) >= _MOST_OTHERS * (wanted + 1)
+        is_missed = self.window is Window.PROFILED and not self._count
+        most = _MOST_WITHOUT_ONE if is_missed else _MOST_OTHERS
+        return self._count < wanted and len(self._kinds) >= most * (wanted + 1)
 
     def _end(self) -> None:
         self.window = Window.DONE
