@@ -46,6 +46,18 @@ def test_the_runtime_stands_where_its_operator_or_its_builtin_does() -> None:
     assert refined.allocations.row.tolist() == [1]
 
 
+def test_a_compiled_kernel_stands_where_it_was_called_and_not_where_the_profile_began() -> None:
+    """To the trace it is in the frame of a module, whose line is the one it was first met at."""
+    scene = Scene()
+    scene.on_host(0, 90, HostKind.PYTHON, "train.py(16): <module>")
+    scene.on_host(10, 20, call=OpCall(name="cpp_fused_gelu_0", args=(tensor(4),)))
+    scene.on_host(30, 40, call=OpCall(name="aten::mul", args=(tensor(4),)))
+    known = Details({7: detail(30, Line("train.py:13"))}, {}, {})
+    known.builtins[LATER + 10 * US] = Line("train.py:12")
+    timeline = with_columns(scene.timeline(), external=[-1, -1, 7])
+    assert sources(refine(timeline, known, {}))[1:] == ["train.py:12", "train.py:13"]
+
+
 def test_a_backward_row_takes_its_forwards_line_unless_it_has_its_own() -> None:
     scene = Scene()
     scene.on_host(10, 20, call=OpCall(name="aten::mul", args=(tensor(4),)))

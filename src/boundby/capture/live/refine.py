@@ -107,7 +107,11 @@ def _lines(
     which the user's own functions were called."""
     lines = {row: detail.line for row, detail in found.items() if detail.line is not None}
     callers: dict[int, Line] = {}
-    for row in np.flatnonzero(np.isin(host.kind, _FUNCTIONS)).tolist():
+    # A compiled graph's own kernel is a function to the profiler, whatever it is called by now.
+    is_function = np.isin(host.kind, _FUNCTIONS) | (
+        (host.kind == HostKind.OP) & (host.external < 0)
+    )
+    for row in np.flatnonzero(is_function).tolist():
         start_ns = int(host.start_ns[row]) + later
         line = known.builtins.get(start_ns) or known.functions.get(start_ns)
         if line is not None and row not in found:

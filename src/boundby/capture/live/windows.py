@@ -136,8 +136,9 @@ class Windows:
         if self.window is Window.DONE:
             # The first profiled step pays for the profiler's own start.
             seen = seen.intersection(self.profiled[PROFILER_START:]) or seen
-        warmup = [sample for sample in self.warmup[1:] if not seen or sample.kind in seen]
-        return main_kind(warmup + self.clean) or main_kind(self.warmup)
+        steps = [*self.warmup[1:], *self.clean]
+        of_these = [sample for sample in steps if not seen or sample.kind in seen]
+        return main_kind(of_these) or main_kind(self.warmup)
 
     @property
     def issue(self) -> list[dict[str, float]]:
