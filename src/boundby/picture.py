@@ -14,7 +14,7 @@ from boundby.account.nesting import nearest
 from boundby.account.work import Work
 from boundby.capture.live.circumstances import Circumstances
 from boundby.dataflow import Flow, flow_of
-from boundby.model import Ints, Machine, OpCall, Timeline
+from boundby.model import HostKind, Ints, Machine, OpCall, Timeline
 from boundby.replay import Script, replay, script_of, with_clean_phases
 from boundby.roofs.operators import Exercise
 
@@ -85,6 +85,7 @@ class Picture:
         self.timings = timings or Timings()
         self.opaque: frozenset[int] = frozenset()
         self._flow: list[Flow | None] = []
+        self._for_data: list[npt.NDArray[np.bool_]] = []
         self._off_ns = 0.0
         self._member = accounted.member
         if len(timeline.device):
@@ -139,6 +140,12 @@ class Picture:
         if not self._flow:
             self._flow.append(flow_of(self.timeline, self.works))
         return self._flow[0]
+
+    def is_for_data(self, work: Work) -> bool:
+        """Whether it is done to make a batch: nothing that is done to the model reaches it."""
+        if not self._for_data:
+            self._for_data.append(self.inside(self.timeline.host.kind == HostKind.DATA))
+        return work.row >= 0 and bool(self._for_data[0][work.row])
 
     def delayed(self, ns: float) -> float:
         """The share of a pause of the host, in the middle of the step, that the step is longer by.

@@ -64,8 +64,22 @@ def test_generated_kernels_touch_each_tensor_once() -> None:
     x, w = t(64, 512, dtype="bfloat16"), t(512)
     found = cost("triton_per_fused_add_native_layer_norm_3", x, x, w, w, x, 64, 512)
     assert found.bytes == 3 * 2 * 64 * 512 + 2 * 4 * 512
-    assert found.flops == {}
     assert unknown("triton_poi_fused_add_0")
+
+
+def test_generated_kernels_compute_what_their_names_say_they_fused() -> None:
+    x, w, mean = t(64, 512, dtype="bfloat16"), t(512), t(64)
+    found = cost("triton_per_fused_add_native_layer_norm_3", x, x, w, w, x, 64, 512)
+    assert found.flops == {"vector.float32": 64 * 512 * (1 + 8)}
+    # The longest name counts, each once; what is no arithmetic does not, nor what is cut off.
+    backward = "triton_per_fused__to_copy_gelu_backward_gelu_native_layer_norm_backward_nati_12"
+    assert cost(backward, x, mean, x).flops == {"vector.float32": 64 * 512 * (8 + 5 + 12)}
+    assert cost("triton_poi_fused_clone_0", x, x).flops == {}
+    assert cost("triton_poi_fused_add_0", t(8, dtype="int64"), t(8, dtype="int64")).flops == {}
+    # The rows that are looked up, not the whole table.
+    ids, table, out = t(8, 512, dtype="int64"), t(30522, 1024), t(8, 512, 1024)
+    found = cost("triton_poi_fused_add_embedding_0", ids, table, out)
+    assert found.flops == {"vector.float32": 8 * 512 * 1024}
 
 
 def test_a_generated_gather_touches_no_more_of_its_table_than_fits() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from boundby.model import Argument, Phase, Tensor, Timeline
+from boundby.model import Argument, HostKind, Phase, Tensor, Timeline
 from boundby.picture import Picture
 from boundby.remedies import layout_copies, materialised_attention, unfused_operators
 from boundby.remedies.chains import Chain, chains_of
@@ -55,6 +56,25 @@ def test_what_the_backward_alone_reads_is_made_again() -> None:
     assert forward.bytes == 2 * BYTES
     # In: the gradient and, once more, the first product's result. Out: a gradient.
     assert backward.bytes == 3 * BYTES
+
+
+def test_what_makes_a_batch_is_not_the_compilers() -> None:
+    timeline = chain(
+        ("exp", (at(1),), 2),
+        ("mul", (at(2), 2.0), 3),
+        ("mm", (at(3, shape=SQUARE), at(9, shape=SQUARE)), 4),
+        ("exp", (at(4),), 5),
+        ("mul", (at(5), 2.0), 6),
+    )
+    assert len(chains(picture_of(timeline))) == 2
+    rows = [row for row in range(len(timeline.host)) if timeline.host.call[row] >= 0]
+    kind = timeline.host.kind.copy()
+    kind[rows[0]] = HostKind.DATA
+    parent = timeline.host.parent.copy()
+    parent[rows[1]] = rows[0]
+    host = msgspec.structs.replace(timeline.host, kind=kind, parent=parent)
+    (in_the_model,) = chains(picture_of(msgspec.structs.replace(timeline, host=host)))
+    assert in_the_model.works == [3, 4]
 
 
 def test_what_is_made_from_much_more_than_itself_is_kept() -> None:

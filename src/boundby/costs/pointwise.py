@@ -87,6 +87,8 @@ COMPARING = {
 }
 
 _TABLE = PLAIN | FLOATING | COMPARING
+# Of each, an element.
+OPERATIONS = {name: operations for name, (_, operations) in _TABLE.items()}
 
 
 def _inplace(name: str) -> bool:

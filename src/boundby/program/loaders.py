@@ -104,7 +104,7 @@ def _without_waiting(original: Any) -> Any:
 WORKERS = Treatment(
     name="workers",
     change=f"DataLoader(..., num_workers={spare_workers()}, persistent_workers=True, "
-    f"prefetch_factor={_PREFETCH}, pin_memory=True)",
+    f"prefetch_factor={_PREFETCH}, pin_memory=torch.cuda.is_available())",
     apply=loader_workers,
 )
 PINNED = Treatment(

@@ -153,6 +153,7 @@ def is_fusible(picture: Picture, index: int) -> bool:
         and work.phase != Phase.OPTIMIZER
         and work.bound not in _ELSEWHERE
         and index not in picture.opaque
+        and not picture.is_for_data(work)
         and work.ns > 0
     )
 

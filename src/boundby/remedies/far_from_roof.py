@@ -134,7 +134,7 @@ def _reach(picture: Picture, group: list[int]) -> float | None:
 
 
 def _is_another_fault(picture: Picture, work: Work) -> bool:
-    if work.phase == Phase.OPTIMIZER or searches(work):
+    if work.phase == Phase.OPTIMIZER or searches(work) or picture.is_for_data(work):
         return True
     if any(name in work.name for name in _NEVER_NEAR):
         return True

@@ -8,8 +8,8 @@ Why it costs time
     kernels. With too few, or slow ones, the queue runs empty.
 
 The change
-    `DataLoader(..., num_workers=4, pin_memory=True, persistent_workers=True)`, and more
-    `prefetch_factor` for uneven batches.
+    `DataLoader(..., num_workers=4, persistent_workers=True)`, with `pin_memory=True` where batches
+    go to a GPU, and more `prefetch_factor` for uneven batches.
 
 When it does not help
     When the machine has no spare cores, or the storage is the limit. Workers make batches no
@@ -62,8 +62,10 @@ def imagine(picture: Picture) -> Imagined | None:
         expected=expected,
         best=best,
         where=_lines(picture, outermost),
-        change=f"DataLoader(dataset, num_workers={workers}, pin_memory=True, "
-        "persistent_workers=True)" + "  # or more than there are" * has_workers,
+        change=f"DataLoader(dataset, num_workers={workers}, "
+        + "pin_memory=True, " * picture.on_device
+        + "persistent_workers=True)"
+        + "  # or more than there are" * has_workers,
         assumes="there are idle cores to make batches on",
     )
 
