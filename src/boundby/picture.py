@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ from boundby.replay import Script, replay, script_of, with_clean_phases
 from boundby.roofs.operators import Exercise
 
 Floats = npt.NDArray[np.float64]
+# In float32 with what the matrix units leave of it, or cast to sixteen bits before.
+Digits = Literal["loose", "bfloat16"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,7 @@ class Change:
     `host_ns`: host time before each action.
     `wait`: which actions still wait for the device. `gap_ns`: between backlogged kernels.
     `python_ns`: what is taken off the step outside its kernels, whatever they do meanwhile.
+    `digits`: what float32 products are done in from now on, the step's attention too.
     """
 
     work_ns: Mapping[int, float] = field(default_factory=dict)
@@ -39,6 +43,7 @@ class Change:
     gap_ns: float | None = None
     after_ns: float | None = None
     python_ns: float = 0.0
+    digits: Digits | None = None
 
 
 class Timings:
@@ -84,6 +89,7 @@ class Picture:
         self.script: Script | None = None
         self.timings = timings or Timings()
         self.opaque: frozenset[int] = frozenset()
+        self.digits: Digits | None = None
         self._flow: list[Flow | None] = []
         self._for_data: list[npt.NDArray[np.bool_]] = []
         self._off_ns = 0.0
@@ -127,6 +133,7 @@ class Picture:
             work.ns = ns
             changed.works[index] = work
         changed.opaque = self.opaque | change.opaque
+        changed.digits = change.digits or self.digits
         if self.script is None:
             changed.wall_ns = self.replay(change)
         else:

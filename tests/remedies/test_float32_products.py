@@ -4,6 +4,7 @@ import msgspec
 import pytest
 import torch
 
+from boundby import remedies
 from boundby.account import account_for
 from boundby.model import OpCall, Precision, Tensor
 from boundby.model.diagnosis import Finding
@@ -108,3 +109,62 @@ def test_on_a_cpu_a_product_is_timed_as_it_would_run() -> None:
     asked = [one for one in picture.timings.asked if one.name == PRODUCT.name]
     kinds = {(one.args[0].dtype, one.loose) for one in asked if isinstance(one.args[0], Tensor)}
     assert {("float32", False), ("float32", True)} <= kinds
+
+
+FUSED = "aten::_scaled_dot_product_flash_attention_for_cpu"
+HEADS, SUMS = tensor(4, 8, 1024, 64), tensor(4, 8, 1024)
+
+
+@pytest.mark.parametrize("fault", ["float32-products", "float32-activations"])
+def test_what_is_slower_in_fewer_digits_is_no_finding(fault: str) -> None:
+    """A CPU's fused attention was seen to take four times as long: it outweighs the products."""
+
+    def found(other_digits: float) -> Finding | None:
+        scene = Scene(end=20000)
+        scene.on_host(0, 6900, call=PRODUCT)
+        heads = (HEADS, HEADS, HEADS)
+        scene.on_host(7000, 12000, call=OpCall(name=FUSED, args=(*heads, 0.0, True)))
+        scene.on_host(
+            12000,
+            19900,
+            call=OpCall(name=f"{FUSED}_backward", args=(HEADS, *heads, HEADS, SUMS, 0.0, True)),
+        )
+        picture = picture_of(scene.timeline(), MACHINE)
+        finding(picture, fault)
+        for one in picture.timings.asked:
+            given = [arg for arg in one.args if isinstance(arg, Tensor)]
+            # The sums over scores are never cast: no kernel takes them.
+            assert all(arg.dtype == "float32" for arg in given if arg.shape == SUMS.shape)
+            altered = one.loose or given[0].dtype == "bfloat16"
+            faster = 0.2 if one.name == PRODUCT.name else other_digits
+            picture.timings.known[one] = 1e6 * faster if altered else 1e6
+        return finding(picture, fault)
+
+    assert found(0.5) is not None
+    assert found(4.0) is None
+
+
+def test_attention_is_imagined_in_the_digits_that_products_have_by_then() -> None:
+    scores, narrow = tensor(32, 1024, 1024), tensor(32, 1024, 64)
+    scene = Scene(end=40000)
+    for at, call in enumerate(
+        (
+            OpCall(name="aten::bmm", args=(narrow, tensor(32, 64, 1024))),
+            OpCall(name="aten::_softmax", args=(scores, -1, False)),
+            OpCall(name="aten::bmm", args=(scores, narrow)),
+        )
+    ):
+        scene.on_host(10000 * at, 10000 * at + 9900, call=call)
+    picture = picture_of(scene.timeline(), MACHINE)
+    remedies.find([picture])
+    for one in picture.timings.asked:
+        first = one.args[0]
+        is_cast = isinstance(first, Tensor) and first.dtype == "bfloat16"
+        slower = {"attention": 30e6 if one.loose or is_cast else 5e6}
+        picture.timings.known[one] = slower.get(one.name, 0.5e6 if one.loose or is_cast else 1e6)
+    rows = {tuple(row.faults): row for row in remedies.combine([picture], remedies.find([picture]))}
+    alone = rows["materialised-attention",].wall_ns
+    assert alone.expected < 0.5 * picture.wall_ns
+    for fault in ("float32-products", "float32-activations"):
+        together = rows[fault, "materialised-attention"].wall_ns
+        assert together.expected == pytest.approx(alone.expected + 25e6)

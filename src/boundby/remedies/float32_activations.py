@@ -30,6 +30,8 @@ from boundby.remedies.variants import in_dtype, timed_ratio
 
 _FLOAT32 = ("matmul.float32", "matmul.tf32")
 _BFLOAT16 = "matmul.bfloat16"
+_CAST = in_dtype("bfloat16")
+_ATTENTION, _HEADS_APART = "_scaled_dot_product_", 4
 # Autocast keeps these in float32: half of nothing is saved.
 _KEPT = ("softmax", "norm", "loss", "sum", "exp", "log", "pow")
 # Bytes a parameter costs when it is cast on its way in and its gradient on its way out.
@@ -69,10 +71,10 @@ def _cast(picture: Picture, products: list[int], near: float, halved: float) -> 
     work_ns: dict[int, float] = {}
     for index in products:
         work = picture.works[index]
-        ratio = timed_ratio(picture, work, in_dtype("bfloat16"))
+        ratio = timed_ratio(picture, work, _of_attention if _ATTENTION in work.name else _CAST)
         if ratio is None:
-            ratio = _from_roofs(picture, index)
-        work_ns[index] = min(work.ns, work.ns * ratio / near)
+            ratio = min(near, _from_roofs(picture, index))
+        work_ns[index] = work.ns * ratio / near
     for index, work in enumerate(picture.works):
         if (
             index not in work_ns
@@ -85,7 +87,12 @@ def _cast(picture: Picture, products: list[int], near: float, halved: float) -> 
     casts = _cast_ns(picture, products)
     first = products[0]
     work_ns[first] += casts
-    return Change(work_ns=work_ns)
+    return Change(work_ns=work_ns, digits="bfloat16")
+
+
+def _of_attention(tensor: Tensor) -> Tensor:
+    """The sums over scores, one for each row of each head, stay in float32."""
+    return _CAST(tensor) if len(tensor.shape) == _HEADS_APART else tensor
 
 
 def _moving(picture: Picture, work: Work) -> float:

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from boundby.account.work import Work
 from boundby.model import Phase, Tensor
-from boundby.picture import Change, Picture
+from boundby.picture import Change, Digits, Picture
 from boundby.remedies.remedy import Imagined, Remedy
 from boundby.remedies.repeated_heads import Repeats, repeats
 from boundby.remedies.variants import is_loose
@@ -48,6 +48,7 @@ _BACKWARD = 2.5
 # Beside one timed at the same shapes: masks and layouts differ.
 _TIMED = (1.3, 1.0, 0.75)
 _USUAL_DROPOUT = 0.1
+_DIGITS: tuple[Digits | None, ...] = (None, "loose", "bfloat16")
 _FILLING = ("masked_fill", "where")
 # Where transformers makes its masks: part of one is copied from the host in every step.
 _MASKS = "transformers/masking_utils.py"
@@ -182,14 +183,30 @@ def _timed(
         head = _head(picture, works, (count, side))
         if head is None:
             return None
-        shape = Tensor(shape=(1, count, side, head[0]), dtype=head[1])
-        values = (shape, shape, shape, _USUAL_DROPOUT if dropout else 0.0, causal, backward)
-        loose = head[1] == "float32" and any(map(is_loose, works))
-        ns = picture.timings.ns(Exercise(name="attention", args=values, loose=loose))
+        width, dtype = head
+        digits = picture.digits or ("loose" if any(map(is_loose, works)) else None)
+        exercises = {
+            one: _exercise((1, count, side, width), dtype, one, (dropout, causal, backward))
+            for one in _DIGITS
+        }
+        # The others are asked for too: another remedy may change the digits of products.
+        ns = {one: picture.timings.ns(exercise) for one, exercise in exercises.items()}[digits]
         if ns is None:
             return None
         total += layers * ns
     return total
+
+
+def _exercise(
+    shape: tuple[int, ...], dtype: str, digits: Digits | None, how: tuple[bool, bool, bool]
+) -> Exercise:
+    """What is float32 in a step is in fewer digits where products are."""
+    dropout, causal, backward = how
+    if dtype == "float32" and digits == "bfloat16":
+        dtype = digits
+    each = Tensor(shape=shape, dtype=dtype)
+    values = (each, each, each, _USUAL_DROPOUT if dropout else 0.0, causal, backward)
+    return Exercise(name="attention", args=values, loose=dtype == "float32" and digits == "loose")
 
 
 def _head(picture: Picture, works: list[Work], scores: Scores) -> tuple[int, str] | None:
@@ -259,8 +276,7 @@ def _fused(picture: Picture, mine: list[int], ns: float, shared: Repeats) -> Cha
     works = picture.works
     kept = [index for index in mine if "_softmax" in works[index].name]
     before = sum(works[index].ns for index in kept)
-    everything = sum(works[index].ns for index in mine)
-    left = min(ns, everything) / before if before else 1.0
+    left = ns / before if before else 1.0
     work_ns = {index: works[index].ns / times for index, times in shared.larger.items()}
     work_ns |= dict.fromkeys([*shared.gone, *mine], 0.0)
     work_ns |= {index: works[index].ns * left for index in kept}

@@ -71,8 +71,8 @@ def _together(diagnosis: Diagnosis) -> list[Text]:
     # A trace's step is the profiled one: what is imagined is held against the replayed one.
     unmended = (row.wall_ns.expected for row in diagnosis.what_if if not row.faults)
     before = next(unmended, diagnosis.step.wall_ns)
-    if several:
-        best = min(several, key=lambda row: row.wall_ns.expected)
+    best = min(diagnosis.what_if, key=lambda row: row.wall_ns.expected, default=None)
+    if best is not None and best in several:
         wall = best.wall_ns
         lines.append(
             Text.assemble(
