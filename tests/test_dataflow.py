@@ -66,6 +66,29 @@ def test_each_operator_reads_what_the_one_before_it_made() -> None:
     assert first.maker == OUTSIDE and first.bytes == BYTES
 
 
+def test_what_an_operator_calls_comes_before_it() -> None:
+    """As addmm does it on a CPU: the bias is copied into its result, which it then adds to."""
+    rows, weight, bias, made = at(1), at(2), at(3), at(4)
+    scene = Scene(end=300)
+    product = OpCall(name="aten::addmm", args=(bias, rows, weight))
+    outer = scene.on_host(0, 100, call=product)
+    scene.on_host(10, 30, call=OpCall(name="aten::copy_", args=(made, bias)))
+    scene.on_host(110, 200, call=OpCall(name="aten::gelu", args=(made,)))
+    allocations = Allocations(
+        row=np.array([outer], np.int32),
+        storage=np.array([4], np.int64),
+        bytes=np.array([BYTES], np.int64),
+    )
+    picture = picture_of(msgspec.structs.replace(scene.timeline(), allocations=allocations))
+    flow = picture.flow
+    assert flow is not None
+    names = [picture.works[index].name for index in flow.order]
+    assert names == ["aten::copy_", "aten::addmm", "aten::gelu"]
+    copied, multiplied, gelu = flow.order
+    assert flow.makers[gelu] == {multiplied}
+    assert flow.makers[multiplied] == {copied}
+
+
 @pytest.mark.parametrize("count", [2, 3, 5, 8])
 def test_fusing_k_operators_of_a_chain_saves_k_minus_one_of_k_of_its_traffic(count: int) -> None:
     """k operators move 2k tensors; fused, one is read. The last is read by nobody here."""

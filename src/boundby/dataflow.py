@@ -6,10 +6,11 @@ overwrites it. With the addresses that the process itself knows, makers and read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from boundby.account.nesting import nearest
 from boundby.account.work import Work
@@ -38,7 +39,7 @@ class Flow:
     given: list[list[int | None]]  # the value in each tensor of the call; None for one unknown
     makes: list[list[int]]
     makers: list[set[int]]  # the works whose values this one reads
-    order: list[int]  # the works as the host issued them
+    order: list[int]  # the works as the host was done issuing them: what one calls comes before it
 
 
 def flow_of(timeline: Timeline, works: Sequence[Work]) -> Flow | None:
@@ -55,6 +56,7 @@ def flow_of(timeline: Timeline, works: Sequence[Work]) -> Flow | None:
         order=_issue_order(timeline, works),
     )
     current: dict[int, int] = {}
+    inside = _inside(timeline, works)
     for index in flow.order:
         work = works[index]
         # Memory that was taken outside of any work holds nothing until someone writes it.
@@ -66,6 +68,7 @@ def flow_of(timeline: Timeline, works: Sequence[Work]) -> Flow | None:
             read = tensor.storage and not (overwrites and position == 0)
             flow.given[index].append(_read(flow, current, index, tensor) if read else None)
         for storage, size in taken.get(index, ()):
+            _read_own(flow, current, index, inside, storage)
             _make(flow, current, index, storage, size)
         if work.name.endswith("_") and tensors and tensors[0].storage:
             _make(flow, current, index, tensors[0].storage, tensors[0].bytes)
@@ -88,6 +91,16 @@ def _read(flow: Flow, current: dict[int, int], index: int, tensor: Tensor) -> in
     return value
 
 
+def _read_own(
+    flow: Flow, current: dict[int, int], index: int, inside: Sequence[int], storage: int
+) -> None:
+    """What a piece of work has had written into its own memory by others that it calls."""
+    value = current.get(storage)
+    if value is not None and (maker := flow.values[value].maker) >= 0 and inside[maker] == index:
+        flow.values[value].readers.append(index)
+        flow.reads[index][value] = flow.values[value].bytes
+
+
 def _make(flow: Flow, current: dict[int, int], index: int, storage: int, size: float) -> None:
     known = current.get(storage)
     if known is not None and known in flow.makes[index]:
@@ -102,8 +115,30 @@ def _tensors(timeline: Timeline, work: Work) -> tuple[Tensor, ...]:
 
 
 def _issue_order(timeline: Timeline, works: Sequence[Work]) -> list[int]:
+    """By their ends: a product on a CPU calls a copy of its bias first, and adds to that."""
+    host = timeline.host
+    ends = host.start_ns + host.duration_ns
     placed = [index for index, work in enumerate(works) if work.row >= 0]
-    return sorted(placed, key=lambda index: int(timeline.host.start_ns[works[index].row]))
+    # Of two that end together, the inner one began later.
+    return sorted(placed, key=lambda i: (int(ends[works[i].row]), -works[i].row))
+
+
+def _inside(timeline: Timeline, works: Sequence[Work]) -> list[int]:
+    """For each piece of work the one that calls it; OUTSIDE for none."""
+    work_of = {work.row: index for index, work in enumerate(works) if work.row >= 0}
+    around = nearest(timeline.host.parent, _is_work(timeline, work_of))
+    parents = timeline.host.parent
+    found = []
+    for work in works:
+        parent = int(parents[work.row]) if work.row >= 0 else -1
+        found.append(work_of.get(int(around[parent]), OUTSIDE) if parent >= 0 else OUTSIDE)
+    return found
+
+
+def _is_work(timeline: Timeline, rows: Iterable[int]) -> npt.NDArray[np.bool_]:
+    is_work = np.zeros(len(timeline.host), np.bool_)
+    is_work[list(rows)] = True
+    return is_work
 
 
 def _taken(
@@ -116,9 +151,7 @@ def _taken(
     allocations = timeline.allocations
     assert allocations is not None
     work_of = {work.row: index for index, work in enumerate(works) if work.row >= 0}
-    is_work = np.zeros(len(timeline.host), np.bool_)
-    is_work[list(work_of)] = True
-    around = nearest(timeline.host.parent, is_work)
+    around = nearest(timeline.host.parent, _is_work(timeline, work_of))
     found: dict[int, list[tuple[int, float]]] = {}
     fresh: list[tuple[int, int]] = []
     for row, storage, size in zip(

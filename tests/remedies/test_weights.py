@@ -9,8 +9,8 @@ from boundby.model import DeviceKind, Phase, Tensor, Timeline
 from boundby.picture import Picture
 from boundby.remedies import repeated_casts
 from boundby.remedies.batch_too_small import batches
-from boundby.remedies.weights import weights_of
-from tests.remedies.pictures import finding, picture_of
+from boundby.remedies.weights import fixed_values, weights_of
+from tests.remedies.pictures import finding, in_phase, picture_of
 from tests.test_dataflow import chain
 
 SIDE = 8192
@@ -70,6 +70,29 @@ def test_images_that_are_cast_first_still_grow_with_the_batch() -> None:
     assert finding(picture, "batch-too-small") is None
     # What grows can be timed growing.
     assert {one.name for one in picture.timings.asked} == {"aten::copy_", "aten::convolution"}
+
+
+def test_gradients_that_are_added_up_do_not_grow_with_the_batch() -> None:
+    """Two products of gradients, each added to what the optimizer reads in the end."""
+    timeline = chain(
+        ("mm", (at(1), at(2)), 3),
+        ("add_", (at(50), at(3)), 51),
+        ("mm", (at(4), at(5)), 6),
+        ("add_", (at(50), at(6)), 52),
+        ("mul", (at(50), at(60)), 7),
+    )
+    rows = [row for row in range(len(timeline.host)) if timeline.host.call[row] >= 0]
+    timeline = in_phase(timeline, Phase.OPTIMIZER, slice(rows[-1], None))
+    picture = picture_of(timeline)
+    flow = picture.flow
+    assert flow is not None
+    fixed = fixed_values(picture, flow)
+    for index in flow.order:
+        work = picture.works[index]
+        if work.name.endswith("::add_"):
+            assert set(flow.reads[index]) <= fixed
+        elif work.name.endswith("::mm"):
+            assert flow.given[index][0] not in fixed
 
 
 def test_images_that_come_from_the_host_are_no_weights() -> None:

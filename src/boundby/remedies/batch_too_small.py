@@ -51,6 +51,10 @@ _USABLE = 0.9
 _MOST_TIMED = 48
 
 
+# A CPU's pace is another one when something is timed alone: this many times the doubt.
+_DOUBT_ON_CPU = 4
+
+
 class Growth(NamedTuple):
     """How kernels, and the script between them, grow with the batch."""
 
@@ -160,10 +164,11 @@ def _times(picture: Picture, factor: int, growth: Growth) -> dict[int, float]:
     constant = _constant_bytes(picture)
     timed = _timed_doubled(picture)
     shortest = picture.machine.overheads.shortest_kernel_ns or 0.0
+    doubt = 1 if picture.on_device else _DOUBT_ON_CPU
     times = {}
     for index, work in enumerate(picture.works):
         if index in timed:
-            times[index] = grown_ns(work.ns, timed[index], factor) * growth.timed
+            times[index] = grown_ns(work.ns, timed[index], factor) * growth.timed**doubt
             continue
         curve, most = _ratios(picture, work, factor, constant[index])
         ratio = max(1.0, curve + (most - curve) * growth.between)
@@ -186,7 +191,7 @@ def grown_ns(ns: float, twice_ns: float, factor: int) -> float:
 def _timed_doubled(picture: Picture) -> dict[int, float]:
     """What the costliest calls take with twice the batch, in ns, where they could be timed."""
     flow = picture.flow
-    if flow is None or not picture.on_device:
+    if flow is None:
         return {}
     fixed = fixed_values(picture, flow)
     pairs: dict[tuple[Exercise, Exercise], list[int]] = {}
@@ -211,7 +216,11 @@ def _timed_doubled(picture: Picture) -> dict[int, float]:
                 ns = picture.works[index].ns
                 # Alone it may have found in a cache what in the step it does not: then it has
                 # nothing to outgrow.
-                found[index] = min(ns * together / alone, max(2 * ns, together))
+                grown = min(ns * together / alone, max(2 * ns, together))
+                if not picture.on_device and ns > alone:
+                    # Or memory at hand that the step asks its system for, however large the batch.
+                    grown = (grown + ns + together - alone) / 2
+                found[index] = grown
     return found
 
 

@@ -40,6 +40,7 @@ _REVERSED = {
 # Weights are matrices and vectors beside sequences and states of one axis more; oneDNN's layer has
 # four of them, and its states are matrices too.
 _RECURRENT = {"_cudnn_rnn": None, "miopen_rnn": None, "mkldnn_rnn_layer": 4}
+_HANDED_ON = ("::copy_", "::add_")
 _NORMS = ("_norm", "_legit", "_no_training", "_with_update", "_no_update", "_norm_elemt")
 
 Places = tuple[tuple[int, ...], tuple[int, ...]]
@@ -71,10 +72,10 @@ def fixed_values(picture: Picture, flow: Flow) -> set[int]:
     fixed = _made_of(flow, weights_of(picture, flow), without=frozenset())
     for index in reversed(flow.order):
         made = flow.makes[index]
-        if picture.works[index].name.endswith("::copy_") and any(
+        if picture.works[index].name.endswith(_HANDED_ON) and any(
             value in fixed or goes_to_optimizer(picture, flow.values[value]) for value in made
         ):
-            # As is a gradient before its cast.
+            # As is a gradient before its cast, and each of those that are added up.
             fixed.update(flow.reads[index])
     return fixed
 
