@@ -22,7 +22,7 @@ from typing import Any
 from boundby.lab.asymptotes import crossing, flat, points_of, slope
 from boundby.lab.bench import Bench
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around
-from boundby.lab.rates import BYTES, product_dtype, product_rate, rate_of, streamed_bytes
+from boundby.lab.rates import BYTES, product_dtype, product_rate, reading_rate, streamed_bytes
 from boundby.model import Machine
 from boundby.model.lab import Axis, Interval, Lines, Mark, Plot, Series
 from boundby.roofs.stopwatch import Work
@@ -35,8 +35,8 @@ _FARTHEST = {"cuda": 16, "cpu": 64}
 def predict(machine: Machine, _: Probe) -> Predictions:
     dtype = product_dtype(machine)
     rate = product_rate(machine, dtype).value
-    bandwidth = rate_of(machine, "memory.dram")
-    memory = ("memory.dram",)
+    bandwidth = reading_rate(machine)
+    memory = ("memory.dram.read", "memory.dram")
     matrix = (f"matmul.{dtype}", f"matmul.{dtype}.sustained")
     return {
         "critical": around(
@@ -58,18 +58,19 @@ def measure(bench: Bench, _: Probe) -> Observation:
     law = predict(bench.machine, Probe())
     dtype = product_dtype(bench.machine)
     real, inner = getattr(torch, dtype), _INNER[bench.device.kind]
-    size = streamed_bytes(bench.machine, quick=bench.quick) // 2
+    size = streamed_bytes(bench.machine, quick=bench.quick) // (2 if bench.cuda else 1)
     columns = size // (BYTES[dtype] * inner) // 128 * 128
     weights = torch.randn(columns, inner, dtype=real, device=bench.target).t()
     batches = [
         2**p for p in range(16) if 2**p <= _FARTHEST[bench.device.kind] * law["critical"].value
     ]
-    times = []
+    products = []
+    for batch in batches:
+        rows = torch.randn(batch, inner, dtype=real, device=bench.target)
+        out = torch.empty(batch, columns, dtype=real, device=bench.target)
+        products.append(_product(rows, weights, out))
     with torch.inference_mode():
-        for batch in batches:
-            rows = torch.randn(batch, inner, dtype=real, device=bench.target)
-            out = torch.empty(batch, columns, dtype=real, device=bench.target)
-            times.append(bench.time(_product(rows, weights, out), seconds=0.1))
+        times = bench.fastest(products, seconds=0.2)
     level, rise = flat(times), slope(batches, times)
     found = crossing(level, rise)
     flops = 2.0 * inner * columns

@@ -53,7 +53,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
     law = predict(bench.machine, Probe())
     chain = Chain(bench, streamed_bytes(bench.machine, quick=bench.quick) // 8)
     counts = lengths(law["crossover"].value)
-    times = [bench.time(chain.of(count), seconds=0.15) for count in counts]
+    times = bench.fastest([chain.of(count) for count in counts], seconds=0.3)
     level, rise = flat(times), slope(counts, times)
     found = crossing(level, rise)
     return Observation(

@@ -33,6 +33,8 @@ from boundby.roofs.stopwatch import Work
 _CHUNKS = 4
 _RATIOS = (1, 2, 4, 8, 16)  # chunks of communication against four of math
 _SIDE = 8192
+# Of the shorter one: different parts of a machine hardly disturb each other.
+_HIDDEN = 0.9
 _COPY_BYTES = 128 * 1024**2
 _STREAM_BYTES = 192 * 1024**2
 
@@ -47,7 +49,7 @@ def probe(bench: Bench) -> Probe:
     if bench.cuda:
         return Probe(state=_Streams(bench))
     cores = _Cores()
-    chunk = bench.time(cores.comms(1), seconds=0.5)
+    (chunk,) = bench.fastest([cores.comms(1)], seconds=1.0)
     cores.balance(rate_of(bench.machine, "vector.float32") / max(1, bench.device.threads), chunk)
     return Probe(figures={"stream": chunk.inverse(1e9 * cores.bytes)}, state=cores)
 
@@ -61,14 +63,15 @@ def predict(machine: Machine, probe: Probe) -> Predictions:
         else ("vector.float32",)
     )
     lower, upper = max(math, comms), math + comms
+    likely = upper - _HIDDEN * min(math, comms)
     return {
         "lower": around(lower, "the longer of the two alone", "ns", rests_on=rests),
         "upper": around(upper, "their sum, one after the other", "ns", rests_on=rests),
         "together": between(
-            lower / 1.25, (lower + upper) / 2, upper * 1.25, "both at once", "ns", rests_on=rests
+            lower / 1.25, likely, upper * 1.25, "both at once", "ns", rests_on=rests
         ),
         "position": between(
-            -0.1, 0.9, 1.1, "share of the shorter one that is hidden behind the longer", "share"
+            -0.1, _HIDDEN, 1.1, "share of the shorter one that is hidden behind the longer", "share"
         ),
     }
 
@@ -91,7 +94,7 @@ def measure(bench: Bench, probe: Probe) -> Observation:
     for chunks in _RATIOS:
         comms_work = parts.comms(chunks)
         works = {"math": work, "comms": comms_work, "both": parts.together(work, comms_work)}
-        times = bench.compare(works, rounds=5)
+        times = bench.compare(works, rounds=7, fastest=True)
         alone.append(times["comms"])
         both.append(times["both"])
         if chunks == _CHUNKS:

@@ -40,6 +40,14 @@ def stream_rate(machine: Machine, pattern: str) -> float:
     return machine.rate(f"memory.dram.{pattern}") or rate_of(machine, "memory.dram")
 
 
+def reading_rate(machine: Machine) -> float:
+    """Bytes per second that are read: the roof itself, where reading is what reached it."""
+    roof = machine.roof("memory.dram")
+    if roof is not None and roof.note == "read":
+        return roof.value
+    return stream_rate(machine, "read")
+
+
 def product_rate(machine: Machine, dtype: str) -> Interval:
     """FLOP/s of products: from what is sustained to what a short burst reaches."""
     burst = rate_of(machine, f"matmul.{dtype}")

@@ -8,6 +8,7 @@ from boundby.lab.bench import Bench
 from boundby.lab.rates import streamed_bytes
 from boundby.model import Machine, Roof
 from boundby.roofs.probes import host_link, matmul, overhead, vector
+from boundby.roofs.probes.memory import reading
 from boundby.roofs.stopwatch import Work
 
 # Name of a saved figure -> what it was and what it is now.
@@ -75,14 +76,15 @@ def _memory(bench: Bench) -> list[Roof]:
     elements = streamed_bytes(bench.machine, quick=bench.quick) // 8
     a, b, out = (torch.rand(elements, device=bench.target) for _ in range(3))
     works: dict[str, tuple[int, Work]] = {
-        "read": (4, lambda: torch.sum(a)),
+        "read": (4, reading(a)),
         "write": (4, lambda: out.fill_(0.5)),
         "copy": (8, lambda: out.copy_(a)),
         "add": (12, lambda: torch.add(a, b, out=out)),
     }
+    times = bench.fastest([work for _, work in works.values()], seconds=0.2)
     rates = {
-        pattern: size * elements / bench.time(work, seconds=0.1).value * 1e9
-        for pattern, (size, work) in works.items()
+        pattern: size * elements / time.value * 1e9
+        for (pattern, (size, _)), time in zip(works.items(), times, strict=True)
     }
     named = {f"memory.dram.{pattern}": rate for pattern, rate in rates.items()}
     named["memory.dram"] = max(rates.values())

@@ -49,11 +49,13 @@ class Timing(Record, frozen=True, kw_only=True):
 
 
 class Stopwatch(Protocol):
-    def time(self, work: Work, *, seconds: float, graphed: bool = False) -> Timing:
+    def time(
+        self, work: Work, *, seconds: float, graphed: bool = False, fewest: int = FEWEST_SAMPLES
+    ) -> Timing:
         """The device time of one call of `work`, spending about `seconds` on it.
 
         `graphed`: it issues more than one kernel, so that its launches are kept out however long
-        it takes.
+        it takes. `fewest`: samples that are taken however long they take.
         """
         ...
 
@@ -90,15 +92,17 @@ def time_host_in_turns(
 
 
 class CpuStopwatch:
-    def time(self, work: Work, *, seconds: float, graphed: bool = False) -> Timing:
+    def time(
+        self, work: Work, *, seconds: float, graphed: bool = False, fewest: int = FEWEST_SAMPLES
+    ) -> Timing:
         work()
         began = time.perf_counter_ns()
         work()
         once = max(1, time.perf_counter_ns() - began)
         calls = max(1, min(10_000, round(_CPU_BATCH_NS / once)))
-        samples: list[float] = []
+        samples: list[float] = [once] if calls == 1 else []
         deadline = began + seconds * 1e9
-        while len(samples) < FEWEST_SAMPLES or time.perf_counter_ns() < deadline:
+        while len(samples) < fewest or time.perf_counter_ns() < deadline:
             start = time.perf_counter_ns()
             for _ in range(calls):
                 work()
@@ -119,7 +123,9 @@ class CudaStopwatch:
     def sync(self) -> None:
         self._torch.cuda.synchronize(self._index)
 
-    def time(self, work: Work, *, seconds: float, graphed: bool = False) -> Timing:
+    def time(
+        self, work: Work, *, seconds: float, graphed: bool = False, fewest: int = FEWEST_SAMPLES
+    ) -> Timing:
         for _ in range(3):
             work()
         self.sync()
@@ -133,7 +139,7 @@ class CudaStopwatch:
         samples: list[float] = []
         late: list[float] = []
         deadline = time.perf_counter() + seconds
-        while len(samples) + len(late) < FEWEST_SAMPLES or time.perf_counter() < deadline:
+        while len(samples) + len(late) < fewest or time.perf_counter() < deadline:
             elapsed, in_time = self._between_events(run, head_start)
             (samples if in_time else late).append(elapsed / copies)
         return Timing.of(samples or late)
