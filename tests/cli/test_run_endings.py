@@ -50,7 +50,7 @@ Fails()(1)
     assert done.err.startswith(plain.stderr)
     assert "boundby" not in plain.stderr
     assert done.step["kind"] == "train 4x8"
-    assert "the script ended during its warm-up, after 3 steps" in done.warnings
+    assert "the script failed during its warm-up, after 3 steps" in done.warnings
     # It did not end for want of steps: what would fit is no help.
     assert "let it take" not in done.warnings
     assert "no clean step was measured" in done.warnings

@@ -100,7 +100,10 @@ def _above(batches: list[int], times: list[Interval], level: Interval, rise: Int
         for batch, time in zip(batches, times, strict=True)
     }
     worst = max(ratios, key=lambda batch: ratios[batch])
-    return [f"furthest above both lines at {worst} rows: {ratios[worst]:.1f} times the longer one"]
+    return [
+        f"slowest beside the law at {worst} rows: {ratios[worst]:.1f} times what the weights or "
+        "the arithmetic alone would take there"
+    ]
 
 
 def _plots(

@@ -19,6 +19,8 @@ _STYLES: dict[Outcome, str] = {
     "failed": "red",
     "not run": "dim",
 }
+# A figure just outside what was predicted may still hold: it was measured with an error too.
+_RULE = "✓ where what was measured, give or take its own spread, meets what was predicted"
 
 
 class ExperimentList:
@@ -46,6 +48,8 @@ class LabTable:
         report = self._report
         yield Text(headline(report), style="bold")
         yield Text(f"{title(report.machine)} · roofs {age(report.machine)}", style="dim")
+        if any(result.measured for result in report.results):
+            yield Text(_RULE, style="dim")
         if report.quick:
             yield Text("quick look, wider error", style="dim")
         for result in report.results:

@@ -146,12 +146,22 @@ def fitting(steps: int, share: float = 1.0) -> Request | None:
 
 
 def shortfall(
-    window: str, steps: int, profiled: int, *, spelling: Spelling, share: float = 1.0
+    window: str,
+    steps: int,
+    profiled: int,
+    *,
+    spelling: Spelling,
+    share: float = 1.0,
+    failed: bool = False,
 ) -> str:
-    """One line on a script that ended before it was profiled, as was wanted, and what would do."""
+    """One line on a script that ended before it was profiled, as was wanted, and what would do.
+
+    One that failed did not end for want of steps: it is not told how many would fit.
+    """
     what = "script" if spelling == "options" else "loop"
-    ended = f"the {what} ended during its {window}, after {steps} step{'' if steps == 1 else 's'}"
-    if not profiled:
+    how = "failed" if failed else "ended"
+    ended = f"the {what} {how} during its {window}, after {steps} step{'' if steps == 1 else 's'}"
+    if failed or not profiled:
         return ended
     if share < _NEARLY_ALL:
         ended += f", {share:.0%} of them of the kind with most time"

@@ -225,10 +225,7 @@ class Recorder:
         return self.windows.window is Window.DONE or self._device.is_capturing
 
     def capture(self, *, failed: bool = False) -> Capture:
-        """Everything seen so far; called once the script has ended, has failed or is made to end.
-
-        One that failed did not end for want of steps: it is not told how many would fit.
-        """
+        """Everything seen so far; the script has ended, has failed or is made to end."""
         windows = self.windows
         stopped_in = windows.window
         windows.finish()
@@ -270,11 +267,11 @@ class Recorder:
                 taken.failure = failure_of(_NO_NOTES, self.graphs.failed)
                 taken.warnings.append(taken.failure.line)
         taken.warnings += self._what_is_missing(
-            stopped_in, advise=not failed and not taken.profiled_steps
+            stopped_in, advise=not taken.profiled_steps, failed=failed
         )
         return taken
 
-    def _what_is_missing(self, window: Window, *, advise: bool) -> list[str]:
+    def _what_is_missing(self, window: Window, *, advise: bool, failed: bool) -> list[str]:
         """A line for each thing that kept a window from being filled."""
         missing = [self._profiler.problem] if self._profiler.problem else []
         if self.windows.unprofiled is not None:
@@ -291,6 +288,7 @@ class Recorder:
                     wanted,
                     spelling=self._spelling,
                     share=self.windows.main_share,
+                    failed=failed,
                 )
             )
         return missing
