@@ -27,12 +27,12 @@ is reported with the reason that was found. This page is made by
 `python scripts/make_lab_docs.py docs/lab/*.json` from what `boundby lab --json` saved.
 
 The cores and the memory of the CPU shown here are shared with others: its rates fell to a third
-and rose again within minutes. The run shown is the first of two with all laws, two minutes apart, which held as many. In these
-and in three more of `intensity`, `batch` and `overlap`, each with its roofs measured just before,
-the crossover was 0.97 to 1.14 of its prediction, the critical batch 0.82 to 1.10, and the bounds of
-the overlap 0.87 to 1.23: within 25% every time. In one of the three the memory ran a quarter slower
-than just before, and the rates of the first two did not hold. Two laws held in none: a cosine is
-bound by arithmetic there (fusion, remat).
+and rose again within minutes. The run shown is the first of two with all laws, two minutes apart,
+which held as many. In these and in three more of `intensity`, `batch` and `overlap`, each with its
+roofs measured just before, the crossover was 0.97 to 1.14 of its prediction, the critical batch
+0.82 to 1.10, and the bounds of the overlap 0.87 to 1.23: within 25% every time. In one of the three
+the memory ran a quarter slower than just before, and the rates of the first two did not hold. Two
+laws held in neither of the whole runs: a cosine is bound by arithmetic there (fusion, remat).
 """
 
 
