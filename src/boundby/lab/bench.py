@@ -56,15 +56,15 @@ class Bench:
         Roofs are what a machine can do. What neighbours take of it for a while only adds time; so
         the fastest look is the nearest to it, and a usual one is where its interval ends.
         """
+        count = 2 if self.quick else _LOOKS
         looks = [
-            [self.time(work, seconds=seconds / _LOOKS, fewest=_FEWEST_A_LOOK) for work in works]
-            for _ in range(_LOOKS)
+            [self.time(work, seconds=seconds / count, fewest=_FEWEST_A_LOOK) for work in works]
+            for _ in range(count)
         ]
         found = []
         for taken in zip(*looks, strict=True):
-            best, usual = sorted(taken, key=lambda each: each.value)[
-                : _LOOKS // 2 + 1 : _LOOKS // 2
-            ]
+            ordered = sorted(taken, key=lambda each: each.value)
+            best, usual = ordered[0], ordered[count // 2]
             high = max(best.high, usual.value)
             found.append(Interval(low=best.low, value=best.value, high=high))
         return found

@@ -47,8 +47,9 @@ _FACTORS = (2, 4)
 _TOLD = 0.02
 # Of the device's memory, what may be filled.
 _USABLE = 0.9
-# The costliest calls are timed with twice the batch: these are most of any step seen.
-_MOST_TIMED = 48
+# The costliest calls are timed with twice the batch: these are most of any step seen. On a CPU
+# each takes its time twice.
+_MOST_TIMED, _MOST_TIMED_ON_CPU = 48, 16
 
 
 # A CPU's pace is another one when something is timed alone: this many times the doubt.
@@ -209,7 +210,8 @@ def _timed_doubled(picture: Picture) -> dict[int, float]:
             pairs.setdefault(pair, []).append(index)
     costs = {pair: sum(picture.works[i].ns for i in mine) for pair, mine in pairs.items()}
     found = {}
-    for pair in sorted(pairs, key=lambda pair: -costs[pair])[:_MOST_TIMED]:
+    most = _MOST_TIMED if picture.on_device else _MOST_TIMED_ON_CPU
+    for pair in sorted(pairs, key=lambda pair: -costs[pair])[:most]:
         alone, together = (picture.timings.ns(each) for each in pair)
         if alone and together:
             for index in pairs[pair]:
