@@ -32,7 +32,8 @@ which held as many. In these and in three more of `intensity`, `batch` and `over
 roofs measured just before, the crossover was 0.97 to 1.14 of its prediction, the critical batch
 0.82 to 1.10, and the bounds of the overlap 0.87 to 1.23: within 25% every time. In one of the three
 the memory ran a quarter slower than just before, and the rates of the first two did not hold. Two
-laws held in neither of the whole runs: a cosine is bound by arithmetic there (fusion, remat).
+laws held in neither of the whole runs: a cosine is bound by arithmetic there (fusion, remat). How
+roofs and these three experiments are measured was changed with earlier runs on this CPU in sight.
 """
 
 

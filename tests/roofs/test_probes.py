@@ -54,6 +54,27 @@ def test_a_fixed_cost_is_never_negative() -> None:
     assert line.bytes_per_s == pytest.approx(1e12)
 
 
+def test_a_line_past_all_caches_keeps_the_fixed_cost_that_a_kernel_can_have() -> None:
+    """A sum on a GPU: 7.5 us of 38, in a pattern whose shortest pass takes 3.4."""
+    sizes = [128 * MIB, 256 * MIB, 512 * MIB, 1024 * MIB]
+    line = memory._plain_unless_sure(points(4.4e12, 7500, sizes), shortest_ns=3400)
+    assert line.bytes_per_s == pytest.approx(4.4e12)
+    assert line.t0_ns == pytest.approx(7500)
+
+
+def test_a_line_through_noise_is_not_believed() -> None:
+    """Copies on a CPU at 25 and 30 GB/s: the line through both says 37, after 14 ms of nothing."""
+    seen = {1024 * MIB: 24.8e9, 2048 * MIB: 29.5e9}
+    noisy = [one for size, rate in seen.items() for one in points(rate, 0, [size])]
+    assert memory.fit(noisy).bytes_per_s > 36e9
+    found = memory._plain_unless_sure(noisy, shortest_ns=2000)
+    assert found.t0_ns == 0
+    assert found.bytes_per_s == pytest.approx(27.15e9)
+    more = [*noisy, *points(27.5e9, 0, [1536 * MIB])]
+    found = memory._plain_unless_sure(more, shortest_ns=2000)
+    assert found.bytes_per_s == pytest.approx(27.5e9)
+
+
 def test_levels_take_the_sizes_that_live_in_them() -> None:
     ((cache, capacity, low, high), (dram, none, past, end)) = memory._ranges(device())
     assert (cache, capacity, dram, none) == ("memory.cache", 60 * MIB, "memory.dram", None)

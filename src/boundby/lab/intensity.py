@@ -12,7 +12,8 @@ The law
 The experiment
     Chains from one multiply-add to many times the balance, over an array that no cache holds. The
     memory's line is fitted to the shortest chains, the arithmetic's to the longest; where the two
-    lines cross is the balance that was found.
+    lines cross is the balance that was found. All are looked at several times in turn, and the
+    fastest look counts: what neighbours take of a machine is not of the law.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ The experiment
     On a GPU products on one stream and copies from pinned memory on another. On a CPU one core
     does multiply-adds in its registers while another streams an array through memory; how fast one
     core alone streams is measured before the prediction. The communication is made a quarter, a
-    half, as much, twice and four times as long as the math.
+    half, as much, twice and four times as long as the math; of several rounds the fastest counts.
 """
 
 from __future__ import annotations

@@ -50,8 +50,6 @@ _USABLE = 0.9
 # The costliest calls are timed with twice the batch: these are most of any step seen. On a CPU
 # each takes its time twice.
 _MOST_TIMED, _MOST_TIMED_ON_CPU = 48, 16
-
-
 # A CPU's pace is another one when something is timed alone: this many times the doubt.
 _DOUBT_ON_CPU = 4
 

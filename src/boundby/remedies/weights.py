@@ -40,6 +40,7 @@ _REVERSED = {
 # Weights are matrices and vectors beside sequences and states of one axis more; oneDNN's layer has
 # four of them, and its states are matrices too.
 _RECURRENT = {"_cudnn_rnn": None, "miopen_rnn": None, "mkldnn_rnn_layer": 4}
+# What these write is as large as all that they read.
 _HANDED_ON = ("::copy_", "::add_")
 _NORMS = ("_norm", "_legit", "_no_training", "_with_update", "_no_update", "_norm_elemt")
 

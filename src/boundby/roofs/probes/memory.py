@@ -29,7 +29,9 @@ _WITHIN_CACHE = 0.5
 # Smaller sets than this part of a level take hardly longer than t0: they say nothing of its slope.
 _OF_CACHE = 1 / 16
 _FINE_UP_TO = {"cuda": 256 * _MIB, "cpu": 1024 * _MIB}
-_LITTLE = 0.1
+# What a line past all caches may have of t0: this part of its shortest pass, or so many times what
+# the shortest pass of all takes, which is hardly more than t0.
+_LITTLE, _SHORT_PASSES = 0.1, 4
 _FEWEST_POINTS = 3
 _LOOKS = {"cuda": 1, "cpu": 3}
 # A CPU reads fastest row by row: a plain sum of it all runs at two thirds of that.
@@ -150,16 +152,19 @@ def _slopes(
     for pattern, curve in curves.items():
         points = [point for point in curve if low <= point.size <= high]
         if capacity is None and points:
-            slopes[pattern] = _plain_unless_sure(points)
+            shortest_ns = min(point.ns for point in curve)
+            slopes[pattern] = _plain_unless_sure(points, shortest_ns)
         elif len(points) >= _FEWEST_POINTS:
             slopes[pattern] = fit(points)
     return slopes
 
 
-def _plain_unless_sure(points: list[Point]) -> Line:
-    """Past all caches t0 is next to nothing: a line that has much of it was led astray by noise."""
+def _plain_unless_sure(points: list[Point], shortest_ns: float) -> Line:
+    """A line past all caches, or the plain rate where noise has led it astray: few points, or more
+    of t0 than there can be."""
     line = fit(points)
-    if len(points) >= _FEWEST_POINTS and line.t0_ns < _LITTLE * min(point.ns for point in points):
+    most = max(_LITTLE * min(point.ns for point in points), _SHORT_PASSES * shortest_ns)
+    if len(points) >= _FEWEST_POINTS and line.t0_ns < most:
         return line
     return Line(t0_ns=0.0, bytes_per_s=statistics.median(point.value for point in points))
 
