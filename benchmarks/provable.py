@@ -22,7 +22,8 @@ SCRIPTS: dict[str, tuple[list[str], list[list[str]]]] = {
     ),
     "llama-decode": (
         [WORKLOADS, "llama-decode", "--steps", "400"],
-        [[*SDPA, "--compile"], ["--compile"], SDPA],
+        # On an H200 with torch 2.11, SDPA took 82 ms a step here, 57 ms compiled: not tried again.
+        [["--compile"]],
     ),
     "slow_mlp": (
         ["examples/slow_mlp.py"],

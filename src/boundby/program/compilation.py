@@ -28,7 +28,7 @@ def _compile(
     if mode in _GRAPHED and _is_carried_on(args, kwargs):
         leave(
             "it makes CUDA graphs, whose next replay overwrites the cache that "
-            f"{type(module).__name__} hands on from call to call"
+            f"{type(module).__name__} hands on from call to call; with one of a fixed size it could"
         )
         return None
     module.compile(mode=mode)
