@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ledger import ROOT, device
 from proofs_table import LEDGER, best
 from provable import SCRIPTS
+from turns import Player, Turn, Turns
 
-from boundby.capture.live.execution import Target
-from boundby.pace import addition_ns
 from boundby.program import TREATMENTS
 from boundby.trials import process, speedup
-from boundby.trials.forks import Forks
-from boundby.trials.observation import Observed
 from boundby.trials.worker import treatment
 
-ROUNDS = 2
+# Rounds of every variant by hand, to choose among them; then of the best and of what `prove` came
+# to, each in two processes.
+SCREENING, ROUNDS = 6, 20
+LONG = ["--steps", "20000"]  # more than they come to
+OURS, AGAIN = "prove", " again"
+_PATIENCE_S = 400.0
 
 
 def hand(names: list[str]) -> None:
@@ -31,90 +35,83 @@ def hand(names: list[str]) -> None:
             continue
         final = best(proved)
         keys = [] if final is None else keys_of(final)
-        with tempfile.TemporaryDirectory() as folder:
-            compared = beside(name, keys, Clock(SCRIPTS[name][0], Path(folder)))
+        script, variants = SCRIPTS[name]
+        by_hand = "benchmarks/slow_mlp_by_hand.py" if name == "slow_mlp" else script[0]
+        commands = {" ".join(flags): [by_hand, *script[1:], *flags, *LONG] for flags in variants}
+        compared = beside([*script, *LONG], keys, commands)
         if compared is not None:
             LEDGER.append({"kind": "hand", "name": name, "device": device(), **compared})
 
 
-def beside(name: str, keys: list[str], clock: Clock) -> dict[str, Any] | None:
-    """Every variant by hand once, then the best of them in turn with what `prove` came to."""
-    script, variants = SCRIPTS[name]
-    by_hand = "benchmarks/slow_mlp_by_hand.py" if name == "slow_mlp" else script[0]
-    screened = {}
-    with clock.forks:
+def beside(
+    script: Sequence[str], keys: Sequence[str], variants: Mapping[str, Sequence[str]]
+) -> dict[str, Any] | None:
+    """Every variant by hand, then the best of them in turn with what `prove` came to."""
+    with tempfile.TemporaryDirectory() as folder, Turns() as turns:
+        started = {OURS: player(script, keys, Path(folder) / "prove.log")}
+        for number, (flags, command) in enumerate(variants.items()):
+            started[flags] = player(command, [], Path(folder) / f"{number}.log")
+        ready = turns.seat_started(started, patience_s=_PATIENCE_S)
+        turns.play(lambda: len(turns.rounds) >= SCREENING)
+        screened = {flags: _steps(turns.rounds, flags) for flags in variants if flags in ready}
         for flags in variants:
-            steps = clock.take([by_hand, *script[1:], *flags], [])
-            if steps:
-                screened[" ".join(flags)] = steps
-            print(name, flags, f"{statistics.median(steps) / 1e6:.2f} ms" if steps else "failed")
-        if not screened:
+            why = turns.dropped.get(flags)
+            taken = why or f"{statistics.median(screened[flags]) / 1e6:.2f} ms"
+            print(f"{flags}: {taken}", flush=True)
+        if OURS not in turns.players or not turns.players.keys() & variants.keys():
+            print(*(f"{name}: {why}" for name, why in turns.dropped.items()), sep="\n")
             return None
         chosen = min(screened, key=lambda flags: statistics.median(screened[flags]))
-        ours, theirs = [], [screened[chosen]]
-        for turn in range(ROUNDS):
-            ours.append(clock.take(script, keys))
-            if turn:
-                theirs.append(clock.take([by_hand, *script[1:], *chosen.split()], []))
-    found = speedup.estimate(theirs, ours, speedup.scatter([ours, theirs]))
+        for flags in turns.players.keys() - {OURS, chosen}:
+            turns.leave(flags)
+        turns.seat_started(
+            {
+                OURS + AGAIN: player(script, keys, Path(folder) / "prove_again.log"),
+                chosen + AGAIN: player(variants[chosen], [], Path(folder) / "again.log"),
+            },
+            patience_s=_PATIENCE_S,
+        )
+        turns.play(lambda: len(turns.rounds) >= SCREENING + ROUNDS)
+        rounds = turns.rounds[SCREENING:]
+    pairs = (OURS, OURS + AGAIN), (chosen, chosen + AGAIN)
+    ours, theirs = ([_steps(rounds, name) for name in pair] for pair in pairs)
+    steady = [_at_one_pace(rounds, pair) for pair in pairs]
+    found = speedup.estimate(steady[1], steady[0], speedup.scatter(steady))
     return {
-        "prove": keys,
+        "prove": list(keys),
         "hand": chosen,
-        "prove_ms": [statistics.median(one) / 1e6 for one in ours],
-        "hand_ms": [statistics.median(one) / 1e6 for one in theirs],
+        "prove_ms": [statistics.median(one) / 1e6 for one in ours if one],
+        "hand_ms": [statistics.median(one) / 1e6 for one in theirs if one],
         "screened_ms": {k: statistics.median(v) / 1e6 for k, v in screened.items()},
         "speed_of_hand": [found.low, found.median, found.high],
-        "pace_ns": clock.paces_ns,
+        "pace_ns": [round(min(t.pace_ns for t in one.values()), 2) for one in rounds if one],
     }
 
 
-class Clock:
-    """Clean steps of a script, each time in a process of its own, forked where it can be."""
-
-    def __init__(self, command: list[str], folder: Path) -> None:
-        """One run of the script as it is notes what it imports, for the forks after it."""
-        # One addition in Python before each process: whether the host was the same for all.
-        self.paces_ns: list[float] = []
-        self._folder = folder
-        self._imports = folder / "imports.json"
-        self.forks = Forks(
-            target=_target(command),
-            imports=self._imports,
-            folder=folder,
-            environment=process.environment({}),
-        )
-        self._observe(command, [], forked=False)
-
-    def take(self, command: list[str], keys: list[str]) -> list[float]:
-        """Its steps in ns, with treatments applied from outside; none if it failed."""
-        self.paces_ns.append(round(addition_ns(), 2))
-        forked = not any(treatment(key).environment for key in keys) and self.forks.prepare(ROOT)
-        observed = self._observe(command, keys, forked=forked)
-        if observed.problem:
-            print(command, keys, observed.problem)
-        return observed.samples_ns
-
-    def _observe(self, command: list[str], keys: list[str], *, forked: bool) -> Observed:
-        environment = {k: v for key in keys for k, v in treatment(key).environment.items()}
-        setting = process.Setting(target=_target(command), imports=self._imports)
-        # To be compared a program is changed for a while, and what it compiles or captures by
-        # itself does not survive that.
-        wanted = process.Wanted(
-            arm=tuple(keys),
-            seed=1,
-            compared=False,
-            environment=environment,
-            limit_s=400,
-            forked=forked,
-        )
-        return process.observe(
-            setting, wanted, folder=self._folder, cwd=ROOT, forks=self.forks if forked else None
+def player(command: Sequence[str], keys: Sequence[str], log: Path) -> Player:
+    """The script in a process of its own, with treatments applied from outside."""
+    extra = {k: v for key in keys for k, v in treatment(key).environment.items()}
+    words = [sys.executable, str(ROOT / "benchmarks" / "in_turn.py"), ",".join(keys), *command]
+    with log.open("w") as file:
+        return Player.started(
+            words, environment=process.environment(extra), cwd=ROOT, stdout=file, stderr=file
         )
 
 
-def _target(command: list[str]) -> Target:
-    name, *args = command
-    return Target(name=name, args=args, is_module=False)
+def _steps(rounds: Sequence[Mapping[str, Turn]], name: str) -> list[float]:
+    return [one[name].step_ns for one in rounds if name in one]
+
+
+def _at_one_pace(rounds: Sequence[Mapping[str, Turn]], names: Sequence[str]) -> list[list[float]]:
+    """Each one's steps as if every round had been of the usual pace: it is the same for all."""
+    whole = [one for one in rounds if len(one) == max(map(len, rounds))]
+    paces = [statistics.geometric_mean(turn.step_ns for turn in one.values()) for one in whole]
+    usual = statistics.median(paces)
+    return [
+        [one[name].step_ns * usual / pace for one, pace in zip(whole, paces, strict=True)]
+        for name in names
+        if all(name in one for one in whole)
+    ]
 
 
 def keys_of(proof: dict[str, Any]) -> list[str]:

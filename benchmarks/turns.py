@@ -168,13 +168,17 @@ class Player:
         return cls(ours, end)
 
     @classmethod
-    def started(cls, command: Sequence[str], **options: Any) -> Player:
-        """A command whose program calls `serve` on its own."""
+    def started(
+        cls, command: Sequence[str], environment: Mapping[str, str] = os.environ, **options: Any
+    ) -> Player:
+        """A command whose program calls `serve` on its own, or answers as it does."""
         ours, theirs = socket.socketpair()
         with theirs:
-            environment = {**os.environ, LINE: str(theirs.fileno())}
             process = subprocess.Popen(
-                command, pass_fds=(theirs.fileno(),), env=environment, **options
+                command,
+                pass_fds=(theirs.fileno(),),
+                env={**environment, LINE: str(theirs.fileno())},
+                **options,
             )
 
         def end() -> None:
@@ -230,9 +234,20 @@ class Turns:
     ) -> list[str]:
         """Those who got ready, each in a fork of this process, all at the same time."""
         for name, make in makes.items():
-            self.dropped.pop(name, None)
             self.players[name] = Player.forked(make, self.players.values())
-        return [name for name in makes if self._tried(name, self._readiness(name, patience_s))]
+        return self._seated(makes, patience_s)
+
+    def seat_started(
+        self, players: Mapping[str, Player], *, patience_s: float = _READY_S
+    ) -> list[str]:
+        """Those who got ready, of processes that were started already."""
+        self.players.update(players)
+        return self._seated(players, patience_s)
+
+    def _seated(self, names: Iterable[str], patience_s: float) -> list[str]:
+        for name in names:
+            self.dropped.pop(name, None)
+        return [name for name in names if self._tried(name, self._readiness(name, patience_s))]
 
     def _readiness(self, name: str, patience_s: float) -> Callable[[], Any]:
         return functools.partial(self.players[name].ready, patience_s)

@@ -1,4 +1,4 @@
-"""The clock beside the best by hand: it looks at steps, and leaves the program alone."""
+"""What prove came to beside the best by hand: steps in turn, and the programs left alone."""
 
 import sys
 from pathlib import Path
@@ -20,7 +20,7 @@ class Net(torch.nn.Linear):
         return super().forward(x)
 model = Net(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in range(200):
+for _ in range(600):
     model(torch.ones(4, 8)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -32,15 +32,31 @@ for _ in range(200):
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
-    for name in ("ledger", "proofs_table", "provable", "proofs_by_hand"):
+    for name in ("ledger", "proofs_table", "provable", "turns", "proofs_by_hand"):
         sys.modules.pop(name, None)
     return __import__("proofs_by_hand")
 
 
-def test_steps_are_timed_and_nothing_is_compared(by_hand: ModuleType, tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
+def test_what_prove_came_to_is_timed_in_turn_with_every_variant(
+    by_hand: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, quick, broken = (tmp_path / name for name in ("train.py", "quick.py", "broken.py"))
     script.write_text(SCRIPT)
-    clock = by_hand.Clock([str(script)], tmp_path)
-    with clock.forks:
-        assert len(clock.take([str(script)], [])) >= 15
-        assert len(clock.take([str(script)], ["unfused-optimizer/fused"])) >= 15
+    quick.write_text(SCRIPT.replace("0.01", "0.005"))
+    broken.write_text("raise RuntimeError('no such option')")
+    monkeypatch.setattr(by_hand, "SCREENING", 2)
+    monkeypatch.setattr(by_hand, "ROUNDS", 3)
+    variants = {name: [str(path)] for name, path in (("quick", quick), ("broken", broken))}
+    found = by_hand.beside([str(script)], ["unfused-optimizer/fused"], variants)
+    assert found["hand"] == "quick" and list(found["screened_ms"]) == ["quick"]
+    assert len(found["prove_ms"]) == len(found["hand_ms"]) == 2
+    low, middle, high = found["speed_of_hand"]
+    assert low <= middle <= high < 0.95
+
+
+def test_a_pace_that_is_the_same_for_all_in_a_round_does_not_count(by_hand: ModuleType) -> None:
+    turn = by_hand.Turn
+    rounds = [{"a": turn(2.0 * pace, 1.0), "b": turn(1.0 * pace, 1.0)} for pace in (1.0, 3.0, 1.5)]
+    (a,), (b,) = by_hand._at_one_pace(rounds, ["a"]), by_hand._at_one_pace(rounds, ["b"])
+    assert [x / y for x, y in zip(a, b, strict=True)] == pytest.approx([2.0] * 3)
+    assert a == pytest.approx([a[0]] * 3)
