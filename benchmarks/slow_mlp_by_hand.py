@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("--autocast", action="store_true")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--mode")
+    parser.add_argument("--steps", type=int, default=200)
     args = parser.parse_args()
     if args.tf32:
         torch.set_float32_matmul_precision("high")
@@ -39,7 +40,7 @@ def main() -> None:
         model = torch.compile(model, mode=args.mode)
     fused = {"fused": True} if args.fused else {"foreach": False, "fused": False}
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **fused)
-    for step in range(200):
+    for step in range(args.steps):
         first = step * batch % len(inputs)
         x = inputs[first : first + batch].to(device)
         y = labels[first : first + batch].to(device)

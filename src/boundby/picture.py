@@ -93,6 +93,7 @@ class Picture:
         self._flow: list[Flow | None] = []
         self._for_data: list[npt.NDArray[np.bool_]] = []
         self._off_ns = 0.0
+        self._phases_ns = sum(phases.values())
         self._member = accounted.member
         if len(timeline.device):
             script = script_of(timeline, gap_ns=machine.overheads.kernel_gap_ns)
@@ -104,6 +105,16 @@ class Picture:
     @property
     def on_device(self) -> bool:
         return self.script is not None
+
+    @property
+    def replay_error(self) -> float | None:
+        """How far the unchanged step's replay is off the clean one, as a share of it.
+
+        On a CPU nothing runs beside the host: its phases follow each other, as they took.
+        """
+        if self.script is not None:
+            return self.base_ns / self.wall_ns - 1
+        return self._phases_ns / self.wall_ns - 1 if self._phases_ns else None
 
     def replay(self, change: Change) -> float:
         """The step's time with the change made."""

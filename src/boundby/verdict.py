@@ -41,9 +41,8 @@ def judge(picture: Picture) -> Judged:
     gains = {
         group: picture.base_ns / max(picture.replay(_free(picture, group)), 1.0) for group in GROUPS
     }
-    error, host_free = None, picture.wall_ns
+    error, host_free = picture.replay_error, picture.wall_ns
     if picture.script is not None:
-        error = picture.base_ns / picture.wall_ns - 1
         host_free = picture.replay(_idle_host(picture.script, {}))
     return Judged(
         verdict=_verdict(gains, error, picture.account),

@@ -2,6 +2,7 @@
 
 import _thread
 import gc
+import subprocess
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from boundby.capture.live.circumstances import Bystander, Circumstances
+from boundby.capture.live.circumstances import Bystander, Circumstances, _workers_ns
 from boundby.capture.live.plan import Plan
 from tests.capture.runs import Run
 
@@ -182,3 +183,24 @@ def test_real_recompilations_are_timed() -> None:
     same, other, again = seen(bystander, 3).compiler_ns
     assert same == again == 0
     assert other > 0
+
+
+@linux
+def test_what_the_scripts_own_processes_ran_is_counted_alive_or_ended() -> None:
+    code = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
+    bystander = Bystander()
+    bystander.begin()
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as worker:
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        alive = _workers_ns()
+        worker.communicate(b"\n")
+    bystander.end()
+    found = seen(bystander, 1).workers_ns
+    assert alive is not None and found is not None
+    assert found > 0.2e9
+    # Alive then, reaped now: it is counted once.
+    after = _workers_ns()
+    assert after is not None and after - alive < 0.2e9

@@ -215,9 +215,12 @@ def _doubts(
     found = []
     main, wall_ns = circumstances.main, circumstances.wall_ns
     if main is not None and wall_ns and main.delayed_ns > _STARVED * wall_ns:
+        # What has run for as long as the script stood there may have had its core.
+        workers = (circumstances.workers_ns or 0.0) >= main.delayed_ns
+        who = "processes that it has started (a DataLoader's workers?)" if workers else ""
         found.append(
             f"for {main.delayed_ns / wall_ns:.0%} of the clean steps the script stood ready "
-            "without a core, which something else, or its own threads, had"
+            f"without a core, which {who or 'something else, or its own threads,'} had"
         )
     if dilation is not None and dilation < _FASTER_PROFILED:
         found.append(

@@ -6,6 +6,7 @@ looks at the clock for each collection. Loaded before the script: nothing heavy 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -19,6 +20,9 @@ _SCHEDULER = Path("/proc/self/task")
 _CORES = Path("/proc/stat")
 # Of its first line: user, nice, system, irq, softirq and steal; not idle and waiting for disks.
 _BUSY = (0, 1, 2, 5, 6, 7)
+# After a process's name: user and system time, its own and that of its children that ended.
+_PROCESSES = Path("/proc")
+_RAN = (11, 12, 13, 14)
 _COMPILING = ("entire_frame_compile", "entire_backward_compile")
 # A reason is a paragraph; its first line says what it was.
 _MOST_REASONS = 20
@@ -40,9 +44,9 @@ class Circumstances:
     `collected_at` are the files and lines at which collections began, the longest first. `main` is
     the thread that takes the steps, `busiest` the one of the others that wanted a core
     most, `ours_ns` what all threads together had of the `cores` that the script may use,
-    `others_ns` what other processes had of all of them, `allocations` how often torch asked the
-    device for memory or gave it back; they are over the whole window of `wall_ns`, and None where
-    nobody tells.
+    `others_ns` what other processes had of all of them, `workers_ns` those among them that the
+    script has started, `allocations` how often torch asked the device for memory or gave it back;
+    they are over the whole window of `wall_ns`, and None where nobody tells.
     """
 
     steps_ns: tuple[float, ...] = ()
@@ -55,6 +59,7 @@ class Circumstances:
     ours_ns: float | None = None
     cores: int | None = None
     others_ns: float | None = None
+    workers_ns: float | None = None
     graph_breaks: tuple[str, ...] = ()
     peak_bytes: int | None = None
     allocations: int | None = None
@@ -67,6 +72,7 @@ class _Reading:
     at_ns: int
     threads: dict[int, ThreadTime] = field(default_factory=dict)
     all_cores_ns: float | None = None
+    workers_ns: float | None = None
     allocations: int | None = None
 
 
@@ -109,7 +115,7 @@ class Bystander:
 
     def circumstances(self, steps_ns: tuple[float, ...], peak_bytes: int | None) -> Circumstances:
         """What was seen; without a clean window, nothing but the compiler's own notes."""
-        main = busiest = ours = others = allocations = None
+        main = busiest = ours = others = workers = allocations = None
         wall = 0.0
         if self._before is not None and self._after is not None:
             wall = float(self._after.at_ns - self._before.at_ns)
@@ -121,6 +127,8 @@ class Bystander:
                 and self._after.all_cores_ns is not None
             ):
                 others = max(0.0, self._after.all_cores_ns - self._before.all_cores_ns - ours)
+            if self._before.workers_ns is not None and self._after.workers_ns is not None:
+                workers = max(0.0, self._after.workers_ns - self._before.workers_ns)
             if self._before.allocations is not None and self._after.allocations is not None:
                 allocations = max(0, self._after.allocations - self._before.allocations)
             main = spent.pop(self._main, None)
@@ -136,6 +144,7 @@ class Bystander:
             ours_ns=ours,
             cores=cores_at_hand(),
             others_ns=others,
+            workers_ns=workers,
             graph_breaks=_graph_breaks(),
             peak_bytes=peak_bytes,
             allocations=allocations,
@@ -154,7 +163,9 @@ class Bystander:
             self._places[self._place] = self._places.get(self._place, 0) + took
 
     def _read(self) -> _Reading:
-        return _Reading(self._clock(), _thread_times(), _all_cores_ns(), _allocations())
+        return _Reading(
+            self._clock(), _thread_times(), _all_cores_ns(), _workers_ns(), _allocations()
+        )
 
 
 def cores_at_hand() -> int:
@@ -200,6 +211,23 @@ def _all_cores_ns() -> float | None:
     except (OSError, ValueError, IndexError):  # not Linux, or a container that hides it
         return None
     return busy * 1e9 / os.sysconf("SC_CLK_TCK")
+
+
+def _workers_ns() -> float | None:
+    """How long the processes that this one has started have run, those that ended included."""
+    try:
+        lists = [(thread / "children").read_text() for thread in _SCHEDULER.iterdir()]
+    except OSError:  # not Linux, or a kernel that keeps no such lists
+        return None
+    ended = os.times()
+    total = (ended.children_user + ended.children_system) * 1e9
+    for child in " ".join(lists).split():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # Its name stands in brackets and may have any character.
+            fields = (_PROCESSES / child / "stat").read_text().rpartition(")")[2].split()
+            ticks = sum(int(fields[at]) for at in _RAN)
+            total += ticks * 1e9 / os.sysconf("SC_CLK_TCK")
+    return total
 
 
 def _allocations() -> int | None:
