@@ -75,9 +75,11 @@ class Picture:
         host: Callable[[Script], Script] = lambda script: script,
         timings: Timings | None = None,
         circumstances: Circumstances | None = None,
+        in_phases_ns: float | None = None,
     ) -> None:
         """`host` brings host times to what they are without a profiler, where phases cannot.
 
+        `in_phases_ns` is what steps took, phase after phase, in which those were timed.
         `wall_ns` None: the clean step's time is not known, and its replay's stands for it.
         """
         self.timeline = timeline
@@ -93,7 +95,7 @@ class Picture:
         self._flow: list[Flow | None] = []
         self._for_data: list[npt.NDArray[np.bool_]] = []
         self._off_ns = 0.0
-        self._phases_ns = sum(phases.values())
+        self._in_phases_ns = in_phases_ns
         self._member = accounted.member
         if len(timeline.device):
             script = script_of(timeline, gap_ns=machine.overheads.kernel_gap_ns)
@@ -112,9 +114,8 @@ class Picture:
 
         On a CPU nothing runs beside the host: its phases follow each other, as they took.
         """
-        if self.script is not None:
-            return self.base_ns / self.wall_ns - 1
-        return self._phases_ns / self.wall_ns - 1 if self._phases_ns else None
+        replayed = self.base_ns if self.script is not None else self._in_phases_ns
+        return None if replayed is None else replayed / self.wall_ns - 1
 
     def replay(self, change: Change) -> float:
         """The step's time with the change made."""

@@ -56,7 +56,7 @@ def test_a_profiled_step_much_faster_than_clean_ones_is_warned_of(capture: Captu
 def test_the_first_line_says_what_before_how_sure(capture: Capture) -> None:
     diagnosis = diagnose_capture(slowed(capture), round_machine(), target=None, timer=None)
     first = as_text(diagnosis).partition(" step · ")[0]
-    assert first.startswith("overhead-bound (uncertain): the largest part of the step, ")
+    assert first.startswith("overhead-bound (uncertain): overhead made free, ")
     assert first.count(":") == 1
     assert ". But clean steps took " in " ".join(first.split())
     assert not any("as long as the profiled one" in line for line in diagnosis.warnings)

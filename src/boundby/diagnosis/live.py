@@ -182,6 +182,9 @@ def _pictures(
     """
     timings = Timings()
     pace = pace_of(capture, machine)
+    # Not the sum of what each phase usually takes: a host that is disturbed now and then is so in
+    # one phase or another, in most of the steps.
+    steps = [sum(phases.values()) for phases in capture.issue]
 
     def picture(factor: float) -> Picture:
         return Picture(
@@ -193,6 +196,7 @@ def _pictures(
             host=partial(with_host, factor=factor),
             timings=timings,
             circumstances=capture.circumstances,
+            in_phases_ns=statistics.median(steps) if steps else None,
         )
 
     measured = picture(1.0)
