@@ -118,7 +118,7 @@ def table() -> None:
         "Random weights and data, one process each; times are medians of clean steps.",
         "`unknown` is the share of the step, `uncosted` of the work's own time; `suspect` is the",
         "share of work time above its roof; `replay` is how far the replayed step is off the clean",
-        "one.\n",
+        "one (on a CPU: how far other steps are, timed phase by phase).\n",
     ]
     for device in sorted({where for where, _ in newest}):
         parts += [

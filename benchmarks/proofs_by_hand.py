@@ -51,15 +51,14 @@ def beside(
         started = {OURS: player(script, keys, Path(folder) / "prove.log")}
         for number, (flags, command) in enumerate(variants.items()):
             started[flags] = player(command, [], Path(folder) / f"{number}.log")
-        ready = turns.seat_started(started, patience_s=_PATIENCE_S)
+        turns.seat_started(started, patience_s=_PATIENCE_S)
         turns.play(lambda: len(turns.rounds) >= SCREENING)
-        screened = {flags: _steps(turns.rounds, flags) for flags in variants if flags in ready}
-        for flags in variants:
-            why = turns.dropped.get(flags)
-            taken = why or f"{statistics.median(screened[flags]) / 1e6:.2f} ms"
-            print(f"{flags}: {taken}", flush=True)
-        if OURS not in turns.players or not turns.players.keys() & variants.keys():
-            print(*(f"{name}: {why}" for name, why in turns.dropped.items()), sep="\n")
+        playing = [flags for flags in variants if flags in turns.players]
+        screened = {flags: _steps(turns.rounds, flags) for flags in playing}
+        for flags, steps in screened.items():
+            print(f"{flags}: {statistics.median(steps) / 1e6:.2f} ms", flush=True)
+        print(*(f"{name}: {why}" for name, why in turns.dropped.items()), sep="\n", flush=True)
+        if OURS not in turns.players or not screened:
             return None
         chosen = min(screened, key=lambda flags: statistics.median(screened[flags]))
         for flags in turns.players.keys() - {OURS, chosen}:
@@ -76,6 +75,9 @@ def beside(
     pairs = (OURS, OURS + AGAIN), (chosen, chosen + AGAIN)
     ours, theirs = ([_steps(rounds, name) for name in pair] for pair in pairs)
     steady = [_at_one_pace(rounds, pair) for pair in pairs]
+    if not all(steady):
+        print(*(f"{name}: {why}" for name, why in turns.dropped.items()), sep="\n")
+        return None
     found = speedup.estimate(steady[1], steady[0], speedup.scatter(steady))
     return {
         "prove": list(keys),

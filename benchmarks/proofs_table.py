@@ -66,7 +66,7 @@ def summaries(rows: dict[tuple[Any, ...], Row], where: str) -> list[str]:
             f"| {statistics.median(final['after_ms']):.2f} | {ratio(final['speedup'])} "
             f"| {final['treatment']} {compared}"
         )
-    return lines
+    return lines if len(lines) > 2 else []
 
 
 def details(name: str, row: dict[str, Any]) -> list[str]:

@@ -219,6 +219,7 @@ def test_on_a_cpu_a_step_is_its_clean_phases(took_us: float, uncertain: bool) ->
     judged = judge(picture_of(scene.timeline(), 100.0 * US, took_us * US))
     assert judged.replay_error == pytest.approx(took_us / 100 - 1)
     assert judged.verdict.uncertain is uncertain
+    assert ("timed phase by phase" in judged.verdict.why) is uncertain
     assert judge(picture_of(scene.timeline(), 100.0 * US)).replay_error is None
 
 

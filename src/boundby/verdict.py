@@ -59,13 +59,13 @@ def _verdict(gains: dict[GroupName, float], error: float | None, picture: Pictur
         share = account.unknown.share
         words = f"{share:.0%} of the step is work whose cost or roof is not known"
         return Verdict(bound_by="unknown", uncertain=True, if_free=_plain(gains), why=words)
-    uncertain = error is not None and abs(error) > _UNCERTAIN
-    if uncertain and picture.on_device:
+    off = error if error is not None and abs(error) > _UNCERTAIN else 0.0
+    if off and picture.on_device:
         groups = account.groups()
         largest: GroupName = max(groups, key=lambda group: groups[group].ns)
         words = (
             f"the largest part of the step, {groups[largest].share:.0%}; what making it free would "
-            f"buy is not known, since the replay is {error:+.0%} off the clean step"
+            f"buy is not known, since the replay is {off:+.0%} off the clean step"
         )
         return Verdict(bound_by=largest, uncertain=True, if_free=_plain(gains), why=words)
     near = gains[first] < (1 + _NEAR) * gains[second]
@@ -74,10 +74,11 @@ def _verdict(gains: dict[GroupName, float], error: float | None, picture: Pictur
     others = [group for group in ranked[1:] if not (near and group == second)]
     words += "".join(f"; {group} free {_times(gains[group])}" for group in others)
     words += _slow_kernels(account, first)
-    if uncertain:
+    if off:
         # On a CPU the gains are shares of the clean step; but is it the same step all the time?
-        words += f". Other steps of the same script, timed by phases, took {error:+.0%}"
-    return Verdict(bound_by=first, uncertain=uncertain, if_free=_plain(gains), why=words)
+        more = "longer" if off > 0 else "less"
+        words += f". Other steps, timed phase by phase, took {abs(off):.0%} {more}"
+    return Verdict(bound_by=first, uncertain=bool(off), if_free=_plain(gains), why=words)
 
 
 def _slow_kernels(account: Account, group: GroupName) -> str:
