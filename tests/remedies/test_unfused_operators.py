@@ -12,7 +12,7 @@ from boundby.model import Allocations, HostKind, OpCall
 from boundby.picture import Picture
 from boundby.remedies import unfused_operators
 from boundby.remedies.chains import _reduction_launches, chains_of
-from boundby.remedies.unfused_operators import _launch_costs, _own_ns
+from boundby.remedies.compiled_host import _Operators, launch_costs
 from tests.remedies.pictures import picture_of
 from tests.test_dataflow import BYTES, at
 from tests.timelines import Scene
@@ -20,18 +20,21 @@ from tests.timelines import Scene
 US = 1000.0
 
 
-def step(*names: str, python_us: float = 30.0, operator_us: float = 20.0) -> Picture:
-    """Each operator launches at its end, and Python takes its time before it."""
+def step(
+    *names: str, python_us: float = 30.0, operator_us: float = 20.0, tidying_us: float = 0.0
+) -> Picture:
+    """Each operator launches at its end, or tidies up after it; Python takes its time before it."""
     scene = Scene()
     clock, rows = 0.0, []
     for place, name in enumerate(names):
         clock += python_us
         given = (at(place + 1, shape=(8192, 8192)),) * (2 if name == "mm" else 1)
         call = OpCall(name=f"aten::{name}", args=given)
-        rows.append(scene.on_host(clock, clock + operator_us, call=call))
+        rows.append(scene.on_host(clock, clock + operator_us + tidying_us, call=call))
         clock += operator_us
         launch = scene.on_host(clock - 1, clock, HostKind.LAUNCH, "cudaLaunchKernel")
         scene.on_device(clock, clock + 5, launch=launch)
+        clock += tidying_us
     scene.end = clock + 10
     made = np.arange(2, len(names) + 2)
     allocations = Allocations(
@@ -41,16 +44,33 @@ def step(*names: str, python_us: float = 30.0, operator_us: float = 20.0) -> Pic
 
 
 def test_of_the_hosts_time_an_operator_has_its_own() -> None:
-    own = _own_ns(step("mm", "cos", "mm"))
+    operators = _Operators.of(step("mm", "cos", "mm"))
     # The first has no Python before it that was seen.
-    assert own[1:] == pytest.approx([20 * US] * 2)
+    assert operators.own_ns[1:] == pytest.approx([20 * US] * 2)
+    assert operators.alone.all() and operators.first.all()
+
+
+def test_what_an_operator_does_after_its_launch_is_its_own() -> None:
+    own = _Operators.of(step("mm", "cos", "mm", tidying_us=7.0)).own_ns
+    assert own[1] == pytest.approx(27 * US)
+
+
+@pytest.mark.parametrize("operator_us", [10.0, 40.0])
+def test_a_compiled_kernel_slows_down_as_the_steps_own_operators_do(operator_us: float) -> None:
+    picture = step("mm", "cos", "sin", "mm", operator_us=operator_us)
+    overheads = picture.machine.overheads
+    assert overheads.eager_op_ns is not None
+    alone = overheads.compiled_kernel_ns or overheads.eager_op_ns
+    worst, expected, best = launch_costs(picture)
+    assert expected == pytest.approx(alone * operator_us * US / overheads.eager_op_ns)
+    assert best <= expected < worst
 
 
 def test_what_cannot_be_fused_is_called_as_before_and_the_rest_is_one_launch() -> None:
     picture = step("mm", "cos", "sin", "cos", "mm")
     imagined = unfused_operators.imagine(picture)
     assert imagined is not None and imagined.expected.host_ns is not None
-    launch = _launch_costs(picture)[1]
+    launch = launch_costs(picture)[1]
     # Entering it is counted with the first.
     _, fused, *gone, last = imagined.expected.host_ns
     assert fused == pytest.approx(launch)

@@ -14,11 +14,12 @@ The change
     `model = torch.compile(model)`.
 
 When it does not help
-    When matrix products take most of the time; when the host is the limit: launching compiled
-    kernels takes it nearly as long as eager operators did, and products and convolutions are
-    called as before; when shapes change often enough to compile again and again. On a CPU little
-    is gained where operators are far above what their traffic takes, and generated code may be
-    slower than the library's: a small convolutional net took 1.19 times as long compiled.
+    When matrix products take most of the time; when the host is the limit: a compiled kernel
+    takes it half as long again as an eager operator, and products and convolutions are called
+    as before, so that it gains only where chains are long; when shapes change often enough to
+    compile again and again. On a CPU little is gained where operators are far above what their
+    traffic takes, and generated code may be slower than the library's: a small convolutional
+    net took 1.19 times as long compiled.
 
 Proven on
     BERT (12 layers) on an H200: 35.5 to 21.4 ms a step; 22.6 were predicted. Of the host's time
@@ -32,23 +33,16 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from boundby.model import HostKind, Phase
+from boundby.model import Phase
 from boundby.picture import Change, Picture
 from boundby.remedies import layout_copies, wasted_tiles
-from boundby.remedies.chains import Chain, chains_of, is_fusible, is_random
+from boundby.remedies.chains import Chain, chains_of, is_random
+from boundby.remedies.compiled_host import compiled_host_ns, launch_costs
 from boundby.remedies.remedy import Imagined, Remedy
 
 _COMPILED = ("triton_", "CompiledFunction", "Torch-Compiled")
-_SLOWER_LAUNCH = 1.3
-# Going into a compiled forward, and into its backward, takes the host as long as so many launches,
-# and for each parameter so many more: guards, what is kept for the backward, gradients handed over.
-# Seen with 2 to 64 parameters on a CPU, in units of an eager backward's launches.
-_ENTRY_LAUNCHES = {Phase.FORWARD: (25.0, 0.3), Phase.BACKWARD: (25.0, 0.9)}
-_HANDED_OVER = "AccumulateGrad"
-# What compiled steps of four models took the host on an H200, beside what is reckoned here: 0.92 to
-# 1.11 of it.
+# What else a compiled step may take its host, beside what is reckoned.
 _HOST_DOUBT = 0.1
 # Kernels from this size on tell how fast single passes over memory run in this step.
 _TELLING_BYTES = 4e6
@@ -73,7 +67,7 @@ def imagine(picture: Picture) -> Imagined | None:
     turned = layout_copies.compiled_times(picture)
     # The compiler pads products and turns convolutions, whatever their code says.
     products = turned | wasted_tiles.padded_times(picture)
-    costs = _launch_costs(picture)
+    costs = launch_costs(picture)
     costliest = sorted(
         chains, key=lambda chain: -sum(picture.works[index].ns for index in chain.works)
     )
@@ -108,33 +102,6 @@ def _pass_efficiency(picture: Picture) -> tuple[float, float]:
     upto = np.cumsum([size for _, size in seen])
     slow, middle = (seen[int(np.searchsorted(upto, share * upto[-1]))][0] for share in (0.25, 0.5))
     return min(1.0, max(_SLOWEST_PASS, middle)), min(_SLOW_PASS, max(_SLOWEST_PASS, slow))
-
-
-def _launch_costs(picture: Picture) -> tuple[float, float, float]:
-    """Host time for one launch of a compiled kernel: the worst, the expected, the best.
-
-    Inside real steps it costs about what an eager launch does there (21 to 30 us either way on an
-    H200's host), and not less than on its own. At best it comes half way down to that.
-    """
-    overheads = picture.machine.overheads
-    alone = overheads.compiled_kernel_ns or overheads.eager_op_ns or 0.0
-    here = max(alone, _eager_launch_ns(picture) or alone)
-    return _SLOWER_LAUNCH * here, here, (here + alone) / 2
-
-
-def _eager_launch_ns(picture: Picture) -> float | None:
-    """Of this step's backward, which runs without an interpreter, as compiled code hardly does.
-
-    A gradient that is handed over takes about as long as a launch.
-    """
-    script = picture.script
-    if script is None:
-        return None
-    backward = script.host_ns[script.phase == Phase.BACKWARD]
-    inside, count = (backward, _parameters(picture)) if len(backward) else (script.host_ns, 0)
-    # What another fix has taken away is not launched any more.
-    launches = int((inside > 0).sum())
-    return float(inside.sum()) / (launches + count) if launches else None
 
 
 # On a CPU arithmetic stays when its traffic goes: how long a fused chain takes at least.
@@ -185,7 +152,7 @@ def _fused(
         quicker = 0.0 if stays is _stays_all else len(gone) * eager
         return Change(work_ns=work_ns, opaque=opaque, python_ns=quicker)
     doubt = _HOST_DOUBT * ((stays is _stays_all) - (stays is _stays_at_best))
-    host = (1 + doubt) * _compiled_host(picture, gone, launch_ns)
+    host = (1 + doubt) * compiled_host_ns(picture, gone, launch_ns)
     for chain in chains:
         more = picture.actions_of(chain.works[:1])
         host[more[:1]] += chain.reductions * launch_ns
@@ -214,62 +181,6 @@ def _chance_ns(picture: Picture, chain: Chain) -> float:
         if call and call.tensors and is_random(picture.works[index]):
             numbers += call.tensors[0].elements
     return numbers * _RANDOM_INSTRUCTIONS / (_INTEGER_SHARE * rate) * 1e9 if rate else 0.0
-
-
-def _compiled_host(picture: Picture, gone: list[int], launch_ns: float) -> npt.NDArray[np.float64]:
-    """Forward and backward are launched kernel after kernel; the rest of the loop stays."""
-    script = picture.script
-    assert script is not None
-    host = script.host_ns.copy()
-    vanished = np.zeros(len(host), np.bool_)
-    vanished[picture.actions_of(gone)] = True
-    compiled = (script.phase != Phase.OPTIMIZER) & (script.wait == 0)
-    called = np.zeros(len(host), np.bool_)
-    whole = [index for index in range(len(picture.works)) if not is_fusible(picture, index)]
-    called[picture.actions_of(whole)] = True
-    own = _own_ns(picture)
-    waiting = 0.0
-    for action in np.flatnonzero(compiled):
-        waiting += host[action]
-        if vanished[action]:
-            host[action] = 0.0
-        else:
-            host[action] = own[action] if called[action] else min(waiting, launch_ns)
-            waiting = 0.0
-    count = _parameters(picture)
-    for phase, (once, each) in _ENTRY_LAUNCHES.items():
-        first = np.flatnonzero(compiled & (script.phase == phase))[:1]
-        host[first] += (once + each * count) * (_eager_launch_ns(picture) or launch_ns)
-    return host
-
-
-def _own_ns(picture: Picture) -> npt.NDArray[np.float64]:
-    """Of the host's time for each action, what its own operator takes: what calls it may go."""
-    script, timeline = picture.script, picture.timeline
-    assert script is not None
-    host = timeline.host
-    named = np.array(["::" in name and "autograd::" not in name for name in timeline.names])
-    operator = (host.kind == HostKind.OP) & named[host.name]
-    began = np.empty(len(script.rows), np.int64)
-    for action, row in enumerate(script.rows):
-        outer = row
-        while (parent := host.parent[outer]) >= 0 and (operator[parent] or not operator[outer]):
-            outer = parent
-        began[action] = host.start_ns[outer if operator[outer] else row]
-    ended = (host.start_ns + host.duration_ns)[script.rows]
-    before = np.concatenate(([began[0]], ended[:-1]))
-    took = np.maximum(ended - before, 1)
-    part: npt.NDArray[np.float64] = np.clip((ended - np.maximum(began, before)) / took, 0.0, 1.0)
-    return script.host_ns * part
-
-
-def _parameters(picture: Picture) -> int:
-    """How many gradients the step hands over."""
-    names = picture.timeline.names
-    handed = np.array([name.endswith(_HANDED_OVER) for name in names] or [False])
-    # The engine's own row, and the node's inside it.
-    engine = np.array([name.startswith("autograd::engine::") for name in names] or [False])
-    return int((handed & engine)[picture.timeline.host.name].sum())
 
 
 REMEDY = Remedy(fault="unfused-operators", group="bandwidth", document=__doc__, imagine=imagine)
