@@ -21,7 +21,7 @@ from boundby.capture.live.recorder import Capture
 from boundby.capture.live.refine import refine
 from boundby.diagnosis.advice import Advice, Timer, advise, doubted
 from boundby.diagnosis.assembly import assemble, nothing_known
-from boundby.diagnosis.host import host_factors, pace_of, unsteady
+from boundby.diagnosis.host import host_factors, unsteady
 from boundby.errors import BoundbyError
 from boundby.model import Machine, Precision, Timeline
 from boundby.model.diagnosis import Diagnosis, KindOfStep, PhaseTime, StepTimes, Verdict
@@ -177,11 +177,8 @@ def _pictures(
     """The step as measured; then, to imagine changes in, with the likeliest host and its range.
 
     What the first picture says of the step as it is stays free of what a host may come to be.
-    What the host would do instead costs it as much more, or less, as its pace differs from the
-    saved one.
     """
     timings = Timings()
-    pace = pace_of(capture, machine)
     # Not the sum of what each phase usually takes: a host that is disturbed now and then is so in
     # one phase or another, in most of the steps.
     steps = [sum(phases.values()) for phases in capture.issue]
@@ -189,7 +186,7 @@ def _pictures(
     def picture(factor: float) -> Picture:
         return Picture(
             timeline,
-            machine.at_pace(pace * factor),
+            machine.at_pace(factor),
             accounted,
             wall_ns=wall_ns,
             phases=capture.phases,
@@ -204,7 +201,6 @@ def _pictures(
         return [measured]
     factors = host_factors(
         capture,
-        machine,
         wall_ns=wall_ns,
         issued_ns=issue_ns(measured.script),
         explaining=explaining_host(measured.script, wall_ns),
