@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import psutil
+import pytest
 
 from boundby.lab import EXPERIMENTS
 from boundby.model.lab import LabReport
@@ -65,7 +66,8 @@ def test_one_experiment_as_json_and_as_a_page(tmp_path: Path) -> None:
     assert html.read_text().startswith("<!doctype html>")
 
 
-def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_who_ends_it_keeps_what_is_done(tmp_path: Path, asked: signal.Signals) -> None:
     target = tmp_path / "lab.json"
     names = [each.name for each in EXPERIMENTS if each.name != "compilers"]
     process = start(*names, "--quick", "--device", "cpu", "--json", str(target))
@@ -73,7 +75,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     while time.monotonic() < deadline and not _busy_children(process.pid):
         time.sleep(0.1)
     time.sleep(4)
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, asked)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "are done and kept" in err.strip().splitlines()[-1]

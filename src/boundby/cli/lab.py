@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -58,7 +61,7 @@ def command(
         )
     session = Session(machine, device or machine.kind, chosen, quick=quick)
     interrupted = False
-    with progress_bar("experiment:", shown=not quiet) as progress:
+    with progress_bar("experiment:", shown=not quiet) as progress, _termination_interrupts():
         try:
             session.run(progress)
         except KeyboardInterrupt:
@@ -75,6 +78,16 @@ def command(
     if not quiet:
         (errors if json_file == "-" else output_console()).print(LabTable(report))
     _end(interrupted, done=len(report.results), chosen=len(chosen))
+
+
+@contextlib.contextmanager
+def _termination_interrupts() -> Iterator[None]:
+    """Whoever asks it to end, a user or a time limit, gets what is done."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _writable(path: Path) -> None:
