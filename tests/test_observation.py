@@ -1,5 +1,6 @@
 """Diagnosing from Python: boundby.diagnose and boundby.watch."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -84,12 +85,28 @@ def test_a_loop_that_ends_early_yields_what_there_is() -> None:
     assert "--" not in words
 
 
-def test_a_loop_without_steps_is_told_how_to_mark_one() -> None:
+def test_a_loop_without_steps_goes_on_and_is_told_how_to_mark_one() -> None:
     with (
-        pytest.raises(BoundbyError, match=r"call step\(\)"),
-        boundby.watch(machine=round_machine()),
+        pytest.warns(UserWarning, match=r"call step\(\)"),
+        boundby.watch(machine=round_machine()) as watching,
     ):
         trainer()(4)
+    with pytest.raises(BoundbyError, match=r"call step\(\)"):
+        _ = watching.diagnosis
+
+
+def test_what_was_seen_before_an_exception_is_diagnosed_when_asked_for() -> None:
+    train = trainer()
+    with (
+        contextlib.suppress(KeyError),
+        boundby.watch(warmup=2, steps=3, machine=round_machine()) as watching,
+    ):
+        for _ in range(4):
+            train(4)
+            watching.step()
+        raise KeyError("mine")
+    assert len(watching.diagnosis.step.samples_ns) == 2
+    assert "after 4 steps" in "\n".join(watching.diagnosis.warnings)
 
 
 @pytest.mark.parametrize("steps", [1, 6])

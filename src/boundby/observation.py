@@ -29,11 +29,21 @@ _PATIENCE_S = 60.0
 class Watch:
     """A loop under watch: call `step()` at the end of each step; `diagnosis` when it is over."""
 
-    def __init__(self, recorder: Recorder, machine: Machine | None, guard: Guard) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        machine: Machine | None,
+        guard: Guard,
+        folder: tempfile.TemporaryDirectory[str],
+    ) -> None:
         self._recorder = recorder
         self._machine = machine
         self._guard = guard
+        # Holds the trace, for as long as a diagnosis may be asked for.
+        self._folder = folder
+        self._capture: Capture | None = None
         self._diagnosis: Diagnosis | None = None
+        self._problem: BoundbyError | None = None
         self._failure: Failure | None = None
 
     def step(self) -> None:
@@ -47,9 +57,23 @@ class Watch:
 
     @property
     def diagnosis(self) -> Diagnosis:
+        """Of all steps, or of those before an exception; why there is none, as an error."""
+        if self._diagnosis is None and self._problem is None:
+            if self._capture is None:
+                raise BoundbyError("the diagnosis is made when the `with` block ends")
+            try:
+                self._diagnosis = self._diagnose(self._capture)
+            except BoundbyError as error:
+                self._problem = error
+            self._folder.cleanup()
         if self._diagnosis is None:
-            raise BoundbyError("the diagnosis is made when the `with` block ends")
+            assert self._problem is not None
+            raise self._problem
         return self._diagnosis
+
+    def end(self) -> None:
+        """The loop is over, or has failed: what was seen of it is what there is."""
+        self._capture = self._recorder.capture()
 
     def fail(self, error: Exception) -> None:
         """Something of ours has raised in the loop, which goes on, unwatched."""
@@ -57,8 +81,7 @@ class Watch:
         self._failure = failure_of(stopped_after(self._recorder.windows.steps), errors)
         _warn_of(self._failure)
 
-    def conclude(self) -> Diagnosis:
-        capture = self._recorder.capture()
+    def _diagnose(self, capture: Capture) -> Diagnosis:
         if self._failure is not None:
             capture.warnings.append(self._failure.line)
             if capture.main_kind is None:
@@ -75,8 +98,7 @@ class Watch:
             waiting.shown("timing") as progress,
             timer_of(capture, machine, progress=progress) as timer,
         ):
-            self._diagnosis = diagnose_capture(capture, machine, target=None, timer=timer)
-        return self._diagnosis
+            return diagnose_capture(capture, machine, target=None, timer=timer)
 
     def __str__(self) -> str:
         return str(self._diagnosis) if self._diagnosis else "a loop under watch"
@@ -103,6 +125,11 @@ def watch(
     """
     with _watching(plan_of(warmup=warmup, steps=steps, profiled=profiled), machine) as watching:
         yield watching
+    try:
+        watching.diagnosis  # noqa: B018 - made here, where a wait is expected
+    except BoundbyError as error:
+        # The loop itself is fine, and what it has computed is not lost for want of a diagnosis.
+        _warn(str(error))
 
 
 @contextlib.contextmanager
@@ -115,29 +142,30 @@ def _watching(plan: Plan, machine: Machine | None) -> Iterator[Watch]:
 
     guard = Guard(fail)
     hooks = Hooks(guard)
-    with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
-        recorder = Recorder(
-            torch,
-            plan=plan,
-            step_by="mark",
-            folder=Path(folder),
-            on_done=lambda: None,
-            on_first_step=hooks.narrow,
-            spelling="arguments",
-            guard=guard,
-        )
-        watching = Watch(recorder, machine, guard)
-        hooks.install(torch)
-        hooks.watcher = recorder
-        hooks.graphs = recorder.graphs
-        try:
-            yield watching
-        except BaseException:
-            recorder.windows.finish()
-            raise
-        finally:
-            hooks.remove()
-        watching.conclude()
+    folder = tempfile.TemporaryDirectory(prefix="boundby-", ignore_cleanup_errors=True)
+    recorder = Recorder(
+        torch,
+        plan=plan,
+        step_by="mark",
+        folder=Path(folder.name),
+        on_done=lambda: None,
+        on_first_step=hooks.narrow,
+        spelling="arguments",
+        guard=guard,
+    )
+    watching = Watch(recorder, machine, guard, folder)
+    hooks.install(torch)
+    hooks.watcher = recorder
+    hooks.graphs = recorder.graphs
+    try:
+        yield watching
+    except BaseException:
+        guard.do(watching.end)
+        raise
+    else:
+        watching.end()
+    finally:
+        hooks.remove()
 
 
 def diagnose(

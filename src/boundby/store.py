@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TypeVar
@@ -48,6 +49,15 @@ def write_bytes(content: bytes, path: Path) -> None:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
+    except OSError as error:
+        raise BoundbyError(f"cannot write {path}: {error.strerror}") from None
+
+
+def copy(source: Path, path: Path) -> None:
+    """A file that is there already, however large."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, path)
     except OSError as error:
         raise BoundbyError(f"cannot write {path}: {error.strerror}") from None
 

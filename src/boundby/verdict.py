@@ -24,6 +24,7 @@ _UNCERTAIN = 0.10
 # A replay that knows less than this of the work cannot tell what it is bound by.
 _MOSTLY_UNKNOWN = 0.5
 _MOST_SAID = 100
+_MOSTLY_DATA = 0.5
 _MOSTLY_SLOW = 0.5
 
 
@@ -73,7 +74,7 @@ def _verdict(gains: dict[GroupName, float], error: float | None, picture: Pictur
     words += f", closely followed by {second} with {_times(gains[second])}" if near else ""
     others = [group for group in ranked[1:] if not (near and group == second)]
     words += "".join(f"; {group} free {_times(gains[group])}" for group in others)
-    words += _slow_kernels(account, first)
+    words += _slow_kernels(account, first) + _for_data(account, first)
     if off:
         # On a CPU the gains are shares of the clean step; but is it the same step all the time?
         more = "longer" if off > 0 else "less"
@@ -88,6 +89,15 @@ def _slow_kernels(account: Account, group: GroupName) -> str:
         return ""
     share = found.excess_ns / found.ns
     return f". {share:.0%} of that time is above what the roof asks for: slow kernels"
+
+
+def _for_data(account: Account, group: GroupName) -> str:
+    """A step that waits for its batches is short of nothing that it does itself."""
+    overhead = account.overhead
+    waited = overhead.parts.get("data", 0.0)
+    if group != "overhead" or waited < _MOSTLY_DATA * overhead.ns:
+        return ""
+    return f". {waited / overhead.ns:.0%} of the overhead is waiting for data"
 
 
 def _times(gain: float) -> str:

@@ -216,6 +216,9 @@ class Finding:
     def optimizer_ends(self, optimizer: object) -> None:
         self._finder.optimizer_stepped(self._keys.of(optimizer))
 
+    def batch_came(self, waited_ns: int) -> None:
+        return
+
 
 def measure(define: Callable[[Loop], None], hooks: Hooks | None) -> dict[str, Any]:
     torch._dynamo.reset()

@@ -53,6 +53,21 @@ def test_collections_are_counted_in_the_step_they_pause() -> None:
     assert [Path(file).name for file, _ in found.collected_at] == [Path(__file__).name] * 2
 
 
+def test_waiting_for_batches_is_counted_in_its_step() -> None:
+    bystander = Bystander(Clock())
+    bystander.waited(50)
+    bystander.begin()
+    bystander.waited(1)
+    bystander.waited(1)
+    bystander.step()
+    bystander.step()
+    bystander.end()
+    found = bystander.circumstances((4.0, 4.0), None)
+    assert found.data_ns == (2.0, 0.0)
+    assert found.data_share == 0.25
+    assert Circumstances().data_share is None
+
+
 def test_a_collection_with_no_python_around_it_has_no_place(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

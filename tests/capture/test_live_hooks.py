@@ -39,6 +39,9 @@ class Events:
     def optimizer_ends(self, optimizer: object) -> None:
         self.seen.append("step ends")
 
+    def batch_came(self, waited_ns: int) -> None:
+        self.seen.append("batch")
+
     def take(self) -> list[str]:
         taken, self.seen = self.seen, []
         return taken
@@ -79,6 +82,12 @@ def test_a_step_is_seen_from_outside(events: Events) -> None:
     assert events.take() == ["made AdamW"]
     train(net, optimizer)
     assert events.take() == STEP
+
+
+def test_a_loaders_batches_are_seen_come(events: Events) -> None:
+    loader = torch.utils.data.DataLoader(torch.arange(4), batch_size=2)
+    assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
+    assert events.take() == ["batch", "batch"]
 
 
 def test_without_a_watcher_nothing_is_seen(hooks: Hooks, events: Events) -> None:

@@ -182,14 +182,58 @@ print("its own end")
 def test_a_refusal_that_cannot_be_written_does_not_break_the_script(tmp_path: Path) -> None:
     source = f"""
 {TRAINING}
+import os
+os.mkdir("x.json")
 for _ in range(30):
     try: train()
     except SystemExit: pass
 print("its own end")
 """
-    done = run(tmp_path, source, options=(*SHORT, "--json", "train.py/x.json"))
+    done = run(tmp_path, source, options=(*SHORT, "--json", "x.json"))
     assert (done.code, done.out) == (0, "its own end\n")
     assert "boundby: cannot write" in done.err
+
+
+def test_what_cannot_be_kept_is_shown_all_the_same(tmp_path: Path) -> None:
+    source = f"""
+{TRAINING}
+import os
+os.mkdir("x.json")
+for _ in range(30): train()
+"""
+    done = run(tmp_path, source, options=(*SHORT, "--json", "x.json"))
+    assert done.code == 2
+    assert "train 4x8 step" in done.err
+    assert "cannot write" in done.err.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--json", "train.py/x.json"), "train.py is not a folder"),
+        (("--html", "."), "it is a folder"),
+        (("--out", "train.py"), "it is not a folder"),
+        (("--machine", "train.py"), "train.py"),
+    ],
+)
+def test_a_file_that_will_not_do_is_said_before_the_script_begins(
+    tmp_path: Path, options: tuple[str, ...], words: str
+) -> None:
+    done = run(tmp_path, "print('has begun')", options=options)
+    assert (done.code, done.out) == (2, "")
+    (line,) = done.err.strip().splitlines()
+    assert words in line
+
+
+def test_a_file_is_meant_from_where_the_command_was_given(tmp_path: Path) -> None:
+    source = f"""
+{TRAINING}
+import os
+os.mkdir("elsewhere"); os.chdir("elsewhere")
+for _ in range(30): train()
+"""
+    run(tmp_path, source, options=(*SHORT, "--json", "x.json"))
+    assert (tmp_path / "x.json").exists()
 
 
 def test_cleaning_up_is_done(tmp_path: Path) -> None:

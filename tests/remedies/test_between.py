@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from boundby.model import HostKind, OpCall, Timeline
+from boundby.model import HostKind, OpCall, Phase, Timeline
 from boundby.model.diagnosis import Range
 from boundby.picture import Picture
 from boundby.remedies.batch_too_small import batches
@@ -109,6 +109,27 @@ def test_samples_that_are_calls_are_no_batch() -> None:
     picture = picture_of(rollout(65, trained=1))
     assert finding(picture, "batch-too-small") is None
     assert batches(picture) == []
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_calls_whose_result_is_read_before_the_next_are_no_batch(learns: bool) -> None:
+    """As actions are, all before one backward; a loss that is read after each backward is none."""
+    scene = Scene(end=20 * 64 + 20)
+    operators, backward = [], []
+    for start in range(0, 20 * 64, 20):
+        scene.on_host(start, start + 10, HostKind.PYTHON, "nn.Module: Policy_0")
+        operators.append(scene.on_host(start + 2, start + 9, call=SMALL))
+        scene.on_host(start + 12, start + 13, name="aten::item")
+        if learns:
+            backward.append(scene.on_host(start + 14, start + 18, call=SMALL))
+    backward = backward or [scene.on_host(20 * 64, 20 * 64 + 19, call=SMALL)]
+    timeline = scene.timeline()
+    forward, phase = np.full(len(timeline.host), -1, np.int32), timeline.host.phase.copy()
+    forward[backward] = operators[-len(backward) :]
+    phase[backward] = Phase.BACKWARD
+    host = msgspec.structs.replace(timeline.host, forward=forward, phase=phase)
+    picture = picture_of(msgspec.structs.replace(timeline, host=host))
+    assert bool(batches(picture)) is learns
 
 
 @pytest.mark.parametrize(

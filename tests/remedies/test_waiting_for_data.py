@@ -32,11 +32,12 @@ def test_workers_make_batches_no_faster_than_their_number_allows() -> None:
     launch = scene.on_host(1005, 1010, HostKind.LAUNCH, "cudaLaunchKernel")
     scene.on_device(1010, 1098, launch=launch)
     scene.on_host(1011, 1098, HostKind.SYNC, "cudaStreamSynchronize")
-    for cores, shortest in ((2, 1000e3), (8, 250e3), (16, 125e3)):
+    for cores, shortest in ((1, 1000e3), (2, 500e3), (8, 250e3), (16, 125e3)):
         picture = picture_of(scene.timeline(), circumstances=Circumstances(cores=cores))
         imagined = waiting_for_data.imagine(picture)
         assert imagined is not None
-        # Half of the cores make a batch in a millisecond each; the rest of a step takes 0.1 ms.
+        # Half of the cores, or two, make a batch in a millisecond each; the rest of a step takes
+        # 0.1 ms.
         assert picture.replay(imagined.best) == pytest.approx(shortest, rel=0.03)
 
 
@@ -63,6 +64,20 @@ def test_on_a_cpu_workers_take_their_cores_from_the_step() -> None:
     asleep = sure(data_on_a_cpu(200, ran=0.6, ours=1.2, cores=2), "waiting-for-data")
     # A batch that sleeps takes no core: what is left is fetching it.
     assert asleep.saving_ns.expected == pytest.approx(0.92 * 200e3, rel=0.02)
+
+
+@pytest.mark.parametrize("others", [0.5, 1.0])
+def test_where_workers_have_all_cores_only_cheaper_samples_help(others: float) -> None:
+    scene = Scene(end=1000)
+    scene.on_host(0, 700, HostKind.DATA, "enumerate(DataLoader)#_MultiProcessing")
+    scene.on_host(700, 1000, call=RELU)
+    seen = Circumstances(wall_ns=1e9, ours_ns=0.9e9, workers_ns=others * 1e9, cores=2)
+    picture = picture_of(scene.timeline(), circumstances=seen)
+    imagined = waiting_for_data.imagine(picture)
+    assert imagined is not None
+    is_full = others == 1.0
+    assert ("cheaper" in imagined.change) == is_full
+    assert (picture.saving(imagined.expected) == 0) == is_full
 
 
 def test_the_line_is_that_of_the_outermost_loader_and_workers_are_those_of_any() -> None:

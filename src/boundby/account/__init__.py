@@ -17,7 +17,7 @@ from boundby.account.spent import Pieces, spent_idle, spent_on_cpu
 from boundby.account.whereabouts import moved, whereabouts
 from boundby.account.work import Work
 from boundby.intervals import union
-from boundby.model import UNTOLD, Ints, Machine, Precision, Timeline
+from boundby.model import UNTOLD, HostKind, Ints, Machine, Precision, Timeline
 from boundby.model.diagnosis import (
     Account,
     ClassRow,
@@ -64,6 +64,8 @@ def account_for(
     *,
     wall_ns: float,
     phases: Mapping[str, float] | None = None,
+    data_ns: float | None = None,
+    coreless_ns: float = 0.0,
     precision: Precision = UNTOLD,
     folders: Sequence[str] = (),
 ) -> Accounted:
@@ -71,7 +73,10 @@ def account_for(
 
     Kernel time is taken as measured. What is left of the wall is idle time, divided in the
     proportions in which the step idles when it is replayed with the host's clean times, `phases`;
-    without those, in which the profiled step idled. `precision` is what float32 products may be
+    without those, in which the profiled step idled. `data_ns` is how long a clean step waits for
+    its batches, where that was measured: while a profiler starts and stops, workers get ahead, and
+    the profiled step finds its batch waiting. `coreless_ns` is how long it stands ready without a
+    core, which on a CPU is no operator's time. `precision` is what float32 products may be
     computed in. `folders` are where source files are looked for.
     """
     warnings: list[str] = []
@@ -88,7 +93,9 @@ def account_for(
         spent = spent_idle(pace, moved(whereabouts(timeline), timeline, pace), gaps)
         causes = idle_rows(pace, *busy_times)
     else:
-        works, dispatch, data, spent = _on_cpu(timeline, machine, precision, wall_ns, phases)
+        works, dispatch, data, spent = _on_cpu(
+            timeline, machine, precision, wall_ns, phases, data_ns, coreless_ns
+        )
         idle = dict.fromkeys(LABELS, 0.0) | {"data": data}
     busy = sum(work.exposed_ns for work in works)
     if busy + dispatch > wall_ns:
@@ -133,19 +140,42 @@ def _on_cpu(
     precision: Precision,
     wall_ns: float,
     phases: Mapping[str, float] | None,
+    data_ns: float | None,
+    coreless_ns: float,
 ) -> tuple[list[Work], float, float, Pieces]:
     """The work, what asking for it took, and waiting for data, at the clean steps' pace; and the
     lines at which there was no work."""
     where = whereabouts(timeline)
-    dilation = dilation_of(timeline, where, wall_ns=wall_ns, phases=phases)
+    # Without its waiting: what is left is one step's own, clean and profiled.
+    waited = 0.0 if data_ns is None else waited_for_data_ns(timeline)
+    clean, profiled = wall_ns - (data_ns or 0.0), timeline.wall_ns - waited
+    own = _without_waiting(phases or {}, (data_ns or 0.0) / wall_ns)
+    dilation = dilation_of(timeline, where, wall_ns=clean + waited, phases=own)
     works, asked = cpu_work(timeline, machine, precision, dilation)
     spent = spent_on_cpu(timeline, where, asked, dilation)
-    data = spent.total("data")
-    slower = min(_MOST_SLOWER, max(1.0, wall_ns / max(1, timeline.wall_ns)))
+    slower = min(_MOST_SLOWER, max(1.0, clean / max(1.0, profiled)))
+    if coreless_ns:
+        held = asked.costed_ns + sum(work.exposed_ns for work in works)
+        slower = min(slower, max(0.0, clean - coreless_ns) / max(1.0, held))
     for work in works:
         work.ns *= slower
         work.exposed_ns *= slower
-    return works, slower * asked.costed_ns, slower * data, spent
+    data = slower * spent.total("data") if data_ns is None else data_ns
+    return works, slower * asked.costed_ns, data, spent
+
+
+def _without_waiting(phases: Mapping[str, float], share: float) -> dict[str, float]:
+    """The phases of a step of which a share is waiting for batches, between the others."""
+    other = phases.get("other", 0.0) - share * sum(phases.values())
+    return {**phases, "other": max(0.0, other)} if share else dict(phases)
+
+
+def waited_for_data_ns(timeline: Timeline) -> float:
+    """How long the profiled step waited for its batches."""
+    host = timeline.host
+    waiting = host.kind == HostKind.DATA
+    begins, ends = union(host.start_ns[waiting], host.duration_ns[waiting])
+    return float((ends - begins).sum())
 
 
 def _clean_pace(timeline: Timeline, machine: Machine, phases: Mapping[str, float]) -> Timeline:

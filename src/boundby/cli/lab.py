@@ -41,6 +41,7 @@ def command(
     """
     from boundby import roofs, store
     from boundby.cli.console import error_console, output_console, progress_bar
+    from boundby.cli.outputs import check_writable
     from boundby.lab.session import Session, choose
     from boundby.report.lab import ExperimentList, LabTable
     from boundby.report.lab_page import page
@@ -50,8 +51,7 @@ def command(
         output_console().print(ExperimentList([(e.name, e.title, e.claim) for e in chosen]))
         return
     errors = error_console()
-    for file in filter(None, (html_file, json_file if json_file != "-" else None)):
-        _writable(Path(file))
+    check_writable(html_file, json_file)
     with progress_bar("roofs:", shown=not quiet) as progress:
         machine = roofs.obtain(
             device,
@@ -88,14 +88,6 @@ def _termination_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _writable(path: Path) -> None:
-    """A place that cannot be written to is said before minutes of measuring, not after."""
-    from boundby.errors import BoundbyError
-
-    if path.is_dir() or (path.parent.exists() and not path.parent.is_dir()):
-        raise BoundbyError(f"cannot write {path}: not a file in a folder")
 
 
 def _end(interrupted: bool, *, done: int, chosen: int) -> None:

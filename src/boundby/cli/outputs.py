@@ -32,6 +32,26 @@ def page_options(command: Command) -> Command:
     return command
 
 
+def check_writable(*files: str | None, folder: Path | None = None) -> None:
+    """What cannot be written to is said before minutes of work, not after."""
+    for file in files:
+        if file and file != "-":
+            _check(Path(file), is_wrong=Path(file).is_dir(), wrong="it is a folder")
+    if folder is not None:
+        is_wrong = folder.exists() and not folder.is_dir()
+        _check(folder / "diagnosis.json", is_wrong=is_wrong, wrong="it is not a folder")
+
+
+def _check(path: Path, *, is_wrong: bool, wrong: str) -> None:
+    from boundby.errors import BoundbyError
+
+    above = next(parent for parent in path.absolute().parents if parent.exists())
+    if not is_wrong and not above.is_dir():
+        is_wrong, wrong = True, f"{above} is not a folder"
+    if is_wrong or not os.access(above, os.W_OK | os.X_OK):
+        raise BoundbyError(f"cannot write {path}: {wrong if is_wrong else 'permission denied'}")
+
+
 def write_page(
     diagnosis: Diagnosis,
     html_file: str | None,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from boundby.cli.outputs import page_options, write_json, write_page
+from boundby.cli.inputs import check_machine
+from boundby.cli.outputs import check_writable, page_options, write_json, write_page
 from boundby.cli.target import TargetCommand, target_of
 from boundby.errors import INTERRUPTED
 
@@ -157,6 +158,9 @@ def command(
     from boundby.trials.candidates import Choice
     from boundby.trials.experiment import Request, prove_target
 
+    patch = str(patch_file) if patch_file is not None else None
+    check_writable(json_file, html_file, perfetto_file, patch)
+    check_machine(machine_file)
     request = Request(
         target=target_of(target),
         budget_s=budget,
@@ -174,10 +178,10 @@ def command(
     )
     with progress_bar("proving:", shown=not quiet) as progress:
         proven = prove_target(request, progress, progress.print)
-    write_json(proven.diagnosis, json_file)
-    write_page(proven.diagnosis, html_file, perfetto_file, open_page=open_page, quiet=quiet)
     if not quiet:
         _tell(proven.diagnosis, patch_asked=patch_file is not None, patch=proven.patch)
+    write_json(proven.diagnosis, json_file)
+    write_page(proven.diagnosis, html_file, perfetto_file, open_page=open_page, quiet=quiet)
     if patch_file is not None:
         _write_patch(proven.patch, patch_file)
     return INTERRUPTED if proven.interrupted else 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 import threading
@@ -106,21 +105,33 @@ class Results:
                     f"{self._wanted.name} ended without importing torch: there was nothing to watch"
                 )
             diagnosis = self._diagnose(capture)
-            self._save(diagnosis, capture)
         except BoundbyError as error:
             if must_succeed:
                 raise
             _say(str(error))
             return None
-        if not self._quiet:
-            from boundby.cli.console import error_console
-            from boundby.report.terminal import DiagnosisReport
-
-            console = error_console()
-            # A script that was ended may have left a line unfinished, as progress bars do.
-            console.print()
-            console.print(DiagnosisReport(diagnosis))
+        try:
+            self._save(diagnosis, capture)
+        except BoundbyError as error:
+            # What cannot be kept is shown all the same.
+            self._show(diagnosis)
+            if must_succeed:
+                raise
+            _say(str(error))
+        else:
+            self._show(diagnosis)
         return diagnosis
+
+    def _show(self, diagnosis: Diagnosis) -> None:
+        if self._quiet:
+            return
+        from boundby.cli.console import error_console
+        from boundby.report.terminal import DiagnosisReport
+
+        console = error_console()
+        # A script that was ended may have left a line unfinished, as progress bars do.
+        console.print()
+        console.print(DiagnosisReport(diagnosis))
 
     def _diagnose(self, capture: Capture) -> Diagnosis:
         from boundby import observation
@@ -164,7 +175,7 @@ class Results:
         if self._out is not None:
             store.write(diagnosis, self._out / "diagnosis.json")
             if capture.trace is not None:
-                shutil.copyfile(capture.trace, self._out / "trace.json")
+                store.copy(capture.trace, self._out / "trace.json")
 
     def _write_stdout(self, text: bytes) -> None:
         if self._stdout is not None:

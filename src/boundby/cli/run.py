@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 
-from boundby.cli.outputs import page_options
+from boundby.cli.inputs import check_machine
+from boundby.cli.outputs import check_writable, page_options
 from boundby.cli.results import Results, Wanted, attend_child
 from boundby.cli.target import TargetCommand, target_of
 
@@ -77,15 +78,17 @@ def command(
     if world > 1 and warmup is None:
         warmup = _WARMUP_OF_JOBS
     script = target_of(target)
+    check_writable(json_file, html_file, perfetto_file, folder=out)
+    check_machine(machine_file)
     wanted = Wanted(
         name=script.name,
-        json_file=json_file,
-        html_file=html_file,
-        perfetto_file=perfetto_file,
+        json_file=_from_here(json_file),
+        html_file=_from_here(html_file),
+        perfetto_file=_from_here(perfetto_file),
         open_page=open_page,
         out=out.absolute() if out is not None else None,
         quiet=quiet,
-        machine_file=machine_file,
+        machine_file=machine_file.absolute() if machine_file is not None else None,
     )
     results = Results(wanted, rank=rank, world=world)
     process = os.getpid()
@@ -117,3 +120,8 @@ def command(
         if os.getpid() == process:
             shutil.rmtree(folder, ignore_errors=True)
     return ending.exit_code
+
+
+def _from_here(file: str | None) -> str | None:
+    """Scripts go to other folders: a file is meant from where the command was given."""
+    return file if file in (None, "", "-") else str(Path(file).absolute())

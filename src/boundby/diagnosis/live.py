@@ -117,11 +117,14 @@ def _look_into(
     timer: Timer | None,
 ) -> _Seen:
     """The profiled step's account, verdict and advice, with doubt where it stands for no other."""
+    waiting = capture.circumstances.data_share
     accounted = account_for(
         timeline,
         machine,
         wall_ns=wall_ns,
         phases=capture.phases,
+        data_ns=None if waiting is None else waiting * wall_ns,
+        coreless_ns=_coreless(capture.circumstances) * wall_ns,
         precision=_precision(capture, timeline),
         folders=[*sys.path, ""],
     )
@@ -208,18 +211,24 @@ def _pictures(
     return [measured, *map(picture, factors)]
 
 
+def _coreless(circumstances: Circumstances) -> float:
+    """Of the clean steps, the share in which the script stood ready without a core."""
+    main, wall_ns = circumstances.main, circumstances.wall_ns
+    return min(1.0, main.delayed_ns / wall_ns) if main is not None and wall_ns else 0.0
+
+
 def _doubts(
     dilation: float | None, accounted: Accounted, circumstances: Circumstances
 ) -> list[str]:
     """Why the profiled step cannot stand for the clean ones, the likeliest reason first."""
     found = []
-    main, wall_ns = circumstances.main, circumstances.wall_ns
-    if main is not None and wall_ns and main.delayed_ns > _STARVED * wall_ns:
+    coreless = _coreless(circumstances)
+    if coreless > _STARVED:
         # What has run for as long as the script stood there may have had its core.
-        workers = (circumstances.workers_ns or 0.0) >= main.delayed_ns
+        workers = (circumstances.workers_ns or 0.0) >= coreless * circumstances.wall_ns
         who = "processes that it has started (a DataLoader's workers?)" if workers else ""
         found.append(
-            f"for {main.delayed_ns / wall_ns:.0%} of the clean steps the script stood ready "
+            f"for {coreless:.0%} of the clean steps the script stood ready "
             f"without a core, which {who or 'something else, or its own threads,'} had"
         )
     if dilation is not None and dilation < _FASTER_PROFILED:

@@ -18,8 +18,12 @@ _PREFETCH = 4
 
 
 def spare_workers(cores: int | None = None) -> int:
-    """Half of the cores, those that this process may use if not told: the rest is the program's."""
-    return max(1, min(_MOST_WORKERS, (cores or cores_at_hand()) // 2))
+    """Half of the cores, those that this process may use if not told: the rest is the program's.
+
+    But two where there are as many: one worker makes batches no faster than the program itself.
+    """
+    cores = cores or cores_at_hand()
+    return min(_MOST_WORKERS, cores, max(2, cores // 2))
 
 
 @contextlib.contextmanager

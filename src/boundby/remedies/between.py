@@ -9,7 +9,7 @@ import numpy as np
 
 from boundby.account.nesting import Mask, nearest
 from boundby.intervals import union
-from boundby.model import HostKind, Timeline
+from boundby.model import HostKind, Ints, Phase, Timeline
 from boundby.picture import Floats, Picture
 
 # Python whose time does not depend on how many samples there are. torch's making of batches does.
@@ -24,6 +24,7 @@ _LOOP = 16
 # So many calls of one module that nothing is differentiated through, in a training step, are a
 # rollout or an evaluation.
 _MANY_CALLS = 8
+_READ = ("aten::item", "aten::_local_scalar_dense")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,11 @@ class Stretch:
     start_ns: int
     end_ns: int
     loops: bool
+    loads: bool = False  # inside a loader, which makes its samples one by one
+
+    @property
+    def ns(self) -> int:
+        return self.end_ns - self.start_ns
 
 
 def stretches(picture: Picture) -> list[Stretch]:
@@ -50,10 +56,11 @@ def stretches(picture: Picture) -> list[Stretch]:
         start, end = int(starts[at]), int(stops[at])
         inside = python[(host.start_ns[python] >= start) & (host.start_ns[python] < end)]
         most = np.bincount(host.name[inside]).max() if len(inside) else 0
-        # A loader makes its samples one by one, however few calls that takes.
+        # However few calls that takes.
         around = host.start_ns[loads] <= start
         loaded = bool((around & (host.start_ns[loads] + host.duration_ns[loads] >= end)).any())
-        found.append(Stretch(start_ns=start, end_ns=end, loops=loaded or bool(most >= _LOOP)))
+        loops = loaded or bool(most >= _LOOP)
+        found.append(Stretch(start_ns=start, end_ns=end, loops=loops, loads=loaded))
     return found
 
 
@@ -76,7 +83,8 @@ def growing_ns(picture: Picture, *, growth: float | None) -> tuple[Floats, float
     """Clean host time before each action, and behind the last, that is in proportion to the batch.
 
     `growth` is the share of the script's own time that is; None: what is likely, all of what a
-    loop takes and half of the rest. On a CPU all of it is behind the last.
+    loop takes and half of the rest. On a CPU all of it is behind the last, and waiting for batches,
+    which are made of samples, grows in any case.
     """
     timeline, host = picture.timeline, picture.timeline.host
     found = stretches(picture)
@@ -84,14 +92,14 @@ def growing_ns(picture: Picture, *, growth: float | None) -> tuple[Floats, float
     if picture.script is None:
         worked = host.kind == HostKind.OP
         begins, ends = union(host.start_ns[worked], host.duration_ns[worked])
-        profiled = max(1.0, timeline.wall_ns - float((ends - begins).sum()))
+        loaded = sum(one.ns for one in found if one.loads)
+        profiled = max(1.0, timeline.wall_ns - float((ends - begins).sum()) - loaded)
         eager = picture.machine.overheads.eager_op_ns or 0.0
         operators = sum(work.exposed_ns + eager for work in picture.works)
-        clean = max(0.0, picture.wall_ns - operators)
-        own = sum(
-            (one.end_ns - one.start_ns) * part for one, part in zip(found, weight, strict=True)
-        )
-        return np.empty(0), clean * min(1.0, own / profiled)
+        waited = picture.account.overhead.parts.get("data", 0.0) + _taken_by_workers(picture)
+        clean = max(0.0, picture.wall_ns - operators - waited)
+        own = sum(one.ns * part for one, part in zip(found, weight, strict=True) if not one.loads)
+        return np.empty(0), min(waited, picture.wall_ns) + clean * min(1.0, own / profiled)
     rows = picture.script.rows
     if not len(rows) or not found:
         return np.zeros(len(picture.script.host_ns)), 0.0
@@ -106,10 +114,19 @@ def growing_ns(picture: Picture, *, growth: float | None) -> tuple[Floats, float
     return picture.script.host_ns * shares[:-1], picture.script.after_ns * float(shares[-1])
 
 
-def rolls_out(picture: Picture) -> bool:
-    """Whether a training step also calls a model many times with nothing to differentiate.
+def _taken_by_workers(picture: Picture) -> float:
+    """Of a step, the time without a core that processes of the script's own had meanwhile."""
+    seen = picture.circumstances
+    if seen.main is None or not seen.wall_ns or not seen.workers_ns:
+        return 0.0
+    return picture.wall_ns * min(seen.main.delayed_ns, seen.workers_ns) / seen.wall_ns
 
-    The samples it trains on may be those calls: more of them are more calls.
+
+def rolls_out(picture: Picture) -> bool:
+    """Whether a training step calls a model many times for the samples that it trains on.
+
+    With nothing to differentiate; or all before one backward, and each read by the script before
+    the next, as actions are. More samples are more calls then.
     """
     timeline, host = picture.timeline, picture.timeline.host
     forward = np.unique(host.forward[host.forward >= 0])
@@ -122,4 +139,18 @@ def rolls_out(picture: Picture) -> bool:
     trained = nearest(host.parent, outermost)[forward]
     evaluated = outermost.copy()
     evaluated[trained[trained >= 0]] = False
-    return bool(evaluated.any() and np.bincount(host.name[evaluated]).max() >= _MANY_CALLS)
+    if evaluated.any() and np.bincount(host.name[evaluated]).max() >= _MANY_CALLS:
+        return True
+    return _acts(timeline, np.flatnonzero(outermost))
+
+
+def _acts(timeline: Timeline, calls: Ints) -> bool:
+    """Whether the script reads a value after most of these calls, with no backward in between."""
+    host = timeline.host
+    read = np.array([name in _READ for name in timeline.names] or [False])[host.name]
+    reads = np.sort(host.start_ns[read])
+    backward = np.sort(host.start_ns[host.phase == Phase.BACKWARD])
+    starts = np.sort(host.start_ns[calls])
+    between = np.diff(np.searchsorted(reads, starts)) > 0
+    between &= np.diff(np.searchsorted(backward, starts)) == 0
+    return int(between.sum()) >= _MANY_CALLS

@@ -12,7 +12,8 @@ The change
     go to a GPU, and more `prefetch_factor` for uneven batches.
 
 When it does not help
-    When the machine has no spare cores, or the storage is the limit. Workers make batches no
+    When the machine has no spare cores (then only cheaper samples help), or the storage is the
+    limit. Workers make batches no
     faster than one of them does, divided by their number; and on a CPU they take their cores from
     the step itself.
 
@@ -34,7 +35,11 @@ from boundby.remedies.remedy import Imagined, Remedy
 _LEFT = (0.30, 0.08, 0.01)  # worst, expected, best
 # Where there are workers already, nobody knows how many more would be enough.
 _LEFT_BY_MORE = (1.0, 0.5, 0.01)
+# And where there is no core left for any.
+_LEFT_BY_CHEAPER = (1.0, 1.0, 0.01)
 _WITH_WORKERS = "_MultiProcessing"
+# From here on there is no core left for another worker.
+_FULL = 0.85
 _USUAL_WORKERS = 4
 
 
@@ -50,24 +55,36 @@ def imagine(picture: Picture) -> Imagined | None:
     workers = spare_workers(cores) if cores else _USUAL_WORKERS
     named = {picture.timeline.names[name] for name in host.name[waiting]}
     has_workers = any(_WITH_WORKERS in name for name in named)
-    if has_workers:
+    is_full = has_workers and _is_full(picture)
+    if is_full:
+        worst, expected, best = (_shorter(picture, waited, left) for left in _LEFT_BY_CHEAPER)
+    elif has_workers:
         worst, expected, best = (_shorter(picture, waited, left) for left in _LEFT_BY_MORE)
     else:
         worst, expected, best = (
             _shorter(picture, waited, max(left, (least - (picture.wall_ns - waited)) / waited))
             for left, least in zip(_LEFT, _shortest_steps(picture, waited, workers), strict=True)
         )
+    more = f"DataLoader(dataset, num_workers={cores if cores and has_workers else workers}, "
+    more += "pin_memory=True, " * picture.on_device + "persistent_workers=True)"
     return Imagined(
         worst=worst,
         expected=expected,
         best=best,
         where=_lines(picture, outermost),
-        change=f"DataLoader(dataset, num_workers={workers}, "
-        + "pin_memory=True, " * picture.on_device
-        + "persistent_workers=True)"
-        + "  # or more than there are" * has_workers,
+        change=f"# make samples cheaper: the workers there are keep all {cores} cores busy"
+        if is_full
+        else more + "  # more than there are" * has_workers,
         assumes="there are idle cores to make batches on",
     )
+
+
+def _is_full(picture: Picture) -> bool:
+    """Whether the script and what it has started keep all of its cores busy."""
+    seen = picture.circumstances
+    if not seen.cores or not seen.wall_ns or seen.ours_ns is None or seen.workers_ns is None:
+        return False
+    return seen.ours_ns + seen.workers_ns > _FULL * seen.cores * seen.wall_ns
 
 
 def _shortest_steps(picture: Picture, waited: float, workers: int) -> tuple[float, float, float]:

@@ -41,15 +41,17 @@ class ThreadTime:
 class Circumstances:
     """What is known of the clean steps beyond their time; each list has an entry a step.
 
-    `collected_at` are the files and lines at which collections began, the longest first. `main` is
-    the thread that takes the steps, `busiest` the one of the others that wanted a core
-    most, `ours_ns` what all threads together had of the `cores` that the script may use,
-    `others_ns` what other processes had of all of them, `workers_ns` those among them that the
-    script has started, `allocations` how often torch asked the device for memory or gave it back;
-    they are over the whole window of `wall_ns`, and None where nobody tells.
+    `data_ns` is how long the script waited for a loader's batches. `collected_at` are the files
+    and lines at which collections began, the longest first. `main` is the thread that takes the
+    steps, `busiest` the one of the others that wanted a core most, `ours_ns` what all threads
+    together had of the `cores` that the script may use, `others_ns` what other processes had of
+    all of them, `workers_ns` those among them that the script has started, `allocations` how
+    often torch asked the device for memory or gave it back; they are over the whole window of
+    `wall_ns`, and None where nobody tells.
     """
 
     steps_ns: tuple[float, ...] = ()
+    data_ns: tuple[float, ...] = ()
     collector_ns: tuple[float, ...] = ()
     collected_at: tuple[tuple[str, int], ...] = ()
     compiler_ns: tuple[float, ...] = ()
@@ -63,6 +65,12 @@ class Circumstances:
     graph_breaks: tuple[str, ...] = ()
     peak_bytes: int | None = None
     allocations: int | None = None
+
+    @property
+    def data_share(self) -> float | None:
+        """Of the clean steps' time, what was spent waiting for batches; None: none came."""
+        waited, total = sum(self.data_ns), sum(self.steps_ns)
+        return min(1.0, waited / total) if waited and total else None
 
 
 @dataclass(slots=True)
@@ -89,10 +97,13 @@ class Bystander:
         self._main = 0
         self._before: _Reading | None = None
         self._after: _Reading | None = None
+        self._waited = 0
+        self._data_ns: list[float] = []
         self._collector_ns: list[float] = []
         self._compiler_ns: list[float] = []
 
     def begin(self) -> None:
+        self._data_ns, self._waited = [], 0
         self._collector_ns, self._compiler_ns, self._places = [], [], {}
         self._main = threading.get_native_id()
         self._before, self._after = self._read(), None
@@ -100,7 +111,13 @@ class Bystander:
         if self._collect not in gc.callbacks:
             gc.callbacks.append(self._collect)
 
+    def waited(self, ns: int) -> None:
+        """For a batch: inside the step, or before its first call."""
+        self._waited += ns
+
     def step(self) -> None:
+        self._data_ns.append(float(self._waited))
+        self._waited = 0
         self._collector_ns.append(float(self._collected))
         self._collected = 0
         compiled = _compiled_ns()
@@ -135,6 +152,7 @@ class Bystander:
             busiest = max(spent.values(), key=lambda t: t.ran_ns + t.delayed_ns, default=None)
         return Circumstances(
             steps_ns=steps_ns,
+            data_ns=tuple(self._data_ns),
             collector_ns=tuple(self._collector_ns),
             collected_at=_relative(self._places),
             compiler_ns=tuple(self._compiler_ns),

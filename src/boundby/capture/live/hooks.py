@@ -1,7 +1,8 @@
 """What is put around torch to see steps from outside, without changing what a script computes.
 
-Five doors are watched: calling a module, calling what torch.compile returned, replaying a CUDA
-graph, backward, and an optimizer's step. They are wrapped before the script starts. Once a step was
+Six doors are watched: calling a module, calling what torch.compile returned, replaying a CUDA
+graph, backward, an optimizer's step, and a loader's next batch. They are wrapped before the script
+starts. Once a step was
 seen, only the classes of outermost modules stay wrapped: the hundreds of calls inside them go
 their usual way. Each wrapper asks first whether Dynamo is tracing, which Dynamo answers for good
 while it traces: no guard is left on anything of ours, and nothing is compiled again. No dispatch
@@ -16,6 +17,7 @@ import functools
 import os
 import sys
 import threading
+import time
 import types
 import weakref
 from collections.abc import Callable
@@ -45,6 +47,10 @@ class Watcher(Protocol):
     def optimizer_begins(self, optimizer: object) -> None: ...
 
     def optimizer_ends(self, optimizer: object) -> None: ...
+
+    def batch_came(self, waited_ns: int) -> None:
+        """A loader has handed over its next batch."""
+        ...
 
 
 class Hooks:
@@ -84,6 +90,9 @@ class Hooks:
             self._swaps.swap(torch.cuda.CUDAGraph, "replay", self._around_replay)
             self._swaps.swap(torch.cuda.CUDAGraph, "capture_begin", self._around_capture_begin)
             self._swaps.swap(torch.cuda.CUDAGraph, "capture_end", self._around_capture_end)
+        self._swaps.swap(
+            torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", self._around_next
+        )
         for optimizer in _subclasses(torch.optim.Optimizer):
             if getattr(optimizer.step, "hooked", False):
                 self._watch_optimizer_class(optimizer)
@@ -279,6 +288,21 @@ class Hooks:
         if watcher is self.watcher:
             self._do(watcher.optimizer_ends, optimizer)
         return result
+
+    def _around_next(self, original: Any) -> Any:
+        hooks, is_compiling = self, self._is_compiling
+
+        @functools.wraps(original)
+        def __next__(loader: Any) -> Any:  # noqa: N807
+            if is_compiling() or hooks._unseen():
+                return original(loader)
+            began = time.perf_counter_ns()
+            batch = original(loader)
+            if hooks.watcher is not None:
+                hooks._do(hooks.watcher.batch_came, time.perf_counter_ns() - began)
+            return batch
+
+        return __next__
 
     def _around_compile(self, original: Any) -> Any:
         hooks = self

@@ -266,3 +266,6 @@ class _Refusal:
 
     def optimizer_ends(self, _: object) -> None:
         self._on_step()
+
+    def batch_came(self, _: int) -> None:
+        return
