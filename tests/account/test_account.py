@@ -240,6 +240,25 @@ def test_on_a_cpu_disturbed_clean_steps_are_the_profiled_one_at_another_pace() -
     assert overhead(2000) == pytest.approx(1 - 0.5 * 1.25 * 0.892, rel=0.001)
 
 
+def test_on_a_cpu_waiting_for_batches_is_what_clean_steps_waited() -> None:
+    """While a profiler starts, workers get ahead: the profiled step finds its batch waiting."""
+    scene = Scene(end=1000)
+    scene.on_host(0, 100, HostKind.DATA, "enumerate(DataLoader)#_MultiProcessing")
+    scene.on_host(100, 1000, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))
+    found = account_for(scene.timeline(), MACHINE, wall_ns=3000 * US, data_ns=2100 * US)
+    assert found.account.overhead.parts["data"] == pytest.approx(2100 * US)
+    # The same 900 us of one operator, 8 of them to ask for it.
+    assert found.account.bandwidth.ns == pytest.approx(892 * US)
+
+
+def test_on_a_cpu_time_without_a_core_is_no_operators() -> None:
+    scene = Scene(end=1000)
+    scene.on_host(0, 1000, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))
+    found = account_for(scene.timeline(), MACHINE, wall_ns=1000 * US, coreless_ns=400 * US)
+    assert found.account.bandwidth.ns == pytest.approx(600 * US, rel=0.02)
+    assert found.account.overhead.ns == pytest.approx(400 * US, rel=0.02)
+
+
 def test_on_a_cpu_work_is_counted_once_where_it_is_done() -> None:
     """A product that first copies its bias does the product itself; a wrapper does nothing."""
     scene = Scene(end=100)
@@ -272,11 +291,15 @@ def test_on_a_cpu_a_collective_is_the_networks_and_counted_once() -> None:
     scene.on_host(10, 60, call=call)
     call = OpCall(name="gloo:all_reduce", args=((tensor(1_000_000),),))
     scene.on_host(20, 70, kind=HostKind.ANNOTATION, thread=9, call=call)
-    account = account_for(scene.timeline(), MACHINE, wall_ns=100 * US).account
+    accounted = account_for(scene.timeline(), MACHINE, wall_ns=100 * US)
+    account = accounted.account
     overhead = MACHINE.overheads.eager_op_ns or 0.0
     # 42 us of the first, and a fifth of the other's, in which nobody waits for it any more.
     assert account.bandwidth.parts["network"] == pytest.approx((50 * US - overhead) * 1.2)
     assert account.bandwidth.parts["device_memory"] == 0
+    # A message is what is reduced, however often it goes in and out.
+    (row,) = accounted.collectives
+    assert (row.name, row.bytes) == ("gloo:all_reduce", 4_000_000)
 
 
 @pytest.mark.parametrize("on_device", [False, True])

@@ -29,6 +29,7 @@ _PAST_CACHE = 1.05
 _MAY_BE_CACHED = 256e6
 _MOST_ROWS = 2000
 _MOST_INSIDE = 100
+_ASKS_FOR_COLLECTIVE = "c10d::"
 _CLASSES: tuple[ClassName, ...] = (
     "contraction",
     "normalization",
@@ -233,13 +234,22 @@ def class_rows(works: list[Work]) -> list[ClassRow]:
 
 
 def collective_rows(works: list[Work]) -> list[CollectiveRow]:
-    """Collectives by name and message size; the longest first."""
+    """Collectives by name and message size, the longest first.
+
+    A message is as large as the larger of what goes in and what comes out. What only asks for one
+    that another thread then runs is not told beside it.
+    """
     gathered: dict[tuple[str, float | None], list[Work]] = defaultdict(list)
     for work in works:
         if work.bound == "network":
-            gathered[work.name, work.cost.bytes if work.cost else None].append(work)
+            cost = work.cost
+            size = max(cost.bytes_read, cost.bytes_written) if cost else None
+            gathered[work.name, size].append(work)
+    run = {size for name, size in gathered if not name.startswith(_ASKS_FOR_COLLECTIVE)}
     rows = []
     for (name, size), same in gathered.items():
+        if name.startswith(_ASKS_FOR_COLLECTIVE) and size in run:
+            continue
         ns = sum(work.ns for work in same)
         rows.append(
             CollectiveRow(

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from boundby import units
 from boundby.model import Machine
-from boundby.model.diagnosis import NO_LINE, Diagnosis, KindOfStep, LineRow, RankRow
+from boundby.model.diagnosis import NO_LINE, Diagnosis, KindOfStep, LineRow, RankRow, StepTimes
 from boundby.report.findings import chips, findings
 from boundby.report.machine import age
 from boundby.report.proofs import ProofsReport
@@ -272,6 +272,16 @@ def _table(first: str, numbers: tuple[str, ...], words: tuple[str, ...]) -> Tabl
     return table
 
 
+def _phases(step: StepTimes) -> list[Text]:
+    """What each phase takes the host, which on a CPU is all of it; a forward alone is the step."""
+    on_device = step.device_busy_ns is not None
+    if {phase.name for phase in step.phases} <= {"forward", "other"}:
+        words = units.time(sum(phase.host_issue_ns for phase in step.phases))
+        return [_fact("host alone takes", words)] if on_device and step.phases else []
+    words = ", ".join(f"{p.name} {units.time(p.host_issue_ns)}" for p in step.phases)
+    return [_fact("host alone takes" if on_device else "phases of other steps", words)]
+
+
 def _evidence(diagnosis: Diagnosis) -> list[Text]:
     step, used = diagnosis.step, diagnosis.utilisation
     lines = []
@@ -292,9 +302,7 @@ def _evidence(diagnosis: Diagnosis) -> list[Text]:
         words.append(f"device busy {units.share(used.device)}")
     if words:
         lines.append(_fact("utilisation", " · ".join(words)))
-    if step.phases:
-        issue = ", ".join(f"{p.name} {units.time(p.host_issue_ns)}" for p in step.phases)
-        lines.append(_fact("host alone takes", issue))
+    lines += _phases(step)
     if used.host_lead_ns is not None:
         lines.append(_fact("host ahead of device", f"{units.time(used.host_lead_ns)} (profiled)"))
     lines += [
