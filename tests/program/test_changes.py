@@ -14,7 +14,7 @@ torch: Any = pytest.importorskip("torch")
 from boundby.capture.live.hooks import Hooks  # noqa: E402
 from boundby.program import TREATMENTS, Treatment  # noqa: E402
 from boundby.program.checkpointing import CHECKPOINTS, NO_CHECKPOINTS  # noqa: E402
-from boundby.program.loaders import spare_workers  # noqa: E402
+from boundby.program.loaders import most_workers, spare_workers  # noqa: E402
 from boundby.program.touched import touched  # noqa: E402
 from tests.capture.test_live_hooks import Events  # noqa: E402
 
@@ -208,6 +208,8 @@ def test_loaders_get_workers() -> None:
     data = torch.utils.data.TensorDataset(torch.arange(8))
     loader_class = torch.utils.data.DataLoader
     before = loader_class.__init__
+    with applied(named("workers:all")):
+        assert loader_class(data).num_workers == most_workers()
     with applied(named("workers")):
         loader = loader_class(data, 2)
         assert (loader.num_workers, loader.persistent_workers) == (spare_workers(), True)
@@ -220,7 +222,7 @@ def test_loaders_get_workers() -> None:
 
         assert loader_class(Stream()).num_workers == 0
     assert loader_class.__init__ is before
-    assert touched == {"workers for a DataLoader": 1}
+    assert touched == {"workers for a DataLoader": 2}
 
 
 def test_a_model_with_a_switch_takes_fused_attention() -> None:

@@ -142,3 +142,18 @@ def test_notes_of_before_such_gradients_were_noted_are_judged_as_they_were() -> 
             for after in (old, notes()):
                 assert judge(before, [after], reference, None).ok
     assert not judge([old] * 3, [notes(scale=1.001)], old, None).ok
+
+
+def test_larger_rounding_errors_in_the_first_step_grow_to_larger_ones() -> None:
+    """A compiler sums in another order: what that comes to later is judged by how far it began."""
+
+    def moved(gradient: float, third_loss: float) -> Notes:
+        made = notes()
+        losses = [*made.losses[:2], [1.8 * (1 + third_loss)], *made.losses[3:]]
+        gradients = [0.5 * (1 + gradient), 0.25]
+        return msgspec.structs.replace(made, losses=losses, gradients=gradients)
+
+    before = [notes(), moved(1e-6, 5e-6)]
+    assert judge(before, [moved(2e-5, 2e-4)], notes(), None).ok
+    # From where the nudged one began, only as far as that came.
+    assert not judge(before, [moved(1e-6, 2e-4)], notes(), None).ok

@@ -38,7 +38,7 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
     # A step that its device binds now may be bound by its host once it has fewer kernels.
     "unfused-operators": (compilation.COMPILE, compilation.REDUCE_OVERHEAD),
     "layout-copies": (layout.CHANNELS_LAST,),
-    "waiting-for-data": (loaders.WORKERS,),
+    "waiting-for-data": (loaders.WORKERS, loaders.ALL_WORKERS),
     "pageable-copies": (loaders.PINNED,),
     "openmp-spin": (threads.SLEEPING_THREADS, threads.ONE_THREAD),
     "wasteful-checkpointing": (checkpointing.NO_CHECKPOINTS,),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from boundby.capture.live.circumstances import cores_at_hand
@@ -18,16 +18,17 @@ _PREFETCH = 4
 
 
 def spare_workers(cores: int | None = None) -> int:
-    """Half of the cores, those that this process may use if not told: the rest is the program's.
+    """Half of the cores, those that this process may use if not told: the rest is the program's."""
+    return max(1, most_workers(cores) // 2)
 
-    But two where there are as many: one worker makes batches no faster than the program itself.
-    """
-    cores = cores or cores_at_hand()
-    return min(_MOST_WORKERS, cores, max(2, cores // 2))
+
+def most_workers(cores: int | None = None) -> int:
+    """All of the cores: for a program that does little but wait for its batches."""
+    return min(2 * _MOST_WORKERS, cores or cores_at_hand())
 
 
 @contextlib.contextmanager
-def loader_workers() -> Iterator[None]:
+def loader_workers(count: Callable[[], int] = spare_workers) -> Iterator[None]:
     """Every DataLoader over an indexed dataset gets workers that stay."""
 
     def settings(torch: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def loader_workers() -> Iterator[None]:
         if given["num_workers"] or isinstance(given["dataset"], torch.utils.data.IterableDataset):
             return {}
         return {
-            "num_workers": spare_workers(),
+            "num_workers": count(),
             "persistent_workers": True,
             "prefetch_factor": _PREFETCH,
             "pin_memory": torch.cuda.is_available(),
@@ -105,12 +106,19 @@ def _without_waiting(original: Any) -> Any:
     return copied
 
 
-WORKERS = Treatment(
-    name="workers",
-    change=f"DataLoader(..., num_workers={spare_workers()}, persistent_workers=True, "
-    f"prefetch_factor={_PREFETCH}, pin_memory=torch.cuda.is_available())",
-    apply=loader_workers,
-)
+def _workers(name: str, count: Callable[[], int], devices: tuple[str, ...]) -> Treatment:
+    return Treatment(
+        name=name,
+        change=f"DataLoader(..., num_workers={count()}, persistent_workers=True, "
+        f"prefetch_factor={_PREFETCH}, pin_memory=torch.cuda.is_available())",
+        apply=functools.partial(loader_workers, count),
+        devices=devices,
+        slot="workers",
+    )
+
+
+WORKERS = _workers("workers", spare_workers, ("cpu", "cuda"))
+ALL_WORKERS = _workers("workers:all", most_workers, ("cpu",))
 PINNED = Treatment(
     name="pinned",
     change="DataLoader(..., pin_memory=True); batch.to(device, non_blocking=True)",

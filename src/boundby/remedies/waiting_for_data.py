@@ -23,12 +23,14 @@ Proven on
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from boundby.account.nesting import nearest
 from boundby.model import HostKind
 from boundby.picture import Change, Picture
-from boundby.program.loaders import spare_workers
+from boundby.program.loaders import most_workers, spare_workers
 from boundby.remedies.remedy import Imagined, Remedy
 
 # What is left of a batch's time when a worker has it ready: taking it out of a queue.
@@ -52,7 +54,12 @@ def imagine(picture: Picture) -> Imagined | None:
     if not len(outermost) or waited <= 0:
         return None
     cores = picture.circumstances.cores
-    workers = spare_workers(cores) if cores else _USUAL_WORKERS
+    rest = max(1.0, picture.wall_ns - waited)
+    # One worker makes a batch as fast as the script did: enough where the step takes as long.
+    wanted = math.ceil(max(waited, _made_ns(picture)) / rest)
+    workers = (
+        min(max(wanted, spare_workers(cores)), most_workers(cores)) if cores else _USUAL_WORKERS
+    )
     named = {picture.timeline.names[name] for name in host.name[waiting]}
     has_workers = any(_WITH_WORKERS in name for name in named)
     is_full = has_workers and _is_full(picture)
@@ -87,6 +94,11 @@ def _is_full(picture: Picture) -> bool:
     return seen.ours_ns + seen.workers_ns > _FULL * seen.cores * seen.wall_ns
 
 
+def _made_ns(picture: Picture) -> float:
+    """What making a batch takes the host, where the replay knows."""
+    return 0.0 if picture.script is None else float(picture.script.data_ns.sum())
+
+
 def _shortest_steps(picture: Picture, waited: float, workers: int) -> tuple[float, float, float]:
     """What a step takes at least, at worst, as expected and at best: batches come no faster.
 
@@ -94,9 +106,7 @@ def _shortest_steps(picture: Picture, waited: float, workers: int) -> tuple[floa
     that threads do now, waiting for each other included; the step's own work on all cores and the
     batch on one; the step's work on one of them.
     """
-    script = picture.script
-    made = waited if script is None else max(waited, float(script.data_ns.sum()))
-    supply = made / workers
+    supply = max(waited, _made_ns(picture)) / workers
     seen = picture.circumstances
     if picture.on_device or not seen.cores:
         return supply, supply, supply

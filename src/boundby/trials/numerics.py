@@ -28,6 +28,7 @@ _AS_FAR = 2.0
 # drift by may be exceeded this often. Without them: tenfold at every step, as was seen with batch
 # norms and a high learning rate.
 _AS_NUDGED = 4.0
+_MOST_BESIDE_NUDGES = 30.0
 _DRIFT = 10.0
 # However fast it drifts, more than this is another program.
 _MOST_DRIFT = 0.10
@@ -104,7 +105,7 @@ def _exact(
     own = base.precision if base.precision in _UNIT else "bfloat16" if base.precision else "float32"
     now = precision or "float32"
     # A nudge was of the program's own rounding errors; a coarser fix makes larger ones.
-    coarser = max(1.0, NUDGES[now] / NUDGES[own])
+    coarser = max(1.0, NUDGES[now] / NUDGES[own], _beside_nudges(base, fixed, nudged))
     unit = _UNIT[now]
     is_finer = reference is not None and reference.precision != base.precision
     if reference is None or not (_same_data(base, reference) and (is_finer or own == "float32")):
@@ -131,6 +132,19 @@ def _exact(
             + _VECTOR_UNITS * unit
             + _vector_drift(vector, coarser, _VECTOR_UNITS * unit),
         )
+
+
+def _beside_nudges(base: Notes, fixed: Notes, nudged: Sequence[Notes]) -> float:
+    """How many times as far as nudged ones the first gradients are: sums in another order move them
+    more than a last bit does, and what grows from there grows from that. Those themselves are held
+    to what explains them."""
+    size = len(base.gradients)
+    nudges = [
+        _distance(base.gradients, one.gradients) for one in nudged if len(one.gradients) == size
+    ]
+    if not size or len(fixed.gradients) != size or not max(nudges, default=0.0):
+        return 1.0
+    return min(_MOST_BESIDE_NUDGES, _distance(base.gradients, fixed.gradients) / max(nudges))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,10 @@ import ast
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from boundby.program.loaders import spare_workers
+from boundby.program.loaders import most_workers, spare_workers
 from boundby.trials.source import Source, last_name
 
 
@@ -75,9 +76,9 @@ def _fuse_optimizers(source: Source, known: Known) -> bool:
     return bool(calls)
 
 
-def _feed_from_workers(source: Source, known: Known) -> bool:
+def _feed_from_workers(source: Source, known: Known, count: int | None = None) -> bool:
     calls = list(source.calls("DataLoader"))
-    values = {"num_workers": str(spare_workers()), "persistent_workers": "True"}
+    values = {"num_workers": str(count or spare_workers()), "persistent_workers": "True"}
     if known.device == "cuda":
         values["pin_memory"] = "True"
     for call in calls:
@@ -213,6 +214,7 @@ _EDITORS: dict[str, Editor] = {
     "fused": _fuse_optimizers,
     "set-to-none": _set_to_none,
     "workers": _feed_from_workers,
+    "workers:all": partial(_feed_from_workers, count=most_workers()),
     "pinned": _pin,
     "sdpa": _switch_attention,
     "tf32": _below_imports('torch.set_float32_matmul_precision("high")'),
