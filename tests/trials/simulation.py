@@ -17,7 +17,10 @@ def candidate(name: str, **known: object) -> Candidate:
 
 
 class Program:
-    """`gains` are true speed-ups by key; together they multiply."""
+    """`gains` are true speed-ups by key; together they multiply.
+
+    `drift`: by how much the machine's own pace changes from one process to the next, and stays so.
+    """
 
     def __init__(
         self,
@@ -26,6 +29,7 @@ class Program:
         seed: int,
         processes: float = 0.035,
         steps: float = 0.02,
+        drift: float = 0.0,
         broken: Sequence[str] = (),
         wrong: Sequence[str] = (),
         longer_s: Mapping[str, float] | None = None,
@@ -35,6 +39,8 @@ class Program:
         self._random = np.random.default_rng(seed)
         self._processes = processes
         self._steps = steps
+        self._drift = drift
+        self._pace = 0.0
         self._broken = broken
         self._wrong = wrong
 
@@ -42,7 +48,8 @@ class Program:
         wall = 50e6
         for key in arm:
             wall /= self._gains[key]
-        wall *= np.exp(self._random.normal(0, self._processes))
+        self._pace += self._random.normal(0, self._drift) if self._drift else 0.0
+        wall *= np.exp(self._pace + self._random.normal(0, self._processes))
         samples = wall * np.exp(np.abs(self._random.normal(0, self._steps, size=15)))
         off = 1.01 if any(key in self._wrong for key in arm) else 1.0
         return Observed(

@@ -9,18 +9,34 @@ from boundby.trials.ledger import BASELINE, Ledger
 from tests.trials.simulation import Program, candidate, experiment
 
 
-@pytest.mark.parametrize(("noise", "tries"), [(0.01, 20), (0.035, 60), (0.06, 20)])
-def test_a_change_that_changes_nothing_is_no_gain(noise: float, tries: int) -> None:
+@pytest.mark.parametrize(
+    ("noise", "drift", "tries"),
+    [(0.01, 0.0, 20), (0.035, 0.0, 60), (0.06, 0.0, 20), (0.03, 0.05, 60), (0.05, 0.1, 60)],
+)
+def test_a_change_that_changes_nothing_is_no_gain(noise: float, drift: float, tries: int) -> None:
     """A against A: at most one of twenty may seem to be faster."""
     one = candidate("nothing")
     kept = [
         seed
         for seed in range(tries)
-        if experiment([one], Program({one.key: 1.0}, seed=seed, processes=noise))[0]
+        if experiment([one], Program({one.key: 1.0}, seed=seed, processes=noise, drift=drift))[0]
         .result((one.key,))
         .held
     ]
     assert len(kept) <= tries // 20
+
+
+def test_on_a_machine_that_drifts_a_gain_is_seen_beside_the_nearest_baselines() -> None:
+    one = candidate("faster")
+    found = inside = 0
+    for seed in range(25):
+        program = Program({one.key: 1.3}, seed=seed, drift=0.08)
+        result = experiment([one], program)[0].result((one.key,))
+        assert result.speedup is not None
+        found += result.held
+        inside += result.speedup.low <= 1.3 <= result.speedup.high
+    assert found >= 20
+    assert inside >= 22
 
 
 def test_real_gains_are_found_and_their_intervals_hold_the_truth() -> None:

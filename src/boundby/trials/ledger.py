@@ -275,11 +275,15 @@ class Ledger:
             self.reference,
             self._precision(arm),
         )
-        faster = speedup.estimate(
-            [one.samples_ns for one in base], [one.samples_ns for one in timed], self.spread()
+        scatter = self.spread()
+        paired = speedup.in_pairs(self._turns(arm), frozenset(arm), scatter)
+        faster, spread = paired or (
+            speedup.estimate(
+                [one.samples_ns for one in base], [one.samples_ns for one in timed], scatter
+            ),
+            float(scatter.std()),
         )
         runs = min(len(base), len(timed))
-        spread = float(self.spread().std())
         outcome, why = _outcome(faster, checked, runs, spread, between=self._is_between(arm))
         peak = Peak(before=_peak(base), after=_peak(timed))
         if outcome == "no gain" and peak.before and peak.after and peak.after < _LESS * peak.before:
@@ -298,14 +302,18 @@ class Ledger:
 
     def _is_between(self, arm: Arm) -> bool:
         """Whether there are baselines before and after it."""
+        order = [turn.fix for turn in self._turns(arm)]
+        at = order.index(frozenset(arm) or None)
+        return None in order[:at] and None in order[at:]
+
+    def _turns(self, arm: Arm) -> list[speedup.Turn]:
+        """All that were timed, in their order, of those that were begun as an arm's are."""
         start = self.start(arm)
-        order = [
-            frozenset(one.arm)
+        return [
+            speedup.Turn(frozenset(one.arm) or None, one.samples_ns)
             for one in self.observed
-            if one.samples_ns and not one.reference and one.start == start
+            if one.samples_ns and not one.reference and one.start == start and not one.problem
         ]
-        at = order.index(frozenset(arm))
-        return frozenset() in order[:at] and frozenset() in order[at:]
 
     def spread(self) -> speedup.Floats:
         arms = {frozenset(one.arm) for one in self.observed if not one.reference}
