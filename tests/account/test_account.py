@@ -251,6 +251,18 @@ def test_on_a_cpu_waiting_for_batches_is_what_clean_steps_waited() -> None:
     assert found.account.bandwidth.ns == pytest.approx(892 * US)
 
 
+def test_on_a_cpu_operators_that_make_a_batch_have_their_own_time() -> None:
+    scene = Scene(end=1000)
+    scene.on_host(0, 700, HostKind.DATA, "enumerate(DataLoader)#_SingleProcess")
+    relu = OpCall(name="aten::relu", args=(tensor(64, 1_000_000),))
+    scene.on_host(100, 600, call=relu)
+    scene.on_host(700, 1000, call=relu)
+    found = account_for(scene.timeline(), MACHINE, wall_ns=1000 * US, data_ns=700 * US)
+    # Of the 700 us, 500 are an operator's, 8 of them to ask for it.
+    assert found.account.overhead.parts["data"] == pytest.approx(208 * US)
+    assert found.account.bandwidth.ns == pytest.approx((492 + 292) * US)
+
+
 def test_on_a_cpu_time_without_a_core_is_no_operators() -> None:
     scene = Scene(end=1000)
     scene.on_host(0, 1000, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))

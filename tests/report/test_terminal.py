@@ -79,3 +79,21 @@ def test_steps_are_counted_as_one_would(kind: str, count: int, words: str) -> No
     said = as_text(msgspec.structs.replace(diagnosis, step=step))
     assert words in said
     assert ", 1 clean step)" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("share", [0.9, 0.3])
+def test_a_line_that_is_most_of_the_step_is_divided_by_its_modules(share: float) -> None:
+    diagnosis = real_diagnosis()
+    wall = diagnosis.step.wall_ns
+    whole = LineRow(where="train.py:7", ns=share * wall, share=share, groups={"compute": wall})
+    parts = [("Linear_0", 0.2), ("Linear_1", 0.2), ("Dropout_0", 0.1), ("LayerNorm_0", 0.1)]
+    modules = [
+        LineRow(where=f"Net_0.Layer_3.{name}", ns=part * wall, share=part, groups={"compute": wall})
+        for name, part in parts
+    ]
+    said = as_text(msgspec.structs.replace(diagnosis, lines=[whole], modules=modules))
+    shown = [" ".join(line.split()) for line in said.splitlines()]
+    found = [line for line in shown if "Layer.Linear" in line]
+    assert bool(found) is (share > 0.5)
+    if found:
+        assert "40%" in found[0] and "2 of them" in found[0]

@@ -13,6 +13,7 @@ from boundby.account.cpu import cpu_work
 from boundby.account.device import device_work, recomputed_flops
 from boundby.account.dilation import dilation_of
 from boundby.account.idle import LABELS, gap_causes, idle_rows
+from boundby.account.nesting import nearest
 from boundby.account.spent import Pieces, spent_idle, spent_on_cpu
 from boundby.account.whereabouts import moved, whereabouts
 from boundby.account.work import Work
@@ -147,7 +148,7 @@ def _on_cpu(
     lines at which there was no work."""
     where = whereabouts(timeline)
     # Without its waiting: what is left is one step's own, clean and profiled.
-    waited = 0.0 if data_ns is None else waited_for_data_ns(timeline)
+    waited = 0.0 if data_ns is None else _waited_for_data(timeline)
     clean, profiled = wall_ns - (data_ns or 0.0), timeline.wall_ns - waited
     own = _without_waiting(phases or {}, (data_ns or 0.0) / wall_ns)
     dilation = dilation_of(timeline, where, wall_ns=clean + waited, phases=own)
@@ -160,7 +161,10 @@ def _on_cpu(
     for work in works:
         work.ns *= slower
         work.exposed_ns *= slower
-    data = slower * spent.total("data") if data_ns is None else data_ns
+    data = slower * spent.total("data")
+    if data_ns is not None:
+        # Where a batch is made by operators, those have their own time.
+        data = max(0.0, data_ns - _work_for_data(timeline, works))
     return works, slower * asked.costed_ns, data, spent
 
 
@@ -170,7 +174,14 @@ def _without_waiting(phases: Mapping[str, float], share: float) -> dict[str, flo
     return {**phases, "other": max(0.0, other)} if share else dict(phases)
 
 
-def waited_for_data_ns(timeline: Timeline) -> float:
+def _work_for_data(timeline: Timeline, works: Sequence[Work]) -> float:
+    """Of the work, what is done inside a loader that makes its batches itself."""
+    host = timeline.host
+    loads = np.append(nearest(host.parent, host.kind == HostKind.DATA) >= 0, False)
+    return sum(work.exposed_ns for work in works if loads[work.row])
+
+
+def _waited_for_data(timeline: Timeline) -> float:
     """How long the profiled step waited for its batches."""
     host = timeline.host
     waiting = host.kind == HostKind.DATA

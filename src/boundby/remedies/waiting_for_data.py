@@ -13,9 +13,8 @@ The change
 
 When it does not help
     When the machine has no spare cores (then only cheaper samples help), or the storage is the
-    limit. Workers make batches no
-    faster than one of them does, divided by their number; and on a CPU they take their cores from
-    the step itself.
+    limit. Workers make batches no faster than one of them does, divided by their number; and on
+    a CPU they take their cores from the step itself.
 
 Proven on
     Not yet.

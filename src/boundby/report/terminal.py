@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+from collections import defaultdict
+from collections.abc import Sequence
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
@@ -26,6 +28,9 @@ _SHORTEST_LINE_SHARE = 0.005
 # Of the lines of libraries that a line of the user's led to.
 _MOST_INSIDE = 6
 _SHORTEST_INSIDE_SHARE = 0.02
+# A line with this share of the step, and so many kinds of modules in it, is looked into.
+_MOSTLY_ONE_LINE, _FEWEST_MODULES = 0.5, 3
+_NUMBER = re.compile(r"_\d+$")
 _TEMPLATE = re.compile(r"[<(].*$", re.DOTALL)
 _NAMESPACE = re.compile(r"^(?:void )?(?:\w+::)+")
 PART_WORDS = {
@@ -72,6 +77,9 @@ class DiagnosisReport:
             yield _spaced(chips(diagnosis))
         if any(row.where != NO_LINE for row in diagnosis.lines):
             yield _spaced(_lines(diagnosis))
+            modules = _modules(diagnosis)
+            if modules is not None:
+                yield _spaced(modules)
         if diagnosis.ops:
             yield _spaced(_ops(diagnosis))
         if diagnosis.classes:
@@ -170,6 +178,41 @@ def _lines(diagnosis: Diagnosis) -> Table:
         ns, share = sum(row.ns for row in rest), sum(row.share for row in rest)
         table.add_row("", units.time(ns), units.share(share), counted(len(rest), "more line"), "")
     return table
+
+
+def _modules(diagnosis: Diagnosis) -> Table | None:
+    """The kinds of modules inside one line that is most of the step: `x = self.encoder(x)` does not
+    say which of them take the time. None where the lines do."""
+    longest = max(diagnosis.lines, key=lambda row: row.share)
+    if longest.share < _MOSTLY_ONE_LINE or longest.inside:
+        return None
+    kinds: dict[str, list[LineRow]] = defaultdict(list)
+    for row in diagnosis.modules:
+        if row.where != NO_LINE:
+            kinds[".".join(_NUMBER.sub("", part) for part in row.where.split(".")[-2:])].append(row)
+    if len(kinds) < _FEWEST_MODULES:
+        return None
+    table = _table("modules", ("time", "share"), ("kind", ""))
+    for row in sorted(map(_together, kinds, kinds.values()), key=lambda row: -row.ns)[
+        :_MOST_INSIDE
+    ]:
+        if row.share >= _SHORTEST_INSIDE_SHARE:
+            _add_line(table, row, row.where)
+    return table
+
+
+def _together(where: str, rows: Sequence[LineRow]) -> LineRow:
+    groups: dict[str, float] = defaultdict(float)
+    for row in rows:
+        for group, ns in row.groups.items():
+            groups[group] += ns
+    return LineRow(
+        where=where,
+        ns=sum(row.ns for row in rows),
+        share=sum(row.share for row in rows),
+        groups=groups,
+        text=f"{len(rows)} of them" if len(rows) > 1 else "",
+    )
 
 
 def _add_line(table: Table, row: LineRow, where: str) -> None:

@@ -27,6 +27,9 @@ _NARROW_AT_THE_END = 0.035
 _PLAINLY_FASTER = 1.05
 _MOST_RUNS = 6
 _FEWEST_BASELINES = 2
+# So many runs after the last baseline, and with a fix that takes so many times as long as another,
+# it is run again: what is near in time differs least.
+_FAR, _CHEAP = 2, 2.0
 _MOST_RUNS_AT_THE_END = 8
 # Of the budget: when rounds after the first have to be over.
 _ROUNDS = 0.6
@@ -208,7 +211,7 @@ class Schedule:
         for candidate in sorted(open_, key=lambda one: tries[one.key]):
             seconds = self._seconds(candidate)
             arm = (candidate.key,)
-            if len(self._baselines(arm)) <= tries[candidate.key]:
+            if len(self._baselines(arm)) <= tries[candidate.key] or self._is_far(arm):
                 both = seconds + self._baseline_s(arm)
                 if self._fits(elapsed_s, both + kept) and self._fits(elapsed_s, both, share):
                     return self._baseline(arm)
@@ -285,6 +288,17 @@ class Schedule:
 
     def _baselines(self, arm: Arm) -> list[Observed]:
         return self._ledger.tried(BASELINE, beside=arm)
+
+    def _is_far(self, arm: Arm) -> bool:
+        """Whether the last baseline is some runs ago, and another costs little beside the arm."""
+        start = self._ledger.start(arm)
+        since = 0
+        for one in reversed(self._ledger.observed):
+            if one.start == start and not one.reference:
+                if not one.arm:
+                    break
+                since += 1
+        return since >= _FAR and _CHEAP * self._baseline_s(arm) < self._ledger.seconds(arm)
 
     def _baseline_s(self, arm: Arm) -> float:
         """How long a baseline takes that is begun as an arm is."""
