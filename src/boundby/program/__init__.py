@@ -11,6 +11,7 @@ from boundby.program import (
     attention,
     checkpointing,
     compilation,
+    dropout,
     graphs,
     layout,
     loaders,
@@ -48,5 +49,6 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
         attention.FLASH_ATTENTION,
         attention.EFFICIENT_ATTENTION,
     ),
+    "slow-dropout": (dropout.SHORT_MASKS,),
     "far-from-roof": (compilation.COMPILE, compilation.MAX_AUTOTUNE),
 }

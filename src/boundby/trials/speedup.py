@@ -35,6 +35,8 @@ _PRIOR_SHAPE = np.array([-1.0, 0.0, 1.0]) * np.sqrt(1.5)
 # 10% of simulated experiments, as they are of those that do not.
 _FEWEST_PAIRS_MORE = 3
 _FEW_PAIRS = 1.2
+# Of what any two processes differ by: pairs that differ by more do so without a drift too.
+_PLAINLY_LESS = 0.75
 _DRAWS = 1000
 _CONFIDENCE = 0.95
 _SEED = 20_240_601
@@ -71,15 +73,17 @@ def _apart(logs: Floats) -> Floats:
 def in_pairs(turns: Sequence[Turn], fix: Hashable, spread: Floats) -> tuple[Speedup, float] | None:
     """The speed-up beside the nearest baselines, and by how much processes differ from those.
 
-    None where there are too few pairs to tell, or where they differ as much as any two processes.
+    None where there are too few pairs to tell, or where they differ about as any two processes do.
     """
-    pairs = {one: _pairs(turns, one) for one in {turn.fix for turn in turns} if one is not None}
+    # In their order: what is drawn from them is to be the same each time.
+    fixes = dict.fromkeys(turn.fix for turn in turns if turn.fix is not None)
+    pairs = {one: _pairs(turns, one) for one in fixes}
     pairs = {one: found for one, found in pairs.items() if len(found[0])}
     if fix not in pairs or sum(len(logs) - 1 for logs, _ in pairs.values()) < _FEWEST_PAIRS_MORE:
         return None
     prior = np.sqrt(2) * _prior([turn.steps for turn in turns])
     apart = np.concatenate([prior, *(_apart(logs) for logs, _ in pairs.values())])
-    if apart.std() >= np.sqrt(2) * spread.std():
+    if apart.std() >= _PLAINLY_LESS * np.sqrt(2) * spread.std():
         return None
     logs, baselines = pairs[fix]
     generator = np.random.default_rng(_SEED)
