@@ -364,3 +364,26 @@ def test_what_breaks_a_capture_is_named_by_its_first_error(monkeypatch: pytest.M
         net = mlp()
         for _ in range(2):
             recorder._call(net, lambda x: x, (x,), {})
+
+
+def test_masks_of_sixteen_bits_drop_as_many_and_keep_the_mean() -> None:
+    functional = torch.nn.functional
+    before = functional.dropout
+    torch.manual_seed(0)
+    x = torch.ones(200, 2001, requires_grad=True)
+    with applied(named("short-masks")):
+        out = torch.nn.Dropout(0.3)(x)
+        out.sum().backward()
+        # What is small, in evaluation or dropped in place goes its own way.
+        assert functional.dropout(x, 0.3, training=False) is x
+        small = torch.nn.Dropout(0.3)(torch.ones(8))
+        assert set(small.tolist()) <= {0.0, pytest.approx(1 / 0.7)}
+    assert functional.dropout is before
+    dropped = (out == 0).float()
+    assert abs(dropped.mean().item() - 0.3) < 0.005
+    # In each of a word's four parts.
+    for part in range(4):
+        assert abs(dropped.flatten()[part::4].mean().item() - 0.3) < 0.01
+    assert out.max().item() == pytest.approx(1 / 0.7, rel=1e-4)
+    assert torch.equal(x.grad, out.detach())
+    assert touched == {"dropout masks": 1}
