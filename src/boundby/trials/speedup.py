@@ -31,8 +31,8 @@ PRIOR_NS = 100_000.0
 # As normal quantiles of unit variance: these many processes' worth of belief.
 _PRIOR_SHAPE = np.array([-1.0, 0.0, 1.0]) * np.sqrt(1.5)
 # Pairs must be this many more than the fixes they are of, to tell how much they differ; and few of
-# them agree by chance. So many times as wide, intervals of machines that drift were wrong in 2% to
-# 10% of simulated experiments, as they are of those that do not.
+# them agree by chance. So many times as wide, intervals were wrong in 0% to 11% of simulated
+# experiments, with a drift and without.
 _FEWEST_PAIRS_MORE = 3
 _FEW_PAIRS = 1.2
 # Of what any two processes differ by: pairs that differ by more do so without a drift too.
