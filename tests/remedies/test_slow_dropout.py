@@ -3,8 +3,8 @@
 import pytest
 
 from boundby.model import HostKind, OpCall, Tensor
+from boundby.program.dropout import SMALLEST_WORD
 from boundby.remedies import slow_dropout
-from boundby.remedies.slow_dropout import _SMALLEST
 from boundby.roofs.operators import Exercise
 from tests.remedies.pictures import finding, picture_of, sure
 from tests.timelines import US, Scene, tensor
@@ -28,7 +28,7 @@ def test_what_drawing_words_takes_is_what_is_left() -> None:
     guess = sure(picture, "slow-dropout")
     assert guess.saving_ns.expected == pytest.approx(0.6 * drawn, rel=0.01)
     words = Tensor(shape=(100_000,), dtype="int64", strides=(1,))
-    timed = Exercise(name="aten::random_", args=(words, _SMALLEST, None))
+    timed = Exercise(name="aten::random_", args=(words, SMALLEST_WORD, None))
     picture.timings.known[timed] = 50 * US
     found = slow_dropout.imagine(picture)
     assert found is not None

@@ -157,3 +157,5 @@ def test_larger_rounding_errors_in_the_first_step_grow_to_larger_ones() -> None:
     assert judge(before, [moved(2e-5, 2e-4)], notes(), None).ok
     # From where the nudged one began, only as far as that came.
     assert not judge(before, [moved(1e-6, 2e-4)], notes(), None).ok
+    # And what began as far as that is no reason for itself: those gradients are wrong.
+    assert not judge(before, [moved(2e-4, 0.0)], notes(), None).ok

@@ -36,20 +36,31 @@ def check_writable(*files: str | None, folder: Path | None = None) -> None:
     """What cannot be written to is said before minutes of work, not after."""
     for file in files:
         if file and file != "-":
-            _check(Path(file), is_wrong=Path(file).is_dir(), wrong="it is a folder")
+            _check(Path(file), is_folder=False)
     if folder is not None:
-        is_wrong = folder.exists() and not folder.is_dir()
-        _check(folder / "diagnosis.json", is_wrong=is_wrong, wrong="it is not a folder")
+        _check(folder, is_folder=True)
 
 
-def _check(path: Path, *, is_wrong: bool, wrong: str) -> None:
+def _check(path: Path, *, is_folder: bool) -> None:
     from boundby.errors import BoundbyError
 
-    above = next(parent for parent in path.absolute().parents if parent.exists())
-    if not is_wrong and not above.is_dir():
-        is_wrong, wrong = True, f"{above} is not a folder"
-    if is_wrong or not os.access(above, os.W_OK | os.X_OK):
-        raise BoundbyError(f"cannot write {path}: {wrong if is_wrong else 'permission denied'}")
+    try:
+        wrong = _wrong_with(path.absolute(), is_folder=is_folder)
+    except OSError as error:
+        wrong = error.strerror
+    if wrong:
+        raise BoundbyError(f"cannot write {path}: {wrong}")
+
+
+def _wrong_with(path: Path, *, is_folder: bool) -> str | None:
+    if path.exists() and path.is_dir() != is_folder:
+        return "it is not a folder" if is_folder else "it is a folder"
+    above = next(one for one in (path, *path.parents) if one.exists())
+    if above == path and not is_folder:
+        above = path.parent
+    if not above.is_dir():
+        return f"{above} is not a folder"
+    return None if os.access(above, os.W_OK | os.X_OK) else "permission denied"
 
 
 def write_page(

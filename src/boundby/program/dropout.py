@@ -12,7 +12,7 @@ from boundby.program.touched import note
 from boundby.program.treatment import Treatment
 
 _STEPS = 1 << 16
-_SMALLEST = -(1 << 63)
+SMALLEST_WORD = -(1 << 63)
 # Of fewer, asking for more operators costs as much as drawing takes.
 _FEWEST = 4096
 
@@ -50,7 +50,7 @@ def _around(torch: Any, original: Any) -> Any:
 
 def _mask(torch: Any, like: Any, p: float) -> Any:
     dropped = min(_STEPS - 1, max(1, round(p * _STEPS)))
-    words = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(_SMALLEST, None)
+    words = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(SMALLEST_WORD, None)
     bits = words.view(torch.int16)[: like.numel()].view(like.shape)
     kept = bits >= dropped - _STEPS // 2
     return kept.to(like.dtype).mul_(_STEPS / (_STEPS - dropped))

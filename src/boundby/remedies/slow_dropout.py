@@ -26,13 +26,13 @@ from __future__ import annotations
 
 from boundby.model import Phase, Tensor
 from boundby.picture import Change, Picture
+from boundby.program.dropout import SMALLEST_WORD
 from boundby.remedies.remedy import Imagined, Remedy
 from boundby.roofs.operators import Exercise
 
 _DRAWS = "aten::bernoulli_"
 # Of the step: what is less is not worth a dropout of one's own.
 _WORTHWHILE = 0.02
-_SMALLEST = -(1 << 63)
 # What is left of drawing a mask where nothing was timed: a quarter as many words are drawn, and a
 # comparison and a cast come to it.
 _LEFT = 0.4
@@ -75,7 +75,7 @@ def _left_ns(picture: Picture, index: int, left: float | None) -> float:
         return work.ns * (left or _LEFT)
     count = call.tensors[0].elements
     words = Tensor(shape=(max(1, count // 4),), dtype="int64", strides=(1,))
-    drawing = picture.timings.ns(Exercise(name="aten::random_", args=(words, _SMALLEST, None)))
+    drawing = picture.timings.ns(Exercise(name="aten::random_", args=(words, SMALLEST_WORD, None)))
     if drawing is None:
         return work.ns * _LEFT
     asking = 2 * (picture.machine.overheads.eager_op_ns or 0.0)

@@ -29,7 +29,7 @@ _AS_FAR = 2.0
 # another in 2%, 1% and 1% of all cases. Without them: tenfold at every step, as was seen with
 # batch norms and a high learning rate.
 _AS_NUDGED = (30.0, 8.0, 4.0)
-_MOST_BESIDE_NUDGES = 30.0
+_MOST_BESIDE_NUDGES = 10.0
 _DRIFT = 10.0
 # However fast it drifts, more than this is another program.
 _MOST_DRIFT = 0.10
@@ -106,7 +106,9 @@ def _exact(
     own = base.precision if base.precision in _UNIT else "bfloat16" if base.precision else "float32"
     now = precision or "float32"
     # A nudge was of the program's own rounding errors; a coarser fix makes larger ones.
-    coarser = max(1.0, NUDGES[now] / NUDGES[own], _beside_nudges(base, fixed, nudged))
+    coarser = max(1.0, NUDGES[now] / NUDGES[own])
+    # Of the steps after the first, which is held to what explains it.
+    later = max(coarser, _beside_nudges(base, fixed, nudged))
     unit = _UNIT[now]
     is_finer = reference is not None and reference.precision != base.precision
     if reference is None or not (_same_data(base, reference) and (is_finer or own == "float32")):
@@ -119,7 +121,8 @@ def _exact(
     off = 0.0
     for index, (wanted, was, value) in enumerate(zip(*losses, strict=False)):
         off = max(off, _relative(wanted, was))
-        drift = drifts[index] * coarser if drifts else scalar * (_DRIFT**index - 1)
+        grows = later if index else coarser
+        drift = drifts[index] * grows if drifts else scalar * (_DRIFT**index - 1)
         yield Compared(
             what=f"loss of step {index + 1}",
             error=_relative(wanted, value),
@@ -131,14 +134,13 @@ def _exact(
             error=_distance(vector.truth, vector.now),
             allowed=_AS_FAR * _distance(vector.truth, vector.before)
             + _VECTOR_UNITS * unit
-            + _vector_drift(vector, coarser, _VECTOR_UNITS * unit),
+            + _vector_drift(vector, later if vector.updates else coarser, _VECTOR_UNITS * unit),
         )
 
 
 def _beside_nudges(base: Notes, fixed: Notes, nudged: Sequence[Notes]) -> float:
     """How many times as far as nudged ones the first gradients are: sums in another order move them
-    more than a last bit does, and what grows from there grows from that. Those themselves are held
-    to what explains them."""
+    more than a last bit does, and what grows from there grows from that."""
     size = len(base.gradients)
     nudges = [
         _distance(base.gradients, one.gradients) for one in nudged if len(one.gradients) == size
