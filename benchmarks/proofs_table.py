@@ -61,9 +61,10 @@ def summaries(rows: dict[tuple[Any, ...], Row], where: str) -> list[str]:
             low, middle, high = by_hand["speed_of_hand"]
             ours, theirs = (statistics.median(by_hand[f"{who}_ms"]) for who in ("prove", "hand"))
             compared = f"| {ours:.2f} | {theirs:.2f} | {middle:.0%} ({low:.0%} to {high:.0%}) |"
+        after = statistics.median(final["after_ms"])
+        before = after * final["speedup"]["median"]
         lines.append(
-            f"| {name} | {statistics.median(final['before_ms']):.2f} "
-            f"| {statistics.median(final['after_ms']):.2f} | {ratio(final['speedup'])} "
+            f"| {name} | {before:.2f} | {after:.2f} | {ratio(final['speedup'])} "
             f"| {final['treatment']} {compared}"
         )
     return lines if len(lines) > 2 else []

@@ -45,7 +45,7 @@ def test_one_fix_for_two_faults_is_one_fix() -> None:
     together = proof("fused + tf32", "unfused-optimizer", "float32-products", outcome="kept")
     assert together.combines
     text = shown(BOTH, FUSED)
-    assert "59.0 ms -> 40.0 ms, 1.50x (1.42 to 1.58) with autocast, loss unchanged" in text
+    assert "60.0 ms -> 40.0 ms, 1.50x (1.42 to 1.58) with autocast, loss unchanged" in text
     assert "autocast for float32-products, float32-activations: kept" in text
     assert "together" not in text
     assert "to get the same, write\n   # autocast" in text

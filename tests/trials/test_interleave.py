@@ -1,11 +1,15 @@
 """What is run, in which order, and what is made of it, on simulated programs."""
 
+import itertools
+
 import pytest
 from msgspec.structs import replace
 
 from boundby.model.diagnosis import Range
+from boundby.trials.combination import Combined, combine
 from boundby.trials.interleave import Schedule
 from boundby.trials.ledger import BASELINE, Ledger
+from boundby.trials.observation import Observed
 from tests.trials.simulation import Program, candidate, experiment
 
 
@@ -59,6 +63,18 @@ def test_baseline_and_fix_take_turns() -> None:
     assert abs(order.count(BASELINE) - order.count((one.key,))) <= 1
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_is_run_again_without_a_baseline_since(seed: int) -> None:
+    """Fixes that are looked at late have as many baselines near them as the first ones."""
+    gains = {"one/one": 1.05, "two/two": 1.2, "three/three": 1.0, "four/four": 1.1}
+    fixes = [candidate(key.partition("/")[0]) for key in gains]
+    program = Program(gains, seed=seed, drift=0.06, longer_s={"two/two": 30.0})
+    _, _, order = experiment(fixes, program, 1200.0)
+    for arm in set(order) - {BASELINE}:
+        at = [place for place, one in enumerate(order) if one == arm]
+        assert all(BASELINE in order[a:b] for a, b in itertools.pairwise(at)), order
+
+
 def test_what_is_plain_is_not_asked_again() -> None:
     slow, fast, broken = candidate("slow"), candidate("fast"), candidate("broken")
     program = Program({slow.key: 0.5, fast.key: 2.0, broken.key: 3.0}, seed=3, broken=[broken.key])
@@ -106,6 +122,25 @@ def test_what_held_is_combined_best_first() -> None:
     assert result.speedup.low <= 1.8 <= result.speedup.high
     assert ledger.result((wrong.key,)).outcome == "wrong numbers"
     assert order.count(schedule.final) > 1
+
+
+def test_one_slow_run_does_not_end_a_combination_where_runs_differ() -> None:
+    """As seen on a CPU: both held alone, together they took a little longer, once."""
+    one, other = candidate("one"), candidate("other")
+    both = (one.key, other.key)
+    program = Program({one.key: 1.0, other.key: 1.0}, seed=1)
+
+    def seen(arm: tuple[str, ...], milliseconds: float) -> Observed:
+        return replace(program.observe(arm, False, 1), samples_ns=[milliseconds * 1e6] * 15)
+
+    ledger = Ledger()
+    for base, first, second in ((131, 114, 109), (146, 117, 126), (126, 105, 120), (140, 118, 113)):
+        for arm, took in ((BASELINE, base), ((one.key,), first), ((other.key,), second)):
+            ledger.add(seen(arm, took))
+    ledger.add(seen(both, 122))
+    assert combine([one, other], ledger).wanted == both
+    ledger.add(seen(both, 95))
+    assert combine([one, other], ledger) == Combined(arm=both, wanted=None)
 
 
 def test_fixes_that_exclude_each_other_are_not_combined() -> None:

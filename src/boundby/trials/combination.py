@@ -12,6 +12,9 @@ from boundby.trials.ledger import BASELINE, Arm, Ledger
 # Nearer to no difference than the third figure, ask again.
 _GAIN_OF_HELD, _GAIN_OF_OTHERS, _NEAR = 0.01, 0.03, 0.03
 _MOST_ASKED = 2
+# What should be better, and is slower by no more than so many times what processes differ by, is
+# asked once more than that.
+_BAD_LUCK = 2.0
 # One that gains nothing alone joins at once where the replay sees it gain this much in company.
 _FORESEEN = 1.03
 # Slower than this alone, it is not the host that hides what it gains.
@@ -213,9 +216,13 @@ def _is_better(ledger: Ledger, current: Arm, arm: Arm, gain: float) -> bool | No
     before, after = ledger.relative(current), ledger.relative(arm)
     if before is None or after is None or not ledger.result(arm).computes_right:
         return False
-    if len(tried) < _MOST_ASKED and abs(after / before - 1) < _NEAR:
+    saved = 1 - after / before
+    if len(tried) < _MOST_ASKED and abs(saved) < _NEAR:
         return None
-    return 1 - after / before > gain
+    unlucky = gain > saved > -_BAD_LUCK * float(ledger.spread().std())
+    if gain == _GAIN_OF_HELD and unlucky and len(tried) <= _MOST_ASKED:
+        return None
+    return saved > gain
 
 
 def _queue(candidates: Sequence[Candidate], ledger: Ledger) -> list[Candidate]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from boundby.model.diagnosis import FIXES_JOINED, Speedup
 from boundby.trials.combination import Candidate, Foresee, combine, expected_arm
+from boundby.trials.hopes import Hopes, promised
 from boundby.trials.ledger import BASELINE, Arm, Ledger
 from boundby.trials.numerics import FEWEST_SEEDS
 from boundby.trials.observation import Observed, Start
@@ -24,7 +25,7 @@ from boundby.trials.speedup import half_width
 # Half the interval, as a share of the speed-up.
 _NARROW = 0.05
 _NARROW_AT_THE_END = 0.035
-_PLAINLY_FASTER = 1.05
+_PLAINLY_FASTER, _PLAINLY_SLOWER = 1.05, 0.95
 _MOST_RUNS = 6
 _FEWEST_BASELINES = 2
 # So many runs after the last baseline, and with a fix that takes so many times as long as another,
@@ -35,11 +36,6 @@ _MOST_RUNS_AT_THE_END = 8
 _ROUNDS = 0.6
 # Two ways to mend one fault: the one behind by more than this is not looked at again.
 _BEHIND = 0.97
-# What is hoped of a fix that nothing is predicted for, as a share of the step; and of one whose
-# rival is foreseen to do better, or was seen to: there may always be a surprise.
-_UNKNOWN_PROMISE, _LEAST_PROMISE = 0.02, 0.002
-# A rival that is not expected to be better by this much is looked at late.
-_BETTER = 0.05
 # Of the step: what is worth a process of parts that nobody has looked at alone.
 _LARGE = 0.2
 # Making sure of the best so far comes first where a combination takes this many times as long.
@@ -76,6 +72,7 @@ class Schedule:
         self._ledger = ledger
         self._budget_s = budget_s
         self._foresee = foresee
+        self._hopes = Hopes(self._candidates, ledger)
 
     def next(self, elapsed_s: float) -> Step | None:
         """None when all is settled, or nothing more fits into the budget."""
@@ -114,7 +111,9 @@ class Schedule:
     def _first_look(self, elapsed_s: float) -> Step | None:
         """Each fix once, the largest saving for its time first; those that do not fit give way."""
         possible = self._possible(elapsed_s)
-        ranked = [one for one in self._ranked(possible) if not self._is_second(one, possible)]
+        ranked = [
+            one for one in self._hopes.ranked(possible) if not self._hopes.is_second(one, possible)
+        ]
         kept = self._kept_free_s(possible)
         for one in ranked:
             doubt = _DOUBT if one.preparation_s else 1.0
@@ -142,23 +141,10 @@ class Schedule:
         final = self.final
         again = final != BASELINE and len(self._ledger.timed(final)) < 2
         kept = self._baselines_s(final) + (self._ledger.seconds(final) if again else 0.0)
-        for one in self._ranked(self._possible(elapsed_s)):
+        for one in self._hopes.ranked(self._possible(elapsed_s)):
             if self._fits(elapsed_s, self._seconds(one) + kept):
                 return self._try(elapsed_s, one.key)
         return None
-
-    def _ranked(self, possible: Sequence[Candidate]) -> list[Candidate]:
-        untried = [one for one in possible if not self._ledger.tried((one.key,))]
-        # Of two that promise as much, the one that mends more: a replay does not see it all.
-        return sorted(
-            untried,
-            key=lambda one: (not one.asked, -self._worth(one, possible), -len(one.covers)),
-        )
-
-    def _is_second(self, candidate: Candidate, possible: Sequence[Candidate]) -> bool:
-        """Whether it only does what another does about as well, as far as is known."""
-        has_rival = any(one.is_rival(candidate) for one in possible if one is not candidate)
-        return not candidate.asked and has_rival and self._promise(candidate, possible) < _BETTER
 
     def _leap(self, elapsed_s: float) -> Step | None:
         """Too little time for a look at each and for all together: together, unseen, then.
@@ -167,45 +153,17 @@ class Schedule:
         """
         possible = [
             one
-            for one in self._hopeful(self._possible(elapsed_s))
-            if self._ledger.tried((one.key,)) or not self._has_working_rival(one)
+            for one in self._hopes.hopeful(self._possible(elapsed_s))
+            if self._ledger.tried((one.key,)) or not self._hopes.has_working_rival(one)
         ]
         arm = expected_arm(possible, self._ledger, self._foresee)
         unseen = [one for one in possible if one.key in arm and not self._ledger.tried((one.key,))]
-        hope = max((_promise(one) for one in unseen), default=0.0)
+        hope = max((promised(one) for one in unseen), default=0.0)
         if len(arm) < 2 or hope < _LARGE or self._ledger.tried(arm):
             return None
         if not self._fits(elapsed_s, self._ledger.seconds(arm) + self._baselines_s(arm)):
             return None
         return self._try(elapsed_s, *arm)
-
-    def _has_working_rival(self, candidate: Candidate) -> bool:
-        return any(
-            self._ledger.result((other.key,)).promises
-            for other in self._candidates
-            if other is not candidate and other.is_rival(candidate)
-        )
-
-    def _hopeful(self, possible: Sequence[Candidate]) -> list[Candidate]:
-        """Without those nobody has looked at that do in a like way what another has failed at.
-
-        Of several that failed together, it is the one that nobody has looked at alone.
-        """
-        failed: list[Candidate] = []
-        for arm in dict.fromkeys(tuple(one.arm) for one in self._ledger.observed if one.arm):
-            members = [one for one in self._candidates if one.key in arm]
-            unseen = [one for one in members if not self._ledger.tried((one.key,))]
-            if self._ledger.tried(arm) and not self._ledger.result(arm).computes_right:
-                failed += members if len(members) == 1 else unseen if len(unseen) == 1 else []
-        return [
-            one
-            for one in possible
-            if self._ledger.tried((one.key,))
-            or not any(
-                one is other or (one.is_rival(other) and one.covers == other.covers)
-                for other in failed
-            )
-        ]
 
     def _possible(self, elapsed_s: float) -> list[Candidate]:
         """Fixes that were looked at, or that there is still time to look at."""
@@ -224,7 +182,7 @@ class Schedule:
         for candidate in sorted(open_, key=lambda one: tries[one.key]):
             seconds = self._seconds(candidate)
             arm = (candidate.key,)
-            if len(self._baselines(arm)) <= tries[candidate.key] or self._is_far(arm):
+            if self._lacks_baseline(arm):
                 both = seconds + self._baseline_s(arm)
                 if self._fits(elapsed_s, both + kept) and self._fits(elapsed_s, both, share):
                     return self._baseline(arm)
@@ -246,6 +204,8 @@ class Schedule:
         kept += self._ledger.seconds(combined.arm) if again else 0.0
         if not self._fits(elapsed_s, self._ledger.seconds(combined.wanted) + kept):
             return None
+        if self._ledger.tried(combined.wanted) and self._lacks_baseline(combined.wanted):
+            return self._baseline(combined.wanted)
         return self._try(elapsed_s, *combined.wanted)
 
     def _until_held_s(self, arm: Arm) -> float:
@@ -258,7 +218,7 @@ class Schedule:
         """An arm once more, or the baseline that goes with it; None once there are enough."""
         if not self._ledger.result(arm).lacking:
             return None
-        if len(self._baselines(arm)) <= len(self._ledger.tried(arm)):
+        if self._lacks_baseline(arm):
             both = self._baseline_s(arm) + self._ledger.seconds(arm)
             return self._baseline(arm) if self._fits(elapsed_s, both) else None
         return (
@@ -269,29 +229,21 @@ class Schedule:
         """The best combination and the baseline in turn, until the interval is narrow."""
         final = self.final
         baselines = len(self._baselines(final))
-        seeds_lack = self._ledger.has_dropout and baselines < FEWEST_SEEDS
-        last = self._ledger.observed[-1]
-        turn = BASELINE if last.arm or last.reference else final
-        if baselines < _FEWEST_BASELINES:
-            turn = BASELINE
-        if final == BASELINE:
-            turn = BASELINE
-            is_enough = not seeds_lack
-        else:
+        is_enough = not (self._ledger.has_dropout and baselines < FEWEST_SEEDS)
+        if final != BASELINE:
             result = self._ledger.result(final)
             assert result.speedup is not None
             narrow = half_width(result.speedup) <= _NARROW_AT_THE_END
-            is_enough = result.runs >= _MOST_RUNS_AT_THE_END or (narrow and result.runs > 1)
-            is_enough = is_enough and not seeds_lack
+            is_enough &= result.runs >= _MOST_RUNS_AT_THE_END or (narrow and result.runs > 1)
         if is_enough:
             return None
-        if final != BASELINE and baselines >= _MOST_RUNS_AT_THE_END:
-            turn = final
-        # The one of them whose turn it is may take too long by now.
-        if turn != BASELINE and self._fits(elapsed_s, self._ledger.seconds(turn)):
-            return Step(arm=turn, why=words(turn), start=self._ledger.start(turn))
-        # Baselines alone tell no more once there are enough of them.
-        if baselines < _MOST_RUNS_AT_THE_END and self._fits(elapsed_s, self._baseline_s(final)):
+        lacks = baselines < _FEWEST_BASELINES or self._lacks_baseline(final)
+        once_s = self._ledger.seconds(final)
+        if final != BASELINE and not lacks and self._fits(elapsed_s, once_s):
+            return Step(arm=final, why=words(final), start=self._ledger.start(final))
+        # Past so many, baselines alone tell no more: the other is to come after it.
+        before_s = once_s if baselines >= _MOST_RUNS_AT_THE_END else 0.0
+        if self._fits(elapsed_s, self._baseline_s(final) + before_s):
             return self._baseline(final)
         return None
 
@@ -302,16 +254,17 @@ class Schedule:
     def _baselines(self, arm: Arm) -> list[Observed]:
         return self._ledger.tried(BASELINE, beside=arm)
 
-    def _is_far(self, arm: Arm) -> bool:
-        """Whether the last baseline is some runs ago, and another costs little beside the arm."""
-        start = self._ledger.start(arm)
-        since = 0
-        for one in reversed(self._ledger.observed):
-            if one.start == start and not one.reference:
-                if not one.arm:
-                    break
-                since += 1
-        return since >= _FAR and _CHEAP * self._baseline_s(arm) < self._ledger.seconds(arm)
+    def _lacks_baseline(self, arm: Arm) -> bool:
+        """Whether the script as it is comes next, before an arm is run again.
+
+        There is one for every run of it, and one since its last; and where it is cheap beside the
+        arm, another for every few runs of others.
+        """
+        if len(self._baselines(arm)) <= len(self._ledger.tried(arm)):
+            return True
+        since = self._ledger.since_baseline(arm)
+        far = len(since) >= _FAR and _CHEAP * self._baseline_s(arm) < self._ledger.seconds(arm)
+        return far or any(frozenset(one.arm) == frozenset(arm) for one in since)
 
     def _baseline_s(self, arm: Arm) -> float:
         """How long a baseline takes that is begun as an arm is."""
@@ -329,29 +282,9 @@ class Schedule:
         start = self._ledger.start(arm)
         return Step(arm=arm, why=words(arm), kept_s=kept if fits else 0.0, start=start)
 
-    def _worth(self, candidate: Candidate, possible: Sequence[Candidate]) -> float:
-        """The share of the step that it may still save, for each second that it takes."""
-        promise = self._promise(candidate, possible)
-        return max(_LEAST_PROMISE, promise) / max(self._seconds(candidate), 1.0)
-
-    def _promise(self, candidate: Candidate, possible: Sequence[Candidate]) -> float:
-        """What it is expected to save beyond what its rivals were seen to, or are expected to."""
-        promise = _promise(candidate)
-        if not self._hopeful([candidate]):
-            return _LEAST_PROMISE
-        for rival in self._hopeful(possible):
-            if rival is candidate or not rival.is_rival(candidate):
-                continue
-            result = self._ledger.result((rival.key,))
-            if result.speedup is not None and result.computes_right:
-                promise -= max(0.0, 1 - 1 / result.speedup.median)
-            elif not self._ledger.tried((rival.key,)) and _promise(rival) > promise + 0.02:
-                return _LEAST_PROMISE
-        return promise
-
     def _kept_free_s(self, possible: Sequence[Candidate]) -> float:
         """Time for what the fixes make together, once, and for the baselines it is held against."""
-        expected = expected_arm(self._hopeful(possible), self._ledger, self._foresee)
+        expected = expected_arm(self._hopes.hopeful(possible), self._ledger, self._foresee)
         together = len(expected) > 1 and not self._ledger.tried(expected)
         return self._baselines_s(expected) + (self._ledger.seconds(expected) if together else 0.0)
 
@@ -369,7 +302,7 @@ class Schedule:
         # One baseline may be a lucky one.
         if len(self._ledger.timed(BASELINE, beside=(candidate.key,))) < _FEWEST_BASELINES:
             return False
-        if result.speedup.high < 1:
+        if result.speedup.high < _PLAINLY_SLOWER:
             return True
         if result.runs >= _MOST_RUNS or self._is_behind(candidate, result.speedup):
             return True
@@ -394,8 +327,3 @@ class Schedule:
 def words(arm: Arm) -> str:
     """An arm as a user knows it: by the names of its fixes."""
     return FIXES_JOINED.join(key.partition("/")[2] for key in arm) or "as it is"
-
-
-def _promise(candidate: Candidate) -> float:
-    predicted = candidate.predicted
-    return _UNKNOWN_PROMISE if predicted is None else 1 - 1 / max(predicted.expected, 1.0)

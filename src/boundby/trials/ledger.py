@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import statistics
 from collections.abc import Collection, Mapping, Sequence
@@ -143,6 +144,12 @@ class Ledger:
         wanted = frozenset(arm)
         return [one for one in self.observed if not one.reference and frozenset(one.arm) == wanted]
 
+    def since_baseline(self, arm: Arm) -> list[Observed]:
+        """What was run since the last baseline, of all that is begun as an arm is."""
+        start = self.start(arm)
+        begun = [one for one in self.observed if one.start == start and not one.reference]
+        return list(itertools.takewhile(lambda one: one.arm, reversed(begun)))
+
     def timed(self, arm: Arm, *, beside: Arm | None = None) -> list[Observed]:
         return [
             one for one in self.tried(arm, beside=beside) if one.problem is None and one.samples_ns
@@ -212,9 +219,10 @@ class Ledger:
 
     def relative(self, arm: Arm) -> float | None:
         """The step's time as a share of the baseline's, of processes that were begun alike."""
-        before = [one.median_ns for one in self.timed(BASELINE, beside=arm)]
-        after = [one.median_ns for one in self.timed(arm)]
-        return statistics.median(after) / statistics.median(before) if before and after else None
+        if arm == BASELINE:
+            return 1.0
+        found = self.result(arm).speedup
+        return 1 / found.median if found is not None else None
 
     def result(self, arm: Arm) -> Result:
         key = (frozenset(arm), len(self.observed))

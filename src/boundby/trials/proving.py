@@ -120,10 +120,16 @@ class Trials:
         result = self.ledger.result(tuple(observed.arm))
         if observed.arm and result.speedup is not None:
             text += f", {result.speedup.median:.2f}x"
-            text += "" if result.computes_right else ", but it computes something else"
+            text += "" if result.computes_right else f", {self._doubt(tuple(observed.arm))}"
         elif observed.arm:
             text += f", {result.why}"
         return f"{text} ({took})"
+
+    def _doubt(self, arm: Arm) -> str:
+        """Beside one baseline alone, nobody knows how far rounding errors go in this program."""
+        if len(self.ledger.timed(BASELINE, beside=arm)) == 1:
+            return "its numbers differ: another run as it is would tell by how much they may"
+        return "but it computes something else"
 
     @property
     def final(self) -> Arm:
