@@ -236,3 +236,35 @@ def test_a_timed_call_says_how_a_step_grows_with_the_batch() -> None:
     assert double.wall_ns.expected == pytest.approx(1.3 * picture.wall_ns, rel=0.02)
     assert four.wall_ns.expected == pytest.approx(1.9 * picture.wall_ns, rel=0.02)
     assert double.wall_ns.low < double.wall_ns.expected < double.wall_ns.high
+
+
+def test_a_call_that_only_alone_finds_its_data_in_a_cache_grows_as_the_curves_say() -> None:
+    """Alone, twice the batch took four times as long, and still less than the step's own twice."""
+    from boundby.remedies.batch_too_small import batches
+
+    picture = picture_of(chain_of(4))
+    by_curves = [row.wall_ns.expected for row in batches(picture)]
+    now, then = picture.timings.asked
+    took = picture.works[0].ns
+    picture.timings.known.update({now: took / 3, then: 4 / 3 * took})
+    assert [row.wall_ns.expected for row in batches(picture)] == by_curves
+    # One that takes longer than twice the step's own has outgrown a cache in the step too.
+    picture.timings.known.update({now: took, then: 3 * took})
+    double, _ = batches(picture)
+    assert double.wall_ns.expected == pytest.approx(3 * picture.wall_ns, rel=0.02)
+
+
+def test_a_larger_batch_is_as_uncertain_as_the_host_is() -> None:
+    from boundby.remedies.batch_too_small import batches
+    from tests.test_replay import GELU, scene_of
+
+    slow, usual, fast = (
+        picture_of(scene_of([(GELU, 20.0)] * 10, host_us=host).timeline())
+        for host in (480, 400, 320)
+    )
+    (double, _) = batches(usual, fast, slow)
+    assert double.wall_ns.low == pytest.approx(fast.wall_ns, rel=0.02)
+    assert double.wall_ns.high == pytest.approx(slow.wall_ns, rel=0.02)
+    assert double.saving_ns is not None
+    assert double.saving_ns.expected == pytest.approx(usual.wall_ns, rel=0.02)
+    assert double.saving_ns.high >= 0.98 * slow.wall_ns
