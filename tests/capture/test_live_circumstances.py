@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from boundby.capture.live import circumstances
 from boundby.capture.live.circumstances import Bystander, Circumstances, _workers_ns
 from boundby.capture.live.plan import Plan
 from tests.capture.runs import Run
@@ -128,9 +129,11 @@ def test_a_thread_that_never_sleeps_is_told_from_one_that_does() -> None:
     found = seen(bystander, 1)
     assert found.main is not None and found.busiest is not None
     assert found.others_ns is not None
-    # This thread slept; the other was on a core, or ready for one, all the time.
-    assert found.busiest.ran_ns + found.busiest.delayed_ns > 0.7 * found.wall_ns
-    assert found.main.ran_ns + found.main.delayed_ns < 0.5 * found.wall_ns
+    # This thread slept; the other was on a core, or ready for one, all the time that there was:
+    # what a hypervisor gives to others is nobody's.
+    wanted = [thread.ran_ns + thread.delayed_ns for thread in (found.busiest, found.main)]
+    assert wanted[0] > 0.2 * found.wall_ns
+    assert wanted[0] > 4 * wanted[1]
 
 
 def test_the_compiler_is_read_where_the_script_has_loaded_it(
@@ -219,3 +222,22 @@ def test_what_the_scripts_own_processes_ran_is_counted_alive_or_ended() -> None:
     # Alive then, reaped now: it is counted once.
     after = _workers_ns()
     assert after is not None and after - alive < 0.2e9
+
+
+def test_what_other_virtual_machines_take_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of user, nice, system, idle, disk, irq, softirq, steal; guests are among the first."""
+    told = tmp_path / "stat"
+    monkeypatch.setattr(circumstances, "_CORES", told)
+    bystander = Bystander()
+    told.write_text("cpu  100 0 50 1000 10 0 0 40 7 0\ncpu0 1 2 3\n")
+    bystander.begin()
+    told.write_text("cpu  160 0 60 1010 10 0 0 60 9 0\ncpu0 1 2 3\n")
+    bystander.end()
+    found = bystander.circumstances((), None)
+    assert found.stolen_share == pytest.approx(20 / 100)
+    told.write_text("nothing of the kind\n")
+    bystander.begin()
+    bystander.end()
+    assert bystander.circumstances((), None).stolen_share is None

@@ -35,6 +35,8 @@ _UNEVEN = 1.5
 _FASTER_PROFILED = 0.8
 # A script that waits this much of its time for a core was not alone on the machine.
 _STARVED = 0.15
+# Of a virtual machine's core time, what others may take before it is worth a word.
+_STOLEN = 0.05
 # Work that has to be scaled down by more than this was not the clean step's.
 _SCALED = 1.2
 _NO_STEP = (
@@ -73,7 +75,7 @@ def diagnose_capture(
     wall_ns = statistics.median(samples)
     warnings = list(capture.warnings)
     if kind in capture.clean:
-        warnings += _uneven(samples)
+        warnings += _uneven(samples) + _stolen(capture.circumstances)
     else:
         warnings.append("no clean step was measured: the time is that of warm-up steps")
     timeline, dilation = _profiled_step(capture, wall_ns)
@@ -253,6 +255,17 @@ def _uneven(samples: Sequence[float]) -> list[str]:
     return [
         f"clean steps took from {units.time(low)} to {units.time(high)}: does the work vary, or is "
         "something else running on this machine?"
+    ]
+
+
+def _stolen(circumstances: Circumstances) -> list[str]:
+    """One line where other virtual machines had a part of this one's cores."""
+    share = circumstances.stolen_share or 0.0
+    if share < _STOLEN:
+        return []
+    return [
+        f"others on the same hardware took {share:.0%} of this virtual machine's core time "
+        "meanwhile: what the host bounds is slower by that, and varies with it"
     ]
 
 

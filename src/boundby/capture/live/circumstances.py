@@ -20,6 +20,7 @@ _SCHEDULER = Path("/proc/self/task")
 _CORES = Path("/proc/stat")
 # Of its first line: user, nice, system, irq, softirq and steal; not idle and waiting for disks.
 _BUSY = (0, 1, 2, 5, 6, 7)
+_STOLEN = 7
 # After a process's name: user and system time, its own and that of its children that ended.
 _PROCESSES = Path("/proc")
 _RAN = (11, 12, 13, 14)
@@ -45,9 +46,10 @@ class Circumstances:
     and lines at which collections began, the longest first. `main` is the thread that takes the
     steps, `busiest` the one of the others that wanted a core most, `ours_ns` what all threads
     together had of the `cores` that the script may use, `others_ns` what other processes had of
-    all of them, `workers_ns` those among them that the script has started, `allocations` how
-    often torch asked the device for memory or gave it back; they are over the whole window of
-    `wall_ns`, and None where nobody tells.
+    all of them, `workers_ns` those among them that the script has started, `stolen_share` what
+    other virtual machines took of this one's cores, `allocations` how often torch asked the device
+    for memory or gave it back; they are over the whole window of `wall_ns`, and None where nobody
+    tells.
     """
 
     steps_ns: tuple[float, ...] = ()
@@ -62,6 +64,7 @@ class Circumstances:
     cores: int | None = None
     others_ns: float | None = None
     workers_ns: float | None = None
+    stolen_share: float | None = None
     graph_breaks: tuple[str, ...] = ()
     peak_bytes: int | None = None
     allocations: int | None = None
@@ -79,9 +82,18 @@ class _Reading:
 
     at_ns: int
     threads: dict[int, ThreadTime] = field(default_factory=dict)
-    all_cores_ns: float | None = None
+    cores: _Cores | None = None
     workers_ns: float | None = None
     allocations: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cores:
+    """All cores together, since the system started: of their time, what was busy, and stolen."""
+
+    all_ns: float
+    busy_ns: float
+    stolen_ns: float
 
 
 class Bystander:
@@ -132,18 +144,18 @@ class Bystander:
 
     def circumstances(self, steps_ns: tuple[float, ...], peak_bytes: int | None) -> Circumstances:
         """What was seen; without a clean window, nothing but the compiler's own notes."""
-        main = busiest = ours = others = workers = allocations = None
+        main = busiest = ours = others = workers = stolen = allocations = None
         wall = 0.0
         if self._before is not None and self._after is not None:
             wall = float(self._after.at_ns - self._before.at_ns)
             spent = _between(self._before.threads, self._after.threads)
             ours = sum(thread.ran_ns for thread in spent.values()) if spent else None
-            if (
-                ours is not None
-                and self._before.all_cores_ns is not None
-                and self._after.all_cores_ns is not None
-            ):
-                others = max(0.0, self._after.all_cores_ns - self._before.all_cores_ns - ours)
+            before, after = self._before.cores, self._after.cores
+            if before is not None and after is not None:
+                if ours is not None:
+                    others = max(0.0, after.busy_ns - before.busy_ns - ours)
+                if after.all_ns > before.all_ns:
+                    stolen = (after.stolen_ns - before.stolen_ns) / (after.all_ns - before.all_ns)
             if self._before.workers_ns is not None and self._after.workers_ns is not None:
                 workers = max(0.0, self._after.workers_ns - self._before.workers_ns)
             if self._before.allocations is not None and self._after.allocations is not None:
@@ -163,6 +175,7 @@ class Bystander:
             cores=cores_at_hand(),
             others_ns=others,
             workers_ns=workers,
+            stolen_share=stolen,
             graph_breaks=_graph_breaks(),
             peak_bytes=peak_bytes,
             allocations=allocations,
@@ -181,9 +194,7 @@ class Bystander:
             self._places[self._place] = self._places.get(self._place, 0) + took
 
     def _read(self) -> _Reading:
-        return _Reading(
-            self._clock(), _thread_times(), _all_cores_ns(), _workers_ns(), _allocations()
-        )
+        return _Reading(self._clock(), _thread_times(), _cores(), _workers_ns(), _allocations())
 
 
 def cores_at_hand() -> int:
@@ -221,14 +232,19 @@ def _thread_times() -> dict[int, ThreadTime]:
     return found
 
 
-def _all_cores_ns() -> float | None:
-    """How long all cores together have been busy since the system started."""
+def _cores() -> _Cores | None:
+    """What the system tells of all its cores together."""
     try:
-        _, *ticks = _CORES.read_text().splitlines()[0].split()
-        busy = sum(int(ticks[at]) for at in _BUSY)
+        _, *words = _CORES.read_text().splitlines()[0].split()
+        # The two behind these are counted among the first.
+        ticks = [int(word) for word in words[: _STOLEN + 1]]
+        each = 1e9 / os.sysconf("SC_CLK_TCK")
+        busy = sum(ticks[at] for at in _BUSY)
+        return _Cores(
+            all_ns=each * sum(ticks), busy_ns=each * busy, stolen_ns=each * ticks[_STOLEN]
+        )
     except (OSError, ValueError, IndexError):  # not Linux, or a container that hides it
         return None
-    return busy * 1e9 / os.sysconf("SC_CLK_TCK")
 
 
 def _workers_ns() -> float | None:
