@@ -54,4 +54,7 @@ CASES: dict[str, tuple[str, dict[str, Fix]]] = {
     "vit float32": ("vit --precision float32", PRECISION),
     # Its group norms undo channels-last, which boundby does not advise there: 11.1 to 14.0 ms.
     "unet": ("unet", {**VISION, **batches(16)}),
+    "bert-base-b1": ("bert-base-b1", {**LANGUAGE, **batches(1)}),
+    "convnext": ("convnext", {**CONVOLUTIONS, **batches(64)}),
+    "t5": ("t5", {**VISION, **batches(8)}),
 }

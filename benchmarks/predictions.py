@@ -31,7 +31,7 @@ from typing import Any
 from fixes import CASES
 from ledger import ROOT
 from medians import median_interval
-from predictions_table import EAGER, LEDGER, table
+from predictions_table import EAGER, LEDGER, lacks_diagnosis, table
 from turns import Program, Turn, Turns
 
 from boundby.pace import addition_ns
@@ -39,8 +39,6 @@ from boundby.pace import addition_ns
 FEWEST_ROUNDS, MOST_ROUNDS = 8, 120
 # Half of a saving's interval, beside the saving and beside the step: then it is known.
 NARROW, NARROW_BESIDE_STEP = 0.03, 0.002
-# By this share of the step the host was another one: what was predicted for it was for another.
-CHANGED = 0.1
 # Of the seconds that are left to a model, for what has more to come after it.
 SHARE = 0.6
 
@@ -234,31 +232,23 @@ def predict(names: list[str], go: int) -> None:
             print(f"  {fix}: {shown}", flush=True)
 
 
-def has_changed(name: str, go: int) -> bool:
-    """Whether the unfixed step took another time on the clock than when it was diagnosed."""
-    rows = [row for row in LEDGER.rows() if row["case"] == name and row.get("go") == go]
-    said = [row["wall_ns"] for row in rows if row["what"] == "predicted"]
-    timed = [row["rounds_ns"] for row in rows if row["what"] == "measured" and row["fix"] == EAGER]
-    if not said or not timed or not timed[-1]:
-        return False
-    return abs(said[-1] / statistics.median(timed[-1]) - 1) > CHANGED
-
-
 def predicted(diagnosis: dict[str, Any], faults: list[str]) -> dict[str, Any]:
     """The step's time with some faults mended; a fault that was not found costs nothing."""
     wall = diagnosis["step"]["wall_ns"]
     error = diagnosis["step"]["replay_error"]
     if faults[0].startswith("batch-"):
         factor = int(faults[0].removeprefix("batch-").removesuffix("x"))
-        rows = [row["wall_ns"] for row in diagnosis["batches"] if row["factor"] == factor]
-        return {"predicted_ns": rows[0], "replay_error": error, "factor": factor}
+        row = next(row for row in diagnosis["batches"] if row["factor"] == factor)
+        times = {"predicted_ns": row["wall_ns"], "saving_ns": row["saving_ns"]}
+        return {**times, "replay_error": error, "factor": factor}
     known = {finding["fault"] for finding in diagnosis["findings"]}
     mended = known & set(faults)
     within = [row for row in diagnosis["what_if"] if set() < set(row["faults"]) <= mended]
     if within:
         # Not every set of findings has a row: the largest that does, and of two the faster.
         row = max(within, key=lambda row: (len(row["faults"]), -row["wall_ns"]["expected"]))
-        return {"predicted_ns": row["wall_ns"], "replay_error": error, "faults": row["faults"]}
+        times = {"predicted_ns": row["wall_ns"], "saving_ns": row["saving_ns"]}
+        return {**times, "replay_error": error, "faults": row["faults"]}
     nothing = {"low": 0.99 * wall, "expected": wall, "high": wall}
     return {"predicted_ns": nothing, "replay_error": error, "faults": []}
 
@@ -281,7 +271,8 @@ def main() -> None:
             predict([name], go)
         if args.verb in ("go", "measure"):
             measure([name], [fix for fix in args.fixes.split(",") if fix], args.seconds, go)
-        if args.verb == "go" and has_changed(name, go):
+        rows = [row for row in LEDGER.rows() if (row["case"], row.get("go")) == (name, go)]
+        if args.verb == "go" and lacks_diagnosis(rows):
             print(f"{name}: the unfixed step has changed meanwhile: diagnosed once more")
             predict([name], go)
 

@@ -15,12 +15,15 @@ DOCUMENT = ROOT / "docs" / "predictions.md"
 # A step this near its device's busy time is device-bound.
 DEVICE_BOUND = 1.08
 KNOWN = 0.15
+# By this share of the step the host was another one: what was predicted for it was for another.
+CHANGED = 0.1
 
 
 def rows_of(ledger: list[Row], device: str) -> list[Row]:
     """Predicted beside measured, newest of each, of one go where there is one that has both."""
     mine = [row for row in ledger if row["device"] == device]
     begun = {_go(row) for row in mine if (row["what"], row["fix"]) == ("measured", EAGER)}
+    begun -= {go for go in begun if lacks_diagnosis([row for row in mine if _go(row) == go])}
     # A go that had no time for the unfixed step says nothing of the others.
     mine = [row for row in mine if row["what"] == "predicted" or _go(row) in begun]
     newest = {(row["what"], row["case"], row["fix"]): row for row in mine}
@@ -41,6 +44,17 @@ def rows_of(ledger: list[Row], device: str) -> list[Row]:
     return rows
 
 
+def lacks_diagnosis(go: list[Row]) -> bool:
+    """Whether the unfixed step took another time on the clock than when it was diagnosed, in a go
+    of one model: then it is to be diagnosed once more, and a go that was cut before says nothing.
+    """
+    said = [row["wall_ns"] for row in go if row["what"] == "predicted"]
+    timed = [row["rounds_ns"] for row in go if (row["what"], row["fix"]) == ("measured", EAGER)]
+    if not said or not timed or not timed[-1] or len(set(said)) > 1:
+        return False
+    return abs(said[-1] / statistics.median(timed[-1]) - 1) > CHANGED
+
+
 def _go(row: Row) -> tuple[Any, ...]:
     return row["case"], row.get("go") or row["commit"]
 
@@ -50,9 +64,13 @@ def _scored(
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"case": case, "fix": fix, "problem": clock["problem"]}
     factor = guess.get("factor", 1)
-    said = {k: factor * guess["wall_ns"] - ns for k, ns in guess["predicted_ns"].items()}
-    # The shortest step is the largest saving.
-    row["said"] = (said["high"], said["expected"], said["low"])
+    said = guess.get("saving_ns")
+    if said is None:
+        # Made before that was said: what the step as it was diagnosed is longer by.
+        wall, fixed = factor * guess["wall_ns"], guess["predicted_ns"]
+        said = {"low": wall - fixed["high"], "high": wall - fixed["low"]}
+        said["expected"] = wall - fixed["expected"]
+    row["said"] = (said["low"], said["expected"], said["high"])
     if not clock["rounds_ns"] or not eager["rounds_ns"]:
         return row
     before, after = eager["rounds_ns"], clock["rounds_ns"]
@@ -121,7 +139,10 @@ prediction of that go where there was one; what older ones said, better or worse
 So the predictions are those of several versions of boundby, each with the commit it was made at,
 and some changes between them were made with earlier measurements of these same models in sight.
 Newer goes diagnose once more where the unfixed step took more than a tenth longer or shorter on the
-clock than when it was diagnosed, and that counts. (Older predictions stand beside measurements on
+clock than when it was diagnosed, and that counts; a go that was cut before that says nothing.
+Predictions at commits after ae78036 say for each saving a range of its own, which holds what the
+unfixed step may come to take on a slower or faster host; older ones hold only what the fixed one
+may. (Older predictions stand beside measurements on
 another machine of the same kind, whose host may be a fifth faster or slower.)
 """
 

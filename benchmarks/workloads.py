@@ -88,6 +88,17 @@ def llama(args: argparse.Namespace) -> Any:
     return model, language_model(model, config.vocab_size, args.batch or 4, 1024, args.device)
 
 
+def t5(args: argparse.Namespace) -> Any:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    config = T5Config(
+        d_model=768, d_kv=64, d_ff=3072, num_layers=12, num_heads=12, decoder_start_token_id=0
+    )
+    config._attn_implementation = args.attention
+    model = T5ForConditionalGeneration(config)
+    return model, language_model(model, config.vocab_size, args.batch or 8, 512, args.device)
+
+
 def vision(args: argparse.Namespace, name: str, batch: int) -> Any:
     import timm
 
@@ -192,6 +203,8 @@ TRAINING: dict[str, Callable[[argparse.Namespace], Any]] = {
     "llama": llama,
     "resnet50": lambda args: vision(args, "resnet50", 64),
     "vit": lambda args: vision(args, "vit_base_patch16_224", 64),
+    "convnext": lambda args: vision(args, "convnext_tiny", 64),
+    "t5": t5,
     "unet": unet,
     "lstm": lstm,
     "moe": mixture,
@@ -204,6 +217,8 @@ LIBRARIES = {
     "llama": "transformers.models.llama.modeling_llama",
     "resnet50": "timm",
     "vit": "timm",
+    "convnext": "timm",
+    "t5": "transformers.models.t5.modeling_t5",
 }
 
 

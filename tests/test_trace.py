@@ -260,5 +260,7 @@ def test_a_compiled_step_that_keeps_its_device_busy_raises_no_alarm() -> None:
     """BERT-large, compiled: 37.6 ms of device work in a clean step of about 40 ms."""
     diagnosis = boundby.load(shared("h200/bert_large_bf16_compiled.json.gz"), wall_ns=40e6)
     assert diagnosis.verdict.bound_by == "bandwidth"
-    loudest = max((one.saving_ns.expected for one in diagnosis.findings), default=0.0)
-    assert loudest <= 0.05 * diagnosis.step.wall_ns
+    savings = {one.fault: one.saving_ns.expected for one in diagnosis.findings}
+    # No graph holds it: between its 2,097 kernels the device stands still, 2.4 ms in all.
+    assert savings.pop("eager-launches", 0.0) <= diagnosis.step.wall_ns - 37.5e6
+    assert max(savings.values(), default=0.0) <= 0.05 * diagnosis.step.wall_ns

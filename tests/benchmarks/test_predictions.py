@@ -29,7 +29,9 @@ def scored(predictions: ModuleType) -> ModuleType:
 
 
 def row(*faults: str, wall: float) -> dict[str, Any]:
-    return {"faults": list(faults), "wall_ns": {"low": wall - 1, "expected": wall, "high": wall}}
+    times = {"low": wall - 1, "expected": wall, "high": wall}
+    saving = {"low": 90 - wall, "expected": 100 - wall, "high": 120 - wall}
+    return {"faults": list(faults), "wall_ns": times, "saving_ns": saving}
 
 
 def diagnosis(*rows: dict[str, Any]) -> dict[str, Any]:
@@ -46,6 +48,7 @@ def test_the_largest_set_that_has_a_row_is_the_prediction(predictions: ModuleTyp
     found = predictions.predicted(diagnosis(*rows), ["graphs", "sdpa", "fused"])
     assert found["faults"] == ["sdpa", "fused"]
     assert found["predicted_ns"]["expected"] == 75
+    assert found["saving_ns"] == {"low": 15, "expected": 25, "high": 45}
     # Of two that are as large, the faster.
     assert predictions.predicted(diagnosis(*rows), ["graphs", "sdpa"])["faults"] == ["sdpa"]
 
@@ -55,22 +58,34 @@ def test_what_was_not_found_buys_nothing(predictions: ModuleType) -> None:
     assert found["predicted_ns"]["expected"] == 100.0 and found["faults"] == []
 
 
+def seen(clock: float, *walls: float) -> list[dict[str, Any]]:
+    """A go of one model: what it was diagnosed at, and the unfixed step's time on the clock."""
+    rows: list[dict[str, Any]] = [{"what": "predicted", "fix": "sdpa", "wall_ns": w} for w in walls]
+    return [*rows, {"what": "measured", "fix": "eager", "rounds_ns": [clock] * 3}]
+
+
 @pytest.mark.parametrize(("clock", "changed"), [(104.0, False), (115.0, True), (85.0, True)])
 def test_a_step_that_has_changed_is_diagnosed_once_more(
-    predictions: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    clock: float,
-    changed: bool,
+    scored: ModuleType, clock: float, changed: bool
 ) -> None:
-    ledger = sys.modules["ledger"].Ledger("made_up", key=("case",), folder=tmp_path)
-    monkeypatch.setattr(predictions, "LEDGER", ledger)
-    ledger.append({"what": "predicted", "case": "bert", "go": 7, "wall_ns": 100.0})
-    assert not predictions.has_changed("bert", 7)
-    timed = {"what": "measured", "case": "bert", "fix": "eager", "rounds_ns": [clock] * 3}
-    ledger.append({**timed, "go": 6, "rounds_ns": [300.0]})
-    ledger.append({**timed, "go": 7})
-    assert predictions.has_changed("bert", 7) is changed
+    assert scored.lacks_diagnosis(seen(clock, 100.0)) is changed
+    assert not scored.lacks_diagnosis(seen(clock, 100.0)[:1])
+    # Once it was, that counts, whatever it says.
+    assert not scored.lacks_diagnosis(seen(clock, 100.0, 300.0))
+
+
+def test_a_go_that_was_cut_before_that_says_nothing(scored: ModuleType) -> None:
+    def go(number: int, clock: float, wall: float, fixed: float) -> list[dict[str, Any]]:
+        said = {"low": 1.0, "expected": wall - fixed, "high": wall}
+        rows = seen(clock, wall)
+        rows[0] |= {"saving_ns": said, "predicted_ns": said}
+        rows.append({"what": "measured", "fix": "sdpa", "rounds_ns": [fixed] * 3})
+        known = {"device": "it", "case": "bert", "go": number, "commit": "c", "problem": None}
+        return [{"busy_ns": fixed, **known, **row} for row in rows]
+
+    whole, cut = go(1, 100.0, 101.0, 60.0), go(2, 150.0, 101.0, 61.0)
+    assert [one["after"] for one in scored.rows_of(whole, "it")] == [60.0]
+    assert [one["after"] for one in scored.rows_of(whole + cut, "it")] == [60.0]
 
 
 def test_a_saving_is_that_of_pairs(scored: ModuleType) -> None:

@@ -17,11 +17,12 @@ def within(ms: float) -> Range:
 def test_a_doubtful_step_widens_all_that_rests_on_it() -> None:
     """Of 100 ms, 40 saved: perhaps none, perhaps four tenths of the rest once more."""
     finding = Finding(fault="host-sync", group="overhead", saving_ns=within(40), change="")
-    what_if = WhatIf(faults=["host-sync"], wall_ns=within(60))
+    what_if = WhatIf(faults=["host-sync"], wall_ns=within(60), saving_ns=within(40))
     wider = doubted(Advice(findings=[finding], what_if=[what_if]), 100 * MS)
     saving, wall = wider.findings[0].saving_ns, wider.what_if[0].wall_ns
     assert (saving.low, saving.expected, saving.high) == pytest.approx((0, 40 * MS, 64 * MS))
     assert (wall.low, wall.expected, wall.high) == pytest.approx((36 * MS, 60 * MS, 100 * MS))
+    assert wider.what_if[0].saving_ns == saving
 
 
 def test_no_fix_saves_more_than_the_step() -> None:

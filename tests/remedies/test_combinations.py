@@ -1,8 +1,14 @@
 """Several remedies together."""
 
+from functools import partial
+
+import pytest
+
+from boundby.account import account_for
 from boundby.picture import Change, Picture
-from boundby.remedies.combinations import combined
+from boundby.remedies.combinations import combined, saving_of
 from boundby.remedies.remedy import Imagined, Remedy
+from boundby.replay import with_host
 from tests.remedies.test_contract import picture_of
 from tests.test_replay import PRODUCT, scene_of
 
@@ -41,3 +47,38 @@ def test_what_saves_only_beside_others_is_combined_before_what_saves_little() ->
         "launches",
     }
     assert alone["launches"] > alone["little-0.985"]
+
+
+def test_a_saving_is_as_uncertain_as_the_host_of_the_step_as_it_is() -> None:
+    """With launches out of the way the device sets the time: what is saved is the host's."""
+    timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=400).timeline()
+    likeliest = picture_of(timeline)
+    wall = likeliest.wall_ns
+    accounted = account_for(timeline, likeliest.machine, wall_ns=wall)
+    fast, slow = (
+        Picture(
+            timeline,
+            likeliest.machine,
+            accounted,
+            wall_ns=wall,
+            phases={},
+            host=partial(with_host, factor=factor),
+        )
+        for factor in (0.8, 1.2)
+    )
+    launches = Remedy(fault="launches", group="overhead", document="", imagine=launching)
+    none, row = combined([likeliest, fast, slow], [launches])
+    assert none.saving_ns is None and row.saving_ns is not None
+    assert row.wall_ns.high < 1.01 * row.wall_ns.low
+    saving = row.saving_ns
+    assert saving.expected == pytest.approx(wall - row.wall_ns.expected)
+    assert saving.low == pytest.approx(0.8 * wall - row.wall_ns.expected, rel=0.03)
+    assert saving.high == pytest.approx(1.2 * wall - row.wall_ns.expected, rel=0.03)
+
+
+def test_a_host_may_be_slower_for_the_mended_step_alone() -> None:
+    saving = saving_of([100.0, 120.0], [40.0, 60.0], 0)
+    assert (saving.low, saving.expected, saving.high) == (40.0, 60.0, 60.0)
+    # In a trace the step itself is a guess in each picture.
+    guessed = saving_of([100.0, 120.0], [40.0, 60.0], 0, known=False)
+    assert (guessed.low, guessed.expected, guessed.high) == (60.0, 60.0, 60.0)

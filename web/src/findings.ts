@@ -118,7 +118,7 @@ function proofBlock(proof: Proof, finding?: Finding): HTMLElement {
       block,
       proof.predicted && interval("predicted", proof.predicted, scale, "unknown"),
       interval("measured", measured, scale, bad ? "overhead" : "compute"),
-      proof.before_ns.length > 0 && proof.after_ns.length > 0 && h("p", { class: "muted" }, `${time(median(proof.before_ns))} to ${time(median(proof.after_ns))}, ${proof.after_ns.length} fresh processes each`),
+      proof.after_ns.length > 0 && h("p", { class: "muted" }, `${time(proof.speedup.median * median(proof.after_ns))} to ${time(median(proof.after_ns))}, ${proof.after_ns.length} fresh processes each`),
     );
   }
   if (proof.numerics) add(block, h("p", { class: "muted" }, `numbers ${proof.numerics.ok ? "hold" : "differ"}: ${proof.numerics.why}`));

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -18,6 +19,7 @@ from boundby.roofs.operators import Exercise
 # models on an H200, each in three to five processes, spread by 0.3 to 1.7%.
 _PROCESSES_DIFFER = 0.01
 
+Row = TypeVar("Row", WhatIf, BatchRow)
 Timer = Callable[[Sequence[Exercise]], dict[Exercise, float]]
 
 
@@ -41,7 +43,7 @@ def advise(pictures: Sequence[Picture], timer: Timer | None) -> Advice:
     advice = Advice(
         findings=findings,
         what_if=remedies.combine(pictures, findings),
-        batches=remedies.batches(pictures[0]),
+        batches=remedies.batches(*pictures),
         bigger_chips=bigger_chips(pictures[0], findings),
     )
     return _in_another_process(advice, pictures[0].wall_ns)
@@ -55,11 +57,21 @@ def _in_another_process(advice: Advice, wall_ns: float) -> Advice:
         for finding in advice.findings
     ]
     what_if = [
-        msgspec.structs.replace(row, wall_ns=_widened(row.wall_ns, by_ns)) if row.faults else row
+        msgspec.structs.replace(
+            row,
+            wall_ns=_widened(row.wall_ns, by_ns),
+            saving_ns=_saving_widened(row.saving_ns, by_ns),
+        )
+        if row.faults
+        else row
         for row in advice.what_if
     ]
     batches = [
-        msgspec.structs.replace(row, wall_ns=_widened(row.wall_ns, row.factor * by_ns))
+        msgspec.structs.replace(
+            row,
+            wall_ns=_widened(row.wall_ns, row.factor * by_ns),
+            saving_ns=_saving_widened(row.saving_ns, row.factor * by_ns),
+        )
         for row in advice.batches
     ]
     return dataclasses.replace(advice, findings=findings, what_if=what_if, batches=batches)
@@ -68,6 +80,13 @@ def _in_another_process(advice: Advice, wall_ns: float) -> Advice:
 def _widened(found: Range, by_ns: float, most_ns: float = math.inf) -> Range:
     high = max(found.expected, min(found.high + by_ns, most_ns))
     return Range(low=max(0.0, found.low - by_ns), expected=found.expected, high=high)
+
+
+def _saving_widened(found: Range | None, by_ns: float) -> Range | None:
+    """A change that saves nothing may turn out to cost as much."""
+    if found is None:
+        return None
+    return Range(low=found.low - by_ns, expected=found.expected, high=found.high + by_ns)
 
 
 def doubted(advice: Advice, wall_ns: float) -> Advice:
@@ -88,7 +107,7 @@ def doubted(advice: Advice, wall_ns: float) -> Advice:
         wall = row.wall_ns
         low, high = min(wall.low, again(wall.expected)), max(wall.high, wall_ns)
         wider = Range(low=low, expected=wall.expected, high=high)
-        what_if.append(msgspec.structs.replace(row, wall_ns=wider))
+        what_if.append(_doubted(row, wider, wall_ns))
     batches = []
     for batch in advice.batches:
         wall, factor = batch.wall_ns, batch.factor
@@ -96,5 +115,16 @@ def doubted(advice: Advice, wall_ns: float) -> Advice:
         least = max(wall_ns, factor * again(wall.expected / factor))
         low, high = min(wall.low, least), max(wall.high, factor * wall_ns)
         wider = Range(low=low, expected=wall.expected, high=high)
-        batches.append(msgspec.structs.replace(batch, wall_ns=wider))
+        batches.append(_doubted(batch, wider, factor * wall_ns))
     return dataclasses.replace(advice, findings=findings, what_if=what_if, batches=batches)
+
+
+def _doubted(row: Row, wall: Range, before_ns: float) -> Row:
+    """Its saving as wide as its wall."""
+    saving = row.saving_ns
+    if saving is not None:
+        low, high = before_ns - wall.high, before_ns - wall.low
+        saving = Range(
+            low=min(saving.low, low), expected=saving.expected, high=max(saving.high, high)
+        )
+    return msgspec.structs.replace(row, wall_ns=wall, saving_ns=saving)

@@ -244,18 +244,24 @@ class WhatIf(Record, frozen=True, kw_only=True):
     """Several faults mended together: the step's time then, and where it would go.
 
     Without any fault, it is the step as it is replayed: what the others are to be held against.
+    `saving_ns`: less than that, where the step as it is may come to take longer or shorter too.
     """
 
     faults: list[str]
     wall_ns: Range
+    saving_ns: Range | None = None
     groups: dict[str, float] = {}  # ns of the expected step by group
 
 
 class BatchRow(Record, frozen=True, kw_only=True):
-    """The step with a batch so many times as large: what it would take."""
+    """The step with a batch so many times as large: what it would take.
+
+    `saving_ns`: less than as many steps as they are.
+    """
 
     factor: int
     wall_ns: Range
+    saving_ns: Range | None = None
 
 
 class ChipRow(Record, frozen=True, kw_only=True):

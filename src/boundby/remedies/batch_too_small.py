@@ -35,6 +35,7 @@ from boundby.model import Phase
 from boundby.model.diagnosis import BatchRow, Range
 from boundby.picture import Change, Picture
 from boundby.remedies.between import growing_ns, rolls_out
+from boundby.remedies.combinations import is_known, saving_of, wall_of
 from boundby.remedies.remedy import Imagined, Remedy
 from boundby.remedies.variants import doubled, exercise, is_loose
 from boundby.remedies.weights import fixed_values, goes_to_optimizer
@@ -112,19 +113,26 @@ def _own_time(picture: Picture) -> str:
     return f", as far as the script's own Python ({units.time(own)}) loops over no samples"
 
 
-def batches(picture: Picture) -> list[BatchRow]:
-    """The step's time with larger batches, each with its range; none where samples are calls."""
+def batches(likeliest: Picture, *others: Picture) -> list[BatchRow]:
+    """The step's time with larger batches, each with its range; none where samples are calls.
+
+    The others are the same step with a host that is faster or slower.
+    """
     rows: list[BatchRow] = []
-    if rolls_out(picture):
+    if rolls_out(likeliest):
         return rows
+    runs = [(likeliest, growth) for growth in _GROWTHS]
+    runs += [(other, _LIKELY) for other in others]
+    middle, known = _GROWTHS.index(_LIKELY), is_known([likeliest, *others])
     for factor in _FACTORS:
-        slow, middle, fast = (
-            picture.wall_ns * larger(picture, factor, growth) / picture.base_ns
-            for growth in _GROWTHS
-        )
-        low, high = min(slow, middle, fast), max(slow, middle, fast)
+        before = [factor * wall_of(picture.base_ns, picture, likeliest) for picture, _ in runs]
+        walls = [wall_of(larger(one, factor, growth), one, likeliest) for one, growth in runs]
         rows.append(
-            BatchRow(factor=factor, wall_ns=Range(low=low, expected=middle, high=high)),
+            BatchRow(
+                factor=factor,
+                wall_ns=Range(low=min(walls), expected=walls[middle], high=max(walls)),
+                saving_ns=saving_of(before, walls, middle, known=known),
+            )
         )
     return rows
 
@@ -214,9 +222,12 @@ def _timed_doubled(picture: Picture) -> dict[int, float]:
         if alone and together:
             for index in pairs[pair]:
                 ns = picture.works[index].ns
-                # Alone it may have found in a cache what in the step it does not: then it has
-                # nothing to outgrow.
-                grown = min(ns * together / alone, max(2 * ns, together))
+                grown = ns * together / alone
+                if grown > 2 * ns and together < 2 * ns and picture.on_device:
+                    # Alone it found in a cache what in the step it does not, and has nothing to
+                    # outgrow there: the machine's curves know more.
+                    continue
+                grown = min(grown, max(2 * ns, together))
                 if not picture.on_device and ns > alone:
                     # Or memory at hand that the step asks its system for, however large the batch.
                     grown = (grown + ns + together - alone) / 2

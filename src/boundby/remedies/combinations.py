@@ -39,14 +39,30 @@ def combined(pictures: Sequence[Picture], remedies: Sequence[Remedy]) -> list[Wh
             if picture is pictures[0] and scenario == "expected":
                 groups[faults] = _groups(changed, wall)
     middle = _SCENARIOS.index("expected")
+    known = is_known(pictures)
     return [
         WhatIf(
             faults=list(faults),
             wall_ns=Range(low=min(found), expected=found[middle], high=max(found)),
+            saving_ns=saving_of(walls[()], found, middle, known=known) if faults else None,
             groups=groups[faults],
         )
         for faults, found in walls.items()
     ]
+
+
+def saving_of(
+    unmended: Sequence[float], mended: Sequence[float], likeliest: int, *, known: bool = True
+) -> Range:
+    """What is saved, of several pictures' times, of which one is the likeliest.
+
+    Each is held against the step as it is in the same picture: a host that comes to be slower is
+    so for both. And, where the step's time is known, against that: it may be so for one alone.
+    """
+    savings = [before - after for before, after in zip(unmended, mended, strict=True)]
+    savings += [unmended[likeliest] - after for after in mended if known]
+    expected = unmended[likeliest] - mended[likeliest]
+    return Range(low=min(savings), expected=expected, high=max(savings))
 
 
 def _most_promising(picture: Picture, remedies: Sequence[Remedy]) -> list[Remedy]:
@@ -108,11 +124,16 @@ def _groups(picture: Picture, wall_ns: float) -> dict[str, float]:
     return groups
 
 
+def is_known(pictures: Sequence[Picture]) -> bool:
+    """Whether the clean step's time is: then it is the same in all pictures of it."""
+    return len({picture.wall_ns for picture in pictures}) == 1
+
+
 def wall_of(replayed_ns: float, picture: Picture, likeliest: Picture) -> float:
     """What a replayed time is of the clean step, in one of several pictures.
 
     Where the clean step's time is known, it is the same in all of them: only the host's part in
     the imagined step differs. In a trace the step itself is a guess in each.
     """
-    known = picture.wall_ns == likeliest.wall_ns
+    known = is_known([picture, likeliest])
     return picture.wall_ns * replayed_ns / (likeliest if known else picture).base_ns

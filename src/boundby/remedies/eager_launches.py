@@ -37,9 +37,8 @@ _WORST_LEFT, _EXPECTED_LEFT, _BEST_LEFT = 0.25, 0.10, 0.03
 # A step that syncs in the middle is captured in pieces, if at all: about half is left then, in the
 # middle between nothing gained and what whole steps leave. That is a guess.
 _PIECES_LEFT = 0.5
-# Where the machine's own is not known: what an empty kernel takes longer in a graph than alone, on
-# an H200. Real kernels may follow each other closer.
-_USUAL_GRAPH_GAP_NS = 400.0
+# Where the machine's own is not known: as between the kernels of layers on an H200.
+_USUAL_GRAPH_GAP_NS = 50.0
 
 
 def imagine(picture: Picture) -> Imagined | None:

@@ -14,7 +14,7 @@ from boundby.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model import Machine, Overheads, Point, Roof
 from boundby.roofs import datasheet
 from boundby.roofs.device import Device
-from boundby.roofs.probes import host_link, matmul, memory, overhead, vector
+from boundby.roofs.probes import gaps, host_link, matmul, memory, overhead, vector
 from boundby.roofs.stopwatch import Timing, stopwatch_for
 from boundby.units import size
 
@@ -140,10 +140,10 @@ def _measure_slow(device: Device, bursts: list[Roof], found: _Findings, gauge: _
         found.warnings,
     )
     if device.kind == "cuda":
-        gauge.enter("shortest kernel")
+        gauge.enter("between kernels")
         found.timings |= _tolerate(
-            lambda: overhead.measure_profiled(device, stopwatch),
-            "the shortest kernel was not measured",
+            lambda: gaps.measure(device, stopwatch),
+            "the time between kernels was not measured",
             found.warnings,
         )
 
@@ -169,7 +169,7 @@ def _stages(device: Device, dtypes: tuple[str, ...], *, quick: bool) -> dict[str
     if not quick:
         stages |= {"sustained products": 2.0 * len(dtypes), "compiled code": 12.0}
     if not quick and device.kind == "cuda":
-        stages["shortest kernel"] = 3.0
+        stages["between kernels"] = 3.0
     return stages
 
 

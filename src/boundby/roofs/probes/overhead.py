@@ -7,7 +7,6 @@ kernels), so that the host is never found waiting for the device.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,6 @@ _CALLS = 300
 _ROUNDS = 40
 _PYTHON_ADDITIONS = 300_000
 _GRAPH_KERNELS = 500
-_USUAL_ELEMENTS = 4 * 1024**2
 _COMPILED_STAGES = 9
 _TRAINED_OPERATORS = 64
 
@@ -126,57 +124,3 @@ def measure_compiled(device: Device, stopwatch: Stopwatch) -> dict[str, Timing]:
         "compiled_call_ns": Timing(ns=call, spread=few.spread, samples=few.samples),
         "compiled_kernel_ns": Timing(ns=each, spread=many.spread, samples=many.samples),
     }
-
-
-def measure_profiled(device: Device, stopwatch: Stopwatch) -> dict[str, Timing]:
-    """The shortest kernel and the gaps between kernels, beside what a profiler says they take.
-
-    The profiler slows its process down for good: this comes last, in a process of its own.
-    """
-    import torch
-
-    # As long as kernels of real steps are: about 5 us. What follows an empty one waits longer.
-    usual = torch.rand(_USUAL_ELEMENTS, device=device.target)
-    graphed = _time_graph_kernel(torch, usual, stopwatch, rounds=9)
-    tiny = torch.rand(64, device=device.target)
-    short = _backlogged(device, lambda: tiny.fill_(0.5))
-    long = _backlogged(device, lambda: usual.add_(1.0))
-    if len(short) < _CALLS // 2 or len(long) < _CALLS // 2:
-        return {}
-    gaps = [
-        float(later[0] - earlier[0] - earlier[1]) for earlier, later in itertools.pairwise(short)
-    ]
-    alone = Timing.of([float(duration) for _, duration in long])
-    return {
-        "shortest_kernel_ns": Timing.of([float(duration) for _, duration in short]),
-        "kernel_gap_ns": Timing.of(gaps),
-        "graph_gap_ns": Timing(
-            ns=max(0.0, graphed.ns - alone.ns), spread=graphed.spread, samples=graphed.samples
-        ),
-    }
-
-
-def _backlogged(device: Device, work: Work) -> list[tuple[int, int]]:
-    """When each of many kernels began and how long it took, none of them waiting for the host."""
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
-    def backlog() -> None:
-        torch.cuda._sleep(20_000_000)
-        for _ in range(_CALLS):
-            work()
-        torch.cuda.synchronize(device.index)
-
-    backlog()
-    with profile(activities=[ProfilerActivity.CUDA]):
-        backlog()
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        backlog()
-    return sorted(
-        (event.start_ns(), event.duration_ns())
-        for event in profiler.profiler.kineto_results.events()
-        if event.device_type() == torch.autograd.DeviceType.CUDA
-        and "sleep" not in event.name()
-        and "spin" not in event.name()
-        and event.duration_ns() > 0
-    )
