@@ -6,9 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.browser import Browser
+
+# How long an example takes says nothing on a machine that others use too.
+settings.register_profile("boundby", deadline=None)
+settings.load_profile("boundby")
 
 
 def _cuda_is_available() -> bool:

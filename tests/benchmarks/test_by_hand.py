@@ -24,7 +24,7 @@ for _ in range(600):
     model(torch.ones(4, 8)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-    time.sleep(0.01)
+    time.sleep(0.1)
 """
 
 
@@ -42,7 +42,7 @@ def test_what_prove_came_to_is_timed_in_turn_with_every_variant(
 ) -> None:
     script, quick, broken = (tmp_path / name for name in ("train.py", "quick.py", "broken.py"))
     script.write_text(SCRIPT)
-    quick.write_text(SCRIPT.replace("0.01", "0.005"))
+    quick.write_text(SCRIPT.replace("sleep(0.1)", "sleep(0.005)"))
     broken.write_text("raise RuntimeError('no such option')")
     monkeypatch.setattr(by_hand, "SCREENING", 2)
     monkeypatch.setattr(by_hand, "ROUNDS", 3)
@@ -51,7 +51,8 @@ def test_what_prove_came_to_is_timed_in_turn_with_every_variant(
     assert found["hand"] == "quick" and list(found["screened_ms"]) == ["quick"]
     assert len(found["prove_ms"]) == len(found["hand_ms"]) == 2
     low, middle, high = found["speed_of_hand"]
-    assert low <= middle <= high < 0.95
+    # A twentieth where nothing disturbs it: how long either takes is not the point.
+    assert low <= middle <= high and middle < 0.95
 
 
 def test_a_pace_that_is_the_same_for_all_in_a_round_does_not_count(by_hand: ModuleType) -> None:

@@ -73,7 +73,7 @@ def test_who_fails_dies_or_hangs_is_dropped_and_the_rest_goes_on(
     def fail() -> None:
         raise ValueError("no such layer\nand more")
 
-    monkeypatch.setattr(turns.Player.ask, "__defaults__", (0.5,))
+    monkeypatch.setattr(turns.Player.ask, "__defaults__", (8.0,))
     with turns.Turns() as game:
         assert not game.seat("unmade", fail)
         game.seat("fails", lambda: Late(fail))
@@ -86,7 +86,7 @@ def test_who_fails_dies_or_hangs_is_dropped_and_the_rest_goes_on(
             "unmade": "ValueError: no such layer",
             "fails": "ValueError: no such layer",
             "dies": "its process died",
-            "hangs": "no answer in 0 s",
+            "hangs": "no answer in 8 s",
         }
     assert [len(one) for one in game.rounds] == [4, 4, 1, 1, 1]
 
@@ -125,7 +125,7 @@ def test_nobody_stays_when_the_one_who_asks_is_gone(tmp_path: Path) -> None:
     )
     ids = [int(word) for word in done.stdout.split()]
     assert len(ids) == 2
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(Path(f"/proc/{one}").exists() for one in ids) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(Path(f"/proc/{one}").exists() for one in ids)

@@ -121,7 +121,7 @@ def test_a_thread_that_never_sleeps_is_told_from_one_that_does() -> None:
         thread.start()
     bystander = Bystander()
     bystander.begin()
-    stop.wait(0.2)
+    stop.wait(0.5)
     bystander.step()
     bystander.end()
     stop.set()
@@ -132,7 +132,7 @@ def test_a_thread_that_never_sleeps_is_told_from_one_that_does() -> None:
     # This thread slept; the other was on a core, or ready for one, all the time that there was:
     # what a hypervisor gives to others is nobody's.
     wanted = [thread.ran_ns + thread.delayed_ns for thread in (found.busiest, found.main)]
-    assert wanted[0] > 0.2 * found.wall_ns
+    assert wanted[0] > 0.1 * found.wall_ns
     assert wanted[0] > 4 * wanted[1]
 
 
@@ -180,7 +180,7 @@ def test_windows_let_it_stand_by_during_clean_steps_alone() -> None:
 
 
 def test_a_run_that_starts_over_or_ends_early_lets_it_go() -> None:
-    run = Run(Plan(warmup=1, clean=5), observer=(observer := Observer()))
+    run = Run(Plan(warmup=1, clean=5, issue=0), observer=(observer := Observer()))
     run.steps(10.0, 10.0)
     run.windows.start_over()
     run.steps(10.0, 10.0)

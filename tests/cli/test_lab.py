@@ -71,12 +71,13 @@ def test_who_ends_it_keeps_what_is_done(tmp_path: Path, asked: signal.Signals) -
     target = tmp_path / "lab.json"
     names = [each.name for each in EXPERIMENTS if each.name != "compilers"]
     process = start(*names, "--quick", "--device", "cpu", "--json", str(target))
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not _busy_children(process.pid):
+    deadline = time.monotonic() + 300
+    while not _busy_children(process.pid):
+        assert time.monotonic() < deadline
         time.sleep(0.1)
     time.sleep(4)
     os.kill(process.pid, asked)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "are done and kept" in err.strip().splitlines()[-1]
     report = msgspec.json.decode(target.read_bytes(), type=LabReport)

@@ -252,7 +252,7 @@ import time
 def other(rows):
     model(torch.ones(rows, 8)).mean().backward()
     optimizer.step()
-time.sleep(3)
+time.sleep(10)
 other(2)
 for number in range(30):
     train()
@@ -264,5 +264,5 @@ for number in range(30):
         "train 2x8": 1,
         "train 3x8": 1,
     }
-    assert others["train 2x8"]["wall_ns"] < 3e9
+    assert others["train 2x8"]["wall_ns"] < 10e9
     assert "train 3x8: 1 step of " in done.err

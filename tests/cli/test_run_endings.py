@@ -263,7 +263,7 @@ def test_a_failure_while_ending_is_said_to_be_one(tmp_path: Path) -> None:
 
 def test_threads_left_running_are_named(tmp_path: Path) -> None:
     source = f"""
-import threading, time
+import threading, time, torch
 threading.Thread(target=time.sleep, args=(14,), name="beat").start()
 {LOOP}
 """

@@ -8,12 +8,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from boundby.model import Allocations, HostKind, OpCall
+from boundby.model import Allocations, HostKind, OpCall, Phase
 from boundby.picture import Picture
 from boundby.remedies import unfused_operators
 from boundby.remedies.chains import _reduction_launches, chains_of
 from boundby.remedies.compiled_host import _Operators, launch_costs
-from tests.remedies.pictures import picture_of
+from tests.remedies.pictures import in_phase, picture_of
 from tests.test_dataflow import BYTES, at
 from tests.timelines import Scene
 
@@ -64,6 +64,17 @@ def test_a_compiled_kernel_slows_down_as_the_steps_own_operators_do(operator_us:
     worst, expected, best = launch_costs(picture)
     assert expected == pytest.approx(alone * operator_us * US / overheads.eager_op_ns)
     assert best <= expected < worst
+
+
+def test_a_step_that_trains_launches_the_kernels_of_training() -> None:
+    forward = step("mm", "cos", "sin", "mm", operator_us=8.0)
+    overheads = msgspec.structs.replace(
+        forward.machine.overheads, compiled_kernel_ns=10_000, trained_kernel_ns=17_000
+    )
+    machine = msgspec.structs.replace(forward.machine, overheads=overheads)
+    trained = in_phase(forward.timeline, Phase.BACKWARD, slice(4, None))
+    assert launch_costs(picture_of(forward.timeline, machine))[1] == pytest.approx(10_000)
+    assert launch_costs(picture_of(trained, machine))[1] == pytest.approx(17_000)
 
 
 def test_what_cannot_be_fused_is_called_as_before_and_the_rest_is_one_launch() -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 import boundby
@@ -92,9 +93,13 @@ def test_an_interrupt_leaves_no_file_behind(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
-    time.sleep(4)
+    deadline = time.monotonic() + 120
+    while not psutil.Process(process.pid).children():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(2)
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert errors.decode().strip().splitlines()[-1].startswith("boundby: interrupted")
     assert not list(tmp_path.rglob("*.json"))

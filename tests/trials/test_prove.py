@@ -63,7 +63,7 @@ def start(
 
 
 def finish(running: "subprocess.Popen[str]", folder: Path) -> tuple[int, str, dict[str, Any]]:
-    _, err = running.communicate(timeout=300)
+    _, err = running.communicate(timeout=900)
     saved = folder / "proof.json"
     return running.returncode, err, json.loads(saved.read_text()) if saved.exists() else {}
 
@@ -96,7 +96,7 @@ def processes_in(folder: Path) -> list[psutil.Process]:
 def test_planted_fixes_are_refused_for_the_right_reason(tmp_path: Path) -> None:
     faults = "planted-wrong,planted-slower,planted-hanging,planted-crashing"
     code, err, diagnosis = prove(
-        tmp_path, STEADY, "--only", faults, "--timeout", "12s", "--budget", "5m"
+        tmp_path, STEADY, "--only", faults, "--timeout", "20s", "--budget", "10m"
     )
     assert code == 0, err
     found = outcomes(diagnosis)
@@ -104,7 +104,7 @@ def test_planted_fixes_are_refused_for_the_right_reason(tmp_path: Path) -> None:
     assert "with dropout off" in found["wrong"][1]
     assert found["slower"] == ("no gain", "it is slower")
     assert found["hanging"][0] == "failed"
-    assert "no end after 12 s" in found["hanging"][1]
+    assert "no end after 20 s" in found["hanging"][1]
     assert found["crashing"] == ("failed", "MemoryError: planted: out of memory")
     assert "no fix held" in err
     failed = next(proof for proof in diagnosis["proofs"] if proof["treatment"] == "crashing")
@@ -134,6 +134,9 @@ def test_interrupted_resumed_and_nothing_changed_is_no_gain(tmp_path: Path) -> N
     running.send_signal(signal.SIGINT)
     code, err, interrupted = finish(running, tmp_path)
     assert code == 130
+    deadline = time.monotonic() + 60
+    while processes_in(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.1)
     assert processes_in(tmp_path) == []
     assert "the same command with --resume goes on from here" in err
     (proof,) = interrupted["proofs"]
@@ -141,7 +144,7 @@ def test_interrupted_resumed_and_nothing_changed_is_no_gain(tmp_path: Path) -> N
     assert proof["why"].startswith("its turn did not come")
     before = proof["before_ns"]
     # What was measured is not measured again; a budget counts from the very beginning.
-    code, err, resumed = prove(tmp_path, LOOP, *options, "--budget", "50s", "--resume")
+    code, err, resumed = prove(tmp_path, LOOP, *options, "--budget", "4m", "--resume")
     assert code == 0, err
     (proof,) = resumed["proofs"]
     assert proof["outcome"] == "no gain"
@@ -174,7 +177,7 @@ if __name__ == "__main__":
     code, err, diagnosis = prove(
         tmp_path,
         source,
-        *("--only", "waiting-for-data", "--budget", "50s", "--steps", "8"),
+        *("--only", "waiting-for-data", "--budget", "4m", "--steps", "8"),
         *("--patch", "fix.diff", "--scratch"),
     )
     assert code == 0, err
@@ -266,7 +269,7 @@ for _ in range(300):
     optimizer.zero_grad(); loss.backward(); optimizer.step()
 """
     options = ["--skip", "float32-products,float32-activations,compile,openmp-spin,fused"]
-    options += ["--try", "checkpoints,sdpa:cudnn", "--budget", "60s", "--steps", "5"]
+    options += ["--try", "checkpoints,sdpa:cudnn", "--budget", "4m", "--steps", "5"]
     code, err, diagnosis = prove_on_cpu(tmp_path, source, *options)
     assert code == 0, err
     proof = next(one for one in diagnosis["proofs"] if one["treatment"] == "checkpoints")

@@ -51,6 +51,7 @@ class Overheads(Record, frozen=True, kw_only=True):
     graph_gap_ns: float | None = None  # between kernels of a replayed graph
     compiled_call_ns: float | None = None
     compiled_kernel_ns: float | None = None
+    trained_kernel_ns: float | None = None  # the same in a compiled forward and backward
     sync_ns: float | None = None
     shortest_kernel_ns: float | None = None
     kernel_gap_ns: float | None = None
@@ -65,6 +66,7 @@ _HOSTS_OVERHEADS = (
     "launch_ns",
     "compiled_call_ns",
     "compiled_kernel_ns",
+    "trained_kernel_ns",
     "sync_ns",
     "python_add_ns",
 )

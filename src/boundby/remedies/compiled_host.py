@@ -29,12 +29,16 @@ _HANDED_OVER = "AccumulateGrad"
 def launch_costs(picture: Picture) -> tuple[float, float, float]:
     """Host time for one launch of a compiled kernel: the worst, the expected, the best.
 
-    What it takes on its own, as much longer as this step's eager operators take inside it than on
-    their own. At best it comes half way back from there.
+    What it takes on its own, in training where this step trains, as much longer as this step's
+    eager operators take inside it than on their own. At best it comes half way back from there.
     """
     overheads = picture.machine.overheads
     eager = overheads.eager_op_ns or 0.0
-    alone = overheads.compiled_kernel_ns or eager
+    script = picture.script
+    trained = script is not None and bool((script.phase == Phase.BACKWARD).any())
+    alone = (overheads.trained_kernel_ns if trained else None) or (
+        overheads.compiled_kernel_ns or eager
+    )
     inside = _operator_ns(picture)
     here = alone * inside / eager if inside and eager else alone
     return _SLOWER_LAUNCH * here, here, min(here, (here + alone) / 2)

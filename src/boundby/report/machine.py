@@ -24,6 +24,7 @@ _OVERHEADS = (
     ("launch_ns", "host, one kernel launch"),
     ("compiled_call_ns", "host, one call of compiled code"),
     ("compiled_kernel_ns", "host, each kernel it launches"),
+    ("trained_kernel_ns", "host, each in compiled training"),
     ("sync_ns", "sync round trip (.item())"),
     ("graph_kernel_ns", "one kernel in a replayed graph"),
     ("graph_gap_ns", "gap between kernels there"),

@@ -14,7 +14,7 @@ from typing import Literal
 
 FEWEST_WARMUP = 3
 _CLEAN = 10
-_ISSUE = 5
+_ISSUE = 6
 _PROFILED = 3
 # The first profiled step pays for the profiler's own start, and is one more than wanted.
 PROFILER_START = 1
@@ -22,7 +22,7 @@ PROFILER_START = 1
 _KNOWN = 0.03
 # Where a step can be repeated at will, there is no hurry.
 _STRETCH_AT_LEISURE = 4.0
-_ISSUE_AT_LEISURE = 7
+_ISSUE_AT_LEISURE = 8
 
 # How numbers of steps are asked for: on a command line, or as arguments of `watch`.
 Spelling = Literal["options", "arguments"]
@@ -89,8 +89,8 @@ def plan_of(
 
 
 def _issue_beside(steps: int) -> int:
-    """As many issue steps as go with so few clean ones."""
-    return min(_ISSUE, max(2, steps // 2))
+    """As many issue steps as go with so few clean ones: as many before them as after."""
+    return min(_ISSUE, 2 * max(1, (steps + 2) // 4))
 
 
 def is_known(times: Sequence[float], within: float) -> bool:

@@ -1,9 +1,11 @@
-"""The windows of one run: warm-up, clean steps, issue steps, profiled steps; then it is enough.
+"""The windows of one run: warm-up, clean steps between issue steps, profiled steps; then it is
+enough.
 
 Clean steps carry no profiler, because one that has run slows its process for good; their phases are
 timed on the host's clock alone. Issue steps start every phase from an idle device, to see how long
-the host takes where it has to wait for nothing. Nothing here knows torch: the device and the clock
-are handed in, so that tests bring their own.
+the host takes where it has to wait for nothing: a half of them before the clean steps and a half
+after, since a shared host changes its pace within seconds. Nothing here knows torch: the device and
+the clock are handed in, so that tests bring their own.
 
 Like all of capture.live, this is loaded before the script: it imports nothing heavy, because a
 script may set how numpy and torch are to be loaded.
@@ -163,6 +165,7 @@ class Windows:
         """Of the steps so far, those of the main kind; all where any kind counts."""
         main = None if self._plan.in_step else self.main_kind
         kinds = [sample.kind for sample in (*self.warmup, *self.clean)]
+        kinds += [kind for kind, _ in self._issued]
         return kinds.count(main) / len(kinds) if main in kinds else 1.0
 
     def step_ended(self, kind: str) -> None:
@@ -226,8 +229,7 @@ class Windows:
         self._look(self.window)
         self._last = self._clock()
         if self._is_warm(now):
-            self._device.sync()
-            self._open_clean()
+            self._open_issue()
 
     def _is_warm(self, now: int) -> bool:
         count = len(self.warmup)
@@ -248,6 +250,7 @@ class Windows:
         return len(before) == _STABLE_STEPS and middle >= _FASTER * statistics.median(before)
 
     def _open_clean(self) -> None:
+        self._device.sync()
         self._open(Window.CLEAN)
         if self._observer is not None:
             self._observer.begin()
@@ -291,9 +294,15 @@ class Windows:
         self.clean = [Sample(kind=kind, ns=ns) for kind, ns in times]
         self._paced = list(zip(self._kinds, self._taken, strict=True))
 
+    @property
+    def _issue(self) -> int:
+        """How many issue steps this window takes: of those before the clean steps, or after."""
+        before = self._plan.issue // 2
+        return self._plan.issue - before if self.clean else before
+
     def _open_issue(self) -> None:
-        if not self._plan.issue:
-            self._open_profiled()
+        if not self._issue:
+            self._after_issue()
             return
         self._open(Window.ISSUE)
         self._look(self.window)
@@ -304,10 +313,16 @@ class Windows:
         self._add(kind)
         self._issued.append((kind, times))
         self._look(self.window)
-        if self._has_enough(self._plan.issue):
-            self._open_profiled()
+        if self._has_enough(self._issue):
+            self._after_issue()
         else:
             self._phases.begin()
+
+    def _after_issue(self) -> None:
+        if self.clean:
+            self._open_profiled()
+        else:
+            self._open_clean()
 
     def _open_profiled(self) -> None:
         # Other ranks may be able to profile: then this one takes as many steps as they do.
@@ -329,7 +344,9 @@ class Windows:
 
     def _open(self, window: Window) -> None:
         self.window = window
-        self._main = None if self._plan.in_step else self.main_kind
+        # What comes before clean steps is not worth waiting for one kind: there are more after.
+        is_any = self._plan.in_step or (window is Window.ISSUE and not self.clean)
+        self._main = None if is_any else self.main_kind
         self._kinds, self._count = [], 0
 
     def _add(self, kind: str) -> None:

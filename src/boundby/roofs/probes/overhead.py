@@ -6,9 +6,10 @@ kernels), so that the host is never found waiting for the device.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from boundby.pace import addition_ns
 from boundby.roofs.device import Device
@@ -21,6 +22,9 @@ _PYTHON_ADDITIONS = 300_000
 _GRAPH_KERNELS = 500
 _COMPILED_STAGES = 9
 _TRAINED_OPERATORS = 64
+
+# Work with how often it is called for a sample, and how many kernels it launches.
+_Built = tuple[tuple[Work, int], int]
 
 
 def measure(
@@ -86,41 +90,93 @@ def _time_graph_kernel(torch: Any, a: Any, stopwatch: Stopwatch, rounds: int) ->
 
 
 def measure_compiled(device: Device, stopwatch: Stopwatch) -> dict[str, Timing]:
-    """Host cost of calling compiled code: of the call (guards), and of each kernel it launches.
+    """Host cost of calling compiled code: of the call (guards), and of each kernel it launches,
+    without gradients and in training, where kernels take more arguments and leave more behind.
 
-    A function of one kernel and one of many are timed; the difference is the kernels'. On a CPU,
+    A function of few kernels and one of many are timed; the difference is the kernels'. On a CPU,
     where building each takes ten seconds and there is nothing to launch, the call alone is timed.
     """
     import torch
-    from torch._inductor import config, metrics
+    from torch._inductor import config
 
     config.compile_threads = 1
     config.fx_graph_cache = False
+    x = torch.rand(64, 64, device=device.target)
+    plain, trained = _compiled_calls(torch, x), _trained_calls(torch, x)
+    if device.kind == "cpu":
+        (only,) = time_host_in_turns([plain(1)[0]], rounds=_ROUNDS)
+        return {"compiled_call_ns": only}
+    built = [plain(1), plain(_COMPILED_STAGES), trained(1), trained(_COMPILED_STAGES)]
+    timings = time_host_in_turns([work for work, _ in built], rounds=_ROUNDS, settle=stopwatch.sync)
+    counts = [kernels for _, kernels in built]
+    each = _for_one_more(timings[:2], counts[:2])
+    if each is None:
+        return {"compiled_call_ns": timings[0]}
+    call = max(0.0, timings[0].ns - each.ns * counts[0])
+    found = {
+        "compiled_call_ns": msgspec.structs.replace(timings[0], ns=call),
+        "compiled_kernel_ns": each,
+    }
+    in_training = _for_one_more(timings[2:], counts[2:])
+    return found if in_training is None else {**found, "trained_kernel_ns": in_training}
 
+
+def _for_one_more(timings: list[Timing], kernels: list[int]) -> Timing | None:
+    few, many = timings
+    more = kernels[1] - kernels[0]
+    if more <= 0 or many.ns <= few.ns:
+        return None
+    return msgspec.structs.replace(many, ns=(many.ns - few.ns) / more)
+
+
+def _compiled_calls(torch: Any, x: Any) -> Callable[[int], _Built]:
     def stages(x: Any, count: int) -> Any:
         # Sums over alternate axes: each needs all of the one before, so none fuse.
         for stage in range(count):
             x = x / x.sum(stage % 2, keepdim=True)
         return x
 
-    x = torch.rand(64, 64, device=device.target)
-    counts: list[int] = []
-    works: list[tuple[Work, int]] = []
-    with torch.no_grad():
-        for count in (1,) if device.kind == "cpu" else (1, _COMPILED_STAGES):
-            run = functools.partial(torch.compile(stages, dynamic=False), x, count)
-            before = metrics.generated_kernel_count
-            run()
-            counts.append(metrics.generated_kernel_count - before)
-            works.append((run, _CALLS // (_COMPILED_STAGES + 1)))
-        timings = time_host_in_turns(works, rounds=_ROUNDS, settle=stopwatch.sync)
-    few, many = timings[0], timings[-1]
-    kernels = counts[-1] - counts[0]
-    if kernels <= 0 or many.ns <= few.ns:
-        return {"compiled_call_ns": few}
-    each = (many.ns - few.ns) / kernels
-    call = max(0.0, few.ns - each * counts[0])
-    return {
-        "compiled_call_ns": Timing(ns=call, spread=few.spread, samples=few.samples),
-        "compiled_kernel_ns": Timing(ns=each, spread=many.spread, samples=many.samples),
-    }
+    def build(count: int) -> _Built:
+        compiled = torch.compile(stages, dynamic=False)
+
+        def run() -> None:
+            with torch.no_grad():
+                compiled(x, count)
+
+        return _built(run)
+
+    return build
+
+
+def _trained_calls(torch: Any, x: Any) -> Callable[[int], _Built]:
+    """As a net's layers are: scaled, shifted, bent and normalised, forward and backward."""
+    with torch.inference_mode(mode=False):
+        start, gradient = (torch.rand_like(x) for _ in range(2))
+        scale, shift = (torch.rand_like(x[0]) for _ in range(2))
+        start.requires_grad_()
+
+    def stages(x: Any, count: int) -> Any:
+        for stage in range(count):
+            x = torch.tanh(x * scale + shift)
+            x = x / x.sum(stage % 2, keepdim=True)
+        return x
+
+    def build(count: int) -> _Built:
+        compiled = torch.compile(stages, dynamic=False)
+
+        def run() -> None:
+            with torch.inference_mode(mode=False), torch.enable_grad():
+                torch.autograd.grad(compiled(start, count), start, grad_outputs=gradient)
+
+        return _built(run)
+
+    return build
+
+
+def _built(run: Work) -> _Built:
+    """Called once, which builds it: with how many calls make a sample, and how many kernels."""
+    from torch._inductor import metrics
+
+    before = metrics.generated_kernel_count
+    run()
+    return (run, _CALLS // (_COMPILED_STAGES + 1)), metrics.generated_kernel_count - before
