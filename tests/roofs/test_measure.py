@@ -15,7 +15,8 @@ import boundby
 from boundby.errors import BoundbyError
 from boundby.model import Machine
 from boundby.roofs import cache, identify, measure
-from boundby.roofs.probes import matmul, vector
+from boundby.roofs.probes import matmul, overhead, vector
+from boundby.roofs.stopwatch import stopwatch_for
 
 torch = pytest.importorskip("torch")
 
@@ -119,6 +120,14 @@ def test_the_gpus_roofs_are_under_its_datasheet() -> None:
     assert measured.roof("vector.float64") is not None
     assert measured.overheads.sync_ns is not None
     assert measured.overheads.graph_kernel_ns is not None
+
+
+@pytest.mark.gpu
+def test_what_compiled_code_asks_of_a_gpus_host() -> None:
+    with torch.inference_mode():
+        found = overhead.measure_compiled(identify("cuda"), stopwatch_for("cuda", 0))
+    assert found.keys() == {"compiled_call_ns", "compiled_kernel_ns", "trained_kernel_ns"}
+    assert all(timing.ns > 0 for timing in found.values())
 
 
 def test_a_device_out_of_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

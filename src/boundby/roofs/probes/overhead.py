@@ -6,6 +6,7 @@ kernels), so that the host is never found waiting for the device.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -136,16 +137,7 @@ def _compiled_calls(torch: Any, x: Any) -> Callable[[int], _Built]:
             x = x / x.sum(stage % 2, keepdim=True)
         return x
 
-    def build(count: int) -> _Built:
-        compiled = torch.compile(stages, dynamic=False)
-
-        def run() -> None:
-            with torch.no_grad():
-                compiled(x, count)
-
-        return _built(run)
-
-    return build
+    return lambda count: _built(functools.partial(torch.compile(stages, dynamic=False), x, count))
 
 
 def _trained_calls(torch: Any, x: Any) -> Callable[[int], _Built]:
