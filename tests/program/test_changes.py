@@ -126,6 +126,18 @@ def test_a_script_that_autocasts_itself_is_left_alone() -> None:
     assert not touched
 
 
+def test_autocast_is_off_where_the_script_asks_for_it() -> None:
+    net, given = mlp(), torch.ones(2, 4)
+    with applied(named("no-autocast")):
+        with torch.autocast("cpu", torch.bfloat16):
+            assert net(given).dtype == torch.float32
+        with torch.autocast("cpu", enabled=False):
+            net(given)
+    assert touched == {"autocast off": 1}
+    with torch.autocast("cpu", torch.bfloat16):
+        assert net(given).dtype == torch.bfloat16
+
+
 def test_the_outermost_module_is_compiled_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     net, loss = mlp(), torch.nn.MSELoss()
     monkeypatch.setattr(torch.compiler, "set_stance", None, raising=False)

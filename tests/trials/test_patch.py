@@ -48,6 +48,14 @@ def test_keywords_are_replaced_where_they_are_given(tmp_path: Path) -> None:
     assert "        persistent_workers=True,\n        pin_memory=True,\n    )" in text
 
 
+def test_autocast_is_switched_off_where_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text('import torch\nwith torch.autocast("cpu", dtype=torch.bfloat16):\n    f()\n')
+    patch = make_patch(path, [("no-autocast", "")], Known(modules=["Net"], device="cpu"))
+    text = applied(path, tmp_path, patch.diff)
+    assert 'with torch.autocast("cpu", dtype=torch.bfloat16, enabled=False):' in text
+
+
 @pytest.mark.parametrize(
     ("source", "name"),
     [
@@ -56,6 +64,8 @@ def test_keywords_are_replaced_where_they_are_given(tmp_path: Path) -> None:
         ("import torch\nopt = torch.optim.SGD(m.parameters(), **options)\n", "fused"),
         ("from torch import nn\n", "tf32"),
         ("import torch\nopt = torch.optim.SGD(p for p in ps)\n", "fused"),
+        ("import torch\nwith torch.autocast('cpu', torch.bfloat16, True): f()\n", "no-autocast"),
+        ("import torch\nwith torch.cuda.amp.autocast(True): f()\n", "no-autocast"),
         ("import torch\n", "unheard-of"),
     ],
 )

@@ -252,7 +252,7 @@ def _utilisation(
     total = sum(units.values())
     again = recomputed_flops(works, timeline)
     useful = (total - again) / total if total else None
-    hfu = _ideal_ns(units, {roof.name: roof.value for roof in machine.roofs}, wall_ns)
+    hfu = _ideal_ns(units, {unit: rate for unit in units if (rate := machine.reach(unit))}, wall_ns)
     sheet = {roof.name: roof.datasheet for roof in machine.roofs if roof.datasheet}
     hfu_sheet = _ideal_ns(units, sheet, wall_ns)
     moved = sum(work.cost.bytes for work in works if work.cost and work.bound != "host_link")

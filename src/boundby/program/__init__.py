@@ -28,6 +28,7 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
     "zeroed-gradients": (optimizers.GRADIENTS_TO_NONE,),
     "float32-products": (precision.TF32, precision.BFLOAT16_PRODUCTS, precision.AUTOCAST),
     "float32-activations": (precision.AUTOCAST,),
+    "slow-sixteen-bits": (precision.NO_AUTOCAST,),
     "eager-launches": (
         compilation.REDUCE_OVERHEAD,
         compilation.COMPILE,

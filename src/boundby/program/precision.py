@@ -1,10 +1,10 @@
-"""Fewer digits: matrix products in tf32 or bfloat16, and autocast."""
+"""Fewer digits, or more: matrix products in tf32 or bfloat16, autocast, and none of it."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from boundby.capture.live.companion import Companion, accompanied_by
@@ -23,7 +23,7 @@ def matmul_precision(precision: str) -> Iterator[None]:
         choose(precision)
         note(f"matmul precision {precision}")
         swaps.swap(torch, "set_float32_matmul_precision", lambda _: lambda wanted: None)
-        swaps.later(partial(choose, before))
+        swaps.later(functools.partial(choose, before))
 
     with when_torch_arrives(arrived):
         yield
@@ -106,6 +106,22 @@ def autocast(dtype: str = "bfloat16") -> contextlib.AbstractContextManager[None]
     return accompanied_by(_Autocast(dtype))
 
 
+def widen(torch: Any, swaps: Swaps) -> None:
+    """From now on no autocast is one, whatever the script asks for."""
+
+    def disabled(original: Any) -> Any:
+        @functools.wraps(original)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            original(self, *args, **kwargs)
+            if self._enabled:
+                note("autocast off")
+            self._enabled = False
+
+        return __init__
+
+    swaps.swap(torch.amp.autocast_mode.autocast, "__init__", disabled)
+
+
 TF32 = Treatment(
     name="tf32",
     change='torch.set_float32_matmul_precision("high")',
@@ -117,7 +133,7 @@ TF32 = Treatment(
 BFLOAT16_PRODUCTS = Treatment(
     name="bf16-products",
     change='torch.set_float32_matmul_precision("medium")',
-    apply=partial(matmul_precision, "medium"),
+    apply=functools.partial(matmul_precision, "medium"),
     precision="bfloat16",
     devices=("cpu",),  # on CUDA it is no more than tf32
     slot="precision",
@@ -129,4 +145,10 @@ AUTOCAST = Treatment(
     precision="bfloat16",
     slot="precision",
     covers=("float32-activations",),
+)
+NO_AUTOCAST = Treatment(
+    name="no-autocast",
+    change="torch.autocast(device.type, enabled=False)",
+    apply=functools.partial(when_torch_arrives, widen),
+    slot="precision",
 )

@@ -32,6 +32,7 @@ from boundby.remedies import (
     repeated_casts,
     slow_attention,
     slow_dropout,
+    slow_sixteen_bits,
     unfused_operators,
     unfused_optimizer,
     waiting_for_data,
@@ -62,6 +63,7 @@ __all__ = [
 REMEDIES: list[Remedy] = [
     float32_products.REMEDY,
     float32_activations.REMEDY,
+    slow_sixteen_bits.REMEDY,
     materialised_attention.REMEDY,
     slow_attention.REMEDY,
     slow_dropout.REMEDY,

@@ -192,6 +192,19 @@ def _autocast(source: Source, known: Known) -> bool:
     return False
 
 
+def _switch_autocast_off(source: Source, known: Known) -> bool:
+    calls = list(source.calls("autocast"))
+    if any(len(call.args) > 2 or _is_bool(call.args[:1]) for call in calls):
+        return False  # `enabled` is among what is given without its name
+    for call in calls:
+        source.set_keywords(call, {"enabled": "False"})
+    return bool(calls)
+
+
+def _is_bool(values: Sequence[ast.expr]) -> bool:
+    return any(isinstance(one, ast.Constant) and isinstance(one.value, bool) for one in values)
+
+
 def _calls(statement: ast.stmt, name: str) -> bool:
     # Loops and functions hold other bodies: the call is to be in the statement itself.
     if not isinstance(statement, (ast.Assign, ast.Expr, ast.AugAssign, ast.AnnAssign)):
@@ -227,4 +240,5 @@ _EDITORS: dict[str, Editor] = {
     "compile:max-autotune": _below_model('{model} = torch.compile({model}, mode="max-autotune")'),
     "channels-last": _below_model("{model} = {model}.to(memory_format=torch.channels_last)"),
     "autocast": _autocast,
+    "no-autocast": _switch_autocast_off,
 }

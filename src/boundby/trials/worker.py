@@ -8,7 +8,6 @@ imports torch: it may set how that is loaded.
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import json
 import os
@@ -30,6 +29,7 @@ from boundby.capture.live.script import run_script
 from boundby.capture.live.swaps import Swaps
 from boundby.errors import BoundbyError
 from boundby.program import TREATMENTS, Treatment
+from boundby.program.precision import widen
 from boundby.program.touched import touched
 from boundby.trials.files import note_written_files
 from boundby.trials.imports import Imports
@@ -216,15 +216,7 @@ def compute_in_float32(torch: Any) -> Callable[[], None]:
     swaps = Swaps()
     precision, loose = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
 
-    def disabled(original: Any) -> Any:
-        @functools.wraps(original)
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            original(self, *args, **kwargs)
-            self._enabled = False
-
-        return __init__
-
-    swaps.swap(torch.amp.autocast_mode.autocast, "__init__", disabled)
+    widen(torch, swaps)
     torch.set_float32_matmul_precision("highest")
     swaps.swap(torch, "set_float32_matmul_precision", lambda _: lambda wanted: None)
     torch.backends.cudnn.allow_tf32 = False
