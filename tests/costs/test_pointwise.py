@@ -31,6 +31,7 @@ N = 1000
 def test_traffic(name: str, args: tuple[object, ...], bytes_read: int, bytes_written: int) -> None:
     found = cost(name, *args)
     assert (found.bytes_read, found.bytes_written) == (bytes_read, bytes_written)
+    assert found.in_place is name.endswith("_")
 
 
 def test_half_types_compute_in_float32_and_integers_not_at_all() -> None:

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from boundby.model import Cost, Machine, MemoryLevel, Roof
-from tests.machines import round_machine
+from tests.machines import roof, round_machine
 
 
 def test_floor_is_the_larger_of_arithmetic_and_traffic() -> None:
@@ -38,6 +38,17 @@ def test_of_an_inner_cache_only_what_fits_is_as_fast_as_that() -> None:
     assert machine.floor(Cost(bytes_read=42e6)) == pytest.approx(50 + 8_000)
     names = [roof.name for size in (1e6, 8e6, 42e6) if (roof := machine.memory_roof(size))]
     assert names == ["memory.l2", "memory.cache", "memory.dram"]
+
+
+def test_what_is_updated_in_place_has_a_roof_of_its_own() -> None:
+    """30 GB past all caches at 5 TB/s, or at 7.5 where it is updated."""
+    machine = round_machine()
+    update = roof("memory.dram.update", 7.5e12, "B/s")
+    machine = msgspec.structs.replace(machine, roofs=[*machine.roofs, update])
+    for in_place, ms in ((False, 6), (True, 4)):
+        cost = Cost(bytes_read=15e9, bytes_written=15e9, in_place=in_place)
+        assert machine.memory_ns(cost) == pytest.approx(ms * 1e6)
+    assert round_machine().memory_ns(cost) == pytest.approx(6e6)
 
 
 def test_a_floor_under_the_shortest_kernel_is_small() -> None:
@@ -91,6 +102,13 @@ def test_costs_add_per_unit() -> None:
         bytes_written=7,
         upper_bound=True,
     )
+
+
+def test_a_sum_is_in_place_where_all_that_is_written_is() -> None:
+    update, copy = (Cost(bytes_read=8, bytes_written=8, in_place=one) for one in (True, False))
+    reading = Cost(bytes_read=8)
+    assert (update + reading).in_place and (reading + update).in_place
+    assert not (update + copy).in_place
 
 
 def test_a_machine_survives_json_and_ignores_keys_it_does_not_know() -> None:

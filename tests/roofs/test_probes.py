@@ -75,6 +75,22 @@ def test_a_line_through_noise_is_not_believed() -> None:
     assert found.bytes_per_s == pytest.approx(27.5e9)
 
 
+def test_what_is_updated_in_place_is_no_roof_for_the_rest() -> None:
+    """35 GB/s so, where copies move 21: and it counts from a working set twice the cache on."""
+    sizes = [MIB << step for step in range(11)]
+    looks = {}
+    for pattern, rate in {"read": 20e9, "copy": 21e9, "update": 35e9}.items():
+        for size in sizes:
+            touched = memory.PATTERNS[pattern] * size
+            cached = pattern == "update" and size < 120 * MIB
+            ns = touched / (90e9 if cached else rate) * 1e9
+            looks[pattern, float(touched)] = [Timing(ns=ns, spread=0.0, samples=9)]
+    roofs = {roof.name: roof for roof in memory._roofs(device("cpu"), looks).roofs}
+    assert roofs["memory.dram"].value == pytest.approx(21e9)
+    assert roofs["memory.dram"].note == "copy"
+    assert roofs["memory.dram.update"].value == pytest.approx(35e9)
+
+
 def test_levels_take_the_sizes_that_live_in_them() -> None:
     ((cache, capacity, low, high), (dram, none, past, end)) = memory._ranges(device())
     assert (cache, capacity, dram, none) == ("memory.cache", 60 * MIB, "memory.dram", None)

@@ -5,6 +5,8 @@ Profilers leave long lists out of a trace file; then the cost is unknown.
 
 from __future__ import annotations
 
+import msgspec
+
 from boundby.costs.registry import family, formula
 from boundby.costs.traffic import (
     arithmetic,
@@ -41,7 +43,8 @@ def foreach(call: OpCall) -> Cost:
         unit = vector_unit(item.dtype)
         if unit:
             flops[unit] = flops.get(unit, 0) + operations * item.elements
-    return _list_cost([*first, *others], results, flops)
+    cost = _list_cost([*first, *others], results, flops)
+    return msgspec.structs.replace(cost, in_place=call.name.endswith("_"))
 
 
 def _list_cost(reads: list[Tensor], writes: list[Tensor], flops: dict[str, float]) -> Cost:

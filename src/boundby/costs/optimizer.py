@@ -24,6 +24,7 @@ def _update(call: OpCall, state: list[Tensor], scale: int, operations: int) -> C
         flops=arithmetic("float32", operations * elements),
         bytes_read=read(*parameters, *grads, *state)[0],
         bytes_written=written(*parameters, *state, *scaled),
+        in_place=True,
     )
 
 

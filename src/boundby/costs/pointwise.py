@@ -132,7 +132,10 @@ def apply(
     elif given is not None and given.elements == out.elements:
         out = given
     return moved(
-        reads=inputs, writes=(out,), flops=arithmetic(dtype, operations * out.distinct_elements)
+        reads=inputs,
+        writes=(out,),
+        flops=arithmetic(dtype, operations * out.distinct_elements),
+        in_place=inplace,
     )
 
 

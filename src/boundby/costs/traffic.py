@@ -254,6 +254,7 @@ def moved(
     writes: Iterable[Tensor | None] = (),
     flops: dict[str, float] | None = None,
     upper_bound: bool = False,
+    in_place: bool = False,
 ) -> Cost:
     """The cost of reading these and writing those."""
     bytes_read, may_coincide = read(*reads)
@@ -262,6 +263,7 @@ def moved(
         bytes_read=bytes_read,
         bytes_written=written(*writes),
         upper_bound=upper_bound or may_coincide,
+        in_place=in_place,
     )
 
 

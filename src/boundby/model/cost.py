@@ -14,6 +14,7 @@ class Cost(Record, frozen=True, kw_only=True):
     A unit is the name of the roof that limits it ("matmul.bfloat16", "vector.float32").
     `upper_bound` marks traffic that may be smaller: inputs that could share storage. `repeated` are
     those of the operations that the model does not ask for: values computed again, not kept.
+    `in_place`: all that is written was read before, which a CPU's memory does faster.
     """
 
     flops: dict[str, float] = {}
@@ -21,6 +22,7 @@ class Cost(Record, frozen=True, kw_only=True):
     bytes_written: float = 0
     upper_bound: bool = False
     repeated: float = 0
+    in_place: bool = False
 
     @property
     def bytes(self) -> float:
@@ -40,6 +42,7 @@ class Cost(Record, frozen=True, kw_only=True):
             bytes_written=self.bytes_written + other.bytes_written,
             upper_bound=self.upper_bound or other.upper_bound,
             repeated=self.repeated + other.repeated,
+            in_place=all(one.in_place for one in (self, other) if one.bytes_written),
         )
 
 

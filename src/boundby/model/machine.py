@@ -91,6 +91,8 @@ def _along(curve: list[Point], size: float) -> float:
 _POINTWISE_BYTES = 8
 
 _VECTOR = "vector."
+# A pass over memory that writes where it reads: a roof of its own.
+UPDATE = "update"
 _WIDE = "matmul.float32"
 _WIDENED = ("matmul.bfloat16", "matmul.float16")
 
@@ -199,7 +201,14 @@ class Machine(Record, frozen=True, kw_only=True):
         if not cost.bytes:
             return 0.0
         passes = self._passes(cost.bytes)
-        return sum(size / roof.value * 1e9 for roof, size in passes) if passes else None
+        rates = [self._moving(roof, in_place=cost.in_place) for roof, _ in passes]
+        moving = (size / rate for (_, size), rate in zip(passes, rates, strict=True))
+        return sum(moving) * 1e9 if passes else None
+
+    def _moving(self, roof: Roof, *, in_place: bool) -> float:
+        """What is written where it was read costs a CPU less: its line is in the cache already."""
+        update = self.rate(f"{roof.name}.{UPDATE}") if in_place else None
+        return max(roof.value, update or 0.0)
 
     def floor(self, cost: Cost) -> float | None:
         """The roofline time of a cost, in ns: nothing on this device does it faster."""

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from boundby import units
 from boundby.model import Machine, Roof
+from boundby.model.machine import UPDATE
 
 _SECTIONS = (
     ("matmul.", "matrix products, bursts"),
@@ -33,7 +34,7 @@ _OVERHEADS = (
     ("memory_t0_ns", "fixed cost of a memory pass"),
     ("python_add_ns", "one addition in Python"),
 )
-_PATTERNS = {"read", "write", "copy", "add"}
+_PATTERNS = {"read", "write", "copy", "add", UPDATE}
 _SUSTAINED = ".sustained"
 
 
