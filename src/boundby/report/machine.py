@@ -11,7 +11,6 @@ from rich.text import Text
 
 from boundby import units
 from boundby.model import Machine, Roof
-from boundby.model.machine import UPDATE
 
 _SECTIONS = (
     ("matmul.", "matrix products, bursts"),
@@ -34,7 +33,7 @@ _OVERHEADS = (
     ("memory_t0_ns", "fixed cost of a memory pass"),
     ("python_add_ns", "one addition in Python"),
 )
-_PATTERNS = {"read", "write", "copy", "add", UPDATE}
+_PATTERNS = {"read", "write", "copy", "add"}
 _SUSTAINED = ".sustained"
 
 

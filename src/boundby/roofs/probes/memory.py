@@ -36,6 +36,8 @@ _FINE_UP_TO = {"cuda": 256 * _MIB, "cpu": 1024 * _MIB}
 # the shortest pass of all takes, which is hardly more than t0.
 _LITTLE, _SHORT_PASSES = 0.1, 4
 _FEWEST_POINTS = 3
+# From here on what is updated in place is faster than anything else, and not by chance.
+_PLAINLY = 1.1
 _LOOKS = {"cuda": 1, "cpu": 3}
 # A CPU reads fastest row by row: a plain sum of it all runs at two thirds of that.
 _ROW = 4096
@@ -128,8 +130,11 @@ def _roofs(device: Device, looks: dict[tuple[str, float], list[Timing]]) -> Band
         roofs.append(_roof(name, highest[best].bytes_per_s, spread, best))
         roofs += [
             _roof(f"{name}.{pattern}", line.bytes_per_s, None, None)
-            for pattern, line in (slopes | ({UPDATE: update} if update else {})).items()
+            for pattern, line in slopes.items()
+            if pattern != UPDATE
         ]
+        if update and update.bytes_per_s > _PLAINLY * highest[best].bytes_per_s:
+            roofs.append(_roof(f"{name}.{UPDATE}", update.bytes_per_s, None, "in place"))
         levels.append(MemoryLevel(roof=name, capacity=capacity))
         if t0 is None and "copy" in slopes:
             t0 = slopes["copy"].t0_ns
