@@ -178,7 +178,7 @@ def switching(*, absent: bool) -> Callable[[bool], None]:
 
 def listening() -> Recorder:
     """A recorder in its clean window, which it never leaves."""
-    plan = Plan(warmup=1, clean=10**9, most_clean_s=1e9)
+    plan = Plan(warmup=1, clean=10**9, issue=0, most_clean_s=1e9)
     recorder = Recorder(torch, plan=plan, step_by="auto", folder=Path(), on_done=lambda: None)
     recorder.windows.step_ended("train")
     assert recorder.windows.window is Window.CLEAN

@@ -76,7 +76,7 @@ def test_the_pace_is_looked_at_between_steps_and_never_between_clean_ones() -> N
     run = Run(Plan(warmup=3, clean=4, issue=2, profiled=2), look=looks.append)
     run.steps(*[10.0] * 14)
     assert run.window() is Window.DONE
-    assert looks == [Window.WARMUP] * 3 + [Window.ISSUE] * 3
+    assert looks == [Window.WARMUP] * 3 + [Window.ISSUE] * 4
 
 
 def test_a_look_is_no_part_of_a_step() -> None:

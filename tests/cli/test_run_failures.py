@@ -31,8 +31,8 @@ sys.exit(3)
 @pytest.mark.parametrize(
     ("broken", "after", "steps", "clean"),
     [
-        ("windows.Windows, '_measure_clean'", 2, 4, 1),
-        ("windows.Windows, '_close_clean'", 1, 5, 0),
+        ("windows.Windows, '_measure_clean'", 2, 5, 1),
+        ("windows.Windows, '_close_clean'", 1, 6, 0),
         ("torch_profiler.TorchProfiler, 'start'", 1, 7, 3),
         ("steps.StepFinder, 'called'", 3, 2, 0),
     ],
@@ -100,7 +100,7 @@ for step in range(40):
                 options=("--steps", "3", "--profiled", "1"))  # fmt: skip
     assert (done.code, whole.code) == (0, 0), done.err
     assert done.out == whole.out and done.out.count("\n") < 40
-    assert "watching failed after 10 steps" in done.warnings
+    assert "watching failed after 11 steps" in done.warnings
 
 
 def test_a_script_that_was_asked_to_end_and_goes_on(tmp_path: Path) -> None:
