@@ -236,7 +236,7 @@ def test_what_other_virtual_machines_take_is_told(
     told.write_text("cpu  160 0 60 1010 10 0 0 60 9 0\ncpu0 1 2 3\n")
     bystander.end()
     found = bystander.circumstances((), None)
-    assert found.stolen_share == pytest.approx(20 / 100)
+    assert found.stolen_share == pytest.approx(20 / 90)
     told.write_text("nothing of the kind\n")
     bystander.begin()
     bystander.end()

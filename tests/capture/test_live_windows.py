@@ -151,7 +151,7 @@ def test_what_was_only_called_before_the_script_began_is_not_what_it_is_about(
     assert run.done and run.profiler.calls[-1] == "stop"
     assert run.windows.main_kind == "forward"
     assert len(run.windows.clean) == len(run.windows.steady) == 4 * (10 + 1)
-    assert len(run.windows.issue) == 6
+    assert len(run.windows.issue) == 6  # those before were of another kind
     assert set(run.windows.profiled) == {"forward"}
 
 
@@ -185,7 +185,7 @@ def test_where_the_main_kind_was_not_profiled_another_is_looked_into() -> None:
     run.windows.phase_changed("forward")
     run.steps(4, kind="short")
     run.steps(10, 10)
-    run.steps(10, 10)
+    run.steps(10, 10, 10)
     assert run.window() is Window.PROFILED and run.windows.main_kind == "train"
     run.steps(*[4] * 30, kind="short")
     assert run.done

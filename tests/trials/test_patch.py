@@ -48,12 +48,29 @@ def test_keywords_are_replaced_where_they_are_given(tmp_path: Path) -> None:
     assert "        persistent_workers=True,\n        pin_memory=True,\n    )" in text
 
 
-def test_autocast_is_switched_off_where_it_stands(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            'torch.autocast("cpu", dtype=torch.bfloat16)',
+            'torch.autocast("cpu", dtype=torch.bfloat16, enabled=False)',
+        ),
+        # Where it runs on a GPU again, it is to be as it was.
+        (
+            "torch.autocast(device.type, torch.bfloat16)",
+            'torch.autocast(device.type, torch.bfloat16, enabled=device.type != "cpu")',
+        ),
+        (
+            "torch.amp.autocast(device_type=kind, enabled=wanted)",
+            'torch.amp.autocast(device_type=kind, enabled=kind != "cpu")',
+        ),
+    ],
+)
+def test_autocast_is_switched_off_where_it_stands(tmp_path: Path, before: str, after: str) -> None:
     path = tmp_path / "train.py"
-    path.write_text('import torch\nwith torch.autocast("cpu", dtype=torch.bfloat16):\n    f()\n')
+    path.write_text(f"import torch\nwith {before}:\n    f()\n")
     patch = make_patch(path, [("no-autocast", "")], Known(modules=["Net"], device="cpu"))
-    text = applied(path, tmp_path, patch.diff)
-    assert 'with torch.autocast("cpu", dtype=torch.bfloat16, enabled=False):' in text
+    assert f"with {after}:" in applied(path, tmp_path, patch.diff)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +82,9 @@ def test_autocast_is_switched_off_where_it_stands(tmp_path: Path) -> None:
         ("from torch import nn\n", "tf32"),
         ("import torch\nopt = torch.optim.SGD(p for p in ps)\n", "fused"),
         ("import torch\nwith torch.autocast('cpu', torch.bfloat16, True): f()\n", "no-autocast"),
-        ("import torch\nwith torch.cuda.amp.autocast(True): f()\n", "no-autocast"),
+        ("import torch\nwith torch.cuda.amp.autocast(wanted): f()\n", "no-autocast"),
+        ("import torch\nwith torch.autocast('cuda', torch.float16): f()\n", "no-autocast"),
+        ("import torch\nwith accelerator.autocast(): f()\n", "no-autocast"),
         ("import torch\n", "unheard-of"),
     ],
 )

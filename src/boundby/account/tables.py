@@ -128,7 +128,7 @@ def _light_limit(machine: Machine, cost: Cost) -> float:
     """How far past its roof a piece of work may seem before it is suspect."""
     if machine.rate("memory.cache") is None and cost.bytes < _MAY_BE_CACHED:
         return float("inf")
-    roof = machine.memory_roof(cost.bytes)
+    roof = machine.memory_roof(cost.footprint)
     return _PAST_DRAM if roof is None or roof.name == "memory.dram" else _PAST_CACHE
 
 

@@ -77,4 +77,5 @@ def unscale(call: OpCall) -> Cost:
     grads = list(listed(call, 0))
     small = [item for item in (maybe(call, 1), maybe(call, 2)) if item is not None]
     elements = sum(item.elements for item in grads)
-    return _list_cost([*grads, *small], grads, arithmetic("float32", 2 * elements))
+    cost = _list_cost([*grads, *small], grads, arithmetic("float32", 2 * elements))
+    return msgspec.structs.replace(cost, in_place=True)

@@ -264,8 +264,8 @@ def _stolen(circumstances: Circumstances) -> list[str]:
     if share < _STOLEN:
         return []
     return [
-        f"others on the same hardware took {share:.0%} of this virtual machine's core time "
-        "meanwhile: what the host bounds is slower by that, and varies with it"
+        f"others on the same hardware took {share:.0%} of the core time that this virtual machine "
+        "asked for meanwhile: what the host bounds is slower by that, and varies with it"
     ]
 
 

@@ -29,6 +29,11 @@ class Cost(Record, frozen=True, kw_only=True):
         return self.bytes_read + self.bytes_written
 
     @property
+    def footprint(self) -> float:
+        """How much memory it touches, however often."""
+        return self.bytes_read if self.in_place else self.bytes
+
+    @property
     def total_flops(self) -> float:
         return sum(self.flops.values())
 
@@ -36,13 +41,14 @@ class Cost(Record, frozen=True, kw_only=True):
         flops = dict(self.flops)
         for unit, amount in other.flops.items():
             flops[unit] = flops.get(unit, 0) + amount
+        writing = [one for one in (self, other) if one.bytes_written]
         return Cost(
             flops=flops,
             bytes_read=self.bytes_read + other.bytes_read,
             bytes_written=self.bytes_written + other.bytes_written,
             upper_bound=self.upper_bound or other.upper_bound,
             repeated=self.repeated + other.repeated,
-            in_place=all(one.in_place for one in (self, other) if one.bytes_written),
+            in_place=bool(writing) and all(one.in_place for one in writing),
         )
 
 

@@ -200,15 +200,19 @@ class Machine(Record, frozen=True, kw_only=True):
         """Time to move its compulsory bytes; None when the memory has no roof."""
         if not cost.bytes:
             return 0.0
+        if cost.in_place and self.rate(f"memory.dram.{UPDATE}"):
+            return self._updating_ns(cost)
         passes = self._passes(cost.bytes)
-        rates = [self._moving(roof, in_place=cost.in_place) for roof, _ in passes]
-        moving = (size / rate for (_, size), rate in zip(passes, rates, strict=True))
-        return sum(moving) * 1e9 if passes else None
+        return sum(size / roof.value * 1e9 for roof, size in passes) if passes else None
 
-    def _moving(self, roof: Roof, *, in_place: bool) -> float:
+    def _updating_ns(self, cost: Cost) -> float:
         """What is written where it was read costs a CPU less: its line is in the cache already."""
-        update = self.rate(f"{roof.name}.{UPDATE}") if in_place else None
-        return max(roof.value, update or 0.0)
+        twice = cost.bytes / cost.footprint
+        rates = (
+            (self.rate(f"{roof.name}.{UPDATE}") or roof.value, size)
+            for roof, size in self._passes(cost.footprint)
+        )
+        return sum(twice * size / rate * 1e9 for rate, size in rates)
 
     def floor(self, cost: Cost) -> float | None:
         """The roofline time of a cost, in ns: nothing on this device does it faster."""

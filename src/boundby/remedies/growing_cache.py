@@ -70,11 +70,14 @@ def _news_ns(picture: Picture, index: int) -> float | None:
     call = picture.call(work)
     if flow is None or call is None or call.name != "aten::cat" or len(call.tensors) < 2:
         return None
+    given = flow.given[index]
+    if len(given) != len(call.tensors):  # out of a graph: where its inputs come from is not known
+        return None
     sizes = [tensor.bytes for tensor in call.tensors]
     cache = max(sizes)
-    value = flow.given[index][sizes.index(cache)]
+    value = given[sizes.index(cache)]
     news = sum(sizes) - cache
-    if value is None or flow.values[value].maker != OUTSIDE or news > _NEWS * cache:
+    if value is None or flow.values[value].maker != OUTSIDE or not 0 < news <= _NEWS * cache:
         return None
     return min(work.ns, picture.machine.copy_ns(2 * news) or 0.0)
 

@@ -23,8 +23,9 @@ Proven on
 from __future__ import annotations
 
 from boundby.model import Phase, Tensor
-from boundby.picture import Change, Picture
+from boundby.picture import Picture
 from boundby.remedies.remedy import Imagined, Remedy
+from boundby.remedies.variants import without
 from boundby.remedies.weights import weights_of
 
 _HALF = ("bfloat16", "float16")
@@ -32,14 +33,14 @@ _FEWEST_ELEMENTS = 1_000
 
 
 def imagine(picture: Picture) -> Imagined | None:
-    coming, going = _casts(picture)
+    coming, going = casts_of_weights(picture)
     if not coming:
         return None
     inference = not any(work.phase == Phase.OPTIMIZER for work in picture.works)
     return Imagined(
-        worst=_without(picture, coming),
-        expected=_without(picture, coming + going),
-        best=_without(picture, coming + going),
+        worst=without(picture, coming),
+        expected=without(picture, coming + going),
+        best=without(picture, coming + going),
         where=picture.lines(picture.works[index] for index in coming)[:3],
         change="model = model.to(torch.bfloat16)"
         + ("" if inference else "  # and float32 copies in the optimizer"),
@@ -47,7 +48,7 @@ def imagine(picture: Picture) -> Imagined | None:
     )
 
 
-def _casts(picture: Picture) -> tuple[list[int], list[int]]:
+def casts_of_weights(picture: Picture) -> tuple[list[int], list[int]]:
     """Casts of parameters on their way in, and of gradients on their way out."""
     flow = picture.flow
     if flow is None:
@@ -74,16 +75,6 @@ def _casts(picture: Picture) -> tuple[list[int], list[int]]:
 
 def _narrows(before: Tensor, after: Tensor) -> bool:
     return before.dtype == "float32" and after.dtype in _HALF
-
-
-def _without(picture: Picture, gone: list[int]) -> Change:
-    work_ns = dict.fromkeys(gone, 0.0)
-    if picture.script is None:
-        eager = picture.machine.overheads.eager_op_ns or 0.0
-        return Change(work_ns=work_ns, python_ns=len(gone) * eager)
-    host = picture.script.host_ns.copy()
-    host[picture.actions_of(gone)] = 0.0
-    return Change(work_ns=work_ns, host_ns=host)
 
 
 REMEDY = Remedy(fault="repeated-casts", group="bandwidth", document=__doc__, imagine=imagine)

@@ -11,7 +11,8 @@ Why it costs time
 
 The change
     `enabled=False` for `torch.autocast` on such a device, or no `model.bfloat16()`. Tests on a
-    laptop of what is trained on a GPU are the usual place for it.
+    laptop of what is trained on a GPU are the usual place for it. An old GPU may be faster still in
+    float16: `boundby machine` tells.
 
 When it does not help
     Where products read large weights for few rows, so that their bytes take the time and not the
@@ -24,11 +25,13 @@ Proven on
 
 from __future__ import annotations
 
+import dataclasses
+
 from boundby.account.work import Work
-from boundby.model import Phase
 from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
-from boundby.remedies.variants import in_dtype, timed_ratio
+from boundby.remedies.repeated_casts import casts_of_weights
+from boundby.remedies.variants import in_dtype, timed_ratio, without
 
 _FLOAT32 = "matmul.float32"
 _SIXTEEN_BITS = ("matmul.bfloat16", "matmul.float16")
@@ -57,6 +60,7 @@ def imagine(picture: Picture) -> Imagined | None:
     worst, expected, best = (
         _widened(picture, products, near, casts if gone else []) for near, gone in _HOPES
     )
+    by_autocast = bool(casts if picture.flow is None else casts_of_weights(picture)[0])
     device = "cuda" if picture.on_device else "cpu"
     return Imagined(
         worst=worst,
@@ -64,39 +68,34 @@ def imagine(picture: Picture) -> Imagined | None:
         best=best,
         where=picture.lines(picture.works[index] for index in products)[:3],
         change=f'with torch.autocast("{device}", enabled=False):'
-        if casts
+        if by_autocast
         else "model = model.float()",
         assumes="there is memory for activations of 32 bits",
     )
 
 
 def _widened(picture: Picture, products: list[int], near: float, casts: list[int]) -> Change:
-    work_ns = dict.fromkeys(casts, 0.0)
-    for index in products:
-        work = picture.works[index]
-        ratio = timed_ratio(picture, work, _WIDE, loose=False)
-        work_ns[index] = work.ns * near * (_from_roofs(picture, work) if ratio is None else ratio)
+    change = without(picture, casts)
+    work_ns = dict(change.work_ns)
     for index, work in enumerate(picture.works):
-        if index not in work_ns and _is_between(picture, work):
-            ratio = timed_ratio(picture, work, _WIDE, loose=False)
-            work_ns[index] = work.ns * ratio if ratio is not None else work.ns
-    if picture.script is None:
-        asking = len(casts) * (picture.machine.overheads.eager_op_ns or 0.0)
-        return Change(work_ns=work_ns, python_ns=asking)
-    host = picture.script.host_ns.copy()
-    host[picture.actions_of(casts)] = 0.0
-    return Change(work_ns=work_ns, host_ns=host)
+        is_product = index in products
+        if index in work_ns or not (is_product or _is_between(picture, work)):
+            continue
+        ratio = timed_ratio(picture, work, _WIDE, loose=False)
+        if ratio is None:
+            ratio = _from_roofs(picture, work)
+        work_ns[index] = work.ns * ratio * (near if is_product else 1.0)
+    return dataclasses.replace(change, work_ns=work_ns)
 
 
 def _from_roofs(picture: Picture, work: Work) -> float:
     """Without a timing: as far above the new roof as above the old one; twice the bytes."""
-    rate = picture.machine.rate
-    assert work.cost is not None
-    unit = next(unit for unit in _SIXTEEN_BITS if unit in work.cost.flops)
-    old, new = rate(unit), rate(_FLOAT32)
-    if work.bound == "memory" or not old or not new:
-        return 2.0
-    return old / new
+    flops = work.cost.flops if work.cost is not None else {}
+    unit = next((unit for unit in _SIXTEEN_BITS if unit in flops), None)
+    if work.bound == "memory" or unit is None:
+        return 2.0 if work.bound == "memory" else 1.0
+    old, new = picture.machine.rate(unit), picture.machine.rate(_FLOAT32)
+    return old / new if old and new else 1.0
 
 
 def _is_cast(picture: Picture, work: Work) -> bool:
@@ -109,12 +108,11 @@ def _is_cast(picture: Picture, work: Work) -> bool:
 
 
 def _is_between(picture: Picture, work: Work) -> bool:
-    """Pointwise work and sums in sixteen bits, forward and backward."""
+    """What is no product and has sixteen bits; an optimizer too, where the weights have."""
     call = picture.call(work)
     return (
         call is not None
-        and work.op_class in ("elementwise", "normalization", "reduction", "movement")
-        and work.phase != Phase.OPTIMIZER
+        and work.op_class in ("elementwise", "normalization", "movement")
         and any(tensor.dtype in _HALF for tensor in call.tensors)
     )
 

@@ -28,6 +28,7 @@ import numpy as np
 
 from boundby.account.work import Work
 from boundby.model import DTYPE_BYTES, Phase, Tensor
+from boundby.model.machine import UPDATE
 from boundby.picture import Change, Picture
 from boundby.remedies.remedy import Imagined, Remedy
 from boundby.roofs.operators import Exercise
@@ -65,7 +66,8 @@ def imagine(picture: Picture) -> Imagined | None:
     name = f"torch.optim.{known}" if known in _FUSED else known
     updated = _updated(picture, [work for _, work in mine])
     size = sum(tensor.elements * DTYPE_BYTES.get(tensor.dtype, 4) for tensor in updated)
-    memory = picture.machine.rate("memory.dram")
+    rate = picture.machine.rate
+    memory = rate(f"memory.dram.{UPDATE}") or rate("memory.dram")
     if size < _FEWEST_PARAMETERS * 4 or memory is None:
         return None
     ns = _PASSES * size / memory * 1e9

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from boundby.account.work import Work
 from boundby.model import OpCall, Tensor
-from boundby.picture import Picture
+from boundby.picture import Change, Picture
 from boundby.roofs.operators import Exercise, channels_last
 
 Alter = Callable[[Tensor], Tensor]
@@ -173,3 +173,14 @@ def timed_ratio(
 def ratio_of(picture: Picture, before: Exercise, after: Exercise) -> float | None:
     now, then = picture.timings.ns(before), picture.timings.ns(after)
     return then / now if now and then else None
+
+
+def without(picture: Picture, gone: Sequence[int]) -> Change:
+    """The step without some operators, nor what it takes to ask for them."""
+    work_ns = dict.fromkeys(gone, 0.0)
+    if picture.script is None:
+        eager = picture.machine.overheads.eager_op_ns or 0.0
+        return Change(work_ns=work_ns, python_ns=len(gone) * eager)
+    host = picture.script.host_ns.copy()
+    host[picture.actions_of(list(gone))] = 0.0
+    return Change(work_ns=work_ns, host_ns=host)

@@ -36,6 +36,7 @@ class Patch:
         return "".join(f"# {line}\n" for line in lines) + self.diff
 
 
+_AUTOCASTS = ("torch.autocast", "torch.amp.autocast", "amp.autocast", "autocast")
 # Edits the source and says True, or knows no place for it.
 Editor = Callable[[Source, Known], bool]
 
@@ -193,16 +194,20 @@ def _autocast(source: Source, known: Known) -> bool:
 
 
 def _switch_autocast_off(source: Source, known: Known) -> bool:
-    calls = list(source.calls("autocast"))
-    if any(len(call.args) > 2 or _is_bool(call.args[:1]) for call in calls):
-        return False  # `enabled` is among what is given without its name
-    for call in calls:
-        source.set_keywords(call, {"enabled": "False"})
-    return bool(calls)
-
-
-def _is_bool(values: Sequence[ast.expr]) -> bool:
-    return any(isinstance(one, ast.Constant) and isinstance(one.value, bool) for one in values)
+    """On this kind of device: on another, autocast may be what makes it fast."""
+    edited = False
+    for call in source.calls("autocast"):
+        named = {keyword.arg: keyword.value for keyword in call.keywords}
+        device = call.args[0] if call.args else named.get("device_type")
+        # Others of the name have no device, or take `enabled` in its place.
+        if ast.unparse(call.func) not in _AUTOCASTS or device is None or len(call.args) > 2:
+            continue
+        is_named = isinstance(device, ast.Constant)
+        if not is_named or ast.literal_eval(device) == known.device:
+            off = "False" if is_named else f'{ast.unparse(device)} != "{known.device}"'
+            source.set_keywords(call, {"enabled": off})
+            edited = True
+    return edited
 
 
 def _calls(statement: ast.stmt, name: str) -> bool:

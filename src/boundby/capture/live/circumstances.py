@@ -89,9 +89,9 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cores:
-    """All cores together, since the system started: of their time, what was busy, and stolen."""
+    """All cores together, since the system started: for how long they were wanted, and of that
+    given to others."""
 
-    all_ns: float
     busy_ns: float
     stolen_ns: float
 
@@ -154,8 +154,9 @@ class Bystander:
             if before is not None and after is not None:
                 if ours is not None:
                     others = max(0.0, after.busy_ns - before.busy_ns - ours)
-                if after.all_ns > before.all_ns:
-                    stolen = (after.stolen_ns - before.stolen_ns) / (after.all_ns - before.all_ns)
+                if after.busy_ns > before.busy_ns:
+                    taken = after.stolen_ns - before.stolen_ns
+                    stolen = taken / (after.busy_ns - before.busy_ns)
             if self._before.workers_ns is not None and self._after.workers_ns is not None:
                 workers = max(0.0, self._after.workers_ns - self._before.workers_ns)
             if self._before.allocations is not None and self._after.allocations is not None:
@@ -240,9 +241,7 @@ def _cores() -> _Cores | None:
         ticks = [int(word) for word in words[: _STOLEN + 1]]
         each = 1e9 / os.sysconf("SC_CLK_TCK")
         busy = sum(ticks[at] for at in _BUSY)
-        return _Cores(
-            all_ns=each * sum(ticks), busy_ns=each * busy, stolen_ns=each * ticks[_STOLEN]
-        )
+        return _Cores(busy_ns=each * busy, stolen_ns=each * ticks[_STOLEN])
     except (OSError, ValueError, IndexError):  # not Linux, or a container that hides it
         return None
 

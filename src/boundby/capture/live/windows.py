@@ -123,6 +123,7 @@ class Windows:
         # must not pay for finding out.
         self._main: str | None = None
         self._count = 0
+        self._issue = 0  # how many the open window of issue steps takes
         self._phases = Phases(device.sync, clock)
         self._steady = Phases(lambda: None, clock)
 
@@ -294,13 +295,14 @@ class Windows:
         self.clean = [Sample(kind=kind, ns=ns) for kind, ns in times]
         self._paced = list(zip(self._kinds, self._taken, strict=True))
 
-    @property
-    def _issue(self) -> int:
-        """How many issue steps this window takes: of those before the clean steps, or after."""
-        before = self._plan.issue // 2
-        return self._plan.issue - before if self.clean else before
-
     def _open_issue(self) -> None:
+        """A half of them before the clean steps, and after those what is missing: the ones before
+        may have been of another kind."""
+        wanted = self._plan.issue
+        if self.clean:
+            self._issue = wanted - (wanted // 2 if self._plan.in_step else len(self.issue))
+        else:
+            self._issue = wanted // 2
         if not self._issue:
             self._after_issue()
             return

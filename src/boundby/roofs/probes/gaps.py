@@ -16,6 +16,7 @@ _CALLS = 300
 _ROWS = (512, 4096)
 _WIDTH = 1024
 _TURNS = 16
+_OPERATORS = 7  # each of them a kernel or more
 _SECONDS = 0.2
 
 
@@ -33,7 +34,7 @@ def measure(device: Device, stopwatch: Stopwatch) -> dict[str, Timing]:
     tiny = torch.rand(64, device=device.target)
     short = _durations(device, lambda: [tiny.fill_(0.5) for _ in range(_CALLS)])
     usual = _durations(device, layers)
-    if len(short) < _CALLS // 2 or len(usual) < _TURNS * len(_ROWS):
+    if len(short) < _CALLS // 2 or len(usual) < _OPERATORS * _TURNS * len(_ROWS):
         return {}
     return {
         "shortest_kernel_ns": Timing.of(short),
