@@ -66,3 +66,11 @@ def test_an_expanded_tensor_takes_the_memory_that_it_has() -> None:
 )
 def test_what_does_not_run_is_left_out(name: str, args: tuple[Value, ...]) -> None:
     assert time_operators([Exercise(name=name, args=args)], kind="cpu", index=0) == [None]
+
+
+@pytest.mark.parametrize("name", ["sqrt", "log", "rsqrt_"])
+def test_roots_are_taken_of_what_has_one(name: str) -> None:
+    """Of a negative number a CPU's library makes an exception, which takes it far longer."""
+    given = tensor(4, 64, strides=(64, 1))
+    result: Any = _work(torch, Exercise(name=f"aten::{name}", args=(given,)), "cpu")()
+    assert result.isfinite().all()
