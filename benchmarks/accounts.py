@@ -122,8 +122,8 @@ def table() -> None:
         "The suspects on the H200 are products with the gradients of a loss over a vocabulary, at",
         "107% (llama) and 103% (t5) of the roof: llama's are mostly tiny numbers, which draw less",
         "power than the random ones that roofs are measured with, and t5's are likely so too.",
-        "Those on the CPU come and go with the roof, which a machine with other work measures",
-        "anywhere within a tenth: bfloat16 products at 45 GFLOP/s once, at 50 another time.\n",
+        "Those on the CPU come and go with the roofs, which a machine that others share measures",
+        "differently from one minute to the next.\n",
     ]
     for device in sorted({where for where, _ in newest}):
         parts += [

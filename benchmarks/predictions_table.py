@@ -140,9 +140,9 @@ So the predictions are those of several versions of boundby, each with the commi
 and some changes between them were made with earlier measurements of these same models in sight.
 Newer goes diagnose once more where the unfixed step took more than a tenth longer or shorter on the
 clock than when it was diagnosed, and that counts; a go that was cut before that says nothing.
-Predictions at commits after ae78036 say for each saving a range of its own, which holds what the
-unfixed step may come to take on a slower or faster host; older ones hold only what the fixed one
-may. (Older predictions stand beside measurements on
+Newer predictions (`saving_ns` in the ledger) say for each saving a range of its own, which holds
+what the unfixed step may come to take on a slower or faster host; older ones hold only what the
+fixed one may. (Older predictions stand beside measurements on
 another machine of the same kind, whose host may be a fifth faster or slower.)
 """
 

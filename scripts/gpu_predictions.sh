@@ -4,6 +4,10 @@
 # Rows are kept in FOLDER as each model ends. Put them into benchmarks/ledgers/predictions.jsonl.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+if [ $# -lt 3 ]; then
+  echo "usage: scripts/gpu_predictions.sh FOLDER SECONDS MODEL..." >&2
+  exit 2
+fi
 folder=$1 seconds=$2
 shift 2
 export PYTHONPATH="src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1

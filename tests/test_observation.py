@@ -65,7 +65,7 @@ def test_a_loop_is_watched_and_more_than_once() -> None:
 def test_a_short_loop_is_profiled_all_the_same() -> None:
     train = trainer()
     with boundby.watch(machine=round_machine()) as watching:
-        for _ in range(60):
+        for _ in range(50):
             train(4)
             watching.step()
     assert watching.done

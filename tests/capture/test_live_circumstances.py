@@ -132,7 +132,7 @@ def test_a_thread_that_never_sleeps_is_told_from_one_that_does() -> None:
     # This thread slept; the other was on a core, or ready for one, all the time that there was:
     # what a hypervisor gives to others is nobody's.
     wanted = [thread.ran_ns + thread.delayed_ns for thread in (found.busiest, found.main)]
-    assert wanted[0] > 0.1 * found.wall_ns
+    assert wanted[0] > 0.2 * found.wall_ns
     assert wanted[0] > 4 * wanted[1]
 
 

@@ -86,7 +86,7 @@ def test_layers_run_again_and_gradients_zeroed(tmp_path: Path) -> None:
     assert found["zeroed-gradients"]["where"] == ["train.py:9"]
     assert found["wasteful-checkpointing"]["where"][0] == "train.py:10"
     for fault in ("zeroed-gradients", "wasteful-checkpointing"):
-        assert 0 < found[fault]["saving_ns"]["expected"] < wall
+        assert 0 < found[fault]["saving_ns"]["expected"] < 0.5 * wall
 
 
 def test_a_collection_in_every_step_is_most_of_it(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_collection_in_every_step_is_most_of_it(tmp_path: Path) -> None:
     finding = findings(done)["collector-pauses"]
     assert finding["where"] == ["train.py:12"]
     # Walking 300,000 lists, and all that torch has made, beside 64 x 64 products.
-    assert finding["saving_ns"]["expected"] > 0.3 * done.step["wall_ns"]
+    assert finding["saving_ns"]["expected"] > 0.5 * done.step["wall_ns"]
 
 
 def test_a_script_without_them(tmp_path: Path) -> None:

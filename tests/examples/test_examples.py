@@ -123,7 +123,7 @@ def test_the_lines_are_all_of_the_step(diagnosis: Diagnosis) -> None:
         at_lines = sum(row.groups.get(name, 0.0) for row in diagnosis.lines)
         assert at_lines == pytest.approx(group.ns, abs=1.0)
     outside = sum(row.share for row in diagnosis.lines if row.where == NO_LINE)
-    assert outside < 0.05
+    assert outside < 0.02
 
 
 def test_nearly_everything_is_known(diagnosis: Diagnosis) -> None:
@@ -139,7 +139,7 @@ def test_the_step_is_found(watched: Example, diagnosis: Diagnosis) -> None:
 def test_the_top_lines_are_the_scripts_own(watched: Example, diagnosis: Diagnosis) -> None:
     lines = (ROOT / watched.path).read_text().splitlines()
     assert diagnosis.lines
-    for row in diagnosis.lines[:4]:
+    for row in diagnosis.lines[:5]:
         file, _, number = row.where.rpartition(":")
         assert file.endswith(watched.script)
         # A statement over several lines is shown whole.
@@ -153,9 +153,8 @@ def test_operators_are_held_against_their_roofs(diagnosis: Diagnosis) -> None:
 
 
 def test_what_beats_its_roof_is_suspected(diagnosis: Diagnosis) -> None:
-    # What may move less than its cost says is at most that much too fast.
-    sure = [op for op in diagnosis.ops if not (op.roof_suspect or op.upper_bound)]
-    assert all((op.roof_fraction or 0.0) <= 1.05 for op in sure)
+    unsuspected = [op.roof_fraction or 0.0 for op in diagnosis.ops if not op.roof_suspect]
+    assert max(unsuspected) <= 1.05
 
 
 def test_other_kinds_of_step_are_told_apart(watched: Example, diagnosis: Diagnosis) -> None:

@@ -5,8 +5,6 @@ Profilers leave long lists out of a trace file; then the cost is unknown.
 
 from __future__ import annotations
 
-import msgspec
-
 from boundby.costs.registry import family, formula
 from boundby.costs.traffic import (
     arithmetic,
@@ -43,11 +41,12 @@ def foreach(call: OpCall) -> Cost:
         unit = vector_unit(item.dtype)
         if unit:
             flops[unit] = flops.get(unit, 0) + operations * item.elements
-    cost = _list_cost([*first, *others], results, flops)
-    return msgspec.structs.replace(cost, in_place=call.name.endswith("_"))
+    return _list_cost([*first, *others], results, flops, in_place=call.name.endswith("_"))
 
 
-def _list_cost(reads: list[Tensor], writes: list[Tensor], flops: dict[str, float]) -> Cost:
+def _list_cost(
+    reads: list[Tensor], writes: list[Tensor], flops: dict[str, float], *, in_place: bool = False
+) -> Cost:
     """Tensors of one list are different tensors, however alike: no upper bound is marked.
 
     Gradients that are views of one bucket share its storage, and each is read.
@@ -56,6 +55,7 @@ def _list_cost(reads: list[Tensor], writes: list[Tensor], flops: dict[str, float
         flops=flops,
         bytes_read=read(*reads)[0],
         bytes_written=written(*writes),
+        in_place=in_place,
     )
 
 
@@ -77,5 +77,5 @@ def unscale(call: OpCall) -> Cost:
     grads = list(listed(call, 0))
     small = [item for item in (maybe(call, 1), maybe(call, 2)) if item is not None]
     elements = sum(item.elements for item in grads)
-    cost = _list_cost([*grads, *small], grads, arithmetic("float32", 2 * elements))
-    return msgspec.structs.replace(cost, in_place=True)
+    flops = arithmetic("float32", 2 * elements)
+    return _list_cost([*grads, *small], grads, flops, in_place=True)

@@ -106,7 +106,7 @@ def autocast(dtype: str = "bfloat16") -> contextlib.AbstractContextManager[None]
     return accompanied_by(_Autocast(dtype))
 
 
-def widen(torch: Any, swaps: Swaps) -> None:
+def switch_autocast_off(torch: Any, swaps: Swaps) -> None:
     """From now on no autocast is one, whatever the script asks for."""
 
     def disabled(original: Any) -> Any:
@@ -149,6 +149,6 @@ AUTOCAST = Treatment(
 NO_AUTOCAST = Treatment(
     name="no-autocast",
     change="torch.autocast(device.type, enabled=False)",
-    apply=functools.partial(when_torch_arrives, widen),
+    apply=functools.partial(when_torch_arrives, switch_autocast_off),
     slot="precision",
 )

@@ -46,14 +46,14 @@ def imagine(picture: Picture) -> Imagined | None:
     rate = picture.machine.rate
     wide = rate(_FLOAT32) or 0.0
     slow = {unit for unit in _SIXTEEN_BITS if wide > _FASTER * (rate(unit) or wide)}
-    products = [
+    products = {
         index
         for index, work in enumerate(picture.works)
         if work.op_class == "contraction"
         and work.cost is not None
         and not slow.isdisjoint(work.cost.flops)
         and work.ns > 0
-    ]
+    }
     if not products:
         return None
     casts = [index for index, work in enumerate(picture.works) if _is_cast(picture, work)]
@@ -66,7 +66,7 @@ def imagine(picture: Picture) -> Imagined | None:
         worst=worst,
         expected=expected,
         best=best,
-        where=picture.lines(picture.works[index] for index in products)[:3],
+        where=picture.lines(picture.works[index] for index in sorted(products))[:3],
         change=f'with torch.autocast("{device}", enabled=False):'
         if by_autocast
         else "model = model.float()",
@@ -74,7 +74,7 @@ def imagine(picture: Picture) -> Imagined | None:
     )
 
 
-def _widened(picture: Picture, products: list[int], near: float, casts: list[int]) -> Change:
+def _widened(picture: Picture, products: set[int], near: float, casts: list[int]) -> Change:
     change = without(picture, casts)
     work_ns = dict(change.work_ns)
     for index, work in enumerate(picture.works):

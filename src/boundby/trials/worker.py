@@ -29,7 +29,7 @@ from boundby.capture.live.script import run_script
 from boundby.capture.live.swaps import Swaps
 from boundby.errors import BoundbyError
 from boundby.program import TREATMENTS, Treatment
-from boundby.program.precision import widen
+from boundby.program.precision import switch_autocast_off
 from boundby.program.touched import touched
 from boundby.trials.files import note_written_files
 from boundby.trials.imports import Imports
@@ -216,7 +216,7 @@ def compute_in_float32(torch: Any) -> Callable[[], None]:
     swaps = Swaps()
     precision, loose = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
 
-    widen(torch, swaps)
+    switch_autocast_off(torch, swaps)
     torch.set_float32_matmul_precision("highest")
     swaps.swap(torch, "set_float32_matmul_precision", lambda _: lambda wanted: None)
     torch.backends.cudnn.allow_tf32 = False

@@ -47,9 +47,9 @@ class Circumstances:
     steps, `busiest` the one of the others that wanted a core most, `ours_ns` what all threads
     together had of the `cores` that the script may use, `others_ns` what other processes had of
     all of them, `workers_ns` those among them that the script has started, `stolen_share` what
-    other virtual machines took of this one's cores, `allocations` how often torch asked the device
-    for memory or gave it back; they are over the whole window of `wall_ns`, and None where nobody
-    tells.
+    other virtual machines took of the core time that this one asked for, `allocations` how often
+    torch asked the device for memory or gave it back; they are over the whole window of `wall_ns`,
+    and None where nobody tells.
     """
 
     steps_ns: tuple[float, ...] = ()
