@@ -98,7 +98,9 @@ class Picture:
         self._in_phases_ns = in_phases_ns
         self._member = accounted.member
         if len(timeline.device):
-            script = script_of(timeline, gap_ns=machine.overheads.kernel_gap_ns)
+            script = script_of(
+                timeline, gap_ns=machine.overheads.gap_ns(timeline.device.duration_ns)
+            )
             self.script = host(with_clean_phases(script, dict(phases)) if phases else script)
         self.base_ns = self.replay(Change())
         if wall_ns is None:

@@ -1,7 +1,8 @@
 import msgspec
+import numpy as np
 import pytest
 
-from boundby.model import Cost, Machine, MemoryLevel, Roof
+from boundby.model import Cost, Machine, MemoryLevel, Overheads, Roof
 from tests.machines import roof, round_machine
 
 
@@ -116,3 +117,20 @@ def test_a_machine_survives_json_and_ignores_keys_it_does_not_know() -> None:
     raw = msgspec.json.decode(msgspec.json.encode(machine))
     raw["from_the_future"] = {"x": 1}
     assert msgspec.convert(raw, Machine) == machine
+
+
+def test_gaps_are_those_after_kernels_as_long_as_the_steps() -> None:
+    overheads = Overheads(
+        kernel_gap_ns=1000, long_kernel_gap_ns=800, graph_gap_ns=100, long_graph_gap_ns=-300
+    )
+    kernels_ns = np.array([2_000, 5_000, 11_000, 50_000])
+    assert overheads.gap_ns(kernels_ns) == pytest.approx(950)
+    assert overheads.gap_ns(kernels_ns, graphed=True) == pytest.approx(0)
+    assert overheads.gap_ns(kernels_ns[3:], graphed=True) == pytest.approx(-300)
+
+
+def test_where_only_one_gap_is_known_it_is_everywhere() -> None:
+    kernels_ns = np.array([2_000, 50_000])
+    assert Overheads(kernel_gap_ns=1000).gap_ns(kernels_ns) == 1000
+    assert Overheads(kernel_gap_ns=1000).gap_ns(kernels_ns, graphed=True) is None
+    assert Overheads(kernel_gap_ns=1000, long_kernel_gap_ns=800).gap_ns(kernels_ns[:0]) == 1000

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from boundby.model import Allocations, HostKind, OpCall, Phase
 from boundby.picture import Picture
 from boundby.remedies import unfused_operators
-from boundby.remedies.chains import _reduction_launches, chains_of
+from boundby.remedies.chains import chains_of
 from boundby.remedies.compiled_host import _Operators, launch_costs
 from tests.remedies.pictures import in_phase, picture_of
 from tests.test_dataflow import BYTES, at
@@ -87,22 +85,6 @@ def test_what_cannot_be_fused_is_called_as_before_and_the_rest_is_one_launch() -
     assert fused == pytest.approx(launch)
     assert gone == [0.0, 0.0]
     assert last == pytest.approx(20 * US)
-
-
-@pytest.mark.parametrize(
-    ("name", "launches"),
-    [
-        ("cos", 0),
-        ("sum", 2),
-        ("native_group_norm", 2),
-        ("native_group_norm_backward", 4),
-        ("native_layer_norm", 0),
-        ("native_layer_norm_backward", 2),
-    ],
-)
-def test_reductions_are_launches_of_their_own(name: str, launches: int) -> None:
-    work = dataclasses.replace(step("cos").works[0], name=f"aten::{name}")
-    assert _reduction_launches(work) == launches
 
 
 def test_a_chain_counts_those_of_its_reductions() -> None:

@@ -15,7 +15,7 @@ import boundby
 from boundby.errors import BoundbyError
 from boundby.model import Machine
 from boundby.roofs import cache, identify, measure
-from boundby.roofs.probes import matmul, overhead, vector
+from boundby.roofs.probes import gaps, matmul, overhead, vector
 from boundby.roofs.stopwatch import stopwatch_for
 
 torch = pytest.importorskip("torch")
@@ -128,6 +128,16 @@ def test_what_compiled_code_asks_of_a_gpus_host() -> None:
         found = overhead.measure_compiled(identify("cuda"), stopwatch_for("cuda", 0))
     assert found.keys() == {"compiled_call_ns", "compiled_kernel_ns", "trained_kernel_ns"}
     assert all(timing.ns > 0 for timing in found.values())
+
+
+@pytest.mark.gpu
+def test_a_graphs_kernels_are_closer_than_a_queues() -> None:
+    with torch.inference_mode():
+        found = gaps.measure(identify("cuda"), stopwatch_for("cuda", 0))
+    assert found["graph_gap_ns"].ns < found["kernel_gap_ns"].ns
+    assert found["long_graph_gap_ns"].ns < found["long_kernel_gap_ns"].ns
+    assert found["kernel_gap_ns"].ns > 0
+    assert found["shortest_kernel_ns"].ns > 0
 
 
 def test_a_device_out_of_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,7 +191,7 @@ def _waited_for_data(timeline: Timeline) -> float:
 
 def _clean_pace(timeline: Timeline, machine: Machine, phases: Mapping[str, float]) -> Timeline:
     """The step as it runs without a profiler, whose cost makes any host late."""
-    script = script_of(timeline, gap_ns=machine.overheads.kernel_gap_ns)
+    script = script_of(timeline, gap_ns=machine.overheads.gap_ns(timeline.device.duration_ns))
     return retimed(timeline, with_clean_phases(script, dict(phases)))
 
 

@@ -14,10 +14,10 @@ from boundby.capture.live.recorder import Capture
 # host-bound steps on an H200 spread by 15 to 20% around their middle.
 _PROCESSES_DIFFER = 0.20
 _MOST_SPREAD = 0.40
-# What a step took, turn by turn over a minute or two, spread with up to this power of what additions
-# in Python did, in six of seven of 55 host-bound variants of seven models on an H200 (the middle 80%
-# of each; half of them with the 0.55th). Which turn was slow an addition hardly tells: it is a short
-# look at a host that changes within the turn.
+# What a step took, turn by turn over a minute or two, spread with up to this power of what
+# additions in Python did, in six of seven of 55 host-bound variants of seven models on an H200 (the
+# middle 80% of each; half of them with the 0.55th). Which turn was slow an addition hardly tells:
+# it is a short look at a host that changes within the turn.
 _TOLD_BY_PACE = 0.8
 # From this ratio between slow and fast on, the host has two paces, not one and some noise.
 _UNSTEADY = 1.4

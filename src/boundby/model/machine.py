@@ -9,6 +9,7 @@ import numpy as np
 
 from boundby.model.cost import Cost
 from boundby.model.record import SCHEMA, Record
+from boundby.model.timeline import Ints
 
 Source = Literal["measured", "datasheet"]
 
@@ -41,6 +42,10 @@ class Point(Record, frozen=True, kw_only=True):
     label: str = ""
 
 
+# Between the short kernels and the long ones whose gaps are measured, some 3 and some 50 us.
+_LONG_KERNEL_NS = 12_000
+
+
 class Overheads(Record, frozen=True, kw_only=True):
     """What it costs to ask for work, in ns each; None where it does not apply."""
 
@@ -49,14 +54,25 @@ class Overheads(Record, frozen=True, kw_only=True):
     launch_ns: float | None = None
     graph_kernel_ns: float | None = None
     graph_gap_ns: float | None = None  # between kernels of a replayed graph
+    long_graph_gap_ns: float | None = None  # there, after long ones
     compiled_call_ns: float | None = None
     compiled_kernel_ns: float | None = None
     trained_kernel_ns: float | None = None  # the same in a compiled forward and backward
     sync_ns: float | None = None
     shortest_kernel_ns: float | None = None
-    kernel_gap_ns: float | None = None
+    kernel_gap_ns: float | None = None  # between kernels that wait in a queue
+    long_kernel_gap_ns: float | None = None  # there, after long ones
     memory_t0_ns: float | None = None
     python_add_ns: float | None = None
+
+    def gap_ns(self, kernels_ns: Ints, *, graphed: bool = False) -> float | None:
+        """Between kernels that take so long, on the average: in a graph it may be negative."""
+        after_short = self.graph_gap_ns if graphed else self.kernel_gap_ns
+        after_long = self.long_graph_gap_ns if graphed else self.long_kernel_gap_ns
+        if after_short is None or after_long is None or not len(kernels_ns):
+            return after_short
+        long = float((kernels_ns >= _LONG_KERNEL_NS).mean())
+        return long * after_long + (1 - long) * after_short
 
 
 # What is the host's own: it grows as its Python does.

@@ -14,31 +14,15 @@ from dataclasses import dataclass
 
 from boundby.account.work import Work
 from boundby.dataflow import Flow
-from boundby.model import OpCall, Phase
+from boundby.model import Phase
 from boundby.picture import Picture
+from boundby.remedies.reductions import reduction_launches, takes_two_passes
 from boundby.remedies.searches import searches
 
 _FUSIBLE = ("elementwise", "normalization", "movement")
 _ELSEWHERE = ("host_link", "network")
 # A CPU makes random numbers one after the other, in whatever kernel.
 _RANDOM = ("bernoulli", "dropout", "rand", "normal_", "exponential_", "uniform_")
-# Reductions of many numbers to one: partial results, then their sum, are launches of their own
-# beside the pass that uses it. The longest name counts.
-_REDUCTION_LAUNCHES = {
-    "native_batch_norm": 2,
-    "cudnn_batch_norm": 2,
-    "native_group_norm": 2,
-    "native_group_norm_backward": 4,
-    "native_layer_norm_backward": 2,
-    "aten::sum": 2,
-}
-# What needs the result of such a one, column by column, cannot share a pass with it.
-_SECOND_PASS = (
-    "native_batch_norm",
-    "cudnn_batch_norm",
-    "native_layer_norm_backward",
-    "native_group_norm",
-)
 # Each adds at places that others add at too: left to the library, or no pass over memory.
 _SCATTERS = ("upsample_", "grid_sampler_", "_adaptive_avg_pool", "adaptive_max_pool")
 
@@ -85,7 +69,9 @@ def chains_of(picture: Picture, flow: Flow) -> list[Chain]:
         Chain(
             works=group,
             bytes=_moved(picture, flow, group, again),
-            reductions=sum(_reduction_launches(works[index]) for index in group),
+            reductions=sum(
+                reduction_launches(works[index].name, picture.call(works[index])) for index in group
+            ),
         )
         for group in groups
     ]
@@ -135,11 +121,6 @@ def _sources(
                 seen.add(maker)
                 rest.append(maker)
     return sources
-
-
-def _reduction_launches(work: Work) -> int:
-    names = [name for name in _REDUCTION_LAUNCHES if name in work.name]
-    return _REDUCTION_LAUNCHES[max(names, key=len)] if names else 0
 
 
 def is_fusible(picture: Picture, index: int) -> bool:
@@ -197,21 +178,7 @@ def _moved(
             made = flow.values[value]
             if value not in again and any(reader not in inside for reader in made.readers):
                 moved += made.bytes
-        if _takes_two_passes(picture, index):
+        work = picture.works[index]
+        if takes_two_passes(work.name, picture.call(work)):
             moved += sum(flow.reads[index].values())
     return moved + sum(entering.values())
-
-
-def _takes_two_passes(picture: Picture, index: int) -> bool:
-    work = picture.works[index]
-    call = picture.call(work)
-    if any(part in work.name for part in _SECOND_PASS):
-        return True
-    return call is not None and work.name.endswith("::sum") and not _is_of_rows(call)
-
-
-def _is_of_rows(call: OpCall) -> bool:
-    """Whether a sum is over the last dimension alone: what one block has read anyway."""
-    shape = call.tensors[0].shape if call.tensors else ()
-    over = call.args[1] if len(call.args) > 1 else None
-    return isinstance(over, tuple) and over in ((-1,), (len(shape) - 1,))

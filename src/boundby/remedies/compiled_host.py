@@ -1,9 +1,9 @@
 """What a compiled step asks of its host: launches of generated kernels, calls of libraries, entry.
 
-On an H200's host, in three models that train, a generated kernel took 22 to 27 us with all that goes
-with it: buffers, arguments, what is kept for the backward. In a small compiled function that trains
-it took 23 to 26 as well, in one without gradients 14. What lies between eager operators, views and
-nodes of autograd, is not there any more.
+On an H200's host, in three models that train, a generated kernel took 22 to 27 us with all that
+goes with it: buffers, arguments, what is kept for the backward. In a small compiled function that
+trains it took 23 to 26 as well, in one without gradients 14. What lies between eager operators,
+views and nodes of autograd, is not there any more.
 """
 
 from __future__ import annotations
