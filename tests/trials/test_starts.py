@@ -102,6 +102,17 @@ def test_forks_that_are_refused_or_differ_count_for_nothing() -> None:
     assert Ledger([fresh, forked], may_fork=False).tried(BASELINE) == [fresh]
 
 
+def test_a_baseline_that_was_cut_is_none_in_between() -> None:
+    program = Program({PLAIN.key: 1.3}, seed=1)
+    arm = (PLAIN.key,)
+    fix = begun(program, arm, "fresh")
+    cut = replace(begun(program, BASELINE, "fresh"), cut=True)
+    known = Ledger([begun(program, BASELINE, "fresh"), fix, cut])
+    assert known.since_baseline(arm) == [fix]
+    known.add(begun(program, BASELINE, "fresh"))
+    assert known.since_baseline(arm) == []
+
+
 def test_a_fix_that_fails_in_a_fork_is_judged_by_a_fresh_process() -> None:
     program = Program({PLAIN.key: 1.3, VARIABLE.key: 1.0}, seed=1, processes=0.0)
     arm = (PLAIN.key,)

@@ -200,11 +200,15 @@ class Schedule:
                 return surer
         # Past the first, each leaves time to look at the best again.
         again = len(combined.arm) > 1 and len(self._ledger.timed(combined.arm)) < 2
+        baseline_first = bool(self._ledger.tried(combined.wanted)) and self._lacks_baseline(
+            combined.wanted
+        )
         kept = self._baselines_s(combined.wanted)
         kept += self._ledger.seconds(combined.arm) if again else 0.0
+        kept += self._baseline_s(combined.wanted) if baseline_first else 0.0
         if not self._fits(elapsed_s, self._ledger.seconds(combined.wanted) + kept):
             return None
-        if self._ledger.tried(combined.wanted) and self._lacks_baseline(combined.wanted):
+        if baseline_first:
             return self._baseline(combined.wanted)
         return self._try(elapsed_s, *combined.wanted)
 

@@ -145,9 +145,10 @@ class Ledger:
         return [one for one in self.observed if not one.reference and frozenset(one.arm) == wanted]
 
     def since_baseline(self, arm: Arm) -> list[Observed]:
-        """What was run since the last baseline, of all that is begun as an arm is."""
+        """What came to its end since the last baseline, of all that is begun as an arm is."""
         start = self.start(arm)
-        begun = [one for one in self.observed if one.start == start and not one.reference]
+        ended = [one for one in self.observed if not one.reference and not one.cut]
+        begun = [one for one in ended if one.start == start]
         return list(itertools.takewhile(lambda one: one.arm, reversed(begun)))
 
     def timed(self, arm: Arm, *, beside: Arm | None = None) -> list[Observed]:
