@@ -63,6 +63,14 @@ def test_wall_is_the_longer_of_host_and_device_not_their_sum() -> None:
     assert replay(loop(host, device)) == pytest.approx(max(sum(host), sum(device)) * US)
 
 
+def test_kernels_that_overlap_end_one_after_the_other() -> None:
+    closer = replace(loop([1, 1, 1], [20, 20, 20]), gap_ns=-2 * US)
+    assert replay(closer) == pytest.approx(54 * US)
+    # One that is shorter than that ends with the one before it.
+    short = replace(loop([1, 1, 1], [20, 1, 20]), gap_ns=-2 * US)
+    assert replay(short) == pytest.approx((18 + 18) * US)
+
+
 def test_a_sync_adds_them_up() -> None:
     # 10 us to issue, 30 us of work, and the host waits for it before it goes on.
     assert replay(loop([10], [30], waits=(0,))) == pytest.approx(40 * US)

@@ -123,7 +123,7 @@ def test_gaps_are_those_after_kernels_as_long_as_the_steps() -> None:
     overheads = Overheads(
         kernel_gap_ns=1000, long_kernel_gap_ns=800, graph_gap_ns=100, long_graph_gap_ns=-300
     )
-    kernels_ns = np.array([2_000, 5_000, 11_000, 50_000])
+    kernels_ns = np.array([2_000, 5_000, 7_000, 50_000])
     assert overheads.gap_ns(kernels_ns) == pytest.approx(950)
     assert overheads.gap_ns(kernels_ns, graphed=True) == pytest.approx(0)
     assert overheads.gap_ns(kernels_ns[3:], graphed=True) == pytest.approx(-300)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from boundby.capture.live.circumstances import Circumstances, ThreadTime
-from boundby.model import DeviceKind, HostKind, OpCall
+from boundby.model import DeviceKind, HostKind, OpCall, Overheads
 from boundby.remedies import (
     collector_pauses,
     openmp_spin,
@@ -325,6 +325,19 @@ def test_shares_of_pauses() -> None:
     assert shares([5.0], [10.0]) == (0.5, 0.5, 0.5)
     # 1 of 20 in all but the worst, which is less than the median's 1 of 10; 11 of 30 in all.
     assert shares([0.0, 10.0, 1.0], [10.0, 10.0, 10.0]) == (0.05, 0.05, 11 / 30)
+
+
+def test_a_graph_closes_the_gaps_that_were_measured() -> None:
+    """Forty kernels that the host is ahead of: gaps of 1 us, in a graph less than nothing."""
+    timeline = scene_of([(GELU, 50.0)] * 40, host_us=5).timeline()
+    machine = round_machine()
+    gaps = Overheads(
+        kernel_gap_ns=500, graph_gap_ns=500, long_kernel_gap_ns=1000, long_graph_gap_ns=-200
+    )
+    found = sure(
+        picture_of(timeline, msgspec.structs.replace(machine, overheads=gaps)), "eager-launches"
+    )
+    assert found.saving_ns.expected == pytest.approx(40 * 1200, rel=0.05)
 
 
 def test_a_step_that_syncs_in_the_middle_is_not_captured_whole() -> None:

@@ -44,12 +44,21 @@ def test_blocks_that_share_columns_take_launches_of_their_own(name: str, launche
     [
         (summed((4096, 1024), 0), 2),
         (summed((8, 512, 1024), 0, 1), 2),
-        (summed((1_000_000,)), 2),
-        # Few rows; many columns; a row.
+        (summed((1024, 1024), 0), 2),
+        # Few rows; many columns.
         (summed((128, 768), 0), 0),
         (summed((4096, 30522), 0), 0),
+        # Along rows: many of them, few, and one.
         (summed((4096, 1024), 1), 0),
-        (summed((4096, 1024), -1), 0),
+        (summed((1024, 1024), -1), 0),
+        (summed((4096, 10_000), -1), 0),
+        (summed((8, 1024, 1024), -2, -1), 2),
+        (summed((8, 1024), -1), 0),
+        (summed((1_000_000,)), 2),
+        (summed((1_000_000,), 0), 2),
+        (summed((1000,)), 0),
+        # Over everything, in another dtype.
+        (call("sum", t(4096, 1024), 6), 2),
         (layer_norm_backward(4096, 1024), 3),
         (layer_norm_backward(128, 768), 1),
     ],

@@ -7,7 +7,7 @@ import pytest
 from boundby.model import Point, Roof
 from boundby.roofs import measure
 from boundby.roofs.device import Cache, Device, _count_cpus
-from boundby.roofs.probes import matmul, memory, vector
+from boundby.roofs.probes import gaps, matmul, memory, vector
 from boundby.roofs.stopwatch import CudaStopwatch, Timing, Work, stopwatch_for
 
 MIB = 1024**2
@@ -32,6 +32,16 @@ def points(bandwidth: float, t0_ns: float, sizes: list[int], noise: float = 0.0)
         ns = (t0_ns + size / bandwidth * 1e9) * (1 + rng.uniform(-noise, noise))
         made.append(Point(size=size, value=size / ns * 1e9, ns=ns))
     return made
+
+
+def test_gaps_are_the_clock_less_the_kernels() -> None:
+    """Ten kernels of 100 us in all: 109 in a queue, 98 in a graph."""
+    queued, graphed = (Timing(ns=ns, spread=0.0, samples=9) for ns in (109_000, 98_000))
+    queue, graph = gaps.gaps_of(queued, graphed, 100_000, 10)
+    assert [queue.ns, graph.ns] == pytest.approx([900, -200])
+    # A profiler whose kernels take longer than all of it: the graph is as much closer as it was.
+    queue, graph = gaps.gaps_of(queued, graphed, 110_000, 10)
+    assert [queue.ns, graph.ns] == pytest.approx([0, -1100])
 
 
 def test_the_slope_is_found_under_the_fixed_cost() -> None:

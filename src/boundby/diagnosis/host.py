@@ -15,9 +15,9 @@ from boundby.capture.live.recorder import Capture
 _PROCESSES_DIFFER = 0.20
 _MOST_SPREAD = 0.40
 # What a step took, turn by turn over a minute or two, spread with up to this power of what
-# additions in Python did, in six of seven of 55 host-bound variants of seven models on an H200 (the
-# middle 80% of each; half of them with the 0.55th). Which turn was slow an addition hardly tells:
-# it is a short look at a host that changes within the turn.
+# additions in Python did, in 48 of 55 host-bound variants of seven models on an H200 (the middle
+# 80% of each; half of them with the 0.54th). Which turn was slow an addition hardly tells: it is a
+# short look at a host that changes within the turn.
 _TOLD_BY_PACE = 0.8
 # From this ratio between slow and fast on, the host has two paces, not one and some noise.
 _UNSTEADY = 1.4

@@ -6,10 +6,13 @@ from typing import Literal
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from boundby.model.cost import Cost
 from boundby.model.record import SCHEMA, Record
 from boundby.model.timeline import Ints
+
+Floats = npt.NDArray[np.float64]
 
 Source = Literal["measured", "datasheet"]
 
@@ -42,8 +45,8 @@ class Point(Record, frozen=True, kw_only=True):
     label: str = ""
 
 
-# Between the short kernels and the long ones whose gaps are measured, some 3 and some 50 us.
-_LONG_KERNEL_NS = 12_000
+# Between the short kernels and the long ones whose gaps are measured: on an H200 some 3 and 20 us.
+_LONG_KERNEL_NS = 8_000
 
 
 class Overheads(Record, frozen=True, kw_only=True):
@@ -65,7 +68,7 @@ class Overheads(Record, frozen=True, kw_only=True):
     memory_t0_ns: float | None = None
     python_add_ns: float | None = None
 
-    def gap_ns(self, kernels_ns: Ints, *, graphed: bool = False) -> float | None:
+    def gap_ns(self, kernels_ns: Ints | Floats, *, graphed: bool = False) -> float | None:
         """Between kernels that take so long, on the average: in a graph it may be negative."""
         after_short = self.graph_gap_ns if graphed else self.kernel_gap_ns
         after_long = self.long_graph_gap_ns if graphed else self.long_kernel_gap_ns

@@ -39,8 +39,6 @@ _WORST_LEFT, _EXPECTED_LEFT, _BEST_LEFT = 0.25, 0.10, 0.03
 _PIECES_LEFT = 0.5
 # Where the machine's own is not known: as between the kernels of layers on an H200.
 _USUAL_GRAPH_GAP_NS = 50.0
-# By how much more of the gap a graph may close than it does for the kernels that were measured.
-_CLOSER = 0.25
 
 
 def imagine(picture: Picture) -> Imagined | None:
@@ -50,7 +48,6 @@ def imagine(picture: Picture) -> Imagined | None:
     # Forward and backward are captured; the optimizer is launched as before, unless it is too.
     captured = script.phase != Phase.OPTIMIZER
     gap = _graph_gap(picture)
-    closed = script.gap_ns - gap
     syncs = _syncs_inside(script)
     if syncs:
         times = "once" if syncs == 1 else f"{syncs} times"
@@ -66,7 +63,7 @@ def imagine(picture: Picture) -> Imagined | None:
     return Imagined(
         worst=_left(picture, captured, _WORST_LEFT, script.gap_ns),
         expected=_left(picture, captured, _EXPECTED_LEFT, gap),
-        best=_left(picture, np.ones(len(captured), np.bool_), _BEST_LEFT, gap - _CLOSER * closed),
+        best=_left(picture, np.ones(len(captured), np.bool_), _BEST_LEFT, min(0.0, gap)),
         where=[],
         change='model = torch.compile(model, mode="reduce-overhead")',
         assumes="shapes stay the same, and nothing inside the step syncs",
@@ -95,9 +92,9 @@ def _left(
 
 def _graph_gap(picture: Picture) -> float:
     """Between kernels of a graph: never more than between those that are launched one by one."""
-    kernels_ns = picture.timeline.device.duration_ns
-    measured = picture.machine.overheads.gap_ns(kernels_ns, graphed=True)
     assert picture.script is not None
+    kernels_ns = picture.script.device_ns
+    measured = picture.machine.overheads.gap_ns(kernels_ns[kernels_ns > 0], graphed=True)
     return min(picture.script.gap_ns, _USUAL_GRAPH_GAP_NS if measured is None else measured)
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import math
 
-from boundby.costs.reduction import reduced
 from boundby.costs.traffic import argument
-from boundby.model import OpCall
+from boundby.model import OpCall, Tensor
 
 # Launches beside the pass that uses the result where blocks share columns; the longest name counts.
 _SHARED_LAUNCHES = {
@@ -27,8 +26,11 @@ _SHARED_LAUNCHES = {
 }
 # Where none are shared: sums are part of the pass, but for those over the other axis of one.
 _WHOLE_LAUNCHES = {"native_layer_norm_backward": 1, "aten::sum": 0}
-# No column is shared of so few rows, or of so many columns: 64 for each of 132 multiprocessors.
-_FEW_ROWS, _MANY_COLUMNS = 128, 8448
+# Torch's compiler lets blocks share what is reduced from so many numbers on, where it reduces to
+# fewer than so many: along the last axes, and across rows. Of an H200's 132 multiprocessors, 2 and
+# 64 for each; of other devices with the same architecture about as many.
+_ALONG_FROM, _ALONG_TO = 8192, 264
+_ACROSS_FROM, _ACROSS_TO = 128, 8448
 # What needs the result of such a one, column by column, cannot share a pass with it.
 _SECOND_PASS = (
     "native_batch_norm",
@@ -44,7 +46,7 @@ def reduction_launches(operator: str, call: OpCall | None) -> int:
     if not names:
         return 0
     name = max(names, key=len)
-    shared = call is None or _shares_columns(name, call)
+    shared = call is None or _is_shared(name, call)
     return _SHARED_LAUNCHES[name] if shared else _WHOLE_LAUNCHES[name]
 
 
@@ -52,19 +54,34 @@ def takes_two_passes(operator: str, call: OpCall | None) -> bool:
     """Whether what an operator reads is read once more, by what uses the result or for it."""
     if any(part in operator for part in _SECOND_PASS):
         return True
-    return call is not None and operator.endswith("::sum") and _shares_columns("aten::sum", call)
+    return call is not None and operator.endswith("::sum") and _is_shared("aten::sum", call)
 
 
-def _shares_columns(name: str, call: OpCall) -> bool:
-    """Whether several blocks take part in one column; so it is where the shapes do not say."""
+def _is_shared(name: str, call: OpCall) -> bool:
+    """Whether several blocks reduce to one number; so it is where the shapes do not say."""
     if name not in _WHOLE_LAUNCHES or not call.tensors:
         return True
     x = call.tensors[0]
     if name == "aten::sum":
-        over = argument(call, 1)
-        if over in ((-1,), (len(x.shape) - 1,)):
-            return False  # one block has read the row anyway
-        columns = math.prod(reduced(x, over))
+        over = _summed(call)
     else:
-        columns = math.prod(argument(call, 2) or ())
-    return x.elements > _FEW_ROWS * columns and columns < _MANY_COLUMNS
+        normalized = argument(call, 2)
+        if not isinstance(normalized, tuple | list):
+            return True
+        over = set(range(len(x.shape) - len(normalized)))
+    results = math.prod(extent for axis, extent in enumerate(x.shape) if axis not in over)
+    least, most = (_ALONG_FROM, _ALONG_TO) if _is_along(x, over) else (_ACROSS_FROM, _ACROSS_TO)
+    return x.elements > least * results and results < most
+
+
+def _summed(call: OpCall) -> set[int]:
+    """The axes of a sum: (self, dtype) is over everything, or (self, dims, keepdim, dtype)."""
+    rank = len(call.tensors[0].shape)
+    over = argument(call, 1) if len(call.args) > 2 else None
+    named = {axis % rank for axis in over} if isinstance(over, tuple | list) and rank else set()
+    return named or set(range(rank))
+
+
+def _is_along(x: Tensor, over: set[int]) -> bool:
+    """Whether these are the last axes: what is reduced lies together."""
+    return over == set(range(len(x.shape) - len(over), len(x.shape)))

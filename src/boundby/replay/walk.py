@@ -165,7 +165,9 @@ def _walk(lists: _Lists, free: list[float], clock: float, seen: _Seen | None = N
             if depends is not None and depends[work] >= 0:
                 start = max(start, ended[depends[work]])
             started[work] = start
-            free[stream] = ended[work] = start + duration
+            end = start + duration
+            # Kernels of a graph may overlap; none ends before the one ahead of it.
+            free[stream] = ended[work] = end if end > free[stream] else free[stream]
         work += count > 0
         if seen is not None:
             seen.issued.append(clock)

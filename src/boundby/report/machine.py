@@ -28,10 +28,10 @@ _OVERHEADS = (
     ("sync_ns", "sync round trip (.item())"),
     ("graph_kernel_ns", "one kernel in a replayed graph"),
     ("graph_gap_ns", "gap between kernels there"),
-    ("long_graph_gap_ns", "after long ones"),
+    ("long_graph_gap_ns", "gap there, after long kernels"),
     ("shortest_kernel_ns", "the shortest kernel"),
     ("kernel_gap_ns", "gap between backlogged kernels"),
-    ("long_kernel_gap_ns", "after long ones"),
+    ("long_kernel_gap_ns", "gap after long backlogged ones"),
     ("memory_t0_ns", "fixed cost of a memory pass"),
     ("python_add_ns", "one addition in Python"),
 )

@@ -203,9 +203,9 @@ class Schedule:
         baseline_first = bool(self._ledger.tried(combined.wanted)) and self._lacks_baseline(
             combined.wanted
         )
-        kept = self._baselines_s(combined.wanted)
+        first_s = self._baseline_s(combined.wanted) if baseline_first else 0.0
+        kept = max(first_s, self._baselines_s(combined.wanted))
         kept += self._ledger.seconds(combined.arm) if again else 0.0
-        kept += self._baseline_s(combined.wanted) if baseline_first else 0.0
         if not self._fits(elapsed_s, self._ledger.seconds(combined.wanted) + kept):
             return None
         if baseline_first:

@@ -1,0 +1,109 @@
+"""Twice the batch, operator by operator: as predicted from a step with one, and as profiled.
+
+    python benchmarks/growth.py unet convnext
+
+Each step is diagnosed in a fresh process. What `boundby run` says of twice the batch is taken apart
+into what it says of each operator, and that is held against the larger step's own operators: where
+the prediction is off, this says whose fault it is. Nothing is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from fixes import CASES
+from ledger import ROOT
+
+TWICE = "batch 2x"
+
+
+def operators(words: list[str]) -> list[dict[str, Any]]:
+    """A step's operators in order, each with its time, and that with twice the batch."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "operators.json"
+        command = [sys.executable, __file__, "--look", str(target), *words]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if not target.exists():
+            raise SystemExit(f"{' '.join(words)}: failed\n{done.stderr[-2000:]}")
+        found: list[dict[str, Any]] = json.loads(target.read_text())
+        return found
+
+
+def look(target: Path, words: list[str]) -> None:
+    """In this process: diagnose, and keep what a larger batch was imagined from."""
+    from boundby.cli import main
+    from boundby.diagnosis import live
+    from boundby.remedies import batch_too_small as batch
+
+    advise, seen = live.advise, []
+
+    def listen(pictures: Any, timer: Any) -> Any:
+        seen.append(pictures[0])
+        return advise(pictures, timer)
+
+    live.advise = listen
+    sys.argv = ["boundby", "run", "--quiet", "benchmarks/workloads.py", *words]
+    with contextlib.suppress(SystemExit):
+        main()
+    (picture,) = seen
+    timed, times = batch._timed_doubled(picture), batch._times(picture, 2, batch._LIKELY)
+    rows = [
+        {
+            "name": work.name,
+            "phase": int(work.phase),
+            "ns": work.ns,
+            "twice_ns": times[index],
+            "timed": index in timed,
+        }
+        for index, work in enumerate(picture.works)
+    ]
+    target.write_text(json.dumps(rows))
+
+
+def compare(name: str) -> None:
+    base, fixes = CASES[name]
+    if TWICE not in fixes:
+        print(f"{name}: no larger batch of it is known (benchmarks/fixes.py)")
+        return
+    one, two = (operators(words.split()) for words in (base, f"{base} {fixes[TWICE][0]}"))
+    if [row["name"] for row in one] != [row["name"] for row in two]:
+        print(f"{name}: {len(one)} and {len(two)} operators, not one by one the same")
+        return
+    sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * 4)
+    for small, large in zip(one, two, strict=True):
+        how = "timed" if small["timed"] else "curves"
+        for key in ((small["name"], how), ("all", how), ("all", "")):
+            mine = sums[key]
+            for place, value in enumerate((1, small["ns"], small["twice_ns"], large["ns"])):
+                mine[place] += value
+    print(f"{name}: ms with one batch, with two as predicted and as profiled, what it is off by")
+    ranked = sorted(sums.items(), key=lambda row: (row[0][0] != "all", -abs(row[1][2] - row[1][3])))
+    for (operator, how), (count, before, said, seen) in ranked[:16]:
+        times = (
+            f"{before / 1e6:8.3f} {said / 1e6:8.3f} {seen / 1e6:8.3f} {(said - seen) / 1e6:+7.3f}"
+        )
+        print(f"{times}  {operator} x{count:.0f} {how}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("words", nargs="+", metavar="MODEL", help=", ".join(CASES))
+    parser.add_argument("--look", type=Path, help=argparse.SUPPRESS)
+    args, rest = parser.parse_known_args()
+    if args.look:
+        look(args.look, [*args.words, *rest])
+        return
+    for name in args.words:
+        compare(name)
+
+
+if __name__ == "__main__":
+    main()
