@@ -107,3 +107,19 @@ def test_a_weight_that_is_broadcast_to_the_samples_is_broadcast_to_twice_as_many
         ((128, 1, 768), (0, 768, 1)),
         ((128, 196, 768), (150528, 1, 196)),
     ]
+
+
+def test_one_sample_becomes_two() -> None:
+    """What it is added to, a weight of the same shape, is broadcast to both."""
+    image = Tensor(shape=(1, 3, 8, 4), dtype="float32", strides=(96, 1, 12, 3))
+    weight = Tensor(shape=(16, 3, 3, 3), dtype="float32", strides=(27, 9, 3, 1))
+    grown = doubled(OpCall(name="aten::conv2d", args=(image, weight, None)), [True, False])
+    assert shapes(grown) == [((2, 3, 8, 4), (96, 1, 12, 3)), ((16, 3, 3, 3), (27, 9, 3, 1))]
+    places = Tensor(shape=(1, 128, 768), dtype="float32", strides=(98304, 768, 1))
+    grown = doubled(OpCall(name="aten::add", args=(places, places, 1)), [True, False])
+    assert [shape for shape, _ in shapes(grown)] == [(2, 128, 768), (1, 128, 768)]
+    # Without its strides, and one number for each sample.
+    labels = Tensor(shape=(1,), dtype="int64")
+    logits = Tensor(shape=(1, 1000), dtype="float32")
+    grown = doubled(OpCall(name="aten::nll_loss_forward", args=(logits, labels)), [True, True])
+    assert [shape for shape, _ in shapes(grown)] == [(2, 1000), (2,)]

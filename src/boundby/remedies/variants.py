@@ -52,13 +52,15 @@ def doubled(call: OpCall, grows: Sequence[bool]) -> OpCall:
     The samples are the slowest axis in memory, whatever its place in the shape; of several tensors
     of one shape, the axis is the foremost of theirs. Beside matrices a vector holds samples only
     where it is as long as they have rows, and not as they have channels. What is broadcast to the
-    samples, a weight too, is broadcast to all of them.
+    samples, a weight too, is broadcast to all of them. One sample is the foremost axis, of one.
     """
     axes: dict[tuple[int, ...], int] = {}
     for tensor, grow in zip(call.tensors, grows, strict=True):
         axis = _slowest_axis(tensor) if grow and len(tensor.shape) > 1 else None
         if axis is not None:
             axes[tensor.shape] = min(axis, axes.get(tensor.shape, axis))
+    if not axes:
+        return with_tensors(call, map(_one_more, call.tensors, grows))
     rows = {shape[axis] for shape, axis in axes.items()}
     channels = {extent for shape, at in axes.items() for extent in shape[:at] + shape[at + 1 :]}
     ranks = {(len(shape), axis, shape[axis]) for shape, axis in axes.items()}
@@ -87,6 +89,17 @@ def with_tensors(call: OpCall, tensors: Iterable[Tensor]) -> OpCall:
         return value
 
     return OpCall(name=call.name, args=tuple(map(plain, call.args)))
+
+
+def _one_more(tensor: Tensor, grows: bool) -> Tensor:
+    """Two samples in the place of one."""
+    shape, strides = tensor.shape, tensor.strides
+    if not grows or (len(shape) > 1 and shape[0] > 1) or not shape:
+        return tensor
+    if len(shape) == 1 or strides is None or len(strides) != len(shape):
+        return _twice(tensor, 0)
+    reach = max(extent * stride for extent, stride in zip(shape[1:], strides[1:], strict=True))
+    return Tensor(shape=(2, *shape[1:]), dtype=tensor.dtype, strides=(reach, *strides[1:]))
 
 
 def _slowest_axis(tensor: Tensor) -> int | None:
