@@ -58,7 +58,6 @@ def look(target: Path, words: list[str]) -> None:
     rows = [
         {
             "name": work.name,
-            "phase": int(work.phase),
             "ns": work.ns,
             "twice_ns": times[index],
             "timed": index in timed,

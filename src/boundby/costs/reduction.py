@@ -18,13 +18,23 @@ from boundby.costs.traffic import (
 from boundby.model import Argument, Cost, OpCall, Tensor
 
 
-def reduced(x: Tensor, dims: Argument, keepdim: bool = False) -> tuple[int, ...]:
-    """The shape left when these axes are gone; none named means all."""
+def reduced_axes(x: Tensor, dims: Argument) -> set[int]:
+    """The axes that are named, from either end; none named means all."""
     rank = len(x.shape)
     if isinstance(dims, int) and not isinstance(dims, bool):
         dims = (dims,)
     named = {axis % rank for axis in dims} if isinstance(dims, tuple | list) and rank else set()
-    gone = named or set(range(rank))
+    return named or set(range(rank))
+
+
+def summed_axes(call: OpCall) -> set[int]:
+    """Of a sum or a mean: (self, dtype) is over everything, or (self, dims, keepdim, dtype)."""
+    return reduced_axes(tensor(call, 0), argument(call, 1) if len(call.args) > 2 else None)
+
+
+def reduced(x: Tensor, dims: Argument, keepdim: bool = False) -> tuple[int, ...]:
+    """The shape left when these axes are gone; none named means all."""
+    gone = reduced_axes(x, dims)
     kept = [1 if axis in gone else extent for axis, extent in enumerate(x.shape)]
     return tuple(kept) if keepdim else tuple(e for a, e in enumerate(kept) if a not in gone)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+from boundby.costs.reduction import summed_axes
 from boundby.costs.traffic import argument
 from boundby.model import OpCall, Tensor
 
@@ -63,7 +64,7 @@ def _is_shared(name: str, call: OpCall) -> bool:
         return True
     x = call.tensors[0]
     if name == "aten::sum":
-        over = _summed(call)
+        over = summed_axes(call)
     else:
         normalized = argument(call, 2)
         if not isinstance(normalized, tuple | list):
@@ -72,14 +73,6 @@ def _is_shared(name: str, call: OpCall) -> bool:
     results = math.prod(extent for axis, extent in enumerate(x.shape) if axis not in over)
     least, most = (_ALONG_FROM, _ALONG_TO) if _is_along(x, over) else (_ACROSS_FROM, _ACROSS_TO)
     return x.elements > least * results and results < most
-
-
-def _summed(call: OpCall) -> set[int]:
-    """The axes of a sum: (self, dtype) is over everything, or (self, dims, keepdim, dtype)."""
-    rank = len(call.tensors[0].shape)
-    over = argument(call, 1) if len(call.args) > 2 else None
-    named = {axis % rank for axis in over} if isinstance(over, tuple | list) and rank else set()
-    return named or set(range(rank))
 
 
 def _is_along(x: Tensor, over: set[int]) -> bool:

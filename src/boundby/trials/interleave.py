@@ -192,25 +192,21 @@ class Schedule:
 
     def _combination(self, elapsed_s: float) -> Step | None:
         combined = combine(self._candidates, self._ledger, self._foresee)
-        if combined.wanted is None:
+        wanted = combined.wanted
+        if wanted is None:
             return None
-        if self._until_held_s(combined.arm) * _DEAR < self._ledger.seconds(combined.wanted):
+        if self._until_held_s(combined.arm) * _DEAR < self._ledger.seconds(wanted):
             surer = self._make_sure(elapsed_s, combined.arm)
             if surer is not None:
                 return surer
         # Past the first, each leaves time to look at the best again.
         again = len(combined.arm) > 1 and len(self._ledger.timed(combined.arm)) < 2
-        baseline_first = bool(self._ledger.tried(combined.wanted)) and self._lacks_baseline(
-            combined.wanted
-        )
-        first_s = self._baseline_s(combined.wanted) if baseline_first else 0.0
-        kept = max(first_s, self._baselines_s(combined.wanted))
+        baseline_first = bool(self._ledger.tried(wanted)) and self._lacks_baseline(wanted)
+        kept = max(self._baselines_s(wanted), self._baseline_s(wanted) if baseline_first else 0.0)
         kept += self._ledger.seconds(combined.arm) if again else 0.0
-        if not self._fits(elapsed_s, self._ledger.seconds(combined.wanted) + kept):
+        if not self._fits(elapsed_s, self._ledger.seconds(wanted) + kept):
             return None
-        if baseline_first:
-            return self._baseline(combined.wanted)
-        return self._try(elapsed_s, *combined.wanted)
+        return self._baseline(wanted) if baseline_first else self._try(elapsed_s, *wanted)
 
     def _until_held_s(self, arm: Arm) -> float:
         """What it takes until there are enough runs of an arm, each with a baseline."""
