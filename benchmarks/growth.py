@@ -4,7 +4,8 @@
 
 Each step is diagnosed in a fresh process. What `boundby run` says of twice the batch is taken apart
 into what it says of each operator, and that is held against the larger step's own operators: where
-the prediction is off, this says whose fault it is. Nothing is kept.
+the prediction is off, this says whose fault it is. Operators that one of the steps has and the
+other has not are left out, and their sums are printed. Nothing is kept.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from fixes import CASES
 from ledger import ROOT
 
 TWICE = "batch 2x"
+_ROWS = 16
 
 
 def operators(words: list[str]) -> list[dict[str, Any]]:
@@ -55,12 +58,18 @@ def look(target: Path, words: list[str]) -> None:
         main()
     (picture,) = seen
     timed, times = batch._timed_doubled(picture), batch._times(picture, 2, batch._LIKELY)
+    alone: dict[int, list[float]] = {}
+    for pair, indices in batch._costliest(picture).items():
+        cached = batch._may_be_cached(picture, picture.works[indices[0]])
+        both = [batch._alone(picture, one, cached=cached) or (0.0, 0.0) for one in pair]
+        alone |= {index: [*both[0], *both[1]] for index in indices}
     rows = [
         {
             "name": work.name,
             "ns": work.ns,
             "twice_ns": times[index],
             "timed": index in timed,
+            "alone": alone.get(index, [0.0] * 4),
         }
         for index, work in enumerate(picture.works)
     ]
@@ -73,23 +82,26 @@ def compare(name: str) -> None:
         print(f"{name}: no larger batch of it is known (benchmarks/fixes.py)")
         return
     one, two = (operators(words.split()) for words in (base, f"{base} {fixes[TWICE][0]}"))
-    if [row["name"] for row in one] != [row["name"] for row in two]:
-        print(f"{name}: {len(one)} and {len(two)} operators, not one by one the same")
-        return
-    sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * 4)
-    for small, large in zip(one, two, strict=True):
+    names = [[row["name"] for row in rows] for rows in (one, two)]
+    blocks = SequenceMatcher(None, *names, autojunk=False).get_matching_blocks()
+    pairs = [(one[a + i], two[b + i]) for a, b, size in blocks for i in range(size)]
+    sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * 8)
+    for small, large in pairs:
         how = "timed" if small["timed"] else "curves"
+        values = (1, small["ns"], small["twice_ns"], large["ns"], *small["alone"])
         for key in ((small["name"], how), ("all", how), ("all", "")):
-            mine = sums[key]
-            for place, value in enumerate((1, small["ns"], small["twice_ns"], large["ns"])):
-                mine[place] += value
-    print(f"{name}: ms with one batch, with two as predicted and as profiled, what it is off by")
+            sums[key] = [mine + value for mine, value in zip(sums[key], values, strict=True)]
+    print(f"{name}: ms with one batch, with two as predicted and as profiled, what it is off by;")
+    print("by itself with one, from its own caches and from others', and with two")
     ranked = sorted(sums.items(), key=lambda row: (row[0][0] != "all", -abs(row[1][2] - row[1][3])))
-    for (operator, how), (count, before, said, seen) in ranked[:16]:
-        times = (
-            f"{before / 1e6:8.3f} {said / 1e6:8.3f} {seen / 1e6:8.3f} {(said - seen) / 1e6:+7.3f}"
-        )
-        print(f"{times}  {operator} x{count:.0f} {how}", flush=True)
+    for (operator, how), (count, *times) in ranked[:_ROWS]:
+        before, said, seen, *alone = (f"{ns / 1e6:8.3f}" for ns in times)
+        off = f"{(times[1] - times[2]) / 1e6:+8.3f}"
+        print(before, said, seen, off, " ", *alone, f" {operator} x{count:.0f} {how}", flush=True)
+    lost = [sum(row["ns"] for row in rows) for rows in (one, two)]
+    matched = [sum(pair[place]["ns"] for pair in pairs) for place in (0, 1)]
+    left = [(all_of - mine) / 1e6 for all_of, mine in zip(lost, matched, strict=True)]
+    print(f"left out: {left[0]:.3f} of the one, {left[1]:.3f} of the other")
 
 
 def main() -> None:

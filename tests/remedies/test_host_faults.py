@@ -340,6 +340,22 @@ def test_a_graph_closes_the_gaps_that_were_measured() -> None:
     assert found.saving_ns.expected == pytest.approx(40 * 1200, rel=0.05)
 
 
+def test_a_graph_is_no_faster_where_memory_is_set() -> None:
+    """Ten of forty set memory for those that follow: of twenty kernels the gaps are closed."""
+    timeline = scene_of([(GELU, 50.0)] * 40, host_us=5).timeline()
+    kinds = timeline.device.kind.copy()
+    kinds[:20:2] = DeviceKind.MEMSET
+    device = msgspec.structs.replace(timeline.device, kind=kinds)
+    gaps = Overheads(
+        kernel_gap_ns=1000, graph_gap_ns=-200, long_kernel_gap_ns=1000, long_graph_gap_ns=-200
+    )
+    picture = picture_of(
+        msgspec.structs.replace(timeline, device=device),
+        msgspec.structs.replace(round_machine(), overheads=gaps),
+    )
+    assert sure(picture, "eager-launches").saving_ns.expected == pytest.approx(20 * 1200, rel=0.05)
+
+
 def test_a_step_that_syncs_in_the_middle_is_not_captured_whole() -> None:
     short = OpCall(name="aten::mm", args=(tensor(64, 64), tensor(64, 64)))
     whole = sure(picture_of(scene_of([(short, 3.0)] * 40, host_us=20).timeline()), "eager-launches")

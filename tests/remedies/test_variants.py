@@ -123,3 +123,24 @@ def test_one_sample_becomes_two() -> None:
     logits = Tensor(shape=(1, 1000), dtype="float32")
     grown = doubled(OpCall(name="aten::nll_loss_forward", args=(logits, labels)), [True, True])
     assert [shape for shape, _ in shapes(grown)] == [(2, 1000), (2,)]
+
+
+@pytest.mark.parametrize("samples", [1, 8])
+def test_operators_that_are_told_the_number_of_samples_are_told_twice_as_many(
+    samples: int,
+) -> None:
+    images = Tensor(shape=(samples, 6, 4, 4), dtype="float32", strides=(96, 16, 4, 1))
+    scale = Tensor(shape=(6,), dtype="float32", strides=(1,))
+    call = OpCall(
+        name="aten::native_group_norm", args=(images, scale, scale, samples, 6, 16, 2, 1e-5)
+    )
+    grown = doubled(call, [True, False, False])
+    assert shapes(grown)[0][0] == (2 * samples, 6, 4, 4)
+    assert grown.args[3:] == (2 * samples, 6, 16, 2, 1e-5)
+    large = Tensor(shape=(samples, 6, 8, 8), dtype="float32", strides=(384, 64, 8, 1))
+    name = "aten::upsample_bilinear2d_backward"
+    backward = OpCall(name=name, args=(large, (8, 8), (samples, 6, 4, 4), False, None, None))
+    assert doubled(backward, [True]).args[2] == (2 * samples, 6, 4, 4)
+    # Six of something else: the weight's gradient, whose rows are no samples.
+    weight = OpCall(name=name, args=(large, (8, 8), (samples + 1, 6, 4, 4), False, None, None))
+    assert doubled(weight, [True]).args[2] == (samples + 1, 6, 4, 4)

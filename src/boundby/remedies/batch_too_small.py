@@ -29,9 +29,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from boundby import units
 from boundby.account.work import Work
-from boundby.model import Phase
+from boundby.model import CACHE_REACH, Phase
 from boundby.model.diagnosis import BatchRow, Range
 from boundby.picture import Change, Picture
 from boundby.remedies.between import growing_ns, rolls_out
@@ -53,6 +55,8 @@ _USABLE = 0.9
 _MOST_TIMED, _MOST_TIMED_ON_CPU = 48, 16
 # A CPU's pace is another one when something is timed alone: this many times the doubt.
 _DOUBT_ON_CPU = 4
+# With twice the batch a call that takes less than this of its time is done by another kernel.
+_ANOTHER_KERNEL = 0.9
 
 
 class Growth(NamedTuple):
@@ -61,6 +65,13 @@ class Growth(NamedTuple):
     between: float  # the machine's curves (0) and proportion to the batch (1)
     timed: float  # of those that were timed, beside what they took alone
     script: float | None  # the share of the script's own Python that grows; None: what is likely
+
+
+class Alone(NamedTuple):
+    """What a call takes by itself in ns: with its memory in the caches, or with other memory."""
+
+    hot: float
+    cold: float
 
 
 _SLOW, _LIKELY, _FAST = Growth(1.0, 1.03, 1.0), Growth(0.25, 1.0, None), Growth(-0.5, 0.97, 0.0)
@@ -187,16 +198,45 @@ def _times(picture: Picture, factor: int, growth: Growth) -> dict[int, float]:
 def grown_ns(ns: float, twice_ns: float, factor: int) -> float:
     """What a kernel takes is some part for being there, and some for each sample.
 
-    One that takes more than twice as long with twice the batch has outgrown a cache: from there
-    on it grows in proportion.
+    One that takes more than twice as long with twice the batch has outgrown a cache, and for one
+    that takes less than with one there is another kernel: from there on it grows in proportion.
     """
-    return (
-        ns + (factor - 1) * max(0.0, twice_ns - ns) if twice_ns < 2 * ns else factor / 2 * twice_ns
-    )
+    if _ANOTHER_KERNEL * ns < twice_ns < 2 * ns:
+        return ns + (factor - 1) * max(0.0, twice_ns - ns)
+    return factor / 2 * twice_ns
+
+
+def twice_ns(ns: float, alone: Alone, together: Alone) -> float:
+    """What a call takes in the step with twice the batch, from what it takes by itself.
+
+    What the step's own call takes says how much of its memory it finds in the caches there.
+    """
+    hot, cold = alone.hot, max(alone.hot, alone.cold)
+    missed = min(1.0, max(0.0, (ns - hot) / (cold - hot))) if cold > hot else 0.0
+    before = hot + missed * (cold - hot)
+    after = together.hot + missed * max(0.0, together.cold - together.hot)
+    return min(ns * after / before, max(2 * ns, together.hot, together.cold))
 
 
 def _timed_doubled(picture: Picture) -> dict[int, float]:
     """What the costliest calls take with twice the batch, in ns, where they could be timed."""
+    found = {}
+    for (single, double), indices in _costliest(picture).items():
+        cached = _may_be_cached(picture, picture.works[indices[0]])
+        alone, together = (_alone(picture, one, cached=cached) for one in (single, double))
+        if alone is None or together is None:
+            continue
+        for index in indices:
+            ns = picture.works[index].ns
+            found[index] = twice_ns(ns, alone, together)
+            if not picture.on_device and ns > alone.hot:
+                # Or memory at hand that the step asks its system for, however large the batch.
+                found[index] = (found[index] + ns + together.hot - alone.hot) / 2
+    return found
+
+
+def _costliest(picture: Picture) -> dict[tuple[Exercise, Exercise], list[int]]:
+    """Calls as they are and with twice the batch, the costliest first, and where they are made."""
     flow = picture.flow
     if flow is None:
         return {}
@@ -214,25 +254,22 @@ def _timed_doubled(picture: Picture) -> dict[int, float]:
         pair = exercise(call, loose=loose), exercise(doubled(call, given), loose=loose)
         if pair[0] != pair[1]:
             pairs.setdefault(pair, []).append(index)
-    costs = {pair: sum(picture.works[i].ns for i in mine) for pair, mine in pairs.items()}
-    found = {}
     most = _MOST_TIMED if picture.on_device else _MOST_TIMED_ON_CPU
-    for pair in sorted(pairs, key=lambda pair: -costs[pair])[:most]:
-        alone, together = (picture.timings.ns(each) for each in pair)
-        if alone and together:
-            for index in pairs[pair]:
-                ns = picture.works[index].ns
-                grown = ns * together / alone
-                if grown > 2 * ns and together < 2 * ns and picture.on_device:
-                    # Alone it found in a cache what in the step it does not, and has nothing to
-                    # outgrow there: the machine's curves know more.
-                    continue
-                grown = min(grown, max(2 * ns, together))
-                if not picture.on_device and ns > alone:
-                    # Or memory at hand that the step asks its system for, however large the batch.
-                    grown = (grown + ns + together - alone) / 2
-                found[index] = grown
-    return found
+    ranked = sorted(pairs, key=lambda pair: -sum(picture.works[i].ns for i in pairs[pair]))
+    return {pair: pairs[pair] for pair in ranked[:most]}
+
+
+def _may_be_cached(picture: Picture, work: Work) -> bool:
+    """Whether a device's cache may hold a part of what the work touches that counts."""
+    held = [level.capacity for level in picture.machine.levels if level.capacity]
+    touched = work.cost.bytes if work.cost else 0.0
+    return picture.on_device and bool(held) and touched <= CACHE_REACH * max(held)
+
+
+def _alone(picture: Picture, one: Exercise, *, cached: bool) -> Alone | None:
+    hot = picture.timings.ns(one)
+    cold = picture.timings.ns(msgspec.structs.replace(one, cold=True)) if cached else hot
+    return Alone(hot, cold or hot) if hot else None
 
 
 def _ratios(picture: Picture, work: Work, factor: int, constant: float) -> tuple[float, float]:

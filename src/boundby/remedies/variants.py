@@ -11,6 +11,24 @@ from boundby.roofs.operators import Exercise, channels_last
 
 Alter = Callable[[Tensor], Tensor]
 _FEWER_DIGITS = ("matmul.tf32", "matmul.bfloat16")
+_RESIZED = (
+    "nearest1d",
+    "nearest2d",
+    "nearest3d",
+    "linear1d",
+    "bilinear2d",
+    "bicubic2d",
+    "trilinear3d",
+)
+# Operators that are told how many samples there are: which argument is that number, or the shape
+# that begins with it.
+_SAMPLES_AT = {
+    "aten::native_group_norm": 3,
+    "aten::native_group_norm_backward": 5,
+    "aten::slice_backward": 1,
+    "aten::select_backward": 1,
+    **{f"aten::upsample_{kind}_backward": 2 for kind in _RESIZED},
+}
 
 
 def as_it_is(tensor: Tensor) -> Tensor:
@@ -60,7 +78,7 @@ def doubled(call: OpCall, grows: Sequence[bool]) -> OpCall:
         if axis is not None:
             axes[tensor.shape] = min(axis, axes.get(tensor.shape, axis))
     if not axes:
-        return with_tensors(call, map(_one_more, call.tensors, grows))
+        return _told(with_tensors(call, map(_one_more, call.tensors, grows)), {1})
     rows = {shape[axis] for shape, axis in axes.items()}
     channels = {extent for shape, at in axes.items() for extent in shape[:at] + shape[at + 1 :]}
     ranks = {(len(shape), axis, shape[axis]) for shape, axis in axes.items()}
@@ -74,7 +92,20 @@ def doubled(call: OpCall, grows: Sequence[bool]) -> OpCall:
         else:
             axis = _broadcast_axis(tensor, ranks)
             grown.append(tensor if axis is None else _twice(tensor, axis))
-    return with_tensors(call, grown)
+    return _told(with_tensors(call, grown), rows)
+
+
+def _told(call: OpCall, rows: set[int]) -> OpCall:
+    """The call with twice the number of samples, where it is told one of these numbers."""
+    place = _SAMPLES_AT.get(call.name)
+    if place is None or place >= len(call.args):
+        return call
+    given = call.args[place]
+    first, *others = given if isinstance(given, tuple) and given else (given,)
+    if not isinstance(first, int) or first not in rows:
+        return call
+    twice = (2 * first, *others) if isinstance(given, tuple) else 2 * first
+    return OpCall(name=call.name, args=(*call.args[:place], twice, *call.args[place + 1 :]))
 
 
 def with_tensors(call: OpCall, tensors: Iterable[Tensor]) -> OpCall:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from boundby.model import DTYPE_BYTES, Record, Tensor
-from boundby.roofs.stopwatch import Work, stopwatch_for
+from boundby.roofs.stopwatch import Stopwatch, Work, stopwatch_for
 
 Value = Tensor | tuple[Tensor | bool | int | float | None, ...] | bool | int | float | str | None
 
 _SECONDS = 0.02
 _PATIENCE_S = 20.0
 _MOST_BYTES = 8 << 30
+_CACHES_OVER = 2  # so many times its size is written where a cache shall hold nothing else
 # Arguments are filled with numbers of this size: products of zeros draw less power and run faster.
 _SCALE = 0.02
 # Of negative numbers a CPU's library makes an exception of each: 768 x 768 square roots took 8 ms.
@@ -34,7 +35,8 @@ class Exercise(Record, frozen=True, kw_only=True):
     """An operator call to be timed.
 
     `loose`: whether float32 products may be computed in fewer digits, for the matrix units: tf32
-    on CUDA, bfloat16 on a CPU.
+    on CUDA, bfloat16 on a CPU. `cold`: with other memory in the device's caches than its own; this
+    cannot be asked of a CPU.
 
     Names of our own: `attention` (q, k, v, dropout, causal, with backward or not, and then one of
     the framework's kernels and a bias, where they are given) and `adamw` (a list of parameters),
@@ -44,6 +46,7 @@ class Exercise(Record, frozen=True, kw_only=True):
     name: str
     args: tuple[Value, ...]
     loose: bool = False
+    cold: bool = False
 
 
 def time_operators(
@@ -64,6 +67,7 @@ def time_operators(
 
     device = "cpu" if kind == "cpu" else f"cuda:{index}"
     stopwatch = stopwatch_for(kind, index)
+    flush = _Flush(torch, device, stopwatch)
     times: list[float | None] = []
     for position, exercise in enumerate(exercises):
         progress("operators", position / len(exercises))
@@ -73,11 +77,48 @@ def time_operators(
         try:
             work = _work(torch, exercise, device)
             with torch.random.fork_rng(devices=[index] if kind == "cuda" else []):
-                timing = stopwatch.time(work, seconds=_SECONDS, graphed=True)
-            times.append(timing.ns)
+                if exercise.cold:
+                    times.append(flush.then_ns(work))
+                else:
+                    times.append(stopwatch.time(work, seconds=_SECONDS, graphed=True).ns)
         except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError):
             times.append(None)
     return times
+
+
+class _Flush:
+    """Fills the device's caches with memory of its own, before what is timed.
+
+    As in a step, what it leaves there has been written, and makes room by going to memory.
+    """
+
+    def __init__(self, torch: Any, device: str, stopwatch: Stopwatch) -> None:
+        self._torch = torch
+        self._device = torch.device(device)
+        self._stopwatch = stopwatch
+        self._memory: Any = None
+        self._ns = 0.0
+
+    def then_ns(self, work: Work) -> float:
+        """What the work takes after it, in ns."""
+        if self._memory is None:
+            self._take()
+
+        def both() -> None:
+            self._fill()
+            work()
+
+        return max(0.0, self._stopwatch.time(both, seconds=_SECONDS, graphed=True).ns - self._ns)
+
+    def _take(self) -> None:
+        if self._device.type != "cuda":
+            raise NotImplementedError("a CPU's caches are not flushed")
+        size = _CACHES_OVER * self._torch.cuda.get_device_properties(self._device).L2_cache_size
+        self._memory = self._torch.empty(size, dtype=self._torch.uint8, device=self._device)
+        self._ns = self._stopwatch.time(self._fill, seconds=_SECONDS, graphed=True).ns
+
+    def _fill(self) -> None:
+        self._memory.fill_(1)
 
 
 def _work(torch: Any, exercise: Exercise, device: str) -> Work:
