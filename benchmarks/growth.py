@@ -44,7 +44,7 @@ def look(target: Path, words: list[str]) -> None:
     """In this process: diagnose, and keep what a larger batch was imagined from."""
     from boundby.cli import main
     from boundby.diagnosis import live
-    from boundby.remedies import batch_too_small as batch
+    from boundby.remedies import growth
 
     advise, seen = live.advise, []
 
@@ -57,11 +57,10 @@ def look(target: Path, words: list[str]) -> None:
     with contextlib.suppress(SystemExit):
         main()
     (picture,) = seen
-    timed, times = batch._timed_doubled(picture), batch._times(picture, 2, batch._LIKELY)
+    timed, times = growth.timed_doubled(picture), growth.times_with(picture, 2, growth.LIKELY)
     alone: dict[int, list[float]] = {}
-    for pair, indices in batch._costliest(picture).items():
-        cached = batch._may_be_cached(picture, picture.works[indices[0]])
-        both = [batch._alone(picture, one, cached=cached) or (0.0, 0.0) for one in pair]
+    for pair, indices in growth.costliest(picture).items():
+        both = growth.timed_alone(picture, *pair, picture.works[indices[0]]) or ((0, 0), (0, 0))
         alone |= {index: [*both[0], *both[1]] for index in indices}
     rows = [
         {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from boundby.remedies.batch_too_small import Alone, grown_ns, twice_ns
+from boundby.remedies.growth import Alone, grown_ns, twice_ns
 
 
 @pytest.mark.parametrize(
