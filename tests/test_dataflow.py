@@ -224,36 +224,6 @@ def test_a_vector_grows_where_it_holds_one_number_a_sample() -> None:
     assert [tensor.shape for tensor in masked.tensors] == [(16, 16, 512, 512), (1, 1, 512, 512)]
 
 
-def test_a_timed_call_says_how_a_step_grows_with_the_batch() -> None:
-    """Four times the batch takes three times what twice it adds."""
-    from boundby.remedies.batch_too_small import batches
-
-    picture = picture_of(chain_of(4))
-    batches(picture)
-    now, then = picture.timings.asked
-    picture.timings.known.update({now: 100.0, then: 130.0})
-    double, four = batches(picture)
-    assert double.wall_ns.expected == pytest.approx(1.3 * picture.wall_ns, rel=0.02)
-    assert four.wall_ns.expected == pytest.approx(1.9 * picture.wall_ns, rel=0.02)
-    assert double.wall_ns.low < double.wall_ns.expected < double.wall_ns.high
-
-
-def test_a_call_that_only_alone_finds_its_data_in_a_cache_grows_as_the_curves_say() -> None:
-    """Alone, twice the batch took four times as long, and still less than the step's own twice."""
-    from boundby.remedies.batch_too_small import batches
-
-    picture = picture_of(chain_of(4))
-    by_curves = [row.wall_ns.expected for row in batches(picture)]
-    now, then = picture.timings.asked
-    took = picture.works[0].ns
-    picture.timings.known.update({now: took / 3, then: 4 / 3 * took})
-    assert [row.wall_ns.expected for row in batches(picture)] == by_curves
-    # One that takes longer than twice the step's own has outgrown a cache in the step too.
-    picture.timings.known.update({now: took, then: 3 * took})
-    double, _ = batches(picture)
-    assert double.wall_ns.expected == pytest.approx(3 * picture.wall_ns, rel=0.02)
-
-
 def test_a_larger_batch_is_as_uncertain_as_the_host_is() -> None:
     from boundby.remedies.batch_too_small import batches
     from tests.test_replay import GELU, scene_of

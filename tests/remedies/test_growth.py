@@ -1,8 +1,14 @@
 """Kernels timed with twice the batch: how they are said to grow."""
 
+import msgspec
 import pytest
 
+from boundby.model import MemoryLevel
+from boundby.remedies.batch_too_small import batches
 from boundby.remedies.growth import Alone, grown_ns, twice_ns
+from tests.machines import round_machine
+from tests.remedies.pictures import picture_of
+from tests.test_dataflow import chain_of
 
 
 @pytest.mark.parametrize(
@@ -38,3 +44,52 @@ def test_what_outgrows_a_cache_takes_no_longer_than_without_one() -> None:
     """Timed alone it takes four times as long; where it already missed, no more than that."""
     assert twice_ns(40.0, Alone(10.0, 40.0), Alone(40.0, 80.0)) == pytest.approx(80.0)
     assert twice_ns(39.0, Alone(10.0, 10.0), Alone(40.0, 40.0)) == pytest.approx(78.0)
+
+
+def test_a_timed_call_says_how_a_step_grows_with_the_batch() -> None:
+    """Four times the batch takes three times what twice it adds."""
+    picture = picture_of(chain_of(4))
+    batches(picture)
+    now, then = picture.timings.asked
+    picture.timings.known.update({now: 100.0, then: 130.0})
+    double, four = batches(picture)
+    assert double.wall_ns.expected == pytest.approx(1.3 * picture.wall_ns, rel=0.02)
+    assert four.wall_ns.expected == pytest.approx(1.9 * picture.wall_ns, rel=0.02)
+    assert double.wall_ns.low < double.wall_ns.expected < double.wall_ns.high
+
+
+def test_a_call_that_only_alone_finds_its_data_in_a_cache_takes_no_more_than_twice() -> None:
+    """Alone, twice the batch took four times as long, and still less than the step's own twice."""
+    picture = picture_of(chain_of(4))
+    batches(picture)
+    now, then = picture.timings.asked
+    took = picture.works[0].ns
+    picture.timings.known.update({now: took / 3, then: 4 / 3 * took})
+    double, _ = batches(picture)
+    assert double.wall_ns.expected == pytest.approx(2 * picture.wall_ns, rel=0.02)
+    # One that takes longer than twice the step's own has outgrown a cache in the step too.
+    picture.timings.known.update({now: took, then: 3 * took})
+    double, _ = batches(picture)
+    assert double.wall_ns.expected == pytest.approx(3 * picture.wall_ns, rel=0.02)
+
+
+def test_what_fits_a_cache_is_timed_from_it_and_from_memory() -> None:
+    """The step's own calls take what they do from memory, and so do those with twice the batch."""
+    machine = round_machine()
+    cache = MemoryLevel(roof="memory.cache", capacity=1 << 40)
+    levels = [cache, *machine.levels[1:]]
+    picture = picture_of(chain_of(4), msgspec.structs.replace(machine, levels=levels))
+    batches(picture)
+    hot, hot_twice, cold, cold_twice = picture.timings.asked
+    assert [one.cold for one in picture.timings.asked] == [False, False, True, True]
+    took = picture.works[0].ns
+    picture.timings.known.update({hot: took / 4, hot_twice: took})
+    double, _ = batches(picture)
+    assert double.wall_ns.expected == pytest.approx(2 * picture.wall_ns, rel=0.02)
+    picture.timings.known.update({cold: took, cold_twice: 1.5 * took})
+    double, _ = batches(picture)
+    assert double.wall_ns.expected == pytest.approx(1.5 * picture.wall_ns, rel=0.02)
+    # One of the two says nothing.
+    del picture.timings.known[cold]
+    double, _ = batches(picture)
+    assert double.wall_ns.expected == pytest.approx(2 * picture.wall_ns, rel=0.02)
