@@ -11,58 +11,27 @@ other has not are left out, and their sums are printed. Nothing is kept.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import subprocess
-import sys
-import tempfile
 from collections import defaultdict
 from difflib import SequenceMatcher
-from pathlib import Path
 from typing import Any
 
 from fixes import CASES
-from ledger import ROOT
+from looks import look, when_asked
 
 TWICE = "batch 2x"
 _ROWS = 16
 
 
-def operators(words: list[str]) -> list[dict[str, Any]]:
+def operators(picture: Any) -> list[dict[str, Any]]:
     """A step's operators in order, each with its time, and that with twice the batch."""
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "operators.json"
-        command = [sys.executable, __file__, "--look", str(target), *words]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        if not target.exists():
-            raise SystemExit(f"{' '.join(words)}: failed\n{done.stderr[-2000:]}")
-        found: list[dict[str, Any]] = json.loads(target.read_text())
-        return found
-
-
-def look(target: Path, words: list[str]) -> None:
-    """In this process: diagnose, and keep what a larger batch was imagined from."""
-    from boundby.cli import main
-    from boundby.diagnosis import live
     from boundby.remedies import growth
 
-    advise, seen = live.advise, []
-
-    def listen(pictures: Any, timer: Any) -> Any:
-        seen.append(pictures[0])
-        return advise(pictures, timer)
-
-    live.advise = listen
-    sys.argv = ["boundby", "run", "--quiet", "benchmarks/workloads.py", *words]
-    with contextlib.suppress(SystemExit):
-        main()
-    (picture,) = seen
     timed, times = growth.timed_doubled(picture), growth.times_with(picture, 2, growth.LIKELY)
     alone: dict[int, list[float]] = {}
     for pair, indices in growth.costliest(picture).items():
         both = growth.timed_alone(picture, *pair, picture.works[indices[0]]) or ((0, 0), (0, 0))
         alone |= {index: [*both[0], *both[1]] for index in indices}
-    rows = [
+    return [
         {
             "name": work.name,
             "ns": work.ns,
@@ -72,7 +41,6 @@ def look(target: Path, words: list[str]) -> None:
         }
         for index, work in enumerate(picture.works)
     ]
-    target.write_text(json.dumps(rows))
 
 
 def compare(name: str) -> None:
@@ -80,7 +48,8 @@ def compare(name: str) -> None:
     if TWICE not in fixes:
         print(f"{name}: no larger batch of it is known (benchmarks/fixes.py)")
         return
-    one, two = (operators(words.split()) for words in (base, f"{base} {fixes[TWICE][0]}"))
+    both = (base, f"{base} {fixes[TWICE][0]}")
+    one, two = (look(__file__, words.split()) for words in both)
     names = [[row["name"] for row in rows] for rows in (one, two)]
     blocks = SequenceMatcher(None, *names, autojunk=False).get_matching_blocks()
     pairs = [(one[a + i], two[b + i]) for a, b, size in blocks for i in range(size)]
@@ -104,14 +73,10 @@ def compare(name: str) -> None:
 
 
 def main() -> None:
+    when_asked(operators)
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("words", nargs="+", metavar="MODEL", help=", ".join(CASES))
-    parser.add_argument("--look", type=Path, help=argparse.SUPPRESS)
-    args, rest = parser.parse_known_args()
-    if args.look:
-        look(args.look, [*args.words, *rest])
-        return
-    for name in args.words:
+    parser.add_argument("names", nargs="+", metavar="MODEL", help=", ".join(CASES))
+    for name in parser.parse_args().names:
         compare(name)
 
 

@@ -1,0 +1,87 @@
+"""A compiled step's host, phase by phase: as predicted from the eager step, and as it is.
+
+    python benchmarks/compiled_host.py convnext bert
+
+Each step is diagnosed in a fresh process. What `boundby run` says of the compiled step's host is
+taken apart into generated kernels and calls of libraries, and held against the compiled step's own:
+where the prediction is off, this says whether it is the launches' number or what each takes.
+Nothing is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from fixes import CASES
+from looks import look, when_asked
+
+COMPILE = "compile"
+
+
+def launches(picture: Any) -> dict[str, Any]:
+    """For each phase: its launches and host time as they are, and as imagined compiled."""
+    from boundby.model import Phase
+    from boundby.remedies import compiled_host, unfused_operators
+
+    script, device = picture.script, picture.timeline.device
+    if script is None:
+        raise SystemExit("there is no device whose host could be late")
+    names = [picture.timeline.names[name] for name in device.name[script.order]]
+    imagined = unfused_operators.imagine(picture)
+    libraries = compiled_host._marked(picture, compiled_host._libraries(picture))
+    rows: dict[str, Any] = {}
+    for phase in (Phase.FORWARD, Phase.BACKWARD):
+        mine = script.phase == phase
+        issued = [
+            names[at]
+            for action in mine.nonzero()[0]
+            for at in range(script.first[action], script.first[action + 1])
+        ]
+        generated = sum(name.startswith("triton_") for name in issued)
+        row = {
+            "ms": float(script.host_ns[mine].sum()) / 1e6,
+            "generated": generated,
+            "others": len(issued) - generated,
+        }
+        if imagined is not None and imagined.expected.host_ns is not None:
+            host = imagined.expected.host_ns
+            left = mine & (host > 0)
+            for name, some in (("generated", left & ~libraries), ("others", left & libraries)):
+                row[f"said_{name}"] = int(some.sum())
+                row[f"said_{name}_ms"] = float(host[some].sum()) / 1e6
+        rows[phase.name.lower()] = row
+    return {"phases": rows, "launch_us": [ns / 1e3 for ns in compiled_host.launch_costs(picture)]}
+
+
+def compare(name: str) -> None:
+    base, fixes = CASES[name]
+    if COMPILE not in fixes:
+        print(f"{name}: it is not compiled (benchmarks/fixes.py)")
+        return
+    both = (base, f"{base} {fixes[COMPILE][0]}")
+    eager, compiled = (look(__file__, words.split()) for words in both)
+    costs = ", ".join(f"{us:.1f}" for us in eager["launch_us"])
+    print(f"{name}: us for a generated kernel at worst, as expected and at best: {costs}")
+    for phase, was in eager["phases"].items():
+        now = compiled["phases"][phase]
+        print(
+            f"  {phase}: eager {was['ms']:.2f} ms, {was['generated'] + was['others']} kernels; "
+            f"compiled, predicted {was.get('said_generated', 0)} generated in "
+            f"{was.get('said_generated_ms', 0):.2f} ms and {was.get('said_others', 0)} others in "
+            f"{was.get('said_others_ms', 0):.2f}; seen {now['generated']} and {now['others']}, "
+            f"{now['ms']:.2f} ms",
+            flush=True,
+        )
+
+
+def main() -> None:
+    when_asked(launches)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="+", metavar="MODEL", help=", ".join(CASES))
+    for name in parser.parse_args().names:
+        compare(name)
+
+
+if __name__ == "__main__":
+    main()
