@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 
-from boundby.model import DeviceKind, Phase, Tensor, Timeline
+from boundby.model import Allocations, DeviceKind, OpCall, Phase, Tensor, Timeline
 from boundby.picture import Picture
 from boundby.remedies import repeated_casts
 from boundby.remedies.batch_too_small import batches
 from boundby.remedies.weights import fixed_values, weights_of
 from tests.remedies.pictures import finding, in_phase, picture_of
 from tests.test_dataflow import chain
+from tests.timelines import Scene
 
 SIDE = 8192
 HALF = "bfloat16"
@@ -195,3 +197,27 @@ def test_in_training_weights_are_what_is_updated_and_what_is_frozen_beside_it() 
 def test_a_weight_that_is_multiplied_from_the_left_leaves_the_batch_alone() -> None:
     timeline = chain(("mm", (at(101), at(1)), 2), ("add_", (at(101), at(2)), 101))
     assert weights(in_training(timeline, 1)) == {101}
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_zeros_that_a_tables_gradient_starts_from_do_not_grow_with_the_batch(trained: bool) -> None:
+    """They do where no optimizer reads what was made of them: then it may be anything."""
+    table, gradient, rows = at(1), at(2), at(3, 64, 32)
+    scene = Scene(end=300)
+    backward = OpCall(name="aten::embedding_dense_backward", args=(rows, at(4, 64)))
+    outer = scene.on_host(0, 100, call=backward)
+    zeros = scene.on_host(10, 90, call=OpCall(name="aten::fill_", args=(gradient, 0.0)))
+    update = scene.on_host(110, 200, call=OpCall(name="aten::add_", args=(table, gradient)))
+    allocations = Allocations(
+        row=np.array([outer], np.int32),
+        storage=np.array([2], np.int64),
+        bytes=np.array([gradient.bytes], np.int64),
+    )
+    timeline = msgspec.structs.replace(scene.timeline(), allocations=allocations)
+    if trained:
+        timeline = in_phase(timeline, Phase.OPTIMIZER, slice(update, None))
+    picture = picture_of(timeline)
+    flow = picture.flow
+    assert flow is not None
+    (filling,) = (index for index, work in enumerate(picture.works) if work.row == zeros)
+    assert (flow.makes[filling][0] in fixed_values(picture, flow)) is trained

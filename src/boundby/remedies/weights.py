@@ -42,6 +42,7 @@ _REVERSED = {
 _RECURRENT = {"_cudnn_rnn": None, "miopen_rnn": None, "mkldnn_rnn_layer": 4}
 # What these write is as large as all that they read.
 _HANDED_ON = ("::copy_", "::add_")
+_SET = ("::fill_", "::zero_")
 _NORMS = ("_norm", "_legit", "_no_training", "_with_update", "_no_update", "_norm_elemt")
 
 Places = tuple[tuple[int, ...], tuple[int, ...]]
@@ -72,13 +73,24 @@ def fixed_values(picture: Picture, flow: Flow) -> set[int]:
     # A cast of a weight is as large as the weight.
     fixed = _made_of(flow, weights_of(picture, flow), without=frozenset())
     for index in reversed(flow.order):
-        made = flow.makes[index]
-        if picture.works[index].name.endswith(_HANDED_ON) and any(
-            value in fixed or goes_to_optimizer(picture, flow.values[value]) for value in made
+        if not any(
+            value in fixed or goes_to_optimizer(picture, flow.values[value])
+            for value in flow.makes[index]
         ):
-            # As is a gradient before its cast, and each of those that are added up.
-            fixed.update(flow.reads[index])
+            continue
+        # As is a gradient before its cast, and each of those that are added up; and the zeros that
+        # an embedding's gradient starts from.
+        handed_on = picture.works[index].name.endswith(_HANDED_ON)
+        fixed |= {
+            value
+            for value in flow.reads[index]
+            if handed_on or _is_set(picture, flow.values[value])
+        }
     return fixed
+
+
+def _is_set(picture: Picture, value: Value) -> bool:
+    return value.maker != OUTSIDE and picture.works[value.maker].name.endswith(_SET)
 
 
 def goes_to_optimizer(picture: Picture, value: Value) -> bool:
