@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from boundby.errors import BoundbyError
-
 if TYPE_CHECKING:
     from boundby.capture.live.execution import Target
 
@@ -26,20 +24,17 @@ class TargetCommand(click.Command):
         return super().parse_args(ctx, [*own, "--", *target])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """A failure may come of options that stand in the wrong place."""
-        try:
-            return super().invoke(ctx)
-        except BoundbyError as error:
-            names = {name for option in self.params for name in option.opts if name[:2] == "--"}
-            given = ctx.params.get("target", ())[1:]
-            misplaced = [word for word in given if word.partition("=")[0] in names]
-            if not misplaced:
-                raise
-            raise BoundbyError(
-                f"{error} ({', '.join(misplaced)} was given to the script: options that are meant "
-                "for boundby come before it)",
-                exit_code=error.exit_code,
-            ) from error
+        """Options that stand behind the script are its own, which may not be what was meant."""
+        names = {name for option in self.params for name in option.opts if name[:2] == "--"}
+        script, *given = ctx.params.get("target", ("",))
+        misplaced = [name for word in given if (name := word.partition("=")[0]) in names]
+        if misplaced and not ctx.params.get("quiet"):
+            click.echo(
+                f"boundby: {', '.join(misplaced)} goes to {given[0] if script == '-m' else script}:"
+                " options for boundby come before it",
+                err=True,
+            )
+        return super().invoke(ctx)
 
     def _valued(self) -> set[str]:
         return {

@@ -119,7 +119,7 @@ class Trials:
         text = f"{name}: {units.time(observed.median_ns)} a step"
         result = self.ledger.result(tuple(observed.arm))
         if observed.arm and result.speedup is not None:
-            text += f", {result.speedup.median:.2f}x"
+            text += f", {result.speedup.median:.2f}x so far"
             text += "" if result.computes_right else f", {self._doubt(tuple(observed.arm))}"
         elif observed.arm:
             text += f", {result.why}"
