@@ -64,7 +64,7 @@ def test_a_closure_in_this_process() -> None:
     diagnosis = boundby.prove(
         train,
         only=["unfused-optimizer", "float32-products"],
-        budget_s=120,
+        budget_s=30,
         steps=4,
         machine=round_machine(),
     )

@@ -280,4 +280,4 @@ for _ in range(300):
     # A log gets a line for each run, with what it showed.
     lines = [line for line in err.splitlines() if " a step" in line]
     assert any("as it is: " in line for line in lines)
-    assert any("checkpoints: " in line and "x (" in line for line in lines)
+    assert any("checkpoints: " in line and "x so far (" in line for line in lines)

@@ -27,6 +27,8 @@ _NARROW = 0.05
 _NARROW_AT_THE_END = 0.035
 _PLAINLY_FASTER, _PLAINLY_SLOWER = 1.05, 0.95
 _MOST_RUNS = 6
+# Where these do not tell, and there is time that nothing else needs.
+_MOST_RUNS_WHILE_OPEN = 16
 _FEWEST_BASELINES = 2
 # So many runs after the last baseline, and with a fix that takes so many times as long as another,
 # it is run again: what is near in time differs least.
@@ -100,7 +102,7 @@ class Schedule:
             or self._late_look(elapsed_s)
             or self._end(elapsed_s)
             # What time is left goes to what is still open.
-            or self._round(elapsed_s, 1.0)
+            or self._round(elapsed_s, 1.0, _MOST_RUNS_WHILE_OPEN)
         )
 
     @property
@@ -173,10 +175,16 @@ class Schedule:
             if self._ledger.tried((one.key,)) or self._fits(elapsed_s, self._seconds(one))
         ]
 
-    def _round(self, elapsed_s: float, share: float = _ROUNDS) -> Step | None:
+    def _round(
+        self, elapsed_s: float, share: float = _ROUNDS, while_open: int = _MOST_RUNS
+    ) -> Step | None:
         """A fix that is not settled once more, or the baseline that goes with it."""
         tries = {one.key: len(self._ledger.tried((one.key,))) for one in self._candidates}
-        open_ = [one for one in self._candidates if tries[one.key] and not self._is_settled(one)]
+        open_ = [
+            one
+            for one in self._candidates
+            if tries[one.key] and not self._is_settled(one, while_open)
+        ]
         looked = [one for one in self._candidates if tries[one.key]]
         kept = self._kept_free_s(looked)
         for candidate in sorted(open_, key=lambda one: tries[one.key]):
@@ -295,7 +303,7 @@ class Schedule:
     def _seconds(self, candidate: Candidate) -> float:
         return self._ledger.seconds((candidate.key,))
 
-    def _is_settled(self, candidate: Candidate) -> bool:
+    def _is_settled(self, candidate: Candidate, while_open: int) -> bool:
         result = self._ledger.result((candidate.key,))
         if result.speedup is None or not result.computes_right:
             return True
@@ -304,11 +312,15 @@ class Schedule:
             return False
         if result.speedup.high < _PLAINLY_SLOWER:
             return True
-        if result.runs >= _MOST_RUNS or self._is_behind(candidate, result.speedup):
+        # Who has gone on goes on to the end: to stop at the first look that tells would be to look
+        # until chance does.
+        goes_on = result.open or result.runs > _MOST_RUNS
+        most = while_open if goes_on else _MOST_RUNS
+        if result.runs >= most or self._is_behind(candidate, result.speedup):
             return True
         if half_width(result.speedup) <= _NARROW and result.runs > 1:
             return True
-        return result.held and result.speedup.low > _PLAINLY_FASTER
+        return not goes_on and result.held and result.speedup.low > _PLAINLY_FASTER
 
     def _is_behind(self, candidate: Candidate, speedup: Speedup) -> bool:
         others = [
