@@ -10,11 +10,10 @@ Nothing is kept.
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 from fixes import CASES
-from looks import look, when_asked
+from looks import for_each_model, look
 
 COMPILE = "compile"
 
@@ -75,13 +74,5 @@ def compare(name: str) -> None:
         )
 
 
-def main() -> None:
-    when_asked(launches)
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="+", metavar="MODEL", help=", ".join(CASES))
-    for name in parser.parse_args().names:
-        compare(name)
-
-
 if __name__ == "__main__":
-    main()
+    for_each_model(__doc__, launches, compare)

@@ -10,13 +10,12 @@ other has not are left out, and their sums are printed. Nothing is kept.
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
 from difflib import SequenceMatcher
 from typing import Any
 
 from fixes import CASES
-from looks import look, when_asked
+from looks import for_each_model, look
 
 TWICE = "batch 2x"
 _ROWS = 16
@@ -72,13 +71,5 @@ def compare(name: str) -> None:
     print(f"left out: {left[0]:.3f} of the one, {left[1]:.3f} of the other")
 
 
-def main() -> None:
-    when_asked(operators)
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="+", metavar="MODEL", help=", ".join(CASES))
-    for name in parser.parse_args().names:
-        compare(name)
-
-
 if __name__ == "__main__":
-    main()
+    for_each_model(__doc__, operators, compare)

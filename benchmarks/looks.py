@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import subprocess
@@ -11,13 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fixes import CASES
 from ledger import ROOT
 
 _OPTION = "--look"
 
 
 def look(script: str, words: list[str]) -> Any:
-    """What the script's `when_asked` found of a workload, in a process of its own."""
+    """What a script of `for_each_model` finds in a workload's picture, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "found.json"
         command = [sys.executable, script, _OPTION, str(target), *words]
@@ -27,10 +29,21 @@ def look(script: str, words: list[str]) -> Any:
         return json.loads(target.read_text())
 
 
-def when_asked(find: Callable[[Any], Any]) -> None:
-    """In the process that `look` started: diagnose, keep what is found in the picture, and end."""
-    if sys.argv[1:2] != [_OPTION]:
+def for_each_model(
+    document: str | None, find: Callable[[Any], Any], compare: Callable[[str], None]
+) -> None:
+    """A script's main: `compare` for each model that it is given, with looks by `find`."""
+    if sys.argv[1:2] == [_OPTION]:
+        _answer(find)
         return
+    parser = argparse.ArgumentParser(description=document)
+    parser.add_argument("names", nargs="+", metavar="MODEL", choices=CASES, help=", ".join(CASES))
+    for name in parser.parse_args().names:
+        compare(name)
+
+
+def _answer(find: Callable[[Any], Any]) -> None:
+    """In the process that `look` started: diagnose, and keep what is found in the picture."""
     from boundby.cli import main
     from boundby.diagnosis import live
 
@@ -47,4 +60,3 @@ def when_asked(find: Callable[[Any], Any]) -> None:
         main()
     (picture,) = seen
     Path(target).write_text(json.dumps(find(picture)))
-    raise SystemExit(0)
