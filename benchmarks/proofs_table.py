@@ -94,8 +94,7 @@ def ratio(found: dict[str, float]) -> str:
 
 
 def best(row: dict[str, Any]) -> dict[str, Any] | None:
+    """What `boundby prove` keeps: of those that held together the last, else the best alone."""
     kept = [one for one in row["proofs"] if one["outcome"] == "kept"]
-    return max(
-        kept, key=lambda one: (len(one["treatment"].split(" + ")), one["speedup"]["median"]),
-        default=None,
-    )  # fmt: skip
+    together = [one for one in kept if " + " in one["treatment"]]
+    return max(together[-1:] or kept, key=lambda one: one["speedup"]["median"], default=None)

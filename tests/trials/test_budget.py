@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from boundby.model.diagnosis import Range
 from boundby.trials.combination import Candidate
+from boundby.trials.interleave import words
 from boundby.trials.ledger import Ledger
 from boundby.trials.observation import Notes, Observed
 from boundby.trials.process import Wanted
@@ -185,6 +186,11 @@ def test_a_compiler_that_breaks_leaves_the_others() -> None:
     assert trials.ledger.result(trials.final).held
     assert wall_ms(trials.final) <= wall_ms(["a/fused", "b/cuda-graphs"])
     assert not any(broken[0] in arm and len(arm) > 1 for arm in machine.ran)
+    # All that ran together is told of, once, and last what it came to.
+    together = [proof.treatment for proof in trials.proofs() if proof.combines]
+    ran = {frozenset(arm) for arm in machine.ran if len(arm) > 1}
+    assert len(together) == len(ran) > 1
+    assert together[-1] == words(trials.final)
 
 
 def test_what_takes_longer_than_the_budget_is_cut_and_said() -> None:
@@ -234,7 +240,8 @@ def test_what_costs_much_and_promises_little_does_not_keep_others_from_their_tur
 
 
 def test_later_processes_are_planned_by_what_the_first_took() -> None:
-    ledger = Ledger(preparations={"a/compile": 30.0, "b/compile": 30.0, "c/plain": 0.0})
+    prepared = {"a/compile": 30.0, "b/compile": 30.0, "c/plain": 0.0, "d/tune": 240.0}
+    ledger = Ledger(preparations=prepared)
     for arm, seconds in (((), 15.0), (("a/compile",), 65.0), (("a/compile",), 30.0)):
         seen = Observed(arm=list(arm), seconds=seconds, samples_ns=[1e6], touched={"it": 1})
         ledger.add(seen)
@@ -246,3 +253,5 @@ def test_later_processes_are_planned_by_what_the_first_took() -> None:
     assert ledger.seconds(("a/compile",)) == 30.0
     assert ledger.seconds(("b/compile",)) == pytest.approx(1.2 * 15 + 1.2 * 50)
     assert ledger.seconds(("a/compile", "c/plain")) == pytest.approx(1.2 * 15 + 50)
+    # Compiling took 50 s instead of 30: so much longer tuning takes too.
+    assert ledger.seconds(("d/tune",)) == pytest.approx(1.2 * 15 + 1.2 * 50 / 30 * 240)

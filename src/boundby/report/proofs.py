@@ -21,6 +21,8 @@ _COLOURS: dict[Outcome, str] = {
     "not run": "bright_black",
 }
 
+_RUNS = "measured: with its 95% interval; runs: processes of the script as it is + with the fix"
+
 
 class ProofsReport:
     """Renders the proofs of a `Diagnosis`; computes nothing that is not a median."""
@@ -37,7 +39,9 @@ class ProofsReport:
             yield from self._last()
             return
         yield final_line(proofs)
-        yield Padding(_table(proofs), (1, 0, 1, 0))
+        yield Padding(_table(proofs), (1, 0, 0, 0))
+        if any(proof.after_ns for proof in proofs):
+            yield Padding(Text(_RUNS, style="dim"), (0, 0, 1, 0))
         yield from _reasons(proofs)
         best = best_of(proofs)
         if best is not None:
@@ -64,9 +68,10 @@ class ProofsReport:
 
 
 def best_of(proofs: list[Proof]) -> Proof | None:
-    """What to keep: all that held together, else the best that held alone."""
+    """What to keep: of those that held together the last, else the best that held alone."""
     kept = [proof for proof in proofs if proof.outcome == "kept" and proof.speedup is not None]
-    return max(kept, key=lambda one: (one.combines, _median(one.speedup)), default=None)
+    together = [proof for proof in kept if proof.combines]
+    return max(together[-1:] or kept, key=lambda one: _median(one.speedup), default=None)
 
 
 def final_line(proofs: list[Proof]) -> Text:

@@ -166,7 +166,7 @@ def _forks(setting: process.Setting, imports: Path, folder: Path) -> Forks:
 def _opening(diagnosis: Diagnosis, candidates: Sequence[Candidate], seconds: float) -> str:
     names = ", ".join(words((one.key,)) for one in candidates) or "nothing"
     return (
-        f"diagnosed: {units.time(diagnosis.step.wall_ns)} a step, bound by "
+        f"diagnosed: {diagnosis.step.kind}, {units.time(diagnosis.step.wall_ns)} a step, bound by "
         f"{diagnosis.verdict.bound_by} ({seconds:.0f} s); to be tried: {names}"
     )
 

@@ -195,17 +195,22 @@ class Ledger:
         own = [one.seconds - usual for one in self.tried((key,))[:1]]
         if own:
             return max(0.0, own[0])
-        expected = self._preparations.get(key, 0.0)
-        again_s = self._again.get(key, 0.0) if self.has_dropout else 0.0
+        expected = self._prepares_s(key)
         alike = [
-            _LONGER * max(0.0, one.seconds - (self._usual_s((other,)) or 0.0))
-            for other, preparation in self._preparations.items()
-            if preparation == expected > 0
+            # A model that compiles in half the time that others take is tuned in half of it too.
+            _LONGER * max(0.0, one.seconds - (self._usual_s((other,)) or 0.0)) * expected / others
+            for other in self._preparations
+            if (others := self._prepares_s(other))
             # One that broke, or left the program alone, did not get so far.
             for one in self.timed((other,))[:1]
             if any(one.touched.values())
         ]
-        return max(alike, default=expected + again_s)
+        return max(alike, default=expected)
+
+    def _prepares_s(self, key: str) -> float:
+        """How long a treatment's first process prepares, as it is foreseen for any program."""
+        again_s = self._again.get(key, 0.0) if self.has_dropout else 0.0
+        return self._preparations.get(key, 0.0) + again_s
 
     def _spared_s(self, arm: Arm, last: Observed) -> float:
         """What the next of an arm is spared, at least: it is not compared without dropout again.

@@ -137,13 +137,21 @@ class Trials:
         return self._schedule.final
 
     def proofs(self) -> list[Proof]:
-        """One for each fix, and one for the best of them together where that is several."""
+        """One for each fix, then those tried together, the best of them last."""
         proofs = [self._proof([one], one.predicted) for one in self.candidates]
-        final = self.final
-        if len(final) > 1:
-            chosen = [one for key in final for one in self.candidates if one.key == key]
+        for arm in self._together():
+            chosen = [one for key in arm for one in self.candidates if one.key == key]
             proofs.append(self._proof(chosen, self.foresee(chosen)))
         return proofs
+
+    def _together(self) -> list[Arm]:
+        """Fixes that were run in one process, in the order of their first; the best one last."""
+        arms: dict[frozenset[str], Arm] = {}
+        for one in self.ledger.observed:
+            arms.setdefault(frozenset(one.arm), tuple(one.arm))
+        final = self.final
+        arms.pop(frozenset(final), None)
+        return [arm for arm in (*arms.values(), final) if len(arm) > 1]
 
     def rows(self) -> list[TrialRow]:
         """All processes, with where their seconds went."""
