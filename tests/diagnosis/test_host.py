@@ -3,7 +3,9 @@
 import pytest
 
 from boundby.capture.live.recorder import Capture
-from boundby.diagnosis.host import host_factors, unsteady
+from boundby.diagnosis.host import host_factors, slower_than_measured, unsteady
+from boundby.model import Machine
+from boundby.model.machine import Overheads
 
 
 def seen(pace: list[float], issue_pace: list[float], *issue_ns: float) -> Capture:
@@ -58,3 +60,16 @@ def test_two_paces_are_spoken_of() -> None:
 def test_without_a_look_nothing_is_assumed() -> None:
     assert factors(seen([], [], 1e6, 1e6)) == pytest.approx([1.0, 0.8, 1.2])
     assert unsteady(seen([], [])) == []
+
+
+def test_a_host_at_another_pace_than_the_machines_takes_longer_but_not_as_an_addition_does() -> (
+    None
+):
+    machine = Machine(device="d", kind="cuda", overheads=Overheads(python_add_ns=20.0))
+    found = slower_than_measured(seen([30.0, 40.0], [39.0, 40.0, 80.0], 1e6), machine)
+    assert found == pytest.approx(2**0.7)
+    assert slower_than_measured(seen([20.0], [20.0], 1e6), machine) == 1.0
+    # Where one of the two is not known, nothing is assumed.
+    assert slower_than_measured(seen([], [], 1e6), machine) == 1.0
+    unknown = Machine(device="d", kind="cuda")
+    assert slower_than_measured(seen([40.0], [40.0], 1e6), unknown) == 1.0

@@ -125,7 +125,7 @@ def test_the_gpus_roofs_are_under_its_datasheet() -> None:
 @pytest.mark.gpu
 def test_what_compiled_code_asks_of_a_gpus_host() -> None:
     with torch.inference_mode():
-        found = overhead.measure_compiled(identify("cuda"), stopwatch_for("cuda", 0))
+        found = overhead.measure_compiled(identify("cuda"), stopwatch_for("cuda", 0), 25.0)
     assert found.keys() == {"compiled_call_ns", "compiled_kernel_ns", "trained_kernel_ns"}
     assert all(timing.ns > 0 for timing in found.values())
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from boundby import units
+from boundby import pace, units
 from boundby.capture.live.recorder import Capture
+from boundby.model import Machine
 
 # The host's time for one script differs by this much between processes: interleaved runs of
 # host-bound steps on an H200 spread by 15 to 20% around their middle.
@@ -38,6 +39,17 @@ def host_factors(
     fast, slow = _paces(capture)
     likely = explaining or min(1.0, wall_ns / max(issued_ns, 1.0))
     return likely, likely * min(1 - spread, fast), likely * max(1 + spread, slow)
+
+
+def slower_than_measured(capture: Capture, machine: Machine) -> float:
+    """How many times as long the host took when steps were timed as when the machine was measured.
+
+    What a mended step asks of its host comes from the machine, and is held against this step's own.
+    """
+    then = machine.overheads.python_add_ns
+    if not capture.issue_pace or not then:
+        return 1.0
+    return pace.slower(statistics.median(capture.issue_pace), then)
 
 
 def unsteady(capture: Capture) -> list[str]:

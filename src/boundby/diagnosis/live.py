@@ -21,7 +21,7 @@ from boundby.capture.live.recorder import Capture
 from boundby.capture.live.refine import refine
 from boundby.diagnosis.advice import Advice, Timer, advise, doubted
 from boundby.diagnosis.assembly import assemble, nothing_known
-from boundby.diagnosis.host import host_factors, unsteady
+from boundby.diagnosis.host import host_factors, slower_than_measured, unsteady
 from boundby.errors import BoundbyError
 from boundby.model import Machine, Precision, Timeline
 from boundby.model.diagnosis import Diagnosis, KindOfStep, PhaseTime, StepTimes, Verdict
@@ -187,11 +187,12 @@ def _pictures(
     # Not the sum of what each phase usually takes: a host that is disturbed now and then is so in
     # one phase or another, in most of the steps.
     steps = [sum(phases.values()) for phases in capture.issue]
+    slower = slower_than_measured(capture, machine)
 
     def picture(factor: float) -> Picture:
         return Picture(
             timeline,
-            machine.at_pace(factor),
+            machine.at_pace(slower * factor),
             accounted,
             wall_ns=wall_ns,
             phases=capture.phases,

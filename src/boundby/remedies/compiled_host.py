@@ -30,10 +30,10 @@ _HANDED_OVER = "AccumulateGrad"
 def launch_costs(picture: Picture) -> tuple[float, float, float]:
     """Host time for one launch of a compiled kernel: the worst, the expected, the best.
 
-    In a step that trains, what it took in a small one that did when the machine was measured. (Had
-    its host another pace then, nothing in this step says so: not how long its operators take, which
-    differs by more from step to step.) Else what it takes on its own, as much longer as this step's
-    eager operators take inside it than on their own; at best it comes half way back from there.
+    In a step that trains, what it took in a small one that did when the machine was measured, at
+    this host's pace. (How long the step's own operators take does not tell: they differ by more
+    from step to step.) Else what it takes on its own, as much longer as this step's eager operators
+    take inside it than on their own; at best it comes half way back from there.
     """
     overheads, script = picture.machine.overheads, picture.script
     if script is not None and (script.phase == Phase.BACKWARD).any():

@@ -135,7 +135,7 @@ def _measure_slow(device: Device, bursts: list[Roof], found: _Findings, gauge: _
             found.roofs[place] = msgspec.structs.replace(held, name=burst.name)
     gauge.enter("compiled code")
     found.timings |= _tolerate(
-        lambda: overhead.measure_compiled(device, stopwatch),
+        lambda: overhead.measure_compiled(device, stopwatch, found.timings["python_add_ns"].ns),
         "the cost of compiled code was not measured",
         found.warnings,
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from boundby.pace import addition_ns
+from boundby.pace import addition_ns, slower
 from boundby.roofs.device import Device
 from boundby.roofs.stopwatch import Stopwatch, Timing, Work, time_host, time_host_in_turns
 
@@ -90,12 +90,15 @@ def _time_graph_kernel(torch: Any, a: Any, stopwatch: Stopwatch, rounds: int) ->
     return whole.for_each(_GRAPH_KERNELS)
 
 
-def measure_compiled(device: Device, stopwatch: Stopwatch) -> dict[str, Timing]:
+def measure_compiled(
+    device: Device, stopwatch: Stopwatch, addition_took_ns: float
+) -> dict[str, Timing]:
     """Host cost of calling compiled code: of the call (guards), and of each kernel it launches,
     without gradients and in training, where kernels take more arguments and leave more behind.
 
     A function of few kernels and one of many are timed; the difference is the kernels'. On a CPU,
     where building each takes ten seconds and there is nothing to launch, the call alone is timed.
+    All of it as if the host had the pace that it had with the other overheads, some seconds ago.
     """
     import torch
     from torch._inductor import config
@@ -104,25 +107,34 @@ def measure_compiled(device: Device, stopwatch: Stopwatch) -> dict[str, Timing]:
     config.fx_graph_cache = False
     x = torch.rand(64, 64, device=device.target)
     plain, trained = _compiled_calls(torch, x), _trained_calls(torch, x)
-    if device.kind == "cpu":
-        (only,) = time_host_in_turns([plain(1)[0]], rounds=_ROUNDS)
-        return {"compiled_call_ns": only}
-    built = [plain(1), plain(_COMPILED_STAGES), trained(1), trained(_COMPILED_STAGES)]
-    timings = time_host_in_turns([work for work, _ in built], rounds=_ROUNDS, settle=stopwatch.sync)
-    counts = [kernels for _, kernels in built]
-    each = _for_one_more(timings[:2], counts[:2])
+    calls = [plain(1)]
+    if device.kind == "cuda":
+        calls += [plain(_COMPILED_STAGES), trained(1), trained(_COMPILED_STAGES)]
+    works = [*(work for work, _ in calls), (lambda: addition_ns(_PYTHON_ADDITIONS), 1)]
+    *timings, additions = time_host_in_turns(works, rounds=_ROUNDS, settle=stopwatch.sync)
+    pace = slower(additions.for_each(_PYTHON_ADDITIONS).ns, addition_took_ns)
+    found = _compiled_costs(timings, [kernels for _, kernels in calls])
+    return {
+        name: msgspec.structs.replace(timing, ns=timing.ns / pace) for name, timing in found.items()
+    }
+
+
+def _compiled_costs(timings: list[Timing], kernels: list[int]) -> dict[str, Timing]:
+    each = _for_one_more(timings[:2], kernels[:2])
     if each is None:
         return {"compiled_call_ns": timings[0]}
-    call = max(0.0, timings[0].ns - each.ns * counts[0])
+    call = max(0.0, timings[0].ns - each.ns * kernels[0])
     found = {
         "compiled_call_ns": msgspec.structs.replace(timings[0], ns=call),
         "compiled_kernel_ns": each,
     }
-    in_training = _for_one_more(timings[2:], counts[2:])
+    in_training = _for_one_more(timings[2:], kernels[2:])
     return found if in_training is None else {**found, "trained_kernel_ns": in_training}
 
 
 def _for_one_more(timings: list[Timing], kernels: list[int]) -> Timing | None:
+    if len(timings) < 2:
+        return None
     few, many = timings
     more = kernels[1] - kernels[0]
     if more <= 0 or many.ns <= few.ns:
