@@ -62,8 +62,8 @@ def compare(name: str) -> None:
     eager, compiled = (look(__file__, words.split()) for words in both)
     costs = ", ".join(f"{us:.1f}" for us in eager["launch_us"])
     print(
-        f"{name}: us for a generated kernel at worst, as expected and at best: {costs}; as expected "
-        f"at the pace of the compiled step's host: {compiled['launch_us'][1]:.1f}"
+        f"{name}: us for a generated kernel at worst, as expected and at best: {costs}; "
+        f"as expected at the pace of the compiled step's host: {compiled['launch_us'][1]:.1f}"
     )
     for phase, was in eager["phases"].items():
         now = compiled["phases"][phase]

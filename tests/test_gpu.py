@@ -249,7 +249,7 @@ for _ in range(2000):
     loss = model(torch.randn(64, 256, device="cuda")).square().mean()
     optimizer.zero_grad(); loss.backward(); optimizer.step()
 """
-    options = ("--only", "fused,compile:reduce-overhead,cuda-graphs", "--budget", "240s")
+    options = ("--only", "fused,compile:reduce-overhead,cuda-graphs", "--budget", "180s")
     diagnosis = proven(tmp_path, source, *options)
     best = best_of(diagnosis.proofs)
     assert best is not None and best.combines, [
