@@ -37,7 +37,8 @@ def changes_of_nothing(rows: dict[tuple[Any, ...], Row], where: str) -> list[str
             medians = [one["speedup"]["median"] for one in row["proofs"] if one["speedup"]]
             lines.append(
                 f"A change of nothing to {name}, {row['tries']} times with a budget of "
-                f"{row['budget']}: no gain was seen {row['tries'] - row['kept']} times; measured "
+                f"{row['budget']}: no gain was seen {row['tries'] - row['kept']} times "
+                f"({len(medians)} had time for both sides); measured "
                 f"from {min(medians):.2f}x to {max(medians):.2f}x.\n"
             )
     return lines
