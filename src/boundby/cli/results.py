@@ -91,7 +91,10 @@ class Results:
         elif not ending.refused and (ending.failure is None or has_steps):
             # The script's own failure is what its exit code tells, and ours is not for it to tell.
             succeeded = not ending.exit_code and ending.failure is None
-            self._conclude(ending.capture, must_succeed=succeeded)
+            if ending.exit_code and _saw_nothing(ending.capture):
+                _say(f"the script ended with exit code {ending.exit_code} before its first step")
+            else:
+                self._conclude(ending.capture, must_succeed=succeeded)
         if ending.asked:
             _mind_threads()
 
@@ -189,6 +192,11 @@ class Results:
         diagnosis = self._conclude(capture, must_succeed=False)
         if self._rank == 0:
             left.write_bytes(store.as_json(diagnosis) if diagnosis else b"")
+
+
+def _saw_nothing(capture: Capture | None) -> bool:
+    """Whether a script ended before anything in it ran that could be a step."""
+    return capture is None or not (any(capture.seen.values()) or capture.started)
 
 
 def attend_child(

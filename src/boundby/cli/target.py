@@ -29,8 +29,9 @@ class TargetCommand(click.Command):
         script, *given = ctx.params.get("target", ("",))
         misplaced = [name for word in given if (name := word.partition("=")[0]) in names]
         if misplaced and not ctx.params.get("quiet"):
+            go = "goes" if len(misplaced) == 1 else "go"
             click.echo(
-                f"boundby: {', '.join(misplaced)} goes to {given[0] if script == '-m' else script}:"
+                f"boundby: {', '.join(misplaced)} {go} to {given[0] if script == '-m' else script}:"
                 " options for boundby come before it",
                 err=True,
             )

@@ -32,6 +32,7 @@ from boundby.trials.proving import Progress, Trials
 
 _MOST_FILES_NAMED = 8
 _CACHE_FOLDERS = (process.COMPILED, "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME")
+_OURS = "boundby: "  # what the command line's own lines begin with
 _IMPORTS = ".imports"  # what the script imports, beside what was saved
 # Past the budget by this much, a word is due.
 _LONGER = 1.05
@@ -252,10 +253,19 @@ def _diagnose(request: Request, cwd: Path) -> Diagnosis:
             env=process.environment({}, request.search_path),
         )
         if not path.exists():
-            lines = done.stderr.strip().splitlines()
-            why = lines[-1].removeprefix("boundby: ") if lines else "no diagnosis came of it"
-            raise BoundbyError(why, exit_code=done.returncode or CANNOT_MEASURE)
+            raise BoundbyError(
+                _last_words(done.stderr), exit_code=done.returncode or CANNOT_MEASURE
+            )
         return store.read(path, Diagnosis, "diagnosis")
+
+
+def _last_words(errors: str) -> str:
+    """Why there is no diagnosis: what boundby says of it, and the script's own last line."""
+    lines = errors.strip().splitlines()
+    ours = [line.removeprefix(_OURS) for line in lines if line.startswith(_OURS)]
+    its_own = [line.strip() for line in lines if not line.startswith(_OURS) and line.strip()]
+    words = [*ours[-1:], *(f"its last line: {line}" for line in its_own[-1:])]
+    return "; ".join(words) or "no diagnosis came of it"
 
 
 def _notes(
