@@ -48,7 +48,7 @@ def test_one_fix_for_two_faults_is_one_fix() -> None:
     assert "60.0 ms -> 40.0 ms, 1.50x (1.42 to 1.58) with autocast, loss unchanged" in text
     assert "autocast for float32-products, float32-activations: kept" in text
     assert "together" not in text
-    assert "runs: processes of the script as it is + with the fix" in text
+    assert "runs: as it is + with the fix" in text
     assert "to get the same, write\n   # autocast" in text
 
 

@@ -60,7 +60,7 @@ def imagine(picture: Picture) -> Imagined | None:
         return None
     if not all(any(part in work.name for _, work in mine) for part in _ADAM):
         return None
-    known = _class(picture)
+    known = class_of(picture)
     if known in _NEVER_FUSED:
         return None
     name = f"torch.optim.{known}" if known in _FUSED else known
@@ -88,7 +88,7 @@ def imagine(picture: Picture) -> Imagined | None:
     )
 
 
-def _class(picture: Picture) -> str | None:
+def class_of(picture: Picture) -> str | None:
     """The optimizer as the framework marks its steps, `Optimizer.step#AdamW.step`."""
     marks = (_MARK.search(name) for name in picture.timeline.names)
     names = dict.fromkeys(found[1] for found in marks if found)

@@ -82,14 +82,12 @@ def fixed_values(picture: Picture, flow: Flow) -> set[int]:
         # an embedding's gradient starts from.
         handed_on = picture.works[index].name.endswith(_HANDED_ON)
         fixed |= {
-            value
-            for value in flow.reads[index]
-            if handed_on or _is_set(picture, flow.values[value])
+            value for value in flow.reads[index] if handed_on or is_set(picture, flow.values[value])
         }
     return fixed
 
 
-def _is_set(picture: Picture, value: Value) -> bool:
+def is_set(picture: Picture, value: Value) -> bool:
     return value.maker != OUTSIDE and picture.works[value.maker].name.endswith(_SET)
 
 

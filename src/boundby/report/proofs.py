@@ -21,7 +21,7 @@ _COLOURS: dict[Outcome, str] = {
     "not run": "bright_black",
 }
 
-_RUNS = "measured: with its 95% interval; runs: processes of the script as it is + with the fix"
+_RUNS = "measured: with its 95% interval; runs: as it is + with the fix"
 
 
 class ProofsReport:

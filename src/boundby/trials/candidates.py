@@ -107,7 +107,13 @@ def _candidate(
         frees_host="eager-launches" in covers and diagnosis.machine.kind != "cpu",
         asked=any(name in choice.also for name in (treatment.name, *faults)),
         written=treatment.written,
+        silent=not _is_ours(treatment),
     )
+
+
+def _is_ours(treatment: Treatment) -> bool:
+    apply = getattr(treatment.apply, "func", treatment.apply)
+    return apply is None or apply.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def promised(diagnosis: Diagnosis, covers: Collection[str]) -> Range | None:

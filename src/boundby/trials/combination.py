@@ -31,7 +31,7 @@ class Candidate:
     """One treatment, the faults it mends, and what a replay promised for them.
 
     `asked`: a user wants it tried, whatever speaks for it. `frees_host`: it takes the host out of
-    the way of a device that waits for it.
+    the way of a device that waits for it. `silent`: a user's own, which need not say what it does.
     """
 
     key: str
@@ -47,6 +47,7 @@ class Candidate:
     covers: tuple[str, ...] = ()
     asked: bool = False
     frees_host: bool = False
+    silent: bool = False
     written: Callable[[Collection[str]], str] | None = None
 
     def is_rival(self, other: Candidate) -> bool:

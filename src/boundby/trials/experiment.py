@@ -223,6 +223,7 @@ def ledger_of(
         observed,
         precisions={one.key: one.precision for one in candidates},
         environments={one.key for one in candidates if one.environment},
+        silent={one.key for one in candidates if one.silent},
         preparations={one.key: one.preparation_s for one in candidates},
         again={one.key: one.again_s for one in candidates},
         may_fork=may_fork,
@@ -304,7 +305,7 @@ def _patch(request: Request, trials: Trials, diagnosis: Diagnosis) -> Patch | No
     final = trials.final
     path = _script_path(request.target)
     timed = trials.ledger.timed(BASELINE)
-    if path is None or not timed or not trials.ledger.result(final).held:
+    if path is None or not timed or not trials.ledger.concluded(final).held:
         return None
     chosen = {one.key: trials.change(one, final) for one in trials.candidates}
     return make_patch(

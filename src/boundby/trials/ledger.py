@@ -6,7 +6,7 @@ import itertools
 import re
 import statistics
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from boundby.model.diagnosis import Numerics, Outcome, Peak, Speedup
 from boundby.trials import likeness, numerics, speedup
@@ -79,11 +79,13 @@ class Ledger:
         *,
         precisions: Mapping[str, str | None] | None = None,
         environments: Collection[str] = (),
+        silent: Collection[str] = (),
         preparations: Mapping[str, float] | None = None,
         again: Mapping[str, float] | None = None,
         may_fork: bool = False,
     ) -> None:
-        """`environments`: treatments that leave no trace in the program itself.
+        """`environments`: treatments that leave no trace in the program itself; `silent`: of users'
+        own, which need not say what they change.
 
         `preparations`: seconds that a treatment takes to start; `again`: and once more where its
         program is compared without dropout first. `may_fork`: whether forks of a prepared process
@@ -94,6 +96,7 @@ class Ledger:
         self._forks: tuple[int, bool | None] = (-1, None)
         self._precisions = precisions or {}
         self._environments = environments
+        self._silent = silent
         self._preparations = preparations or {}
         self._again = again or {}
         self._known: dict[tuple[frozenset[str], int], Result] = {}
@@ -236,6 +239,18 @@ class Ledger:
             self._known[key] = self._judge(arm)
         return self._known[key]
 
+    def concluded(self, arm: Arm) -> Result:
+        """As it may be told: what is to be kept needs seeds enough to hold its losses against."""
+        result = self.result(arm)
+        seeds = len(self.timed(BASELINE, beside=arm))
+        if not result.held or not self.has_dropout or seeds >= numerics.FEWEST_SEEDS:
+            return result
+        why = (
+            f"{_OPEN_WORD} with dropout on, its losses are held against {numerics.FEWEST_SEEDS} "
+            f"seeds of the script as it is at least: {_times(seeds)} came to that"
+        )
+        return replace(result, outcome="no gain", why=why, open=True)
+
     def _judge(self, arm: Arm) -> Result:
         tried, timed = self.tried(arm), self.timed(arm)
         base = self.timed(BASELINE, beside=arm)
@@ -265,6 +280,7 @@ class Ledger:
         counts = [pair for one in timed for pair in one.touched.items()]
         left = [word for word, count in counts if not count]
         changed = any(count for _, count in counts) or self._environments_in(arm)
+        changed |= any(key in self._silent for key in arm)
         if changed and not (left and not all(self.timed((key,)) for key in arm)):
             return None
         return left[0] if left else "it found nothing in the script to change"
@@ -361,7 +377,10 @@ def _outcome(
             "machine"
         )
     if faster.low <= 1 or faster.median < _WORTHWHILE:
-        return "no gain", f"no more than runs of this script differ by anyway ({spread:.0%})"
+        return "no gain", (
+            f"{faster.low:.2f}x to {faster.high:.2f}x may be nothing: runs of this script differ "
+            f"by {spread:.0%} anyway"
+        )
     plain = faster.low > max(_PLAIN, 1 + _PLAIN_SPREADS * spread)
     if plain and between:
         return "kept", checked.why

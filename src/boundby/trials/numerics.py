@@ -68,9 +68,10 @@ def judge(
         return _by_scatter(before, after)
     compared = [] if base.draws_exact else list(_exact(before, fixed, reference, precision))
     worst = max(compared, key=lambda one: one.error / max(one.allowed, 1e-12), default=None)
+    off = " with dropout off" if base.has_dropout else ""
     if worst is not None and not worst.ok:
         words = (
-            f"{worst.what} off by {_percent(worst.error)} with dropout off, "
+            f"{worst.what} off by {_percent(worst.error)}{off}, "
             f"{_percent(worst.allowed)} is explained"
         )
         return Numerics(ok=False, why=words)
@@ -83,15 +84,14 @@ def judge(
         return Numerics(ok=False, why=words)
     if worst is None and seeded is None:
         return Numerics(ok=False, why="neither a loss nor an output could be compared")
-    return Numerics(ok=True, why=_fine(worst, seeded, len(before)))
+    return Numerics(ok=True, why=_fine(worst, off, seeded, len(before)))
 
 
-def _fine(worst: Compared | None, seeded: Compared | None, seeds: int) -> str:
+def _fine(worst: Compared | None, off: str, seeded: Compared | None, seeds: int) -> str:
     words = []
     if worst is not None:
         words.append(
-            f"{worst.what} within {_percent(worst.error)} with dropout off "
-            f"({_percent(worst.allowed)} allowed)"
+            f"{worst.what} within {_percent(worst.error)}{off} ({_percent(worst.allowed)} allowed)"
         )
     if seeded is not None:
         words.append(f"losses within the spread of {seeds} dropout seeds")

@@ -258,4 +258,9 @@ def _reason(code: int, log: Path) -> str | None:
     if code == 0:
         return None
     lines = log.read_bytes()[-_TAIL:].decode(errors="replace").strip().splitlines()
-    return lines[-1].strip() if lines else f"exit code {code}"
+    starts = [at for at, line in enumerate(lines) if line.startswith("Traceback (")]
+    # What was raised stands under its traceback, and may go on over more lines.
+    raised = (
+        [line for line in lines[starts[-1] + 1 :] if line[:1].strip()] if starts else lines[-1:]
+    )
+    return raised[0].strip() if raised else f"exit code {code}"

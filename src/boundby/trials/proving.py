@@ -18,6 +18,7 @@ from boundby.trials.process import Wanted
 # A process that takes this many times as long as a baseline, and a while for compiling, hangs.
 _TIMES_BASELINE = 6.0
 _COMPILING_S = 150.0
+_ODDS_S = 30.0  # of one that has nothing to prepare
 _FIRST_LIMIT_S = 900.0
 # What was planned to fit may take a little longer; then it is ended.
 _OVERRUN, _OVERRUN_S = 0.02, 2.0
@@ -93,7 +94,8 @@ class Trials:
         baselines = [one.seconds for one in self.ledger.observed if not one.arm and not one.cut]
         if not baselines:
             return _FIRST_LIMIT_S
-        return _TIMES_BASELINE * max(baselines) + max(_COMPILING_S, 2 * preparation_s)
+        more = max(_COMPILING_S, 2 * preparation_s) if preparation_s else _ODDS_S
+        return _TIMES_BASELINE * max(baselines) + more
 
     def _left(self, step: Step) -> float:
         """Without one baseline there is nothing to say: that one may take its time."""
@@ -172,7 +174,7 @@ class Trials:
 
     def _proof(self, chosen: Sequence[Candidate], predicted: Range | None) -> Proof:
         arm = tuple(one.key for one in chosen)
-        result = self.ledger.result(arm)
+        result = self.ledger.concluded(arm)
         keep_log = result.outcome in ("failed", "wrong numbers")
         return Proof(
             faults=list(dict.fromkeys(fault for one in chosen for fault in one.faults)),

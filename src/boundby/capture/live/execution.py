@@ -16,6 +16,7 @@ from boundby.errors import INTERRUPTED, BoundbyError
 
 if TYPE_CHECKING:
     from boundby.capture.live.guard import Failure
+    from boundby.capture.live.plan import How
     from boundby.capture.live.recorder import Capture
 
 _OURS = str(Path(__file__).parents[2])
@@ -41,6 +42,12 @@ class Ending:
     asked: bool = False
     refused: bool = False
     forked: bool = False
+
+    @property
+    def how(self) -> How:
+        if self.error is None:
+            return "ended"
+        return "was interrupted" if isinstance(self.error, KeyboardInterrupt) else "failed"
 
 
 def execute(target: Target) -> Ending:

@@ -26,6 +26,7 @@ _ISSUE_AT_LEISURE = 8
 
 # How numbers of steps are asked for: on a command line, or as arguments of `watch`.
 Spelling = Literal["options", "arguments"]
+How = Literal["ended", "failed", "was interrupted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,16 +153,15 @@ def shortfall(
     *,
     spelling: Spelling,
     share: float = 1.0,
-    failed: bool = False,
+    how: How = "ended",
 ) -> str:
     """One line on a script that ended before it was profiled, as was wanted, and what would do.
 
     One that failed did not end for want of steps: it is not told how many would fit.
     """
     what = "script" if spelling == "options" else "loop"
-    how = "failed" if failed else "ended"
     ended = f"the {what} {how} during its {window}, after {steps} step{'' if steps == 1 else 's'}"
-    if failed or not profiled:
+    if how != "ended" or not profiled:
         return ended
     if share < _NEARLY_ALL:
         ended += f", {share:.0%} of them of the kind with most time"

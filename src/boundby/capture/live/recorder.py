@@ -15,7 +15,7 @@ from boundby.capture.live.guard import Failure, Guard, failure_of
 from boundby.capture.live.keys import Keys
 from boundby.capture.live.pace import Pace
 from boundby.capture.live.phases import usual_phases
-from boundby.capture.live.plan import PROFILER_START, Plan, Spelling, shortfall
+from boundby.capture.live.plan import PROFILER_START, How, Plan, Spelling, shortfall
 from boundby.capture.live.precision import float32_allowed
 from boundby.capture.live.provenance import kernel_lines
 from boundby.capture.live.sampler import Sample
@@ -227,7 +227,7 @@ class Recorder:
     def _is_blind(self) -> bool:
         return self.windows.window is Window.DONE or self._device.is_capturing
 
-    def capture(self, *, failed: bool = False) -> Capture:
+    def capture(self, *, how: How = "ended") -> Capture:
         """Everything seen so far; the script has ended, has failed or is made to end."""
         windows = self.windows
         stopped_in = windows.window
@@ -270,11 +270,11 @@ class Recorder:
                 taken.failure = failure_of(_NO_NOTES, self.graphs.failed)
                 taken.warnings.append(taken.failure.line)
         taken.warnings += self._what_is_missing(
-            stopped_in, advise=not taken.profiled_steps, failed=failed
+            stopped_in, advise=not taken.profiled_steps, how=how
         )
         return taken
 
-    def _what_is_missing(self, window: Window, *, advise: bool, failed: bool) -> list[str]:
+    def _what_is_missing(self, window: Window, *, advise: bool, how: How) -> list[str]:
         """A line for each thing that kept a window from being filled."""
         missing = [self._profiler.problem] if self._profiler.problem else []
         if self.windows.unprofiled is not None:
@@ -291,7 +291,7 @@ class Recorder:
                     wanted,
                     spelling=self._spelling,
                     share=self.windows.main_share,
-                    failed=failed,
+                    how=how,
                 )
             )
         return missing

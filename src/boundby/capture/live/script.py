@@ -13,7 +13,7 @@ from boundby.capture.live.children import Attend, Children, Watched
 from boundby.capture.live.execution import Ending, Target, execute
 from boundby.capture.live.guard import Failure, Guard, failure_of, stopped_after
 from boundby.capture.live.hooks import Hooks
-from boundby.capture.live.plan import Plan
+from boundby.capture.live.plan import How, Plan
 from boundby.capture.live.recorder import Capture, Recorder
 from boundby.capture.live.steps import StepBy
 
@@ -58,7 +58,7 @@ def run_script(
     if watch.is_forked:
         ending.forked = True
         return ending
-    ending.capture = watch.last_capture(failed=ending.error is not None)
+    ending.capture = watch.last_capture(how=ending.how)
     if ending.capture is not None:
         ending.capture.started = children.commands
     ending.failure = watch.failure
@@ -183,10 +183,10 @@ class _Watch:
         elif watcher is not None:
             self.guard.do(self._refuse)
 
-    def last_capture(self, *, failed: bool) -> Capture | None:
+    def last_capture(self, *, how: How) -> Capture | None:
         """What was seen of a script that is over; None also where that cannot be told any more."""
         try:
-            return self._take(failed=failed)
+            return self._take(how=how)
         except Exception as error:  # noqa: BLE001 - it is told, behind what the script died of
             self.failure = failure_of("what was seen of the script cannot be told", [error])
         return None
@@ -197,11 +197,11 @@ class _Watch:
         if capture is not None and not self._concluded and capture.main_kind is not None:
             conclude(capture)
 
-    def _take(self, *, failed: bool = False) -> Capture | None:
+    def _take(self, *, how: How = "ended") -> Capture | None:
         if not self._is_taken and self._recorder is not None:
             self._is_taken = True
             self._hooks.watcher = None
-            self._capture = self._recorder.capture(failed=failed)
+            self._capture = self._recorder.capture(how=how)
             if self.failure is not None:
                 self._capture.warnings.append(self.failure.line)
         return self._capture
