@@ -103,3 +103,24 @@ def test_a_script_that_profiles_ends_ours_and_gets_its_tensors_back(tmp_path: Pa
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
         assert dict(vars(torch.Tensor)) == before
     assert ours.problem is not None
+
+
+def test_a_profiler_of_the_scripts_that_warms_up_is_left_alone(tmp_path: Path) -> None:
+    """It is prepared and not yet enabled: ours in between would break it, and the process."""
+    prepare = torch.autograd.profiler._prepare_profiler
+    ours = TorchProfiler(torch, TorchDevice(torch), tmp_path)
+    theirs = torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU],
+        schedule=torch.profiler.schedule(wait=0, warmup=1, active=1),
+    )
+    theirs.start()
+    assert not ours.start()
+    assert ours.problem is not None and "running already" in ours.problem
+    theirs.step()
+    torch.ones(3).cos()
+    theirs.stop()
+    assert any(event.key == "aten::cos" for event in theirs.key_averages())
+    # What is over is nobody's.
+    assert ours.start()
+    ours.stop()
+    assert torch.autograd.profiler._prepare_profiler is prepare

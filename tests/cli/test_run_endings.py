@@ -163,6 +163,9 @@ time.sleep(60)
     _, err = running.communicate(timeout=60)
     assert running.returncode == 130
     assert "train 4x8 step" in err
+    assert "the script was interrupted during its clean steps, after 4 steps" in " ".join(
+        err.split()
+    )
     assert "Traceback" not in err
 
 

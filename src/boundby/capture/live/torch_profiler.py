@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,10 @@ class TorchProfiler:
         self._guard = guard or Guard()
         self._profiler: Any = None
         self._shown = Swaps()
+        self._is_starting = False
+        self._has_theirs = False
+        self._others = Swaps()
+        self._watch_for_others()
 
     @property
     def is_running(self) -> bool:
@@ -68,7 +72,7 @@ class TorchProfiler:
     def start(self) -> bool:
         """False, with a `problem`, where steps cannot be profiled."""
         profiler = self._torch.profiler
-        if self._torch.autograd._profiler_enabled():
+        if self._has_theirs or self._torch.autograd._profiler_enabled():
             self.problem = _RUNNING_ALREADY
             return False
         activities = [profiler.ProfilerActivity.CPU]
@@ -78,6 +82,7 @@ class TorchProfiler:
         with contextlib.suppress(ImportError):
             importlib.import_module("torch.profiler._cupti_monitor")
         self._device.sync()
+        self._is_starting = True
         try:
             with _silenced():
                 started = profiler.profile(
@@ -98,9 +103,10 @@ class TorchProfiler:
         except RuntimeError as error:
             self.problem = _failure(error)
             return False
+        finally:
+            self._is_starting = False
         self._profiler = started
         self._shown = show_operators(self._torch)
-        self._give_way()
         # Only now: the profiler would follow a thread that is there when it starts.
         self.sampler.start()
         return True
@@ -112,12 +118,12 @@ class TorchProfiler:
 
     def stop(self) -> None:
         """End profiling and write the trace, plain: compressing takes ten times longer."""
+        self._others.undo()
         if self._profiler is None:
             return
         profiler, self._profiler = self._profiler, None
         self.sampler.stop()
         self._shown.undo()
-        self._torch.autograd.profiler._prepare_profiler = self._prepare
         try:
             # The last step ends here: waiting for the device is no part of it.
             with _silenced():
@@ -129,21 +135,33 @@ class TorchProfiler:
         except (OSError, RuntimeError) as error:
             self.problem = _failure(error)
 
-    def _give_way(self) -> None:
+    def _watch_for_others(self) -> None:
         """End ours, with the steps it has, when the script starts a profiler of its own.
 
         torch runs one at a time: a second ends the first without a word, and whoever then asks
-        the first for its events crashes the process.
+        the first for its events crashes the process. One that is prepared and warms up is not
+        running yet, as far as torch tells.
         """
         module = self._torch.autograd.profiler
-        self._prepare = module._prepare_profiler
+        self._others.swap(module, "_prepare_profiler", self._preparing)
+        self._others.swap(module, "_disable_profiler", self._disabling)
 
+    def _preparing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def prepare(*args: Any, **kwargs: Any) -> Any:
-            if self._profiler is not None:
-                self._guard.do(self._end_for_another)
-            return self._prepare(*args, **kwargs)
+            if not self._is_starting:
+                if self._profiler is not None:
+                    self._guard.do(self._end_for_another)
+                self._has_theirs = True
+            return original(*args, **kwargs)
 
-        module._prepare_profiler = prepare
+        return prepare
+
+    def _disabling(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def disable(*args: Any, **kwargs: Any) -> Any:
+            self._has_theirs = False
+            return original(*args, **kwargs)
+
+        return disable
 
     def _end_for_another(self) -> None:
         self.stop()
