@@ -200,8 +200,7 @@ class Ledger:
             return max(0.0, own[0])
         expected = self._prepares_s(key)
         alike = [
-            # A model that compiles in half the time that others take is tuned in half of it too.
-            _LONGER * max(0.0, one.seconds - (self._usual_s((other,)) or 0.0)) * expected / others
+            self._as_long(expected, others, one.seconds - (self._usual_s((other,)) or 0.0))
             for other in self._preparations
             if (others := self._prepares_s(other))
             # One that broke, or left the program alone, did not get so far.
@@ -209,6 +208,16 @@ class Ledger:
             if any(one.touched.values())
         ]
         return max(alike, default=expected)
+
+    @staticmethod
+    def _as_long(expected_s: float, others_s: float, took_s: float) -> float:
+        """What is expected of one, where another of its kind took so long instead of `others_s`.
+
+        A model that compiles in half the time is tuned in half of it too; one that takes longer to
+        compile has more code, not more products to be tuned.
+        """
+        longer = _LONGER * max(0.0, took_s)
+        return longer if expected_s == others_s else min(1.0, longer / others_s) * expected_s
 
     def _prepares_s(self, key: str) -> float:
         """How long a treatment's first process prepares, as it is foreseen for any program."""
