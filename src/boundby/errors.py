@@ -3,6 +3,8 @@
 BAD_INPUT = 2
 CANNOT_MEASURE = 3
 INTERRUPTED = 130
+# What is said of a script that came to a bad end without a step.
+BEFORE_A_STEP = "before a step was found"
 
 
 class BoundbyError(Exception):

@@ -199,10 +199,11 @@ if __name__ == "__main__":
 def test_a_script_that_cannot_be_measured_is_one_line(tmp_path: Path) -> None:
     code, err, _ = prove(tmp_path, "import torch\nraise SystemExit(7)")
     assert code == 7
-    assert "the script ended with exit code 7 before its first step" in err
-    code, err, _ = prove(tmp_path, "import torch\ntorch.zeros(2) @ torch.zeros(3)")
+    assert "the script ended with exit code 7 before a step was found" in err
+    failing = "import torch\ntorch.nn.Linear(2, 2)(torch.zeros(3))"
+    code, err, _ = prove(tmp_path, failing)
     assert code == 1
-    assert "exit code 1 before its first step; its last line: RuntimeError: " in err
+    assert "the script failed before a step was found; its last line: RuntimeError: " in err
     code, err, _ = prove(tmp_path, LOOP, "--only", "nonsense")
     assert code == 2
     assert "no fault and no fix is called nonsense" in err

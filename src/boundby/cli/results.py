@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from boundby.cli.outputs import write_page
+from boundby.errors import BEFORE_A_STEP
 
 if TYPE_CHECKING:
     from boundby.capture.live.children import Watched
@@ -91,10 +92,11 @@ class Results:
         elif not ending.refused and (ending.failure is None or has_steps):
             # The script's own failure is what its exit code tells, and ours is not for it to tell.
             succeeded = not ending.exit_code and ending.failure is None
-            if ending.exit_code and _saw_nothing(ending.capture):
-                _say(f"the script ended with exit code {ending.exit_code} before its first step")
-            else:
+            if succeeded or not _saw_nothing(ending.capture):
                 self._conclude(ending.capture, must_succeed=succeeded)
+            if ending.exit_code and not has_steps:
+                with_code = f" with exit code {ending.exit_code}" * (ending.how == "ended")
+                _say(f"the script {ending.how}{with_code} {BEFORE_A_STEP}")
         if ending.asked:
             _mind_threads()
 

@@ -18,7 +18,7 @@ import msgspec
 
 from boundby import store, units
 from boundby.capture.live.execution import Target
-from boundby.errors import CANNOT_MEASURE, BoundbyError
+from boundby.errors import BEFORE_A_STEP, CANNOT_MEASURE, BoundbyError
 from boundby.model.diagnosis import Diagnosis, Range
 from boundby.trials import files, process, progress, scratch
 from boundby.trials.candidates import Choice, candidates_of, pointless, promised
@@ -261,10 +261,12 @@ def _diagnose(request: Request, cwd: Path) -> Diagnosis:
 
 
 def _last_words(errors: str) -> str:
-    """Why there is no diagnosis: what boundby says of it, and the script's own last line."""
+    """Why there is no diagnosis: what boundby says of it, and what a script died of said."""
     lines = errors.strip().splitlines()
     ours = [line.removeprefix(_OURS) for line in lines if line.startswith(_OURS)]
     its_own = [line.strip() for line in lines if not line.startswith(_OURS) and line.strip()]
+    if ours and not ours[-1].endswith(BEFORE_A_STEP):
+        return ours[-1]
     words = [*ours[-1:], *(f"its last line: {line}" for line in its_own[-1:])]
     return "; ".join(words) or "no diagnosis came of it"
 

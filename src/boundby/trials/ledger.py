@@ -6,68 +6,25 @@ import itertools
 import re
 import statistics
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from boundby.model.diagnosis import Numerics, Outcome, Peak, Speedup
+from boundby.model.diagnosis import Peak
 from boundby.trials import likeness, numerics, speedup
 from boundby.trials.observation import Notes, Observed, Start
+from boundby.trials.outcome import OPEN_WORD, Result, fewest, is_short_of_runs, outcome_of
 
 Arm = tuple[str, ...]
 BASELINE: Arm = ()
-_UNKNOWN_PEAK = Peak()
 
-# Less than this is not worth a change to anybody's script.
-_WORTHWHILE = 1.005
-# Where processes differ by more than this, fewer runs than these can fall on either side by chance:
-# of three and three, all of one above all of the other, in one of twenty.
-_UNSTEADY = 0.08
-_FEWEST_UNSTEADY = 4
-_FEWEST = 2
-_DWARFED = 2.0
-# One run between two baselines is enough for a gain of so many spreads, and of so much at least:
-# on a machine with other work, a first process was seen to take 1.45 times as long as the next.
-_PLAIN_SPREADS, _PLAIN = 5.0, 1.3
 # Less memory is worth a word even where no time is gained.
 _LESS = 0.8
 # A process that nobody has seen yet may take this much longer than what its parts were seen to.
 _LONGER = 1.2
 _USUAL_S = 30.0
-# An interval from no gain to more than this leaves the question open.
-_OPEN = 1.25
-_OPEN_WORD = "open:"
-_FEW = f"{_OPEN_WORD} only"
 # What drivers, their libraries and pools of workers say in a process that should not be a fork.
 _OF_FORKS = re.compile(
     r"fork|process ?pool|(cuda|cudnn|cublas|driver|hip|nccl).*initiali[sz]", re.IGNORECASE
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What is known of one arm."""
-
-    outcome: Outcome
-    why: str
-    runs: int = 0
-    speedup: Speedup | None = None
-    numerics: Numerics | None = None
-    peak: Peak = _UNKNOWN_PEAK
-    log: str | None = None
-    open: bool = False  # more runs may tell
-    lacking: int = 0  # how many more, of each, would make a gain that was seen sure
-
-    @property
-    def held(self) -> bool:
-        return self.outcome == "kept"
-
-    @property
-    def promises(self) -> bool:
-        """Whether it may hold once there are enough runs: worth combining when time is short."""
-        return self.computes_right and self.speedup is not None and self.speedup.low > 1
-
-    @property
-    def computes_right(self) -> bool:
-        return self.numerics is not None and self.numerics.ok
 
 
 class Ledger:
@@ -255,8 +212,8 @@ class Ledger:
         if not result.held or not self.has_dropout or seeds >= numerics.FEWEST_SEEDS:
             return result
         why = (
-            f"{_OPEN_WORD} with dropout on, its losses are held against {numerics.FEWEST_SEEDS} "
-            f"seeds of the script as it is at least: {_times(seeds)} came to that"
+            f"{OPEN_WORD} with dropout on, its losses are to be held against "
+            f"{numerics.FEWEST_SEEDS} seeds of the script as it is, and there are {seeds}"
         )
         return replace(result, outcome="no gain", why=why, open=True)
 
@@ -323,7 +280,7 @@ class Ledger:
             float(scatter.std()),
         )
         runs = min(len(base), len(timed))
-        outcome, why = _outcome(faster, checked, runs, spread, between=self._is_between(arm))
+        outcome, why = outcome_of(faster, checked, runs, spread, between=self._is_between(arm))
         peak = Peak(before=_peak(base), after=_peak(timed))
         if outcome == "no gain" and peak.before and peak.after and peak.after < _LESS * peak.before:
             why += f"; but it needs {1 - peak.after / peak.before:.0%} less memory"
@@ -335,8 +292,8 @@ class Ledger:
             numerics=checked,
             peak=peak,
             log=timed[-1].log,
-            open=why.startswith(_OPEN_WORD),
-            lacking=max(1, _fewest(faster, spread) - runs) if why.startswith(_FEW) else 0,
+            open=why.startswith(OPEN_WORD),
+            lacking=max(1, fewest(faster, spread) - runs) if is_short_of_runs(why) else 0,
         )
 
     def _is_between(self, arm: Arm) -> bool:
@@ -371,39 +328,6 @@ class Ledger:
         return any(key in self._environments for key in arm)
 
 
-def _outcome(
-    faster: Speedup, checked: Numerics, runs: int, spread: float, *, between: bool
-) -> tuple[Outcome, str]:
-    """`runs` of each; `spread` is by how much processes of the script differ."""
-    if not checked.ok:
-        return "wrong numbers", checked.why
-    if faster.median < 1 and faster.high < 1:
-        return "no gain", "it is slower"
-    if faster.low <= 1 and faster.high > _OPEN:
-        return "no gain", (
-            f"{_OPEN_WORD} runs of this script differ by {spread:.0%} here, too much to tell "
-            f"anything from {faster.low:.2f}x to {faster.high:.2f}x; more time may, or a quieter "
-            "machine"
-        )
-    if faster.low <= 1 or faster.median < _WORTHWHILE:
-        return "no gain", (
-            f"{faster.low:.2f}x to {faster.high:.2f}x may be nothing: runs of this script differ "
-            f"by {spread:.0%} anyway"
-        )
-    plain = faster.low > max(_PLAIN, 1 + _PLAIN_SPREADS * spread)
-    if plain and between:
-        return "kept", checked.why
-    if runs < _fewest(faster, spread):
-        return "no gain", f"{_FEW} {_times(runs)}, where runs differ by {spread:.0%}"
-    return "kept", checked.why
-
-
-def _fewest(faster: Speedup, spread: float) -> int:
-    """Where processes differ much, few of them may agree by chance, unless the gain dwarfs that."""
-    unsteady = spread > _UNSTEADY and faster.low < 1 + _DWARFED * spread
-    return _FEWEST_UNSTEADY if unsteady else _FEWEST
-
-
 def _fails_by_fork(observed: Observed) -> bool:
     """Whether a fresh process may do better: one that was killed, or that says it is for the fork.
 
@@ -412,10 +336,6 @@ def _fails_by_fork(observed: Observed) -> bool:
     if observed.start != "forked" or observed.problem is None or observed.cut:
         return False
     return not observed.reported or _OF_FORKS.search(observed.problem) is not None
-
-
-def _times(runs: int) -> str:
-    return "one run of each" if runs == 1 else f"{runs} runs of each"
 
 
 def _peak(observed: Sequence[Observed]) -> float | None:

@@ -26,6 +26,7 @@ _ISSUE_AT_LEISURE = 8
 
 # How numbers of steps are asked for: on a command line, or as arguments of `watch`.
 Spelling = Literal["options", "arguments"]
+# How a script, or a loop, came to its end.
 How = Literal["ended", "failed", "was interrupted"]
 
 

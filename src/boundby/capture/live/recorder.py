@@ -232,6 +232,8 @@ class Recorder:
         windows = self.windows
         stopped_in = windows.window
         windows.finish()
+        # Where it has never been started, it lets go of the script's.
+        self._profiler.stop()
         taken = Capture(
             step_by=self.finder.found_by,
             main_kind=windows.main_kind,
