@@ -22,7 +22,7 @@ _ROUNDS = 40
 _PYTHON_ADDITIONS = 300_000
 _GRAPH_KERNELS = 500
 # Enough for their kernels to outweigh going in, whose noise would be the kernels' in a difference.
-_COMPILED_STAGES = 65
+_COMPILED_STAGES = 25
 _COMPILED_CALLS = (4, 30)  # for a sample: of the long function, and of the short one
 _TRAINED_OPERATORS = 64
 
