@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from boundby import remedies
-from boundby.account import account_for
+from boundby.account import Coreless, account_for
+from boundby.capture.live.circumstances import Circumstances, ThreadTime
+from boundby.diagnosis.host import contended
 from boundby.model import DeviceKind, HostKind, OpCall, Timeline
-from boundby.picture import Picture
+from boundby.picture import Change, Picture
 from boundby.replay import (
     Script,
     explaining_host,
@@ -183,6 +185,28 @@ def picture_of(timeline: Timeline, wall_ns: float, in_phases_ns: float | None = 
     return Picture(
         timeline, MACHINE, accounted, wall_ns=wall_ns, phases={}, in_phases_ns=in_phases_ns
     )
+
+
+def test_where_others_have_its_cores_a_cpu_saves_waiting_with_the_work() -> None:
+    """Of 1000 us 400 are waiting for a core: 120 us of work less are 200 less on the clock."""
+    scene = Scene(end=1000)
+    scene.on_host(0, 1000, call=GELU)
+    timeline = scene.timeline()
+    accounted = account_for(
+        timeline, MACHINE, wall_ns=1000 * US, coreless=Coreless(clean_ns=400 * US)
+    )
+    (work,) = accounted.works
+    slower = contended(accounted, Circumstances(), 1000 * US)
+    picture = Picture(timeline, MACHINE, accounted, wall_ns=1000 * US, phases={}, contended=slower)
+    shorter = Change(work_ns={0: work.ns - 120 * US})
+    assert picture.saving(shorter) == pytest.approx(200 * US)
+    # Nor does it wait when there is no overhead: the work is left, as long as it took.
+    assert judge(picture).verdict.if_free["overhead"] == pytest.approx(1000 * US / work.ns)
+    # What its own processes have of the cores they have anyway.
+    workers = Circumstances(
+        wall_ns=1e9, main=ThreadTime(ran_ns=6e8, delayed_ns=4e8), workers_ns=1e9
+    )
+    assert contended(accounted, workers, 1000 * US) == pytest.approx(1.0)
 
 
 def gains(scene: Scene) -> dict[str, float]:

@@ -76,9 +76,11 @@ class Picture:
         timings: Timings | None = None,
         circumstances: Circumstances | None = None,
         in_phases_ns: float | None = None,
+        contended: float = 1.0,
     ) -> None:
         """`host` brings host times to what they are without a profiler, where phases cannot.
 
+        `contended`: on a CPU, how many times as long work takes because others have its cores.
         `in_phases_ns` is what steps took, phase after phase, in which those were timed.
         `wall_ns` None: the clean step's time is not known, and its replay's stands for it.
         """
@@ -96,6 +98,7 @@ class Picture:
         self._for_data: list[npt.NDArray[np.bool_]] = []
         self._off_ns = 0.0
         self._in_phases_ns = in_phases_ns
+        self.contended = contended
         self._member = accounted.member
         if len(timeline.device):
             script = script_of(
@@ -123,7 +126,7 @@ class Picture:
         """The step's time with the change made."""
         if self.script is None:
             saved = sum(self.works[index].exposed_ns - ns for index, ns in change.work_ns.items())
-            return max(1.0, self.wall_ns - saved - change.python_ns)
+            return max(1.0, self.wall_ns - self.contended * saved - change.python_ns)
         off = self._off_ns + change.python_ns
         return max(1.0, replay(self._changed(self.script, change)) - off)
 

@@ -119,9 +119,7 @@ def _free(picture: Picture, group: GroupName) -> Change:
         return Change(work_ns=work_ns)
     if picture.script is not None:
         return _idle_host(picture.script, work_ns)
-    parts = picture.account.overhead.parts
-    outside = sum(ns for part, ns in parts.items() if part != "small_kernels")
-    return Change(work_ns=work_ns, python_ns=outside)
+    return Change(python_ns=picture.account.overhead.ns)
 
 
 def _idle_host(script: Script, work_ns: dict[int, float]) -> Change:

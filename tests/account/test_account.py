@@ -4,11 +4,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from boundby.account import account_for
+from boundby.account import Coreless, account_for
 from boundby.model import UNTOLD, DeviceKind, HostKind, OpCall, Precision, Timeline
 from boundby.picture import Picture
 from boundby.verdict import judge
 from tests.machines import roof, round_machine
+from tests.remedies.pictures import at_line
 from tests.timelines import US, Scene, tensor
 
 MACHINE = round_machine()
@@ -266,9 +267,27 @@ def test_on_a_cpu_operators_that_make_a_batch_have_their_own_time() -> None:
 def test_on_a_cpu_time_without_a_core_is_no_operators() -> None:
     scene = Scene(end=1000)
     scene.on_host(0, 1000, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))
-    found = account_for(scene.timeline(), MACHINE, wall_ns=1000 * US, coreless_ns=400 * US)
+    timeline = at_line(scene.timeline(), "train.py:5")
+    found = account_for(timeline, MACHINE, wall_ns=1000 * US, coreless=Coreless(clean_ns=400 * US))
     assert found.account.bandwidth.ns == pytest.approx(600 * US, rel=0.02)
-    assert found.account.overhead.ns == pytest.approx(400 * US, rel=0.02)
+    assert found.account.overhead.parts["core"] == pytest.approx(400 * US)
+    assert found.account.overhead.ns == pytest.approx(400 * US, rel=0.03)
+    assert {row.where: round(row.ns / US) for row in found.lines} == {
+        "train.py:5": 600,
+        "unknown": 400,
+    }
+
+
+def test_on_a_cpu_a_profiled_step_that_waited_for_its_core_too() -> None:
+    """It took 2 ms and had a core for half of it; clean ones took 1.6, of which they had one for
+    one: half of what an operator took is its own, and Python's time stays Python's."""
+    scene = Scene(end=2000)
+    scene.on_host(0, 1200, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))
+    coreless = Coreless(clean_ns=600 * US, profiled_ns=1000 * US)
+    found = account_for(scene.timeline(), MACHINE, wall_ns=1600 * US, coreless=coreless)
+    assert found.account.bandwidth.ns == pytest.approx(600 * US, rel=0.02)
+    assert found.account.overhead.parts["core"] == pytest.approx(600 * US)
+    assert found.account.overhead.parts["python"] == pytest.approx(400 * US, rel=0.02)
 
 
 def test_on_a_cpu_work_is_counted_once_where_it_is_done() -> None:

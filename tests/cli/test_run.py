@@ -1,6 +1,7 @@
 """boundby run leaves a script as it is: its streams, arguments, paths, imports and classes."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -266,3 +267,28 @@ for number in range(30):
     }
     assert others["train 2x8"]["wall_ns"] < 10e9
     assert "train 3x8: 1 step of " in done.err
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores are given on Linux")
+def test_waiting_for_a_core_is_told_from_work(tmp_path: Path) -> None:
+    """Its one core is another process's too: half of its time is waiting, at no line."""
+    core = max(os.sched_getaffinity(0))
+    pinned = f"import os; os.sched_setaffinity(0, {{{core}}})\n"
+    source = (
+        pinned
+        + TRAINING.replace("8, 8", "512, 512").replace("8, 1", "512, 1").replace("4, 8", "64, 512")
+        + "for _ in range(400): train()"
+    )
+    with subprocess.Popen([sys.executable, "-c", pinned + "while True: pass"]) as other:
+        try:
+            done = run(tmp_path, source, options=("--warmup", "20", "--steps", "100"))
+        finally:
+            other.kill()
+    assert done.diagnosis is not None, done.err
+    overhead = done.diagnosis["account"]["overhead"]
+    assert overhead["parts"]["core"] > 0.25 * done.step["wall_ns"]
+    groups = done.diagnosis["account"].values()
+    assert sum(group["ns"] for group in groups) == pytest.approx(done.step["wall_ns"])
+    assert "without a core" in done.diagnosis["verdict"]["why"]
+    (lineless,) = [row for row in done.diagnosis["lines"] if row["parts"].get("core")]
+    assert not lineless["where"].startswith("train.py")

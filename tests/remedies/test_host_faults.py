@@ -248,24 +248,6 @@ def test_no_more_is_promised_than_the_time_without_a_core() -> None:
     assert found.saving_ns.high == pytest.approx(30 * MS, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("frames", "started"),
-    [
-        ([], "python SCRIPT"),
-        (["tool/__main__.py(9): <module>", "work/infer.py(3): <module>"], "python infer.py"),
-    ],
-)
-def test_the_script_is_started_by_its_own_name(frames: list[str], started: str) -> None:
-    scene = Scene(end=100_000)
-    for frame in frames:
-        scene.on_host(0, 100_000, HostKind.PYTHON, frame)
-    scene.on_host(10, 20, HostKind.PYTHON, "late.py(1): <module>")
-    scene.host += waiting_for_cores().host
-    seen = scheduled(main=(500, 500), other=(500, 500))
-    found = sure(picture_of(scene.timeline(), circumstances=seen), "openmp-spin")
-    assert f"OMP_WAIT_POLICY=passive {started}  #" in found.change
-
-
 def test_spinning_is_never_guessed_from_a_trace() -> None:
     assert openmp_spin.imagine(picture_of(waiting_for_cores().timeline())) is None
 

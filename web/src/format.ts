@@ -95,6 +95,7 @@ export const PARTS: Record<string, string> = {
   launch: "launching",
   sync: "syncs",
   data: "waiting for data",
+  core: "waiting for a core",
   small_kernels: "small kernels",
 };
 

@@ -12,7 +12,7 @@ from boundby.account import tables
 from boundby.account.cpu import cpu_work
 from boundby.account.device import device_work, recomputed_flops
 from boundby.account.dilation import dilation_of
-from boundby.account.idle import LABELS, gap_causes, idle_rows
+from boundby.account.idle import CORELESS, LABELS, gap_causes, idle_rows
 from boundby.account.nesting import nearest
 from boundby.account.spent import Pieces, spent_idle, spent_on_cpu
 from boundby.account.whereabouts import moved, whereabouts
@@ -36,6 +36,17 @@ _DILATED = 1.05
 # On a CPU clean steps that took longer than the profiled one were disturbed, and all of it alike;
 # past this much nobody knows what it was.
 _MOST_SLOWER = 1.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coreless:
+    """How long a step stood ready without a core that it could have run on."""
+
+    clean_ns: float = 0.0
+    profiled_ns: float = 0.0
+
+
+WITH_ITS_CORES = Coreless()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +77,7 @@ def account_for(
     wall_ns: float,
     phases: Mapping[str, float] | None = None,
     data_ns: float | None = None,
-    coreless_ns: float = 0.0,
+    coreless: Coreless = WITH_ITS_CORES,
     precision: Precision = UNTOLD,
     folders: Sequence[str] = (),
 ) -> Accounted:
@@ -76,8 +87,8 @@ def account_for(
     proportions in which the step idles when it is replayed with the host's clean times, `phases`;
     without those, in which the profiled step idled. `data_ns` is how long a clean step waits for
     its batches, where that was measured: while a profiler starts and stops, workers get ahead, and
-    the profiled step finds its batch waiting. `coreless_ns` is how long it stands ready without a
-    core, which on a CPU is no operator's time. `precision` is what float32 products may be
+    the profiled step finds its batch waiting. `coreless`: standing ready without a core, which on a
+    CPU is neither an operator's time nor Python's. `precision` is what float32 products may be
     computed in. `folders` are where source files are looked for.
     """
     warnings: list[str] = []
@@ -95,9 +106,9 @@ def account_for(
         causes = idle_rows(pace, *busy_times)
     else:
         works, dispatch, data, spent = _on_cpu(
-            timeline, machine, precision, wall_ns, phases, data_ns, coreless_ns
+            timeline, machine, precision, wall_ns, phases, data_ns, coreless
         )
-        idle = dict.fromkeys(LABELS, 0.0) | {"data": data}
+        idle = {"data": data, CORELESS: coreless.clean_ns}
     busy = sum(work.exposed_ns for work in works)
     if busy + dispatch > wall_ns:
         factor = wall_ns / (busy + dispatch)
@@ -142,22 +153,25 @@ def _on_cpu(
     wall_ns: float,
     phases: Mapping[str, float] | None,
     data_ns: float | None,
-    coreless_ns: float,
+    coreless: Coreless,
 ) -> tuple[list[Work], float, float, Pieces]:
     """The work, what asking for it took, and waiting for data, at the clean steps' pace; and the
     lines at which there was no work."""
     where = whereabouts(timeline)
-    # Without its waiting: what is left is one step's own, clean and profiled.
+    # Without waiting, for data or a core: what is left is one step's own, clean and profiled.
     waited = 0.0 if data_ns is None else _waited_for_data(timeline)
-    clean, profiled = wall_ns - (data_ns or 0.0), timeline.wall_ns - waited
+    clean = max(0.0, wall_ns - (data_ns or 0.0) - coreless.clean_ns)
+    profiled = max(1.0, timeline.wall_ns - waited)
+    on_core = max(0.0, 1 - coreless.profiled_ns / profiled)
     own = _without_waiting(phases or {}, (data_ns or 0.0) / wall_ns)
-    dilation = dilation_of(timeline, where, wall_ns=clean + waited, phases=own)
+    as_profiled = clean / on_core if on_core else profiled
+    dilation = dilation_of(timeline, where, wall_ns=as_profiled + waited, phases=own)
     works, asked = cpu_work(timeline, machine, precision, dilation)
     spent = spent_on_cpu(timeline, where, asked, dilation)
-    slower = min(_MOST_SLOWER, max(1.0, clean / max(1.0, profiled)))
-    if coreless_ns:
+    slower = on_core * min(_MOST_SLOWER, max(1.0, as_profiled / profiled))
+    if coreless.clean_ns:
         held = asked.costed_ns + sum(work.exposed_ns for work in works)
-        slower = min(slower, max(0.0, clean - coreless_ns) / max(1.0, held))
+        slower = min(slower, clean / max(1.0, held))
     for work in works:
         work.ns *= slower
         work.exposed_ns *= slower
@@ -204,9 +218,10 @@ def _divide(left: float, idle: dict[str, float]) -> dict[str, float]:
 
 
 def _divide_cpu(left: float, idle: dict[str, float]) -> dict[str, float]:
-    """On a CPU waiting for data is seen directly; everything else that is no kernel is Python."""
+    """On a CPU waiting is seen directly; everything else that is no kernel is Python."""
     data = min(left, idle["data"])
-    return {"python": left - data, "data": data}
+    coreless = min(left - data, idle[CORELESS])
+    return {"python": left - data - coreless, "data": data, CORELESS: coreless}
 
 
 def _account(works: list[Work], idle: dict[str, float], wall_ns: float) -> Account:
@@ -214,7 +229,7 @@ def _account(works: list[Work], idle: dict[str, float], wall_ns: float) -> Accou
     excess: dict[str, float] = defaultdict(float)
     parts: dict[str, dict[str, float]] = {
         "bandwidth": {"device_memory": 0.0, "host_link": 0.0, "network": 0.0},
-        "overhead": {label: idle.get(label, 0.0) for label in LABELS} | {"small_kernels": 0.0},
+        "overhead": dict.fromkeys(LABELS, 0.0) | idle | {"small_kernels": 0.0},
     }
     for work in works:
         name, part = tables.group_of(work)

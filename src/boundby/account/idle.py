@@ -12,6 +12,8 @@ from boundby.model import HostKind, Ints, Timeline
 from boundby.model.diagnosis import IdleRow
 
 LABELS = ("python", "launch", "sync", "data")
+# On a CPU besides: no line's, for whatever runs there waits.
+CORELESS = "core"
 _MOST_ROWS = 20
 
 Floats = npt.NDArray[np.float64]

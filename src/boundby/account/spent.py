@@ -62,7 +62,7 @@ class Pieces(NamedTuple):
         summed = self.positive()
         found = []
         for label, total in totals.items():
-            mine = summed.label == LABELS.index(label)
+            mine = np.isin(summed.label, [at for at, one in enumerate(LABELS) if one == label])
             have = float(summed.ns[mine].sum())
             if total and not have:
                 found.append(Spent(label, -1, -1, total))

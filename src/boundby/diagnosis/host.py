@@ -8,6 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from boundby import pace, units
+from boundby.account import Accounted
+from boundby.account.idle import CORELESS
+from boundby.capture.live.circumstances import Circumstances
 from boundby.capture.live.recorder import Capture
 from boundby.model import Machine
 
@@ -50,6 +53,17 @@ def slower_than_measured(capture: Capture, machine: Machine) -> float:
     if not capture.issue_pace or not then:
         return 1.0
     return pace.slower(statistics.median(capture.issue_pace), then)
+
+
+def contended(accounted: Accounted, seen: Circumstances, wall_ns: float) -> float:
+    """On a CPU, how many times as long a step's own work takes since others have its cores.
+
+    What the script's own processes have of them they have for each step, whatever it does besides.
+    """
+    parts = accounted.account.overhead.parts
+    lost, data = parts.get(CORELESS, 0.0), parts["data"]
+    theirs = max(0.0, lost - seen.lent_share * wall_ns)
+    return 1 + theirs / max(1.0, wall_ns - lost - data)
 
 
 def unsteady(capture: Capture) -> list[str]:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from boundby import units
-from boundby.account import Accounted, account_for
+from boundby.account import Accounted, Coreless, account_for
 from boundby.capture import graphs, kineto
 from boundby.capture.live.circumstances import Circumstances
 from boundby.capture.live.compiled_rows import with_compiled_kernels
@@ -21,7 +21,7 @@ from boundby.capture.live.recorder import Capture
 from boundby.capture.live.refine import refine
 from boundby.diagnosis.advice import Advice, Timer, advise, doubted
 from boundby.diagnosis.assembly import assemble, nothing_known
-from boundby.diagnosis.host import host_factors, slower_than_measured, unsteady
+from boundby.diagnosis.host import contended, host_factors, slower_than_measured, unsteady
 from boundby.errors import BoundbyError
 from boundby.model import Machine, Precision, Timeline
 from boundby.model.diagnosis import Diagnosis, KindOfStep, PhaseTime, StepTimes, Verdict
@@ -78,12 +78,13 @@ def diagnose_capture(
         warnings += _uneven(samples) + _stolen(capture.circumstances)
     else:
         warnings.append("no clean step was measured: the time is that of warm-up steps")
-    timeline, dilation = _profiled_step(capture, wall_ns)
-    if timeline is None:
+    profiled = _profiled_step(capture, wall_ns)
+    timeline = profiled.timeline if profiled else None
+    if profiled is None or timeline is None:
         seen = _Seen(accounted=nothing_known(wall_ns))
         warnings.append("no profile: only the step's time is known, not where it went")
     else:
-        seen = _look_into(timeline, capture, machine, wall_ns, dilation, timer)
+        seen = _look_into(profiled, capture, machine, wall_ns, timer)
         warnings += seen.warnings
         warnings += unsteady(capture) if len(timeline.device) else []
         warnings += [line for line in timeline.warnings if "a CPU trace" not in line]
@@ -92,7 +93,7 @@ def diagnose_capture(
         timeline,
         target=target,
         machine=machine,
-        step=_step_times(capture, kind, samples, seen, dilation),
+        step=_step_times(capture, kind, samples, seen, profiled),
         precision=_precision(capture, timeline),
         verdict=seen.judged.verdict if seen.judged else _NO_VERDICT,
         advice=seen.advice,
@@ -110,30 +111,42 @@ class _Seen:
     warnings: Sequence[str] = ()
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Profiled:
+    """The step that was looked into, beside the clean ones."""
+
+    timeline: Timeline
+    clean_ns: float
+    coreless_ns: float  # that it stood ready without a core
+
+    @property
+    def dilation(self) -> float | None:
+        return self.timeline.wall_ns / self.clean_ns if self.clean_ns else None
+
+
 def _look_into(
-    timeline: Timeline,
-    capture: Capture,
-    machine: Machine,
-    wall_ns: float,
-    dilation: float | None,
-    timer: Timer | None,
+    profiled: _Profiled, capture: Capture, machine: Machine, wall_ns: float, timer: Timer | None
 ) -> _Seen:
     """The profiled step's account, verdict and advice, with doubt where it stands for no other."""
+    timeline = profiled.timeline
     waiting = capture.circumstances.data_share
+    coreless = Coreless(
+        clean_ns=capture.circumstances.coreless_share * wall_ns, profiled_ns=profiled.coreless_ns
+    )
     accounted = account_for(
         timeline,
         machine,
         wall_ns=wall_ns,
         phases=capture.phases,
         data_ns=None if waiting is None else waiting * wall_ns,
-        coreless_ns=_coreless(capture.circumstances) * wall_ns,
+        coreless=coreless,
         precision=_precision(capture, timeline),
         folders=[*sys.path, ""],
     )
     pictures = _pictures(capture, timeline, machine, accounted, wall_ns)
     judged = judge(pictures[0])
     advice = advise(pictures[1:] or pictures, timer)
-    doubts = _doubts(dilation, accounted, capture.circumstances)
+    doubts = _doubts(profiled, accounted, capture.circumstances)
     if doubts:
         verdict = judged.verdict
         words = f"{verdict.why}. But {doubts[0]}"
@@ -151,7 +164,7 @@ def _precision(capture: Capture, timeline: Timeline | None) -> Precision:
 
 
 def _step_times(
-    capture: Capture, kind: str, samples: Sequence[float], seen: _Seen, dilation: float | None
+    capture: Capture, kind: str, samples: Sequence[float], seen: _Seen, profiled: _Profiled | None
 ) -> StepTimes:
     return StepTimes(
         kind=kind,
@@ -169,7 +182,7 @@ def _step_times(
         ],
         device_busy_ns=seen.accounted.device_busy_ns,
         kernels=seen.accounted.kernels,
-        dilation=dilation,
+        dilation=profiled.dilation if profiled else None,
         replay_error=seen.judged.replay_error if seen.judged else None,
         inferred_share=seen.accounted.inferred_share,
         others=_other_kinds(capture, kind),
@@ -188,11 +201,12 @@ def _pictures(
     # one phase or another, in most of the steps.
     steps = [sum(phases.values()) for phases in capture.issue]
     slower = slower_than_measured(capture, machine)
+    crowded = contended(accounted, capture.circumstances, wall_ns)
 
     def picture(factor: float) -> Picture:
         return Picture(
             timeline,
-            machine.at_pace(slower * factor),
+            machine.at_pace(slower * factor * crowded),
             accounted,
             wall_ns=wall_ns,
             phases=capture.phases,
@@ -200,6 +214,7 @@ def _pictures(
             timings=timings,
             circumstances=capture.circumstances,
             in_phases_ns=statistics.median(steps) if steps else None,
+            contended=crowded,
         )
 
     measured = picture(1.0)
@@ -214,31 +229,28 @@ def _pictures(
     return [measured, *map(picture, factors)]
 
 
-def _coreless(circumstances: Circumstances) -> float:
-    """Of the clean steps, the share in which the script stood ready without a core."""
-    main, wall_ns = circumstances.main, circumstances.wall_ns
-    return min(1.0, main.delayed_ns / wall_ns) if main is not None and wall_ns else 0.0
-
-
-def _doubts(
-    dilation: float | None, accounted: Accounted, circumstances: Circumstances
-) -> list[str]:
+def _doubts(profiled: _Profiled, accounted: Accounted, circumstances: Circumstances) -> list[str]:
     """Why the profiled step cannot stand for the clean ones, the likeliest reason first."""
     found = []
-    coreless = _coreless(circumstances)
+    coreless = circumstances.coreless_share
+    clean_ns, own_ns = profiled.clean_ns, float(profiled.timeline.wall_ns)
+    if not len(profiled.timeline.device):
+        # Without waiting for cores, of which the profiled step may have had more than the others.
+        clean_ns, own_ns = clean_ns * (1 - coreless), own_ns - profiled.coreless_ns
     if coreless > _STARVED:
         # What has run for as long as the script stood there may have had its core.
-        workers = (circumstances.workers_ns or 0.0) >= coreless * circumstances.wall_ns
+        workers = circumstances.lent_share >= coreless
         who = "processes that it has started (a DataLoader's workers?)" if workers else ""
         found.append(
             f"for {coreless:.0%} of the clean steps the script stood ready "
             f"without a core, which {who or 'something else, or its own threads,'} had"
         )
-    if dilation is not None and dilation < _FASTER_PROFILED:
+    if own_ns < _FASTER_PROFILED * clean_ns:
+        times = clean_ns / max(own_ns, 1.0)
         found.append(
-            f"clean steps took {1 / dilation:.1f} times as long as the profiled one, which carries "
-            "the profiler, as if something else was using the machine, and what they took longer "
-            "counts as overhead"
+            f"{'without that ' if found else ''}clean steps took {times:.1f} times as long as the "
+            "profiled one, which carries the profiler, as if something else was using the machine, "
+            "and what they took longer counts as overhead"
         )
     elif accounted.scaled < 1 / _SCALED:
         more = 1 / accounted.scaled - 1
@@ -280,14 +292,14 @@ def interval_of_median(samples: Sequence[float]) -> tuple[float, float]:
     return float(ordered[low]), float(ordered[max(low, high)])
 
 
-def _profiled_step(capture: Capture, wall_ns: float) -> tuple[Timeline | None, float | None]:
+def _profiled_step(capture: Capture, wall_ns: float) -> _Profiled | None:
     """The profiled step of the main kind that is most like the clean ones, by how long it took."""
     if capture.trace is None or not capture.profiled_steps:
-        return None, None
+        return None
     trace = kineto.read(capture.trace)
     wanted = [index for index in capture.profiled_steps if index < len(trace.steps)]
     if not wanted:
-        return None, None
+        return None
     index = min(wanted, key=lambda index: abs(trace.steps[index].wall_ns - wall_ns))
     timeline = trace.timeline(index)
     if capture.results is not None:
@@ -301,7 +313,8 @@ def _profiled_step(capture: Capture, wall_ns: float) -> tuple[Timeline | None, f
         )
     if capture.graphs:
         timeline = _with_captured(timeline, capture, index)
-    return timeline, timeline.wall_ns / wall_ns if wall_ns else None
+    coreless = capture.coreless[index] if index < len(capture.coreless) else 0.0
+    return _Profiled(timeline=timeline, clean_ns=wall_ns, coreless_ns=coreless)
 
 
 def _with_captured(timeline: Timeline, capture: Capture, index: int) -> Timeline:

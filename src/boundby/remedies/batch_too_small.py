@@ -52,9 +52,9 @@ def imagine(picture: Picture) -> Imagined | None:
     grown = [larger(picture, 2, growth) for growth in _GROWTHS]
     if grown[1] > _FLAT * picture.base_ns:
         return None
-    device = sum(work.ns for work in picture.works)
-    twice = sum(times_with(picture, 2, AS_THE_CURVES).values())
-    skinny = device > 0 and twice < _FLAT * device and device > picture.base_ns / 2
+    device = picture.contended * sum(work.ns for work in picture.works)
+    twice = picture.contended * sum(times_with(picture, 2, AS_THE_CURVES).values())
+    skinny = twice < _FLAT * device and 2 * device - twice > picture.base_ns - device
     times = grown[1] / picture.base_ns
     return Imagined(
         worst=_for_half(picture, grown[0]),

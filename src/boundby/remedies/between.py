@@ -95,8 +95,10 @@ def growing_ns(picture: Picture, *, growth: float | None) -> tuple[Floats, float
         loaded = sum(one.ns for one in found if one.loads)
         profiled = max(1.0, timeline.wall_ns - float((ends - begins).sum()) - loaded)
         eager = picture.machine.overheads.eager_op_ns or 0.0
-        operators = sum(work.exposed_ns + eager for work in picture.works)
-        waited = picture.account.overhead.parts.get("data", 0.0) + _taken_by_workers(picture)
+        operators = sum(picture.contended * work.exposed_ns + eager for work in picture.works)
+        # What makes batches in processes of its own, on this one's core, has more to make as well.
+        lent = picture.wall_ns * picture.circumstances.lent_share
+        waited = picture.account.overhead.parts.get("data", 0.0) + lent
         clean = max(0.0, picture.wall_ns - operators - waited)
         own = sum(one.ns * part for one, part in zip(found, weight, strict=True) if not one.loads)
         return np.empty(0), min(waited, picture.wall_ns) + clean * min(1.0, own / profiled)
@@ -112,14 +114,6 @@ def growing_ns(picture: Picture, *, growth: float | None) -> tuple[Floats, float
         own_ns += part * np.clip(shared, 0, None)
     shares = np.minimum(1.0, own_ns / np.maximum(until - since, 1))
     return picture.script.host_ns * shares[:-1], picture.script.after_ns * float(shares[-1])
-
-
-def _taken_by_workers(picture: Picture) -> float:
-    """Of a step, the time without a core that processes of the script's own had meanwhile."""
-    seen = picture.circumstances
-    if seen.main is None or not seen.wall_ns or not seen.workers_ns:
-        return 0.0
-    return picture.wall_ns * min(seen.main.delayed_ns, seen.workers_ns) / seen.wall_ns
 
 
 def rolls_out(picture: Picture) -> bool:

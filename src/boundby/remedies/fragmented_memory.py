@@ -11,7 +11,7 @@ Why it costs time
     takes the driver up to milliseconds.
 
 The change
-    `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py`: segments that grow instead
+    `export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: segments that grow instead
     of new ones, so that pieces fit. Or less to hold: gradient checkpointing, a smaller batch. Where
     shapes differ from step to step, pad them to a few sizes.
 
@@ -31,7 +31,6 @@ import numpy as np
 from boundby import units
 from boundby.model import Ints
 from boundby.picture import Change, Picture
-from boundby.remedies.command import command
 from boundby.remedies.remedy import Imagined, Remedy
 
 _CALLS = ("cudaMalloc", "cudaFree", "hipMalloc", "hipFree")
@@ -58,7 +57,7 @@ def imagine(picture: Picture) -> Imagined | None:
         expected=expected,
         best=best,
         where=_lines(picture, rows),
-        change=f"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True {command(picture)}",
+        change="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # before it is started",
         assumes=f"{len(rows)} calls a step, {units.time(spent)}, come of pieces that do not fit"
         + _fullness(picture),
     )

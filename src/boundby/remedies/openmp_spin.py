@@ -13,7 +13,7 @@ Why it costs time
     another of 8 ms took 501 and 1,321.
 
 The change
-    `OMP_WAIT_POLICY=passive python train.py`, set before the process starts (`KMP_BLOCKTIME=0`
+    `export OMP_WAIT_POLICY=passive`, set before the process starts (`KMP_BLOCKTIME=0`
     with Intel's OpenMP); or as many threads as there are free cores, `OMP_NUM_THREADS=1` for
     small models.
 
@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from boundby.capture.live.circumstances import Circumstances
 from boundby.picture import Change, Picture
-from boundby.remedies.command import command
 from boundby.remedies.remedy import Imagined, Remedy
 
 # A thread that works and then sleeps is runnable half of the time or less in steps of small
@@ -65,7 +64,7 @@ def imagine(picture: Picture) -> Imagined | None:
         expected=Change(python_ns=expected),
         best=Change(python_ns=most),
         where=[],
-        change=f"OMP_WAIT_POLICY=passive {command(picture)}  # or OMP_NUM_THREADS=1",
+        change="export OMP_WAIT_POLICY=passive  # before it is started; or OMP_NUM_THREADS=1",
         assumes=f"the {main:.0%} and {other:.0%} of the time in which the step's thread and its "
         "busiest helper had no core were lost to each other, not to other processes",
     )
@@ -73,9 +72,8 @@ def imagine(picture: Picture) -> Imagined | None:
 
 def _delays(seen: Circumstances) -> tuple[float, float]:
     """The shares of the clean steps in which both threads were ready and had no core."""
-    assert seen.main is not None and seen.busiest is not None
-    wall = max(seen.wall_ns, 1.0)
-    return min(1.0, seen.main.delayed_ns / wall), min(1.0, seen.busiest.delayed_ns / wall)
+    assert seen.busiest is not None
+    return seen.coreless_share, min(1.0, seen.busiest.delayed_ns / max(seen.wall_ns, 1.0))
 
 
 REMEDY = Remedy(fault="openmp-spin", group="overhead", document=__doc__, imagine=imagine)

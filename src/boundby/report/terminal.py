@@ -41,6 +41,7 @@ PART_WORDS = {
     "launch": "launching",
     "sync": "syncs",
     "data": "waiting for data",
+    "core": "waiting for a core",
     "small_kernels": "small kernels",
 }
 # The same, short enough for a column.
@@ -49,6 +50,7 @@ _CAUSES = {
     "launch": "launch",
     "sync": "sync",
     "data": "data",
+    "core": "no core",
     "small_kernels": "small",
 }
 _OUTSIDE = "(no line of the script)"

@@ -75,6 +75,20 @@ class Circumstances:
         waited, total = sum(self.data_ns), sum(self.steps_ns)
         return min(1.0, waited / total) if waited and total else None
 
+    @property
+    def coreless_share(self) -> float:
+        """Of the clean steps, the share in which the script stood ready without a core."""
+        if self.main is None or not self.wall_ns:
+            return 0.0
+        return min(1.0, self.main.delayed_ns / self.wall_ns)
+
+    @property
+    def lent_share(self) -> float:
+        """Of the clean steps, the share in which processes of the script's own had its core."""
+        if not self.workers_ns or not self.wall_ns:
+            return 0.0
+        return min(self.coreless_share, self.workers_ns / self.wall_ns)
+
 
 @dataclass(slots=True)
 class _Reading:
@@ -225,12 +239,19 @@ def _thread_times() -> dict[int, ThreadTime]:
     except OSError:
         return found
     for thread in threads:
-        try:
-            ran, delayed, *_ = (_SCHEDULER / thread / "schedstat").read_text().split()
-            found[int(thread)] = ThreadTime(ran_ns=float(ran), delayed_ns=float(delayed))
-        except (OSError, ValueError):  # it ended meanwhile, or the kernel keeps no such figures
-            continue
+        time_of = thread_time(int(thread))
+        if time_of is not None:  # it may have ended meanwhile
+            found[int(thread)] = time_of
     return found
+
+
+def thread_time(thread: int) -> ThreadTime | None:
+    """Since it began; None where the system keeps no such figures."""
+    try:
+        ran, delayed, *_ = (_SCHEDULER / str(thread) / "schedstat").read_text().split()
+        return ThreadTime(ran_ns=float(ran), delayed_ns=float(delayed))
+    except (OSError, ValueError):
+        return None
 
 
 def _cores() -> _Cores | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from boundby.capture.live.circumstances import Bystander, Circumstances
+from boundby.capture.live.circumstances import Bystander, Circumstances, thread_time
 from boundby.capture.live.companion import companions
 from boundby.capture.live.compiled_code import CompiledGraphs, compiled_graphs
 from boundby.capture.live.graph_notes import GraphNotes
@@ -54,6 +55,7 @@ class Capture:
     issue_pace: list[float] = field(default_factory=list)  # beside those behind `phases`
     trace: Path | None = None
     profiled: list[str] = field(default_factory=list)  # the kinds of those that are whole
+    coreless: list[float] = field(default_factory=list)  # of each, ns that it was ready without one
     results: Any = None
     samples: list[Sample] = field(default_factory=list)  # of the lines it was at
     toll: Taken | None = None  # of the profiler's
@@ -121,6 +123,8 @@ class Recorder:
         self._is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
         self._disturbed = False
         self._whole_profiled = 0
+        self._coreless: list[float] = []
+        self._coreless_before = 0.0
         self._settings: dict[str, Any] = {}
         self._in_optimizer = False
         self._in_backward = False
@@ -135,11 +139,14 @@ class Recorder:
         if self.windows.window is Window.CLEAN and self._is_profiling():
             self._disturbed = True
         if self.windows.window is Window.PROFILED:
+            self._coreless.append(_coreless_so_far() - self._coreless_before)
             # One that the script's own profiler has cut short does not count.
             self._whole_profiled += self._profiler.is_running
             # Here, where the steps are taken: at the script's end they may be others again.
             self._settings = self._settings or self._read_settings()
         self.windows.step_ended(kind)
+        if self.windows.window is Window.PROFILED:
+            self._coreless_before = _coreless_so_far()
         if self.graphs is not None:
             self.graphs.step_ended(profiles=self.windows.window is Window.PROFILED)
 
@@ -238,6 +245,7 @@ class Recorder:
             step_by=self.finder.found_by,
             main_kind=windows.main_kind,
             profiled=windows.profiled[: self._whole_profiled],
+            coreless=self._coreless[: self._whole_profiled],
             seen=dict(self.finder.seen),
             settings=self._settings or self._read_settings(),
         )
@@ -305,3 +313,9 @@ class Recorder:
             "threads": int(torch.get_num_threads()),
             "torch": str(torch.__version__),
         }
+
+
+def _coreless_so_far() -> float:
+    """How long this thread has stood ready without a core since it began."""
+    so_far = thread_time(threading.get_native_id())
+    return so_far.delayed_ns if so_far is not None else 0.0
