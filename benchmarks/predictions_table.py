@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import Any
 
@@ -15,6 +16,9 @@ DOCUMENT = ROOT / "docs" / "predictions.md"
 # A step this near its device's busy time is device-bound.
 DEVICE_BOUND = 1.08
 KNOWN = 0.15
+# All of five rounds are on one side of the median in 1 of 16 cases: no range of theirs holds it at
+# 95%.
+FEWEST_KNOWN = 6
 # By this share of the step the host was another one: what was predicted for it was for another.
 CHANGED = 0.1
 
@@ -92,6 +96,8 @@ def saving(eager: Row, clock: Row, factor: int = 1) -> tuple[float, float]:
         # Three processes each, one after the other: how older rows were measured.
         doubt = (factor**2 * _variance(before) + _variance(after)) ** 0.5
         return factor * statistics.median(before) - statistics.median(after), doubt
+    if min(len(before), len(after)) < FEWEST_KNOWN:
+        return factor * statistics.median(before) - statistics.median(after), float("inf")
     beside = before[clock["first_round"] :][: len(after)]
     if len(beside) == len(after):
         pairs = zip(beside, after, strict=True)
@@ -129,7 +135,8 @@ fix live at once, each in a process of its own without a profiler, and time a fe
 Times in ms. `saved` is the unfixed step less the fixed one of the same round, the median over the
 rounds (for a larger batch: as many unfixed steps as hold the same samples). `known` is the
 measurement's own uncertainty beside the saving, half of its 95% interval over rounds drawn anew in
-blocks: past 15% a row counts for coverage only. It is one process each: what two processes of the
+blocks: past 15% a row counts for coverage only, as do fewer than six rounds, of whose median there
+is no such interval. It is one process each: what two processes of the
 same program differ by in turn (1% to 2% of the step on a CPU whose pace changed by 1.7) is not in
 it. (Older rows are three fresh processes each, one after the other, and `known` is their standard
 error.)
@@ -170,11 +177,13 @@ def _line(row: dict[str, Any]) -> str:
         return (
             f"| {row['case']} | {row['fix']} | - | - | - | - | {said} | - | - | {row['problem']} |"
         )
+    within = row["known_within"]
+    known = f"{within:.0%}" if math.isfinite(within) else "-"
     error = f"{row['error']:.0%}" if row["known_within"] <= KNOWN else f"({row['error']:.0%})"
     bound = "device" if row["device_bound"] else "host"
     return (
         f"| {row['case']} | {row['fix']} | {row['before'] / 1e6:.1f} | {row['after'] / 1e6:.1f} |"
-        f" {row['saved'] / 1e6:.1f} | {row['known_within']:.0%} | {said} | {error} |"
+        f" {row['saved'] / 1e6:.1f} | {known} | {said} | {error} |"
         f" {'yes' if row['inside'] else 'no'} | {bound} |"
     )
 

@@ -109,6 +109,12 @@ def test_one_that_came_later_stands_beside_its_own_rounds(scored: ModuleType) ->
     assert scored.saving(eager, late, 2) == (250.0, 0.0)
 
 
+def test_few_rounds_are_not_known_however_alike(scored: ModuleType) -> None:
+    """Five may all be on one side of what the next hundred come to."""
+    few = {"rounds_ns": [80.0] * 5, "processes": 1, "first_round": 0}
+    assert scored.saving({"rounds_ns": [100.0] * 5}, few) == (20.0, float("inf"))
+
+
 def test_older_rows_are_read_as_they_were(scored: ModuleType) -> None:
     saved, doubt = scored.saving({"rounds_ns": [99.0, 100, 101]}, {"rounds_ns": [80.0, 80, 80]})
     assert saved == 20 and doubt == pytest.approx((1 / 3) ** 0.5)
