@@ -29,10 +29,11 @@ class TargetCommand(click.Command):
         script, *given = ctx.params.get("target", ("",))
         misplaced = [name for word in given if (name := word.partition("=")[0]) in names]
         if misplaced and not ctx.params.get("quiet"):
-            go = "goes" if len(misplaced) == 1 else "go"
+            of = given[0] if script == "-m" else script
+            verb = "is" if len(misplaced) == 1 else "are"
             click.echo(
-                f"boundby: {', '.join(misplaced)} {go} to {given[0] if script == '-m' else script}:"
-                " options for boundby come before it",
+                f"boundby: {', '.join(misplaced)}, behind {of}, {verb} left to it; boundby's own "
+                "of that name come before it",
                 err=True,
             )
         return super().invoke(ctx)

@@ -34,6 +34,8 @@ _DRIFT = 10.0
 # However fast it drifts, more than this is another program.
 _MOST_DRIFT = 0.10
 _MOST_VECTOR_DRIFT = 0.25
+# Losses that may be off by so much without anybody's fault hide what a fix may do to them.
+_HARDLY_TELLS = 0.05
 # Student's t, two-sided 99%, by how many seeds were seen beside the first: three of them show
 # only a part of what dropout can do, and a fix must not be refused for drawing other numbers.
 _STUDENT = (9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36)
@@ -47,6 +49,8 @@ class Compared:
     what: str
     error: float
     allowed: float
+
+    nudged: bool = False  # a loss of which rounding alone was seen to move it
 
     @property
     def ok(self) -> bool:
@@ -84,7 +88,19 @@ def judge(
         return Numerics(ok=False, why=words)
     if worst is None and seeded is None:
         return Numerics(ok=False, why="neither a loss nor an output could be compared")
-    return Numerics(ok=True, why=_fine(worst, off, seeded, len(before)))
+    words = _fine(worst, off, seeded, len(before)) + _hardly_tells(compared)
+    return Numerics(ok=True, why=words)
+
+
+def _hardly_tells(compared: Sequence[Compared]) -> str:
+    """A word where rounding alone moves losses so far that little could be told from them."""
+    loosest = max((one.allowed for one in compared if one.nudged), default=0.0)
+    if loosest < _HARDLY_TELLS:
+        return ""
+    return (
+        f"; but rounding alone moves this script's losses so far that {_percent(loosest)} had to "
+        "be allowed: a fix that harms training by less goes unseen here"
+    )
 
 
 def _fine(worst: Compared | None, off: str, seeded: Compared | None, seeds: int) -> str:
@@ -127,6 +143,7 @@ def _exact(
             what=f"loss of step {index + 1}",
             error=_relative(wanted, value),
             allowed=_AS_FAR * off + scalar + min(drift, _MOST_DRIFT),
+            nudged=bool(drifts),
         )
     for vector in _vectors(reference, base, fixed, nudged, has_losses=bool(losses[0])):
         yield Compared(
