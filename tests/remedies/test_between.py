@@ -144,3 +144,13 @@ def test_calls_that_are_trained_or_few_leave_the_batch_a_batch(timeline: Timelin
     picture = picture_of(timeline)
     assert finding(picture, "batch-too-small") is not None
     assert len(batches(picture)) == 2
+
+
+def test_operators_that_make_samples_are_called_for_each() -> None:
+    """Eight of the ten operators, as small as the others, are a loader's."""
+    scene = Scene(end=200)
+    scene.on_host(0, 160, HostKind.DATA, "enumerate(DataLoader)#__next__")
+    for start in range(0, 200, 20):
+        scene.on_host(start, start + 20, call=SMALL)
+    # The other two may grow, or not.
+    assert 1.79 < twice(picture_of(scene.timeline())).expected < 2.0

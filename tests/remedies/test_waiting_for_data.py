@@ -80,6 +80,25 @@ def test_where_workers_have_all_cores_only_cheaper_samples_help(others: float) -
     assert (picture.saving(imagined.expected) == 0) == is_full
 
 
+@pytest.mark.parametrize(
+    ("have", "delayed", "said"),
+    [
+        (1, 0.0, "num_workers=2, persistent_workers=True)  # more than the 1 there are"),
+        (2, 0.0, "num_workers=4, persistent_workers=True)  # more than the 2 there are"),
+        (2, 0.3, "# make samples cheaper: no core of 2 is left for more workers than the 2"),
+    ],
+)
+def test_more_workers_are_more_than_there_are(have: int, delayed: float, said: str) -> None:
+    """Also where others have the cores, and the script itself stands without one."""
+    scene = Scene(end=1000)
+    scene.on_host(0, 700, HostKind.DATA, "enumerate(DataLoader)#_MultiProcessing")
+    scene.on_host(700, 1000, call=RELU)
+    main = ThreadTime(ran_ns=0.3e9, delayed_ns=delayed * 1e9)
+    seen = Circumstances(wall_ns=1e9, main=main, cores=2, loader_workers=have)
+    imagined = waiting_for_data.imagine(picture_of(scene.timeline(), circumstances=seen))
+    assert imagined is not None and said in imagined.change
+
+
 def test_the_line_is_that_of_the_outermost_loader_and_workers_are_those_of_any() -> None:
     scene = Scene(end=1000)
     scene.on_host(0, 600, HostKind.DATA, "enumerate(Prepared)")

@@ -61,9 +61,10 @@ def contended(accounted: Accounted, seen: Circumstances, wall_ns: float) -> floa
     What the script's own processes have of them they have for each step, whatever it does besides.
     """
     parts = accounted.account.overhead.parts
-    lost, data = parts.get(CORELESS, 0.0), parts["data"]
+    lost = parts.get(CORELESS, 0.0)
     theirs = max(0.0, lost - seen.lent_share * wall_ns)
-    return 1 + theirs / max(1.0, wall_ns - lost - data)
+    asleep = min(parts["data"], seen.asleep_share * wall_ns)
+    return 1 + theirs / max(1.0, wall_ns - lost - asleep)
 
 
 def unsteady(capture: Capture) -> list[str]:

@@ -129,16 +129,17 @@ def _look_into(
 ) -> _Seen:
     """The profiled step's account, verdict and advice, with doubt where it stands for no other."""
     timeline = profiled.timeline
-    waiting = capture.circumstances.data_share
-    coreless = Coreless(
-        clean_ns=capture.circumstances.coreless_share * wall_ns, profiled_ns=profiled.coreless_ns
-    )
+    seen = capture.circumstances
+    waiting, loading = seen.data_share, seen.loading_share
+    lost_ns = seen.coreless_share * wall_ns
+    # While it makes batches itself, it may stand without a core as well.
+    coreless = Coreless(clean_ns=lost_ns, profiled_ns=profiled.coreless_ns * (1 - loading))
     accounted = account_for(
         timeline,
         machine,
         wall_ns=wall_ns,
         phases=capture.phases,
-        data_ns=None if waiting is None else waiting * wall_ns,
+        data_ns=None if waiting is None else waiting * wall_ns - loading * lost_ns,
         coreless=coreless,
         precision=_precision(capture, timeline),
         folders=[*sys.path, ""],

@@ -96,9 +96,7 @@ def growing_ns(picture: Picture, *, growth: float | None) -> tuple[Floats, float
         profiled = max(1.0, timeline.wall_ns - float((ends - begins).sum()) - loaded)
         eager = picture.machine.overheads.eager_op_ns or 0.0
         operators = sum(picture.contended * work.exposed_ns + eager for work in picture.works)
-        # What makes batches in processes of its own, on this one's core, has more to make as well.
-        lent = picture.wall_ns * picture.circumstances.lent_share
-        waited = picture.account.overhead.parts.get("data", 0.0) + lent
+        waited = _for_samples(picture)
         clean = max(0.0, picture.wall_ns - operators - waited)
         own = sum(one.ns * part for one, part in zip(found, weight, strict=True) if not one.loads)
         return np.empty(0), min(waited, picture.wall_ns) + clean * min(1.0, own / profiled)
@@ -114,6 +112,14 @@ def growing_ns(picture: Picture, *, growth: float | None) -> tuple[Floats, float
         own_ns += part * np.clip(shared, 0, None)
     shares = np.minimum(1.0, own_ns / np.maximum(until - since, 1))
     return picture.script.host_ns * shares[:-1], picture.script.after_ns * float(shares[-1])
+
+
+def _for_samples(picture: Picture) -> float:
+    """Of a CPU's step, what passes for batches to be made, here or by processes of its own, which
+    may have taken its core for that."""
+    seen, data = picture.circumstances, picture.account.overhead.parts.get("data", 0.0)
+    asleep = min(data, picture.wall_ns * seen.asleep_share)
+    return picture.contended * (data - asleep) + asleep + picture.wall_ns * seen.lent_share
 
 
 def rolls_out(picture: Picture) -> bool:

@@ -53,6 +53,9 @@ def times_with(picture: Picture, factor: int, growth: Growth) -> dict[int, float
     doubt = 1 if picture.on_device else _DOUBT_ON_CPU
     times = {}
     for index, work in enumerate(picture.works):
+        if picture.is_for_data(work):
+            times[index] = factor * work.ns  # what makes a sample is called for each
+            continue
         if index in timed:
             times[index] = grown_ns(work.ns, timed[index], factor) * growth.timed**doubt
             continue

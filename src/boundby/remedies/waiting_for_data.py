@@ -41,6 +41,7 @@ _LEFT_BY_CHEAPER = (1.0, 1.0, 0.01)
 _WITH_WORKERS = "_MultiProcessing"
 # From here on there is no core left for another worker.
 _FULL = 0.85
+_CORELESS = 0.15
 _USUAL_WORKERS = 4
 
 
@@ -71,23 +72,49 @@ def imagine(picture: Picture) -> Imagined | None:
             _shorter(picture, waited, max(left, (least - (picture.wall_ns - waited)) / waited))
             for left, least in zip(_LEFT, _shortest_steps(picture, waited, workers), strict=True)
         )
-    more = f"DataLoader(dataset, num_workers={cores if cores and has_workers else workers}, "
-    more += "pin_memory=True, " * picture.on_device + "persistent_workers=True)"
     return Imagined(
         worst=worst,
         expected=expected,
         best=best,
         where=_lines(picture, outermost),
-        change=f"# make samples cheaper: the workers there are keep all {cores} cores busy"
+        change=_cheaper(picture)
         if is_full
-        else more + "  # more than there are" * has_workers,
+        else _more(picture, workers)
+        if has_workers
+        else _loader(picture, workers),
         assumes="there are idle cores to make batches on",
     )
 
 
-def _is_full(picture: Picture) -> bool:
-    """Whether the script and what it has started keep all of its cores busy."""
+def _loader(picture: Picture, workers: int) -> str:
+    pinned = "pin_memory=True, " if picture.on_device else ""
+    return f"DataLoader(dataset, num_workers={workers}, {pinned}persistent_workers=True)"
+
+
+def _more(picture: Picture, workers: int) -> str:
+    """As many as there are cores; past that they can only wait, for a disk, more at a time."""
+    cores, have = picture.circumstances.cores or workers, picture.circumstances.loader_workers
+    wanted = cores if have < cores else 2 * have
+    return f"{_loader(picture, wanted)}  # more than {_there_are(have)}"
+
+
+def _cheaper(picture: Picture) -> str:
     seen = picture.circumstances
+    return (
+        f"# make samples cheaper: no core of {seen.cores} is left for more workers than "
+        f"{_there_are(seen.loader_workers)}"
+    )
+
+
+def _there_are(workers: int) -> str:
+    return f"the {workers} there are" if workers else "there are"
+
+
+def _is_full(picture: Picture) -> bool:
+    """Whether the script and what it has started keep all of its cores busy, or others do."""
+    seen = picture.circumstances
+    if seen.coreless_share > _CORELESS:
+        return True
     if not seen.cores or not seen.wall_ns or seen.ours_ns is None or seen.workers_ns is None:
         return False
     return seen.ours_ns + seen.workers_ns > _FULL * seen.cores * seen.wall_ns

@@ -42,7 +42,8 @@ class ThreadTime:
 class Circumstances:
     """What is known of the clean steps beyond their time; each list has an entry a step.
 
-    `data_ns` is how long the script waited for a loader's batches. `collected_at` are the files
+    `data_ns` is how long the script waited for a loader's batches, `loader_workers` how many
+    processes make them (of the loader that has most). `collected_at` are the files
     and lines at which collections began, the longest first. `main` is the thread that takes the
     steps, `busiest` the one of the others that wanted a core most, `ours_ns` what all threads
     together had of the `cores` that the script may use, `others_ns` what other processes had of
@@ -54,6 +55,7 @@ class Circumstances:
 
     steps_ns: tuple[float, ...] = ()
     data_ns: tuple[float, ...] = ()
+    loader_workers: int = 0
     collector_ns: tuple[float, ...] = ()
     collected_at: tuple[tuple[str, int], ...] = ()
     compiler_ns: tuple[float, ...] = ()
@@ -81,6 +83,19 @@ class Circumstances:
         if self.main is None or not self.wall_ns:
             return 0.0
         return min(1.0, self.main.delayed_ns / self.wall_ns)
+
+    @property
+    def asleep_share(self) -> float:
+        """Of the clean steps, the share in which the script wanted no core."""
+        if self.main is None or not self.wall_ns:
+            return 0.0
+        return max(0.0, 1 - (self.main.ran_ns + self.main.delayed_ns) / self.wall_ns)
+
+    @property
+    def loading_share(self) -> float:
+        """Of the time in which the script wanted a core, what it spent making batches itself."""
+        awake = 1 - self.asleep_share
+        return max(0.0, (self.data_share or 0.0) - self.asleep_share) / awake if awake else 0.0
 
     @property
     def lent_share(self) -> float:
@@ -124,6 +139,7 @@ class Bystander:
         self._before: _Reading | None = None
         self._after: _Reading | None = None
         self._waited = 0
+        self._loader_workers = 0
         self._data_ns: list[float] = []
         self._collector_ns: list[float] = []
         self._compiler_ns: list[float] = []
@@ -137,9 +153,10 @@ class Bystander:
         if self._collect not in gc.callbacks:
             gc.callbacks.append(self._collect)
 
-    def waited(self, ns: int) -> None:
-        """For a batch: inside the step, or before its first call."""
+    def waited(self, ns: int, workers: int = 0) -> None:
+        """For a batch, of so many processes: inside the step, or before its first call."""
         self._waited += ns
+        self._loader_workers = max(self._loader_workers, workers)
 
     def step(self) -> None:
         self._data_ns.append(float(self._waited))
@@ -180,6 +197,7 @@ class Bystander:
         return Circumstances(
             steps_ns=steps_ns,
             data_ns=tuple(self._data_ns),
+            loader_workers=self._loader_workers,
             collector_ns=tuple(self._collector_ns),
             collected_at=_relative(self._places),
             compiler_ns=tuple(self._compiler_ns),

@@ -48,8 +48,8 @@ class Watcher(Protocol):
 
     def optimizer_ends(self, optimizer: object) -> None: ...
 
-    def batch_came(self, waited_ns: int) -> None:
-        """A loader has handed over its next batch."""
+    def batch_came(self, waited_ns: int, workers: int) -> None:
+        """A loader, with so many processes to make batches, has handed over its next one."""
         ...
 
 
@@ -299,7 +299,8 @@ class Hooks:
             began = time.perf_counter_ns()
             batch = original(loader)
             if hooks.watcher is not None:
-                hooks._do(hooks.watcher.batch_came, time.perf_counter_ns() - began)
+                waited, workers = time.perf_counter_ns() - began, getattr(loader, "_num_workers", 0)
+                hooks._do(hooks.watcher.batch_came, waited, workers)
             return batch
 
         return __next__

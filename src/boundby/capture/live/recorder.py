@@ -201,8 +201,8 @@ class Recorder:
         self.windows.phase_changed("other")
         self.finder.optimizer_stepped(key)
 
-    def batch_came(self, waited_ns: int) -> None:
-        self._bystander.waited(waited_ns)
+    def batch_came(self, waited_ns: int, workers: int) -> None:
+        self._bystander.waited(waited_ns, workers)
 
     def mark(self) -> None:
         if not self._device.is_capturing:

@@ -267,5 +267,5 @@ class _Refusal:
     def optimizer_ends(self, _: object) -> None:
         self._on_step()
 
-    def batch_came(self, _: int) -> None:
+    def batch_came(self, _: int, __: int) -> None:
         return
