@@ -193,7 +193,7 @@ def test_where_others_have_its_cores_a_cpu_saves_waiting_with_the_work() -> None
     scene.on_host(0, 1000, call=GELU)
     timeline = scene.timeline()
     accounted = account_for(
-        timeline, MACHINE, wall_ns=1000 * US, coreless=Coreless(clean_ns=400 * US)
+        timeline, MACHINE, wall_ns=1000 * US, coreless=Coreless(clean_ns=400 * US, profiled_ns=0.0)
     )
     (work,) = accounted.works
     slower = contended(accounted, Circumstances(), 1000 * US)

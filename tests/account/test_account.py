@@ -268,7 +268,9 @@ def test_on_a_cpu_time_without_a_core_is_no_operators() -> None:
     scene = Scene(end=1000)
     scene.on_host(0, 1000, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))
     timeline = at_line(scene.timeline(), "train.py:5")
-    found = account_for(timeline, MACHINE, wall_ns=1000 * US, coreless=Coreless(clean_ns=400 * US))
+    found = account_for(
+        timeline, MACHINE, wall_ns=1000 * US, coreless=Coreless(clean_ns=400 * US, profiled_ns=0.0)
+    )
     assert found.account.bandwidth.ns == pytest.approx(600 * US, rel=0.02)
     assert found.account.overhead.parts["core"] == pytest.approx(400 * US)
     assert found.account.overhead.ns == pytest.approx(400 * US, rel=0.03)

@@ -42,11 +42,8 @@ _MOST_SLOWER = 1.25
 class Coreless:
     """How long a step stood ready without a core that it could have run on."""
 
-    clean_ns: float = 0.0
-    profiled_ns: float = 0.0
-
-
-WITH_ITS_CORES = Coreless()
+    clean_ns: float
+    profiled_ns: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +74,7 @@ def account_for(
     wall_ns: float,
     phases: Mapping[str, float] | None = None,
     data_ns: float | None = None,
-    coreless: Coreless = WITH_ITS_CORES,
+    coreless: Coreless | None = None,
     precision: Precision = UNTOLD,
     folders: Sequence[str] = (),
 ) -> Accounted:
@@ -88,8 +85,8 @@ def account_for(
     without those, in which the profiled step idled. `data_ns` is how long a clean step waits for
     its batches, where that was measured: while a profiler starts and stops, workers get ahead, and
     the profiled step finds its batch waiting. `coreless`: standing ready without a core, which on a
-    CPU is neither an operator's time nor Python's. `precision` is what float32 products may be
-    computed in. `folders` are where source files are looked for.
+    CPU is neither an operator's time nor Python's; None where nobody tells. `precision` is what
+    float32 products may be computed in. `folders` are where source files are looked for.
     """
     warnings: list[str] = []
     dispatch, scaled = 0.0, 1.0
@@ -108,7 +105,7 @@ def account_for(
         works, dispatch, data, spent = _on_cpu(
             timeline, machine, precision, wall_ns, phases, data_ns, coreless
         )
-        idle = {"data": data, CORELESS: coreless.clean_ns}
+        idle = {"data": data} | ({CORELESS: coreless.clean_ns} if coreless else {})
     busy = sum(work.exposed_ns for work in works)
     if busy + dispatch > wall_ns:
         factor = wall_ns / (busy + dispatch)
@@ -153,23 +150,24 @@ def _on_cpu(
     wall_ns: float,
     phases: Mapping[str, float] | None,
     data_ns: float | None,
-    coreless: Coreless,
+    coreless: Coreless | None,
 ) -> tuple[list[Work], float, float, Pieces]:
     """The work, what asking for it took, and waiting for data, at the clean steps' pace; and the
     lines at which there was no work."""
     where = whereabouts(timeline)
     # Without waiting, for data or a core: what is left is one step's own, clean and profiled.
     waited = 0.0 if data_ns is None else _waited_for_data(timeline)
-    clean = max(0.0, wall_ns - (data_ns or 0.0) - coreless.clean_ns)
+    lost = coreless or Coreless(clean_ns=0.0, profiled_ns=0.0)
+    clean = max(0.0, wall_ns - (data_ns or 0.0) - lost.clean_ns)
     profiled = max(1.0, timeline.wall_ns - waited)
-    on_core = max(0.0, 1 - coreless.profiled_ns / profiled)
+    on_core = max(0.0, 1 - lost.profiled_ns / profiled)
     own = _without_waiting(phases or {}, (data_ns or 0.0) / wall_ns)
     as_profiled = clean / on_core if on_core else profiled
     dilation = dilation_of(timeline, where, wall_ns=as_profiled + waited, phases=own)
     works, asked = cpu_work(timeline, machine, precision, dilation)
     spent = spent_on_cpu(timeline, where, asked, dilation)
     slower = on_core * min(_MOST_SLOWER, max(1.0, as_profiled / profiled))
-    if coreless.clean_ns:
+    if lost.clean_ns:
         held = asked.costed_ns + sum(work.exposed_ns for work in works)
         slower = min(slower, clean / max(1.0, held))
     for work in works:
@@ -220,8 +218,8 @@ def _divide(left: float, idle: dict[str, float]) -> dict[str, float]:
 def _divide_cpu(left: float, idle: dict[str, float]) -> dict[str, float]:
     """On a CPU waiting is seen directly; everything else that is no kernel is Python."""
     data = min(left, idle["data"])
-    coreless = min(left - data, idle[CORELESS])
-    return {"python": left - data - coreless, "data": data, CORELESS: coreless}
+    lost = {label: min(left - data, idle[label]) for label in idle if label == CORELESS}
+    return {"python": left - data - sum(lost.values()), "data": data} | lost
 
 
 def _account(works: list[Work], idle: dict[str, float], wall_ns: float) -> Account:

@@ -80,14 +80,14 @@ def diagnose_capture(
         warnings.append("no clean step was measured: the time is that of warm-up steps")
     profiled = _profiled_step(capture, wall_ns)
     timeline = profiled.timeline if profiled else None
-    if profiled is None or timeline is None:
+    if profiled is None:
         seen = _Seen(accounted=nothing_known(wall_ns))
         warnings.append("no profile: only the step's time is known, not where it went")
     else:
         seen = _look_into(profiled, capture, machine, wall_ns, timer)
         warnings += seen.warnings
-        warnings += unsteady(capture) if len(timeline.device) else []
-        warnings += [line for line in timeline.warnings if "a CPU trace" not in line]
+        warnings += unsteady(capture) if len(profiled.timeline.device) else []
+        warnings += [line for line in profiled.timeline.warnings if "a CPU trace" not in line]
     return assemble(
         seen.accounted,
         timeline,
@@ -132,8 +132,10 @@ def _look_into(
     seen = capture.circumstances
     waiting, loading = seen.data_share, seen.loading_share
     lost_ns = seen.coreless_share * wall_ns
-    # While it makes batches itself, it may stand without a core as well.
-    coreless = Coreless(clean_ns=lost_ns, profiled_ns=profiled.coreless_ns * (1 - loading))
+    coreless = None
+    if seen.main is not None:
+        # While it makes batches itself, it may stand without a core as well.
+        coreless = Coreless(clean_ns=lost_ns, profiled_ns=profiled.coreless_ns * (1 - loading))
     accounted = account_for(
         timeline,
         machine,
