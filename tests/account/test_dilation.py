@@ -52,16 +52,21 @@ def test_a_phase_that_is_as_fast_as_ever_pays_nothing() -> None:
 @pytest.mark.parametrize("toll", [None, TOLL, Toll()], ids=str)
 @pytest.mark.parametrize("phases", [None, {"other": 60.0, "forward": 72.0}], ids=str)
 @pytest.mark.parametrize("marked", [True, False])
-def test_together_they_explain_the_difference(
+def test_together_they_explain_the_difference_as_far_as_events_can(
     wall: float, toll: Toll | None, phases: dict[str, float] | None, marked: bool
 ) -> None:
     found = dilation(wall, phases, toll, marked)
     explained = (found.event_ns.sum() + found.stretch_ns.sum()) / US
     longer = max(0.0, 200 - wall)
     assert explained <= longer + 1e-6
-    if toll is None:  # calls and operators alike can explain any phase
-        assert explained == pytest.approx(longer)
+    assert found.total_ns == pytest.approx(explained * US)
+    # At the most four times what each costs on its own: of an operator, 2.6 functions.
+    function = 1.0 if toll is TOLL else 0.4
+    most = 4 * function * np.array([1.0, *[2.6] * 11])
     assert (found.event_ns >= 0).all()
+    assert (found.event_ns[OPERATOR:] <= most[OPERATOR:] * US + 1e-6).all()
+    if toll is None and phases is None and not marked:  # all of the step is one phase
+        assert explained == pytest.approx(min(longer, most.sum()))
     assert found.stretch_ns.sum() <= 0.8 * 100 * US
 
 

@@ -102,7 +102,7 @@ def account_for(
         spent = spent_idle(pace, moved(whereabouts(timeline), timeline, pace), gaps)
         causes = idle_rows(pace, *busy_times)
     else:
-        works, dispatch, data, spent = _on_cpu(
+        works, dispatch, data, spent, scaled = _on_cpu(
             timeline, machine, precision, wall_ns, phases, data_ns, coreless
         )
         idle = {"data": data} | ({CORELESS: coreless.clean_ns} if coreless else {})
@@ -120,7 +120,7 @@ def account_for(
             # On a CPU all of a profiled step is slower than a clean one, operators too.
             work.ns *= 1.0 if on_device else factor
         busy *= factor
-        scaled = factor
+        scaled *= factor
     left = wall_ns - busy
     idle = _divide(left, idle) if on_device else _divide_cpu(left, idle)
     account = _account(works, idle, wall_ns)
@@ -151,9 +151,9 @@ def _on_cpu(
     phases: Mapping[str, float] | None,
     data_ns: float | None,
     coreless: Coreless | None,
-) -> tuple[list[Work], float, float, Pieces]:
-    """The work, what asking for it took, and waiting for data, at the clean steps' pace; and the
-    lines at which there was no work."""
+) -> tuple[list[Work], float, float, Pieces, float]:
+    """The work, what asking for it took, and waiting for data, at the clean steps' pace; the lines
+    at which there was no work; and by what all of that was scaled down."""
     where = whereabouts(timeline)
     # Without waiting, for data or a core: what is left is one step's own, clean and profiled.
     waited = 0.0 if data_ns is None else _waited_for_data(timeline)
@@ -166,7 +166,8 @@ def _on_cpu(
     dilation = dilation_of(timeline, where, wall_ns=as_profiled + waited, phases=own)
     works, asked = cpu_work(timeline, machine, precision, dilation)
     spent = spent_on_cpu(timeline, where, asked, dilation)
-    slower = on_core * min(_MOST_SLOWER, max(1.0, as_profiled / profiled))
+    pace = as_profiled / max(1.0, profiled - dilation.total_ns)
+    slower = on_core * min(_MOST_SLOWER, pace)
     if lost.clean_ns:
         held = asked.costed_ns + sum(work.exposed_ns for work in works)
         slower = min(slower, clean / max(1.0, held))
@@ -177,7 +178,7 @@ def _on_cpu(
     if data_ns is not None:
         # Where a batch is made by operators, those have their own time.
         data = max(0.0, data_ns - _work_for_data(timeline, works))
-    return works, slower * asked.costed_ns, data, spent
+    return works, slower * asked.costed_ns, data, spent, min(1.0, pace)
 
 
 def _without_waiting(phases: Mapping[str, float], share: float) -> dict[str, float]:

@@ -250,15 +250,17 @@ def _doubts(profiled: _Profiled, accounted: Accounted, circumstances: Circumstan
         )
     if own_ns < _FASTER_PROFILED * clean_ns:
         times = clean_ns / max(own_ns, 1.0)
+        apart = "apart from waiting for a core, " if found else ""
         found.append(
-            f"{'without that ' if found else ''}clean steps took {times:.1f} times as long as the "
-            "profiled one, which carries the profiler, as if something else was using the machine, "
-            "and what they took longer counts as overhead"
+            f"{apart}clean steps took {times:.1f} times as long as the profiled one, which carries "
+            "the profiler, as if something else was using the machine, and what they took longer "
+            "counts as overhead"
         )
     elif accounted.scaled < 1 / _SCALED:
         more = 1 / accounted.scaled - 1
         found.append(
-            f"the profiled step's work alone takes {more:.0%} longer than a whole clean step"
+            f"what the profiled step did took {more:.0%} longer than a whole clean step, beyond "
+            "what its events cost the profiler: all of it is scaled down to fit"
         )
     return found
 
