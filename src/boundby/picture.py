@@ -77,10 +77,12 @@ class Picture:
         circumstances: Circumstances | None = None,
         in_phases_ns: float | None = None,
         contended: float = 1.0,
+        samples: int | None = None,
     ) -> None:
         """`host` brings host times to what they are without a profiler, where phases cannot.
 
         `contended`: on a CPU, how many times as long work takes because others have its cores.
+        `samples`: how many there are in a batch.
         `in_phases_ns` is what steps took, phase after phase, in which those were timed.
         `wall_ns` None: the clean step's time is not known, and its replay's stands for it.
         """
@@ -89,6 +91,7 @@ class Picture:
         self.circumstances = circumstances or Circumstances()
         self.works = accounted.works
         self.account = accounted.account
+        self.rows = accounted.lines
         self.wall_ns = float(timeline.wall_ns) if wall_ns is None else wall_ns
         self.script: Script | None = None
         self.timings = timings or Timings()
@@ -99,6 +102,7 @@ class Picture:
         self._off_ns = 0.0
         self._in_phases_ns = in_phases_ns
         self.contended = contended
+        self.samples = samples
         self._member = accounted.member
         if len(timeline.device):
             script = script_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import statistics
 import sys
 from collections.abc import Sequence
@@ -39,6 +40,7 @@ _STARVED = 0.15
 _STOLEN = 0.05
 # Work that has to be scaled down by more than this was not the clean step's.
 _SCALED = 1.2
+_SAMPLES = re.compile(r"^\w+ (\d+)(?:x\d+)+")
 _NO_STEP = (
     "no step was found: boundby looks for optimizer steps and, in a script without any, for "
     "repeated calls of an outermost module or compiled function, or else for backward passes "
@@ -218,6 +220,7 @@ def _pictures(
             circumstances=capture.circumstances,
             in_phases_ns=statistics.median(steps) if steps else None,
             contended=crowded,
+            samples=samples_in(capture.main_kind or ""),
         )
 
     measured = picture(1.0)
@@ -230,6 +233,12 @@ def _pictures(
         explaining=explaining_host(measured.script, wall_ns),
     )
     return [measured, *map(picture, factors)]
+
+
+def samples_in(kind: str) -> int | None:
+    """How many samples a step of this kind takes, by the first tensor that its model is given."""
+    found = _SAMPLES.search(kind)
+    return int(found.group(1)) if found else None
 
 
 def _doubts(profiled: _Profiled, accounted: Accounted, circumstances: Circumstances) -> list[str]:

@@ -26,6 +26,7 @@ from boundby.remedies import (
     host_sync,
     layout_copies,
     logits_materialised,
+    looped_samples,
     materialised_attention,
     openmp_spin,
     pageable_copies,
@@ -62,6 +63,7 @@ __all__ = [
 # In the order in which several are imagined together: what replaces kernels before what fuses the
 # rest, and launches last.
 REMEDIES: list[Remedy] = [
+    looped_samples.REMEDY,
     float32_products.REMEDY,
     float32_activations.REMEDY,
     slow_sixteen_bits.REMEDY,

@@ -11,6 +11,7 @@ from boundby.account.nesting import Mask, nearest
 from boundby.intervals import union
 from boundby.model import HostKind, Ints, Phase, Timeline
 from boundby.picture import Floats, Picture
+from boundby.remedies.sample_loops import asking_ns, sample_loops
 
 # Python whose time does not depend on how many samples there are. torch's making of batches does.
 _MODULE = "nn.Module: "
@@ -99,9 +100,10 @@ def growing_ns(picture: Picture, *, growth: float | None) -> tuple[Floats, float
         waited = _for_samples(picture)
         clean = max(0.0, picture.wall_ns - operators - waited)
         own = sum(one.ns * part for one, part in zip(found, weight, strict=True) if not one.loads)
-        return np.empty(0), min(waited, picture.wall_ns) + clean * min(1.0, own / profiled)
+        python_ns = clean * min(1.0, own / profiled) + asking_ns(picture, sample_loops(picture))
+        return np.empty(0), min(picture.wall_ns, waited + python_ns)
     rows = picture.script.rows
-    if not len(rows) or not found:
+    if not len(rows):
         return np.zeros(len(picture.script.host_ns)), 0.0
     done = host.start_ns[rows] + host.duration_ns[rows]
     since = np.concatenate([[timeline.start_ns], done])
@@ -111,6 +113,8 @@ def growing_ns(picture: Picture, *, growth: float | None) -> tuple[Floats, float
         shared = np.minimum(until, one.end_ns) - np.maximum(since, one.start_ns)
         own_ns += part * np.clip(shared, 0, None)
     shares = np.minimum(1.0, own_ns / np.maximum(until - since, 1))
+    looped = [index for loop in sample_loops(picture) for index in loop.works]
+    shares[picture.actions_of(looped)] = 1.0
     return picture.script.host_ns * shares[:-1], picture.script.after_ns * float(shares[-1])
 
 

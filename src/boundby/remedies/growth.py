@@ -13,6 +13,7 @@ import msgspec
 from boundby.account.work import Work
 from boundby.model import CACHE_REACH, Phase
 from boundby.picture import Picture
+from boundby.remedies.sample_loops import holds_samples, sample_loops
 from boundby.remedies.variants import doubled, exercise, is_loose
 from boundby.remedies.weights import fixed_values, goes_to_optimizer
 from boundby.roofs.operators import Exercise
@@ -52,17 +53,20 @@ def times_with(picture: Picture, factor: int, growth: Growth) -> dict[int, float
     shortest = picture.machine.overheads.shortest_kernel_ns or 0.0
     doubt = 1 if picture.on_device else _DOUBT_ON_CPU
     times = {}
+    looped = {index for loop in sample_loops(picture) for index in loop.works}
     for index, work in enumerate(picture.works):
-        if picture.is_for_data(work):
-            times[index] = factor * work.ns  # what makes a sample is called for each
+        one_sample = index in looped and not holds_samples(picture, index)
+        if one_sample or picture.is_for_data(work):
+            times[index] = factor * work.ns  # it is called for each
             continue
+        calls = factor if index in looped else 1
         if index in timed:
-            times[index] = grown_ns(work.ns, timed[index], factor) * growth.timed**doubt
+            times[index] = calls * grown_ns(work.ns, timed[index], factor) * growth.timed**doubt
             continue
         curve, most = _ratios(picture, work, factor, constant[index])
         ratio = max(1.0, curve + (most - curve) * growth.between)
         start = min(shortest * work.kernels, work.ns)
-        times[index] = start + (work.ns - start) * ratio
+        times[index] = calls * (start + (work.ns - start) * ratio)
     return times
 
 
