@@ -264,6 +264,17 @@ def test_on_a_cpu_operators_that_make_a_batch_have_their_own_time() -> None:
     assert found.account.bandwidth.ns == pytest.approx((492 + 292) * US)
 
 
+def test_on_a_cpu_waiting_for_data_that_the_profile_found_ready_is_at_the_loaders_line() -> None:
+    scene = Scene(end=1000)
+    scene.on_host(0, 0, HostKind.DATA, "enumerate(DataLoader)#_MultiProcessing")
+    scene.on_host(0, 1000, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))
+    timeline = at_line(scene.timeline(), "train.py:5")
+    found = account_for(timeline, MACHINE, wall_ns=3000 * US, data_ns=2000 * US)
+    (row,) = found.lines
+    assert row.where == "train.py:5"
+    assert row.parts["data"] == pytest.approx(2000 * US)
+
+
 def test_on_a_cpu_time_without_a_core_is_no_operators() -> None:
     scene = Scene(end=1000)
     scene.on_host(0, 1000, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))

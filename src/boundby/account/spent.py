@@ -22,6 +22,7 @@ Floats = npt.NDArray[np.float64]
 _PYTHON, _LAUNCH, _SYNC, _DATA = (
     LABELS.index(name) for name in ("python", "launch", "sync", "data")
 )
+_INSTANT_NS = 1.0
 # The observer's own functions, which no clean step runs: all that the profiler's call, and what
 # ours do themselves, for the script's modules are called from ours.
 _PROFILER = re.compile(r"^torch/profiler/profiler\.py\(")
@@ -183,7 +184,12 @@ def spent_on_cpu(
     ]
     outer = _joined(found).positive()
     at_work = host.source[rows].astype(np.int64), inside[rows], asked.ns[rows]
-    return _joined([outer, Pieces(labels[rows], *at_work)])
+    # Clean steps may wait for batches that the profiled one found ready: at the same lines.
+    loads = np.flatnonzero((host.thread == thread) & (host.kind == HostKind.DATA))
+    waits = host.source[loads].astype(np.int64), inside[loads], np.full(len(loads), _INSTANT_NS)
+    return _joined(
+        [outer, Pieces(labels[rows], *at_work), Pieces(np.full(len(loads), _DATA), *waits)]
+    )
 
 
 def _joined(pieces: Sequence[Pieces]) -> Pieces:

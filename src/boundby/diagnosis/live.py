@@ -280,8 +280,9 @@ def _uneven(samples: Sequence[float]) -> list[str]:
     if high < _UNEVEN * low:
         return []
     return [
-        f"clean steps took from {units.time(low)} to {units.time(high)}: does the work vary, or is "
-        "something else running on this machine?"
+        f"clean steps took from {units.time(low)} to {units.time(high)}, "
+        f"{units.time(statistics.mean(samples))} on average: does the work vary, or is something "
+        "else running on this machine?"
     ]
 
 

@@ -36,8 +36,8 @@ from boundby.remedies.remedy import Imagined, Remedy
 _LEFT = (0.30, 0.08, 0.01)  # worst, expected, best
 # Where there are workers already, nobody knows how many more would be enough.
 _LEFT_BY_MORE = (1.0, 0.5, 0.01)
-# And where there is no core left for any.
-_LEFT_BY_CHEAPER = (1.0, 1.0, 0.01)
+# And where there is no core left for any: with samples that take half as long to make.
+_LEFT_BY_CHEAPER = (1.0, 0.5, 0.01)
 _WITH_WORKERS = "_MultiProcessing"
 # From here on there is no core left for another worker.
 _FULL = 0.85
@@ -82,7 +82,9 @@ def imagine(picture: Picture) -> Imagined | None:
         else _more(picture, workers)
         if has_workers
         else _loader(picture, workers),
-        assumes="there are idle cores to make batches on",
+        assumes="samples can be made in half the time; at best they cost nothing"
+        if is_full
+        else "there are idle cores to make batches on",
     )
 
 
