@@ -275,6 +275,19 @@ def test_on_a_cpu_waiting_for_data_that_the_profile_found_ready_is_at_the_loader
     assert row.parts["data"] == pytest.approx(2000 * US)
 
 
+def test_on_a_cpu_fresh_memory_of_the_profiled_step_is_not_the_operators() -> None:
+    """Of two operators that make tensors, one small, and one that writes into its own: 300 us."""
+    scene = Scene(end=1000)
+    scene.on_host(0, 600, call=OpCall(name="aten::relu", args=(tensor(64, 10_000),)))
+    scene.on_host(600, 700, call=OpCall(name="aten::relu", args=(tensor(1000),)))
+    scene.on_host(700, 1000, call=OpCall(name="aten::relu_", args=(tensor(64, 10_000),)))
+    found = account_for(scene.timeline(), MACHINE, wall_ns=700 * US, paged_ns=300 * US)
+    asking = MACHINE.overheads.eager_op_ns or 0.0
+    took = [work.ns for work in found.works]
+    assert took == pytest.approx([300 * US - asking, 100 * US - asking, 300 * US - asking])
+    assert found.scaled == 1
+
+
 def test_on_a_cpu_time_without_a_core_is_no_operators() -> None:
     scene = Scene(end=1000)
     scene.on_host(0, 1000, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))

@@ -26,6 +26,8 @@ _CHORES = ("TorchDynamo Cache Lookup", "Pregraph bytecode", "AOTDispatcher Runti
 
 _GENERATED, _GENERATED_CODE = "cpp_fused_", "## Call CompiledFxGraph"
 _NAMELESS = "<built-in function kernel>"
+# Smaller tensors find memory that others have left.
+_MAPPED = 128 << 10
 
 
 class Asked(NamedTuple):
@@ -37,7 +39,11 @@ class Asked(NamedTuple):
 
 
 def cpu_work(
-    timeline: Timeline, machine: Machine, precision: Precision, dilation: Dilation
+    timeline: Timeline,
+    machine: Machine,
+    precision: Precision,
+    dilation: Dilation,
+    paged_ns: float = 0.0,
 ) -> tuple[list[Work], Asked]:
     """One `Work` per operator call that does something itself, and their overhead."""
     host = timeline.host
@@ -47,7 +53,7 @@ def cpu_work(
     counted = works_itself | is_unknown
     within = nearest(host.parent, counted)
     net = _own_times(timeline, counted, within) - _observed(within, dilation)
-    net = np.clip(net, 0.0, None)
+    net = np.clip(net - _paged(timeline, costed, works_itself, paged_ns), 0.0, None)
     kernel = np.clip(net - (machine.overheads.eager_op_ns or 0.0), 0.0, None)
     asking = np.where(counted, net - kernel, 0.0)
     works = []
@@ -84,6 +90,21 @@ def cpu_work(
         works.append(work)
     _hide_background(works, timeline)
     return works, Asked(counted, asking, float(asking[works_itself].sum()))
+
+
+def _paged(
+    timeline: Timeline, costed: Costs, working: Mask, paged_ns: float
+) -> npt.NDArray[np.float64]:
+    """What fresh memory cost each row: as much of it as it makes large tensors."""
+    host = timeline.host
+    made = np.zeros(len(host))
+    for row in np.flatnonzero(working) if paged_ns else ():
+        cost = costed.of_call[host.call[row]]
+        in_place = timeline.names[host.name[row]].endswith("_")
+        if cost is not None and not in_place and cost.bytes_written >= _MAPPED:
+            made[row] = cost.bytes_written
+    total = made.sum()
+    return made * (paged_ns / total) if total else made
 
 
 def _hide_background(works: list[Work], timeline: Timeline) -> None:

@@ -120,6 +120,7 @@ class _Profiled:
     timeline: Timeline
     clean_ns: float
     coreless_ns: float  # that it stood ready without a core
+    paged_ns: float  # for memory that clean steps have at hand
 
     @property
     def dilation(self) -> float | None:
@@ -145,6 +146,7 @@ def _look_into(
         phases=capture.phases,
         data_ns=None if waiting is None else waiting * wall_ns - loading * lost_ns,
         coreless=coreless,
+        paged_ns=profiled.paged_ns,
         precision=_precision(capture, timeline),
         folders=[*sys.path, ""],
     )
@@ -329,7 +331,20 @@ def _profiled_step(capture: Capture, wall_ns: float) -> _Profiled | None:
     if capture.graphs:
         timeline = _with_captured(timeline, capture, index)
     coreless = capture.coreless[index] if index < len(capture.coreless) else 0.0
-    return _Profiled(timeline=timeline, clean_ns=wall_ns, coreless_ns=coreless)
+    return _Profiled(
+        timeline=timeline,
+        clean_ns=wall_ns,
+        coreless_ns=coreless,
+        paged_ns=_fresh_pages(capture, index) * capture.fresh_page_ns,
+    )
+
+
+def _fresh_pages(capture: Capture, index: int) -> float:
+    """How many more a profiled step was handed than clean ones."""
+    seen = capture.circumstances
+    if not seen.steps_ns or index >= len(capture.fresh_pages):
+        return 0.0
+    return max(0.0, capture.fresh_pages[index] - seen.fresh_pages / len(seen.steps_ns))
 
 
 def _with_captured(timeline: Timeline, capture: Capture, index: int) -> Timeline:

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from boundby.capture.live.paging import faults
+
 _SCHEDULER = Path("/proc/self/task")
 _CORES = Path("/proc/stat")
 # Of its first line: user, nice, system, irq, softirq and steal; not idle and waiting for disks.
@@ -49,8 +51,8 @@ class Circumstances:
     together had of the `cores` that the script may use, `others_ns` what other processes had of
     all of them, `workers_ns` those among them that the script has started, `stolen_share` what
     other virtual machines took of the core time that this one asked for, `allocations` how often
-    torch asked the device for memory or gave it back; they are over the whole window of `wall_ns`,
-    and None where nobody tells.
+    torch asked the device for memory or gave it back, `fresh_pages` how many the system handed out;
+    they are over the whole window of `wall_ns`, and None where nobody tells.
     """
 
     steps_ns: tuple[float, ...] = ()
@@ -70,6 +72,7 @@ class Circumstances:
     graph_breaks: tuple[str, ...] = ()
     peak_bytes: int | None = None
     allocations: int | None = None
+    fresh_pages: int = 0
 
     @property
     def data_share(self) -> float | None:
@@ -114,6 +117,7 @@ class _Reading:
     cores: _Cores | None = None
     workers_ns: float | None = None
     allocations: int | None = None
+    faults: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +180,7 @@ class Bystander:
     def circumstances(self, steps_ns: tuple[float, ...], peak_bytes: int | None) -> Circumstances:
         """What was seen; without a clean window, nothing but the compiler's own notes."""
         main = busiest = ours = others = workers = stolen = allocations = None
-        wall = 0.0
+        wall, fresh_pages = 0.0, 0
         if self._before is not None and self._after is not None:
             wall = float(self._after.at_ns - self._before.at_ns)
             spent = _between(self._before.threads, self._after.threads)
@@ -192,6 +196,7 @@ class Bystander:
                 workers = max(0.0, self._after.workers_ns - self._before.workers_ns)
             if self._before.allocations is not None and self._after.allocations is not None:
                 allocations = max(0, self._after.allocations - self._before.allocations)
+            fresh_pages = self._after.faults - self._before.faults
             main = spent.pop(self._main, None)
             busiest = max(spent.values(), key=lambda t: t.ran_ns + t.delayed_ns, default=None)
         return Circumstances(
@@ -212,6 +217,7 @@ class Bystander:
             graph_breaks=_graph_breaks(),
             peak_bytes=peak_bytes,
             allocations=allocations,
+            fresh_pages=fresh_pages,
         )
 
     def _collect(self, phase: str, _: object) -> None:
@@ -227,7 +233,9 @@ class Bystander:
             self._places[self._place] = self._places.get(self._place, 0) + took
 
     def _read(self) -> _Reading:
-        return _Reading(self._clock(), _thread_times(), _cores(), _workers_ns(), _allocations())
+        return _Reading(
+            self._clock(), _thread_times(), _cores(), _workers_ns(), _allocations(), faults()
+        )
 
 
 def cores_at_hand() -> int:

@@ -15,6 +15,7 @@ from boundby.capture.live.graph_notes import GraphNotes
 from boundby.capture.live.guard import Failure, Guard, failure_of
 from boundby.capture.live.keys import Keys
 from boundby.capture.live.pace import Pace
+from boundby.capture.live.paging import fault_ns, faults
 from boundby.capture.live.phases import usual_phases
 from boundby.capture.live.plan import PROFILER_START, How, Plan, Spelling, shortfall
 from boundby.capture.live.precision import float32_allowed
@@ -55,7 +56,9 @@ class Capture:
     issue_pace: list[float] = field(default_factory=list)  # beside those behind `phases`
     trace: Path | None = None
     profiled: list[str] = field(default_factory=list)  # the kinds of those that are whole
-    coreless: list[float] = field(default_factory=list)  # of each, ns that it was ready without one
+    coreless: list[float] = field(default_factory=list)  # of each, ns ready to run without a core
+    fresh_pages: list[int] = field(default_factory=list)  # of each, handed out by the system
+    fresh_page_ns: float = 0.0
     results: Any = None
     samples: list[Sample] = field(default_factory=list)  # of the lines it was at
     toll: Taken | None = None  # of the profiler's
@@ -124,7 +127,8 @@ class Recorder:
         self._disturbed = False
         self._whole_profiled = 0
         self._coreless: list[float] = []
-        self._coreless_before = 0.0
+        self._fresh_pages: list[int] = []
+        self._before_step = (0.0, 0)
         self._settings: dict[str, Any] = {}
         self._in_optimizer = False
         self._in_backward = False
@@ -139,14 +143,16 @@ class Recorder:
         if self.windows.window is Window.CLEAN and self._is_profiling():
             self._disturbed = True
         if self.windows.window is Window.PROFILED:
-            self._coreless.append(_coreless_so_far() - self._coreless_before)
+            coreless, pages = self._before_step
+            self._coreless.append(_coreless_so_far() - coreless)
+            self._fresh_pages.append(faults() - pages)
             # One that the script's own profiler has cut short does not count.
             self._whole_profiled += self._profiler.is_running
             # Here, where the steps are taken: at the script's end they may be others again.
             self._settings = self._settings or self._read_settings()
         self.windows.step_ended(kind)
         if self.windows.window is Window.PROFILED:
-            self._coreless_before = _coreless_so_far()
+            self._before_step = _coreless_so_far(), faults()
         if self.graphs is not None:
             self.graphs.step_ended(profiles=self.windows.window is Window.PROFILED)
 
@@ -246,6 +252,7 @@ class Recorder:
             main_kind=windows.main_kind,
             profiled=windows.profiled[: self._whole_profiled],
             coreless=self._coreless[: self._whole_profiled],
+            fresh_pages=self._fresh_pages[: self._whole_profiled],
             seen=dict(self.finder.seen),
             settings=self._settings or self._read_settings(),
         )
@@ -270,6 +277,8 @@ class Recorder:
             taken.results = self._profiler.results
             taken.samples = self._profiler.sampler.samples()
             taken.toll = self._profiler.toll
+            if not self._device.is_cuda:
+                taken.fresh_page_ns = fault_ns(self._torch)
             taken.kernel_lines = kernel_lines()
             taken.compiled = compiled_graphs()
             if any(graph.is_of_another_script for graph in taken.compiled.values()):

@@ -1,0 +1,49 @@
+"""Fresh pages of memory, which the system hands out one by one as they are first written to.
+
+A profiler keeps what it notes between a script's own tensors. Where those grow from step to step,
+as a cache does, none fits into what another has left any more, and all of its memory is fresh: ten
+thousand pages in a step that needs none without a profiler, in which concatenations took 14 ms, and
+4.5 without.
+"""
+
+from __future__ import annotations
+
+import mmap
+import statistics
+import time
+from typing import Any
+
+# Past what any cache holds for long, and soon written.
+_BYTES = 4 << 20
+_TRIES = 5
+
+
+def faults() -> int:
+    """How many pages this process was handed so far; never more where nobody counts them."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def fault_ns(torch: Any) -> float:
+    """What a fresh page costs a tensor that is written by as many threads as the script's are."""
+    if not hasattr(mmap, "MAP_ANONYMOUS"):
+        return 0.0
+    try:
+        return statistics.median(_one_fault_ns(torch) for _ in range(_TRIES))
+    except (OSError, RuntimeError):  # a limit on memory, or a mode of the script's
+        return 0.0
+
+
+def _one_fault_ns(torch: Any) -> float:
+    source = torch.zeros(_BYTES, dtype=torch.uint8, device="cpu")
+    fresh = mmap.mmap(-1, _BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    written = torch.frombuffer(fresh, dtype=torch.uint8)
+    before, began = faults(), time.perf_counter_ns()
+    written.copy_(source)
+    handed, since = faults() - before, time.perf_counter_ns()
+    written.copy_(source)
+    took, again = since - began, time.perf_counter_ns() - since
+    return max(0, took - again) / max(1, handed)
