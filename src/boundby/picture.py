@@ -22,6 +22,8 @@ from boundby.roofs.operators import Exercise
 Floats = npt.NDArray[np.float64]
 # In float32 with what the matrix units leave of it, or cast to sixteen bits before.
 Digits = Literal["loose", "bfloat16"]
+# A line with less than this share of what is spoken of is not named.
+_COUNTS = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,11 +234,12 @@ class Picture:
         return int(self._member[event])
 
     def lines(self, works: Iterable[Work]) -> list[str]:
-        """The source lines of some work, the costliest first."""
+        """The source lines of some work that count, the costliest first."""
         total: dict[int, float] = {}
         for work in works:
             total[work.source] = total.get(work.source, 0.0) + work.ns
-        ranked = sorted(total, key=lambda source: -total[source])
+        least = _COUNTS * sum(total.values())
+        ranked = sorted((s for s in total if total[s] >= least), key=lambda source: -total[source])
         return [self.timeline.sources[s] for s in ranked if 0 <= s < len(self.timeline.sources)]
 
     def actions_of(self, indices: Iterable[int]) -> Ints:

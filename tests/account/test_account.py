@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from boundby.account import Coreless, account_for
+from boundby.account.cpu import FreshPages
 from boundby.model import UNTOLD, DeviceKind, HostKind, OpCall, Precision, Timeline
 from boundby.picture import Picture
 from boundby.verdict import judge
@@ -276,16 +277,20 @@ def test_on_a_cpu_waiting_for_data_that_the_profile_found_ready_is_at_the_loader
 
 
 def test_on_a_cpu_fresh_memory_of_the_profiled_step_is_not_the_operators() -> None:
-    """Of two operators that make tensors, one small, and one that writes into its own: 300 us."""
+    """Of two operators that make tensors, one small, and one that writes into its own, the first
+    had 625 pages to itself, of which 300 cost 1 us; more than it has are the profiler's."""
     scene = Scene(end=1000)
     scene.on_host(0, 600, call=OpCall(name="aten::relu", args=(tensor(64, 10_000),)))
     scene.on_host(600, 700, call=OpCall(name="aten::relu", args=(tensor(1000),)))
     scene.on_host(700, 1000, call=OpCall(name="aten::relu_", args=(tensor(64, 10_000),)))
-    found = account_for(scene.timeline(), MACHINE, wall_ns=700 * US, paged_ns=300 * US)
     asking = MACHINE.overheads.eager_op_ns or 0.0
-    took = [work.ns for work in found.works]
-    assert took == pytest.approx([300 * US - asking, 100 * US - asking, 300 * US - asking])
-    assert found.scaled == 1
+    for count, each_us, first in ((300, 1.0, 300), (5000, 0.4, 350)):
+        pages = FreshPages(count=count, each_ns=each_us * US)
+        wall = (first + 400) * US
+        found = account_for(scene.timeline(), MACHINE, wall_ns=wall, fresh_pages=pages)
+        took = [work.ns for work in found.works]
+        assert took == pytest.approx([first * US - asking, 100 * US - asking, 300 * US - asking])
+        assert found.scaled == 1
 
 
 def test_on_a_cpu_time_without_a_core_is_no_operators() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby.account import tables
-from boundby.account.cpu import cpu_work
+from boundby.account.cpu import FreshPages, Operators, cpu_work
 from boundby.account.device import device_work, recomputed_flops
 from boundby.account.dilation import dilation_of
 from boundby.account.idle import CORELESS, LABELS, gap_causes, idle_rows
@@ -75,7 +75,7 @@ def account_for(
     phases: Mapping[str, float] | None = None,
     data_ns: float | None = None,
     coreless: Coreless | None = None,
-    paged_ns: float = 0.0,
+    fresh_pages: FreshPages | None = None,
     precision: Precision = UNTOLD,
     folders: Sequence[str] = (),
 ) -> Accounted:
@@ -86,9 +86,9 @@ def account_for(
     without those, in which the profiled step idled. `data_ns` is how long a clean step waits for
     its batches, where that was measured: while a profiler starts and stops, workers get ahead, and
     the profiled step finds its batch waiting. `coreless`: standing ready without a core, which on a
-    CPU is neither an operator's time nor Python's; None where nobody tells. `paged_ns`: what
-    fresh memory cost the profiled step, on a CPU, that clean ones have no need of. `precision` is
-    what float32 products may be computed in. `folders` are where source files are looked for.
+    CPU is neither an operator's time nor Python's; None where nobody tells. `fresh_pages`:
+    memory that the profiled step was handed, on a CPU, and clean ones have no need of. `precision`
+    is what float32 products may be computed in. `folders` are where source files are looked for.
     """
     warnings: list[str] = []
     dispatch, scaled = 0.0, 1.0
@@ -105,7 +105,7 @@ def account_for(
         causes = idle_rows(pace, *busy_times)
     else:
         works, dispatch, data, spent, scaled = _on_cpu(
-            timeline, machine, precision, wall_ns, phases, data_ns, coreless, paged_ns
+            timeline, machine, precision, wall_ns, phases, data_ns, coreless, fresh_pages
         )
         idle = {"data": data} | ({CORELESS: coreless.clean_ns} if coreless else {})
     busy = sum(work.exposed_ns for work in works)
@@ -153,7 +153,7 @@ def _on_cpu(
     phases: Mapping[str, float] | None,
     data_ns: float | None,
     coreless: Coreless | None,
-    paged_ns: float,
+    fresh_pages: FreshPages | None,
 ) -> tuple[list[Work], float, float, Pieces, float]:
     """The work, what asking for it took, and waiting for data, at the clean steps' pace; the lines
     at which there was no work; and by what all of that was scaled down."""
@@ -166,8 +166,11 @@ def _on_cpu(
     on_core = max(0.0, 1 - lost.profiled_ns / profiled)
     own = _without_waiting(phases or {}, (data_ns or 0.0) / wall_ns)
     as_profiled = clean / on_core if on_core else profiled
+    operators = Operators(timeline, machine)
+    paged = operators.paged_ns(fresh_pages)
+    paged_ns = float(paged.sum())
     dilation = dilation_of(timeline, where, wall_ns=as_profiled + paged_ns + waited, phases=own)
-    works, asked = cpu_work(timeline, machine, precision, dilation, paged_ns)
+    works, asked = cpu_work(operators, precision, dilation, paged)
     spent = spent_on_cpu(timeline, where, asked, dilation)
     pace = as_profiled / max(1.0, profiled - dilation.total_ns - paged_ns)
     slower = on_core * min(_MOST_SLOWER, pace)

@@ -7,6 +7,7 @@ by the profiler's cost and nothing else.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ _GENERATED, _GENERATED_CODE = "cpp_fused_", "## Call CompiledFxGraph"
 _NAMELESS = "<built-in function kernel>"
 # Smaller tensors find memory that others have left.
 _MAPPED = 128 << 10
+_PAGE = 4096
 
 
 class Asked(NamedTuple):
@@ -38,22 +40,53 @@ class Asked(NamedTuple):
     costed_ns: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreshPages:
+    """Memory that the system handed out in a profiled step, more than in clean ones."""
+
+    count: float
+    each_ns: float
+
+
+class Operators:
+    """A step's calls with what they cost, and which of them do work themselves."""
+
+    def __init__(self, timeline: Timeline, machine: Machine) -> None:
+        self.timeline, self.machine = timeline, machine
+        self.costed = Costs(timeline, machine)
+        self.working = _working(timeline, self.costed)
+
+    def paged_ns(self, pages: FreshPages | None) -> npt.NDArray[np.float64]:
+        """What fresh memory cost each row: by the large tensors that it makes, as far as those can
+        have been all fresh. The rest is the profiler's own."""
+        host, names = self.timeline.host, self.timeline.names
+        made = np.zeros(len(host))
+        for row in np.flatnonzero(self.working) if pages else ():
+            cost = self.costed.of_call[host.call[row]]
+            in_place = names[host.name[row]].endswith("_")
+            if cost is not None and not in_place and cost.bytes_written >= _MAPPED:
+                made[row] = cost.bytes_written / _PAGE
+        total = float(made.sum())
+        if pages is None or not total:
+            return made
+        return made * (min(1.0, pages.count / total) * pages.each_ns)
+
+
 def cpu_work(
-    timeline: Timeline,
-    machine: Machine,
+    operators: Operators,
     precision: Precision,
     dilation: Dilation,
-    paged_ns: float = 0.0,
+    paged_ns: npt.NDArray[np.float64],
 ) -> tuple[list[Work], Asked]:
     """One `Work` per operator call that does something itself, and their overhead."""
+    timeline, machine = operators.timeline, operators.machine
+    costed, works_itself = operators.costed, operators.working
     host = timeline.host
-    costed = Costs(timeline, machine)
-    works_itself = _working(timeline, costed)
     is_unknown = _without_cost(timeline, costed, works_itself)
     counted = works_itself | is_unknown
     within = nearest(host.parent, counted)
     net = _own_times(timeline, counted, within) - _observed(within, dilation)
-    net = np.clip(net - _paged(timeline, costed, works_itself, paged_ns), 0.0, None)
+    net = np.clip(net - paged_ns, 0.0, None)
     kernel = np.clip(net - (machine.overheads.eager_op_ns or 0.0), 0.0, None)
     asking = np.where(counted, net - kernel, 0.0)
     works = []
@@ -90,21 +123,6 @@ def cpu_work(
         works.append(work)
     _hide_background(works, timeline)
     return works, Asked(counted, asking, float(asking[works_itself].sum()))
-
-
-def _paged(
-    timeline: Timeline, costed: Costs, working: Mask, paged_ns: float
-) -> npt.NDArray[np.float64]:
-    """What fresh memory cost each row: as much of it as it makes large tensors."""
-    host = timeline.host
-    made = np.zeros(len(host))
-    for row in np.flatnonzero(working) if paged_ns else ():
-        cost = costed.of_call[host.call[row]]
-        in_place = timeline.names[host.name[row]].endswith("_")
-        if cost is not None and not in_place and cost.bytes_written >= _MAPPED:
-            made[row] = cost.bytes_written
-    total = made.sum()
-    return made * (paged_ns / total) if total else made
 
 
 def _hide_background(works: list[Work], timeline: Timeline) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from boundby import units
 from boundby.account import Accounted, Coreless, account_for
+from boundby.account.cpu import FreshPages
 from boundby.capture import graphs, kineto
 from boundby.capture.live.circumstances import Circumstances
 from boundby.capture.live.compiled_rows import with_compiled_kernels
@@ -120,7 +121,7 @@ class _Profiled:
     timeline: Timeline
     clean_ns: float
     coreless_ns: float  # that it stood ready without a core
-    paged_ns: float  # for memory that clean steps have at hand
+    fresh_pages: FreshPages
 
     @property
     def dilation(self) -> float | None:
@@ -146,7 +147,7 @@ def _look_into(
         phases=capture.phases,
         data_ns=None if waiting is None else waiting * wall_ns - loading * lost_ns,
         coreless=coreless,
-        paged_ns=profiled.paged_ns,
+        fresh_pages=profiled.fresh_pages,
         precision=_precision(capture, timeline),
         folders=[*sys.path, ""],
     )
@@ -335,16 +336,16 @@ def _profiled_step(capture: Capture, wall_ns: float) -> _Profiled | None:
         timeline=timeline,
         clean_ns=wall_ns,
         coreless_ns=coreless,
-        paged_ns=_fresh_pages(capture, index) * capture.fresh_page_ns,
+        fresh_pages=_fresh_pages(capture, index),
     )
 
 
-def _fresh_pages(capture: Capture, index: int) -> float:
-    """How many more a profiled step was handed than clean ones."""
-    seen = capture.circumstances
-    if not seen.steps_ns or index >= len(capture.fresh_pages):
-        return 0.0
-    return max(0.0, capture.fresh_pages[index] - seen.fresh_pages / len(seen.steps_ns))
+def _fresh_pages(capture: Capture, index: int) -> FreshPages:
+    """What a profiled step was handed more than clean ones."""
+    seen, more = capture.circumstances, 0.0
+    if seen.steps_ns and index < len(capture.fresh_pages):
+        more = max(0.0, capture.fresh_pages[index] - seen.fresh_pages / len(seen.steps_ns))
+    return FreshPages(count=more, each_ns=capture.fresh_page_ns)
 
 
 def _with_captured(timeline: Timeline, capture: Capture, index: int) -> Timeline:
