@@ -27,11 +27,17 @@ def looping(
     phase: Phase = Phase.FORWARD,
     line: int = 0,
     on_device: bool = False,
+    taken: tuple[int, int] | None = (SAMPLES, 0),
 ) -> Picture:
-    """So many calls of 20 us, one every 25; then 100 us of other work at another line."""
+    """So many calls of 20 us, one every 25, each on what is taken out of so many along an axis;
+    then 100 us of other work at a line far away."""
     scene = Scene(end=count * 25 + 100)
     for at in range(count):
-        scene.on_host(at * 25, at * 25 + 20, call=call)
+        if taken is not None:
+            of, axis = taken
+            select = OpCall(name="aten::select", args=(tensor(of, 784), axis, at % SAMPLES))
+            scene.on_host(at * 25, at * 25 + 1, call=select)
+        scene.on_host(at * 25 + 1, at * 25 + 20, call=call)
         if on_device:
             launch = scene.on_host(at * 25 + 5, at * 25 + 10, HostKind.LAUNCH, "launch")
             scene.on_device(at * 25 + 11, at * 25 + 14, launch=launch)
@@ -44,7 +50,7 @@ def looping(
     source = np.full(len(timeline.host), line, np.int32)
     source[-2 if on_device else -1 :] = 1 if line == 0 else line
     host = msgspec.structs.replace(timeline.host, source=source)
-    timeline = msgspec.structs.replace(timeline, host=host, sources=["train.py:7", "train.py:9"])
+    timeline = msgspec.structs.replace(timeline, host=host, sources=["train.py:7", "train.py:90"])
     wall = float(timeline.wall_ns)
     accounted = account_for(timeline, MACHINE, wall_ns=wall)
     return Picture(timeline, MACHINE, accounted, wall_ns=wall, phases={}, samples=samples)
@@ -65,6 +71,9 @@ def test_a_call_for_each_sample_is_one_for_all(on_device: bool) -> None:
     "other",
     [
         looping(BATCH),  # as many layers as samples: each works on all of them
+        looping(taken=None),  # as many layers, whose biases are cast
+        looping(taken=(SAMPLES, 1)),  # of each layer's cache, the newest
+        looping(taken=(5, 0)),
         looping(count=SAMPLES - 3),
         looping(count=SAMPLES + 1),
         looping(samples=None),  # from a trace
@@ -92,3 +101,18 @@ def test_a_loop_over_samples_grows_with_them(on_device: bool) -> None:
     assert 1.75 < grown < 2.1
     assert flat < 0.85 * grown
     assert finding(looped, "batch-too-small") is None
+
+
+def test_lines_beside_one_that_takes_samples_out_are_in_the_same_loop() -> None:
+    picture = looping()
+    sources = np.where(np.arange(len(picture.timeline.host)) % 2, 1, 0).astype(np.int32)
+    for line, found in (("train.py:9", 1), ("train.py:90", 0), ("other.py:9", 0)):
+        host = msgspec.structs.replace(picture.timeline.host, source=sources)
+        timeline = msgspec.structs.replace(
+            picture.timeline, host=host, sources=["train.py:7", line]
+        )
+        accounted = account_for(timeline, MACHINE, wall_ns=picture.wall_ns)
+        moved = Picture(
+            timeline, MACHINE, accounted, wall_ns=picture.wall_ns, phases={}, samples=SAMPLES
+        )
+        assert len(sample_loops(moved)) == found

@@ -1,4 +1,8 @@
-"""Loops over a batch's samples in the script: the same small operators, once for each."""
+"""Loops over a batch's samples in the script: the same small operators, once for each.
+
+That a call is made as often as there are samples says little: so many layers, or parameters of one
+size, have many models. A loop over samples takes them out of the batch, one after the other.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from boundby.account.work import Work
+from boundby.costs.traffic import argument
 from boundby.model import Phase
 from boundby.picture import Picture
 
-# Fewer samples than this tell nothing: so many layers have many models.
+# Fewer samples than this are not worth a word.
 _FEWEST_SAMPLES = 8
+_TAKES_OUT = "aten::select"
+# What stands within so many lines of one that takes a sample out may be in the same loop.
+_NEAR = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,18 +37,19 @@ class SampleLoop:
 
 
 def sample_loops(picture: Picture) -> list[SampleLoop]:
-    """Lines at which one call is made as often as there are samples, on tensors without them.
+    """Lines that take samples out of a batch, or are near one that does, at which one call is made
+    as often as there are samples, on tensors without them.
 
     Where a line does that, whatever else it calls so often is called for each sample too: also what
     makes a whole batch's tensor every time, as the gradient of taking one sample out does.
     """
     samples = picture.samples or 0
-    if samples < _FEWEST_SAMPLES:
+    if samples < _FEWEST_SAMPLES or not (near := _near(picture, _taking_out(picture, samples))):
         return []
     at: dict[int, dict[tuple[object, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
     for index, work in enumerate(picture.works):
         call = picture.call(work)
-        if call is None or not _may_loop(picture, work):
+        if call is None or work.source not in near or not _may_loop(picture, work):
             continue
         shapes = tuple((tensor.shape, tensor.dtype) for tensor in call.tensors)
         at[work.source][work.phase, call.name, shapes].append(index)
@@ -48,6 +59,35 @@ def sample_loops(picture: Picture) -> list[SampleLoop]:
         if any(not holds_samples(picture, same[0]) for same in often):
             found.append(SampleLoop(source=source, calls=tuple(tuple(same) for same in often)))
     return found
+
+
+def _taking_out(picture: Picture, samples: int) -> set[int]:
+    """Lines that take as many parts out of tensors of all samples as there are of them."""
+    host, calls = picture.timeline.host, picture.timeline.calls
+    taken: dict[int, int] = defaultdict(int)
+    for row in np.flatnonzero((host.call >= 0) & (host.source >= 0)):
+        call = calls[host.call[row]]
+        if call.name != _TAKES_OUT or not call.tensors:
+            continue
+        if call.tensors[0].shape[:1] == (samples,) and argument(call, 1) == 0:
+            taken[int(host.source[row])] += 1
+    return {source for source, count in taken.items() if count >= samples - 1}
+
+
+def _near(picture: Picture, sources: set[int]) -> set[int]:
+    """These lines, and those around them."""
+    places = [_place(line) for line in picture.timeline.sources]
+    wanted = {
+        (file, line + off)
+        for file, line in (places[source] for source in sources)
+        for off in range(-_NEAR, _NEAR + 1)
+    }
+    return {at for at, place in enumerate(places) if place in wanted}
+
+
+def _place(line: str) -> tuple[str, int]:
+    file, _, number = line.rpartition(":")
+    return file, int(number) if number.isdigit() else -_NEAR
 
 
 def asking_ns(picture: Picture, loops: Iterable[SampleLoop]) -> float:
