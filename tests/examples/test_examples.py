@@ -122,8 +122,10 @@ def test_the_lines_are_all_of_the_step(diagnosis: Diagnosis) -> None:
     for name, group in diagnosis.account.groups().items():
         at_lines = sum(row.groups.get(name, 0.0) for row in diagnosis.lines)
         assert at_lines == pytest.approx(group.ns, abs=1.0)
-    outside = sum(row.share for row in diagnosis.lines if row.where == NO_LINE)
-    assert outside < 0.02
+    # Waiting for a core, while other tests have them, is no line's.
+    lineless = [row for row in diagnosis.lines if row.where == NO_LINE]
+    outside = sum(row.ns - row.parts.get("core", 0.0) for row in lineless)
+    assert outside < 0.02 * diagnosis.step.wall_ns
 
 
 def test_nearly_everything_is_known(diagnosis: Diagnosis) -> None:
@@ -139,7 +141,7 @@ def test_the_step_is_found(watched: Example, diagnosis: Diagnosis) -> None:
 def test_the_top_lines_are_the_scripts_own(watched: Example, diagnosis: Diagnosis) -> None:
     lines = (ROOT / watched.path).read_text().splitlines()
     assert diagnosis.lines
-    for row in diagnosis.lines[:5]:
+    for row in [row for row in diagnosis.lines if not row.parts.get("core")][:5]:
         file, _, number = row.where.rpartition(":")
         assert file.endswith(watched.script)
         # A statement over several lines is shown whole.
