@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from boundby import remedies
-from boundby.account import Coreless, account_for
+from boundby.account import account_for
+from boundby.account.cpu_step import Coreless
 from boundby.capture.live.circumstances import Circumstances, ThreadTime
 from boundby.diagnosis.host import contended
 from boundby.model import DeviceKind, HostKind, OpCall, Timeline

@@ -93,7 +93,7 @@ class Picture:
         self.circumstances = circumstances or Circumstances()
         self.works = accounted.works
         self.account = accounted.account
-        self.rows = accounted.lines
+        self.line_rows = accounted.lines
         self.wall_ns = float(timeline.wall_ns) if wall_ns is None else wall_ns
         self.script: Script | None = None
         self.timings = timings or Timings()

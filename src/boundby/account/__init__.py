@@ -9,16 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby.account import tables
-from boundby.account.cpu import FreshPages, Operators, cpu_work
+from boundby.account.cpu import FreshPages
+from boundby.account.cpu_step import Coreless, cpu_step
 from boundby.account.device import device_work, recomputed_flops
-from boundby.account.dilation import dilation_of
 from boundby.account.idle import CORELESS, LABELS, gap_causes, idle_rows
-from boundby.account.nesting import nearest
-from boundby.account.spent import Pieces, spent_idle, spent_on_cpu
+from boundby.account.spent import spent_idle
 from boundby.account.whereabouts import moved, whereabouts
 from boundby.account.work import Work
 from boundby.intervals import union
-from boundby.model import UNTOLD, HostKind, Ints, Machine, Precision, Timeline
+from boundby.model import UNTOLD, Ints, Machine, Precision, Timeline
 from boundby.model.diagnosis import (
     Account,
     ClassRow,
@@ -33,17 +32,6 @@ from boundby.replay import retimed, script_of, with_clean_phases
 
 # A profiled step this much longer than a clean one says little about where the idle time goes.
 _DILATED = 1.05
-# On a CPU clean steps that took longer than the profiled one were disturbed, and all of it alike;
-# past this much nobody knows what it was.
-_MOST_SLOWER = 1.25
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coreless:
-    """How long a step stood ready without a core that it could have run on."""
-
-    clean_ns: float
-    profiled_ns: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,23 +92,22 @@ def account_for(
         spent = spent_idle(pace, moved(whereabouts(timeline), timeline, pace), gaps)
         causes = idle_rows(pace, *busy_times)
     else:
-        works, dispatch, data, spent, scaled = _on_cpu(
-            timeline, machine, precision, wall_ns, phases, data_ns, coreless, fresh_pages
+        step = cpu_step(
+            timeline,
+            machine,
+            precision,
+            wall_ns=wall_ns,
+            phases=phases or {},
+            data_ns=data_ns,
+            coreless=coreless,
+            fresh_pages=fresh_pages,
         )
-        idle = {"data": data} | ({CORELESS: coreless.clean_ns} if coreless else {})
+        works, dispatch, spent, scaled = step.works, step.dispatch_ns, step.spent, step.scaled
+        idle = step.waits
     busy = sum(work.exposed_ns for work in works)
     if busy + dispatch > wall_ns:
         factor = wall_ns / (busy + dispatch)
-        several = not on_device and len(np.unique(timeline.host.thread)) > 1
-        reason = "on several threads " if several else ""
-        warnings.append(
-            f"the profiled step's work {reason}adds up to {1 / factor - 1:.1%} more than the whole "
-            "step: all of it is scaled down to fit"
-        )
-        for work in works:
-            work.exposed_ns *= factor
-            # On a CPU all of a profiled step is slower than a clean one, operators too.
-            work.ns *= 1.0 if on_device else factor
+        warnings.append(_scale_down(works, factor, timeline))
         busy *= factor
         scaled *= factor
     left = wall_ns - busy
@@ -145,67 +132,19 @@ def account_for(
     )
 
 
-def _on_cpu(
-    timeline: Timeline,
-    machine: Machine,
-    precision: Precision,
-    wall_ns: float,
-    phases: Mapping[str, float] | None,
-    data_ns: float | None,
-    coreless: Coreless | None,
-    fresh_pages: FreshPages | None,
-) -> tuple[list[Work], float, float, Pieces, float]:
-    """The work, what asking for it took, and waiting for data, at the clean steps' pace; the lines
-    at which there was no work; and by what all of that was scaled down."""
-    where = whereabouts(timeline)
-    # Without waiting, for data or a core: what is left is one step's own, clean and profiled.
-    waited = 0.0 if data_ns is None else _waited_for_data(timeline)
-    lost = coreless or Coreless(clean_ns=0.0, profiled_ns=0.0)
-    clean = max(0.0, wall_ns - (data_ns or 0.0) - lost.clean_ns)
-    profiled = max(1.0, timeline.wall_ns - waited)
-    on_core = max(0.0, 1 - lost.profiled_ns / profiled)
-    own = _without_waiting(phases or {}, (data_ns or 0.0) / wall_ns)
-    as_profiled = clean / on_core if on_core else profiled
-    operators = Operators(timeline, machine)
-    paged = operators.paged_ns(fresh_pages)
-    paged_ns = float(paged.sum())
-    dilation = dilation_of(timeline, where, wall_ns=as_profiled + paged_ns + waited, phases=own)
-    works, asked = cpu_work(operators, precision, dilation, paged)
-    spent = spent_on_cpu(timeline, where, asked, dilation)
-    pace = as_profiled / max(1.0, profiled - dilation.total_ns - paged_ns)
-    slower = on_core * min(_MOST_SLOWER, pace)
-    if lost.clean_ns:
-        held = asked.costed_ns + sum(work.exposed_ns for work in works)
-        slower = min(slower, clean / max(1.0, held))
+def _scale_down(works: Sequence[Work], factor: float, timeline: Timeline) -> str:
+    """Work that adds up to more than the whole step is made to fit; a line that says so."""
+    on_device = len(timeline.device) > 0
     for work in works:
-        work.ns *= slower
-        work.exposed_ns *= slower
-    data = slower * spent.total("data")
-    if data_ns is not None:
-        # Where a batch is made by operators, those have their own time.
-        data = max(0.0, data_ns - _work_for_data(timeline, works))
-    return works, slower * asked.costed_ns, data, spent, min(1.0, pace)
-
-
-def _without_waiting(phases: Mapping[str, float], share: float) -> dict[str, float]:
-    """The phases of a step of which a share is waiting for batches, between the others."""
-    other = phases.get("other", 0.0) - share * sum(phases.values())
-    return {**phases, "other": max(0.0, other)} if share else dict(phases)
-
-
-def _work_for_data(timeline: Timeline, works: Sequence[Work]) -> float:
-    """Of the work, what is done inside a loader that makes its batches itself."""
-    host = timeline.host
-    loads = np.append(nearest(host.parent, host.kind == HostKind.DATA) >= 0, False)
-    return sum(work.exposed_ns for work in works if loads[work.row])
-
-
-def _waited_for_data(timeline: Timeline) -> float:
-    """How long the profiled step waited for its batches."""
-    host = timeline.host
-    waiting = host.kind == HostKind.DATA
-    begins, ends = union(host.start_ns[waiting], host.duration_ns[waiting])
-    return float((ends - begins).sum())
+        work.exposed_ns *= factor
+        # On a CPU all of a profiled step is slower than a clean one, operators too.
+        work.ns *= 1.0 if on_device else factor
+    several = not on_device and len(np.unique(timeline.host.thread)) > 1
+    reason = "on several threads " if several else ""
+    return (
+        f"the profiled step's work {reason}adds up to {1 / factor - 1:.1%} more than the whole "
+        "step: all of it is scaled down to fit"
+    )
 
 
 def _clean_pace(timeline: Timeline, machine: Machine, phases: Mapping[str, float]) -> Timeline:
@@ -225,8 +164,10 @@ def _divide(left: float, idle: dict[str, float]) -> dict[str, float]:
 def _divide_cpu(left: float, idle: dict[str, float]) -> dict[str, float]:
     """On a CPU waiting is seen directly; everything else that is no kernel is Python."""
     data = min(left, idle["data"])
-    lost = {label: min(left - data, idle[label]) for label in idle if label == CORELESS}
-    return {"python": left - data - sum(lost.values()), "data": data} | lost
+    parts = {"data": data}
+    if CORELESS in idle:
+        parts[CORELESS] = min(left - data, idle[CORELESS])
+    return {"python": left - sum(parts.values())} | parts
 
 
 def _account(works: list[Work], idle: dict[str, float], wall_ns: float) -> Account:

@@ -4,8 +4,7 @@ It costs time for each event, an operator's most, and Python 3.11 also runs all 
 slower under a profiler, calls or not (a loop that makes none took 1.5 times as long). How these
 compare was measured in the process itself; how much they come to is what each phase of the step is
 longer than its clean time: a loader that makes a million calls does not make operators shorter.
-What is more than events can cost is not theirs: while a profiler runs, memory may be fresh pages
-each time (a concatenation took 11 ms in place of 4), and all of the step is slower.
+What is more than events can cost is not theirs: all of the step was slower then.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Pieces(NamedTuple):
         summed = self.positive()
         found = []
         for label, total in totals.items():
-            mine = np.isin(summed.label, [at for at, one in enumerate(LABELS) if one == label])
+            mine = summed.label == (LABELS.index(label) if label in LABELS else -1)
             have = float(summed.ns[mine].sum())
             if total and not have:
                 found.append(Spent(label, -1, -1, total))

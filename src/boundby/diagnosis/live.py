@@ -13,8 +13,9 @@ import msgspec
 import numpy as np
 
 from boundby import units
-from boundby.account import Accounted, Coreless, account_for
+from boundby.account import Accounted, account_for
 from boundby.account.cpu import FreshPages
+from boundby.account.cpu_step import Coreless
 from boundby.capture import graphs, kineto
 from boundby.capture.live.circumstances import Circumstances
 from boundby.capture.live.compiled_rows import with_compiled_kernels
@@ -223,7 +224,7 @@ def _pictures(
             circumstances=capture.circumstances,
             in_phases_ns=statistics.median(steps) if steps else None,
             contended=crowded,
-            samples=samples_in(capture.main_kind or ""),
+            samples=_samples_in(capture.main_kind or ""),
         )
 
     measured = picture(1.0)
@@ -238,7 +239,7 @@ def _pictures(
     return [measured, *map(picture, factors)]
 
 
-def samples_in(kind: str) -> int | None:
+def _samples_in(kind: str) -> int | None:
     """How many samples a step of this kind takes, by the first tensor that its model is given."""
     found = _SAMPLES.search(kind)
     return int(found.group(1)) if found else None

@@ -93,7 +93,7 @@ def _place(line: str) -> tuple[str, int]:
 def asking_ns(picture: Picture, loops: Iterable[SampleLoop]) -> float:
     """On a CPU, what asking for their work takes, and Python in between: all at their lines."""
     lines = {picture.timeline.sources[loop.source] for loop in loops}
-    python = (row.parts.get("python", 0.0) for row in picture.rows if row.where in lines)
+    python = (row.parts.get("python", 0.0) for row in picture.line_rows if row.where in lines)
     return picture.contended * sum(python)
 
 
