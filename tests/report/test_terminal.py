@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from boundby.model.diagnosis import NO_LINE, KindOfStep, LineRow, Range
+from boundby.remedies import batch_too_small
 from boundby.report.terminal import as_text
 from tests.diagnoses import real_diagnosis
 
@@ -20,6 +21,18 @@ def test_a_finding_that_promises_next_to_nothing_is_named_not_explained() -> Non
     assert f"expected to save less than 1%: {second.fault} (up to 2.00 ms)" in said
     assert f"{second.fault} would save" not in said
     assert second.assumes not in said
+
+
+def test_a_larger_batch_saves_no_part_of_the_step_but_of_what_its_samples_take() -> None:
+    diagnosis = real_diagnosis()
+    wall = diagnosis.step.wall_ns
+    half = Range(low=0.4 * wall, expected=0.5 * wall, high=0.5 * wall)
+    larger = msgspec.structs.replace(
+        diagnosis.findings[0], saving_ns=half, out_of=batch_too_small.REMEDY.out_of
+    )
+    said = " ".join(as_text(msgspec.structs.replace(diagnosis, findings=[larger])).split())
+    assert "50% of what the same samples take" in said
+    assert "50% of the step" not in said
 
 
 def test_lines_of_libraries_stand_under_the_line_that_led_to_them() -> None:

@@ -46,6 +46,7 @@ export interface Finding {
   where: string[];
   inside?: string[];
   saving_ns: Range;
+  out_of?: string;
   change: string;
   assumes: string;
   excludes: string[];

@@ -31,7 +31,7 @@ function card(diagnosis: Diagnosis, finding: Finding, index: number): HTMLElemen
     { class: "card finding", id: `finding-${finding.fault}`, "style.border-left-color": `var(--${finding.group})` },
     h("h3", {}, `${index + 1}. ${finding.fault}`, h("span", { class: "tag" }, swatch(finding.group), finding.group)),
     finding.summary && h("p", { class: "muted" }, finding.summary),
-    saving(finding.saving_ns, wall),
+    saving(finding, wall),
     whisker({ low, expected, high }, wall, finding.group, low < high ? `${time(low)} to ${time(high)}` : ""),
     h("div", { class: "code" }, h("code", {}, finding.change), copyButton("the change", () => finding.change)),
     finding.assumes && h("p", {}, h("span", { class: "muted" }, "if "), finding.assumes),
@@ -56,9 +56,10 @@ function folded(heading: string, words: string): HTMLElement | null {
 }
 
 /** The saving in words; one that is not expected at all is only what it may be. */
-export function saving({ expected, high }: Range, wall: number): HTMLElement {
-  if (expected < 0.001 * wall) return h("p", { class: "large" }, "may save up to ", h("strong", {}, time(high)), `, ${share(high / wall)} of the step`);
-  return h("p", { class: "large" }, "would save ", h("strong", {}, time(expected)), `, ${share(expected / wall)} of the step`);
+export function saving(finding: Finding, wall: number): HTMLElement {
+  const { expected, high } = finding.saving_ns;
+  const [words, ns] = expected < 0.001 * wall ? ["may save up to ", high] as const : ["would save ", expected] as const;
+  return h("p", { class: "large" }, words, h("strong", {}, time(ns)), `, ${share(ns / wall)} of ${finding.out_of ?? "the step"}`);
 }
 
 /** A range on a scale from nothing to `full`, with a tick where it is expected. */

@@ -133,7 +133,7 @@ function doFirst(diagnosis: Diagnosis): HTMLElement {
       h("a", { href: `#finding-${first.fault}` }, first.fault),
       " would save ",
       h("strong", {}, time(first.saving_ns.expected)),
-      `, ${share(first.saving_ns.expected / diagnosis.step.wall_ns)} of the step`,
+      `, ${share(first.saving_ns.expected / diagnosis.step.wall_ns)} of ${first.out_of ?? "the step"}`,
     ),
     h("div", { class: "code" }, h("code", {}, first.change), copyButton("the change", () => first.change)),
     h("p", { class: "muted" }, first.where.length ? `at ${first.where.slice(0, 3).map(lastPart).join(", ")}; ` : "", `if ${first.assumes}`),

@@ -222,7 +222,8 @@ class Finding(Record, frozen=True, kw_only=True):
 
     `summary`, `why` and `when_not` are the remedy's own words, so that a report needs no remedy.
     `also` are faults that the same change mends, whose saving is within this one's. `inside` are
-    the lines of libraries that the user's lines lead to.
+    the lines of libraries that the user's lines lead to. `out_of` is what the saving is a share of:
+    a larger batch makes no step shorter.
     """
 
     fault: str
@@ -230,6 +231,7 @@ class Finding(Record, frozen=True, kw_only=True):
     where: list[str] = []
     inside: list[str] = []
     saving_ns: Range
+    out_of: str = "the step"
     change: str
     assumes: str = ""
     excludes: list[str] = []

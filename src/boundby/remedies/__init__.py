@@ -191,6 +191,7 @@ def _finding(known: list[tuple[Picture, Imagined]], remedy: Remedy, likeliest: P
         change=imagined.change,
         assumes=imagined.assumes,
         excludes=list(remedy.excludes),
+        out_of=remedy.out_of,
         provable=bool(remedy.treatments),
         summary=remedy.summary,
         why=remedy.section("Why it costs time"),

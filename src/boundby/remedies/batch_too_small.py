@@ -63,8 +63,7 @@ def imagine(picture: Picture) -> Imagined | None:
         where=[],
         change=f"batch_size = 2 * batch_size  # a step takes {times:.2f}x as long, for twice the "
         f"samples: {max(0.0, 1 - times / 2):.0%} less for each",
-        assumes=f"there are samples and {_room(picture)}; the saving is for the same samples, a "
-        "step itself takes longer; what is flat is "
+        assumes=f"there are samples and {_room(picture)}; what is flat is "
         + ("the traffic of weights, which more rows share" if skinny else "the host's time")
         + _own_time(picture),
     )
@@ -149,4 +148,5 @@ REMEDY = Remedy(
     document=__doc__,
     imagine=imagine,
     combines=False,
+    out_of="what the same samples take",
 )

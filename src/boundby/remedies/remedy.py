@@ -47,6 +47,7 @@ class Remedy:
     excludes: tuple[str, ...] = ()
     treatments: tuple[Treatment, ...] = ()
     combines: bool = True  # whether its mended step can be mended further
+    out_of: str = "the step"  # what its saving is a share of
 
     def __post_init__(self) -> None:
         if not self.treatments:

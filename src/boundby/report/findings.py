@@ -32,7 +32,7 @@ def findings(diagnosis: Diagnosis) -> Group:
                 f"{number}. ",
                 (finding.fault, COLOURS[finding.group]),
                 f" would save {units.time(saving.expected)} ({units.time(saving.low)} to "
-                f"{units.time(saving.high)}), {share} of the step{where}",
+                f"{units.time(saving.high)}), {share} of {finding.out_of}{where}",
             ),
             Text(textwrap.indent(finding.change, "   "), style="cyan"),
             Text(f"   if {finding.assumes}{_besides(finding, diagnosis.findings)}", style="dim"),
