@@ -40,3 +40,14 @@ def test_quick_and_warnings_are_said() -> None:
     text = rendered(machine)
     assert "quick look, wider error" in text
     assert "! odd clock" in text
+
+
+def test_a_dtype_without_instructions_of_its_own_is_not_said_to_need_no_rows() -> None:
+    machine = round_machine()
+    roofs = [
+        msgspec.structs.replace(roof, value=2.5e8) if roof.name == "matmul.bfloat16" else roof
+        for roof in machine.roofs
+    ]
+    text = rendered(msgspec.structs.replace(machine, roofs=roofs))
+    assert "compute-bound with any rows" in text
+    assert "bfloat16 0.00" in text

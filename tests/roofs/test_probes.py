@@ -1,10 +1,13 @@
 """The probes' arithmetic, on made-up times; what they measure is in benchmarks/."""
 
+import platform
 import random
+from pathlib import Path
 
 import pytest
 
 from boundby.model import Point, Roof
+from boundby.roofs import device as device_module
 from boundby.roofs import measure
 from boundby.roofs.device import Cache, Device, _count_cpus
 from boundby.roofs.probes import gaps, matmul, memory, vector
@@ -122,6 +125,40 @@ def test_the_sweep_has_squares_and_rectangles() -> None:
         shapes = matmul.shapes(device(kind), quick=False)
         assert any(a == b == c for a, b, c in shapes)
         assert any(not a == b == c for a, b, c in shapes)
+
+
+@pytest.mark.parametrize(("rate", "side"), [(1e12, 2048), (2.5e8, 256), (1.0, 128)])
+def test_a_slow_dtype_is_not_worked_on_for_minutes(
+    rate: float, side: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[matmul.Shape] = []
+
+    def product(device: Device, dtype: str, shape: matmul.Shape) -> Work:
+        asked.append(shape)
+        return lambda: None
+
+    monkeypatch.setattr(matmul, "product", product)
+    burst = Roof(name="matmul.bfloat16", value=rate, unit="FLOP/s", source="measured", spread=0.0)
+    cpu = device("cpu")
+    matmul.sustained(cpu, "bfloat16", stopwatch_for("cpu", 0), burst, seconds=0.01)
+    assert asked == [(side, side, side)]
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        ("processor : 0\nmodel name : Xeon  @ 2.50GHz\nmodel name : other\n", "Xeon @ 2.50GHz"),
+        ("CPU implementer\t: 0x41\nCPU part\t: 0xd0c\n", "Neoverse N1"),
+        ("CPU implementer\t: 0x41\nCPU part\t: 0xfff\n", "aarch64"),
+    ],
+)
+def test_a_cpu_is_called_by_its_name(
+    told: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(told)
+    monkeypatch.setattr(device_module, "_CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(platform, "processor", lambda: "aarch64")
+    assert device_module._cpu_name() == name
 
 
 def test_a_cpu_without_a_compiler_has_the_vector_units_of_its_products(

@@ -30,6 +30,7 @@ from boundby.remedies import (
     materialised_attention,
     openmp_spin,
     pageable_copies,
+    python_in_step,
     recompilation,
     repeated_casts,
     slow_attention,
@@ -64,6 +65,7 @@ __all__ = [
 # rest, and launches last.
 REMEDIES: list[Remedy] = [
     looped_samples.REMEDY,
+    python_in_step.REMEDY,
     float32_products.REMEDY,
     float32_activations.REMEDY,
     slow_sixteen_bits.REMEDY,

@@ -1,4 +1,5 @@
-"""The script's own Python, between the model and the operators: it may grow with the batch."""
+"""The script's own Python, between the model and the operators: it may grow with the batch, and it
+may not belong into the step at all."""
 
 from __future__ import annotations
 
@@ -8,14 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby.account.nesting import Mask, nearest
-from boundby.intervals import union
+from boundby.account.whereabouts import main_thread, whereabouts
+from boundby.intervals import Coverage, union
 from boundby.model import HostKind, Ints, Phase, Timeline
 from boundby.picture import Floats, Picture
 from boundby.remedies.sample_loops import asking_ns, sample_loops
+from boundby.replay import Script
 
 # Python whose time does not depend on how many samples there are. torch's making of batches does.
 _MODULE = "nn.Module: "
-_FLAT_PYTHON = re.compile(r"^nn\.Module: |(?:^|/)torch/(?!utils/data)|(?:^|/)boundby/capture/")
+_FLAT_PYTHON = re.compile(
+    r"^nn\.Module: |(?:^|/)torch/(?!utils/data)|(?:^|/)boundby/capture/"
+    r"|^<built-in function collect>$"
+)
 _FLAT_RANGE = "Optimizer."
 # From one operator to the next, Python takes a few times what an operator does. What takes longer
 # is something that the script does itself.
@@ -44,12 +50,9 @@ class Stretch:
 
 def stretches(picture: Picture) -> list[Stretch]:
     """Where the script is at work itself, in order of time."""
-    timeline, host = picture.timeline, picture.timeline.host
+    host = picture.timeline.host
     least = _OPERATORS_LONG * (picture.machine.overheads.eager_op_ns or 0.0)
-    flat = _is_flat(timeline)
-    begins, ends = union(host.start_ns[flat], host.duration_ns[flat])
-    starts = np.concatenate([[timeline.start_ns], ends])
-    stops = np.concatenate([begins, [timeline.end_ns]])
+    starts, stops = _between(picture.timeline)
     python = np.flatnonzero(host.kind == HostKind.PYTHON)
     loads = np.flatnonzero(host.kind == HostKind.DATA)
     found = []
@@ -63,6 +66,15 @@ def stretches(picture: Picture) -> list[Stretch]:
         loops = loaded or bool(most >= _LOOP)
         found.append(Stretch(start_ns=start, end_ns=end, loops=loops, loads=loaded))
     return found
+
+
+def _between(timeline: Timeline) -> tuple[Ints, Ints]:
+    """Where nothing of the model's or of torch's ran: all beginnings, all ends."""
+    host, flat = timeline.host, _is_flat(timeline)
+    begins, ends = union(host.start_ns[flat], host.duration_ns[flat])
+    starts = np.concatenate([[timeline.start_ns], ends])
+    stops = np.concatenate([begins, [timeline.end_ns]])
+    return starts, np.maximum(starts, stops)
 
 
 def _is_flat(timeline: Timeline) -> Mask:
@@ -102,9 +114,51 @@ def growing_ns(picture: Picture, *, growth: float | None) -> tuple[Floats, float
         own = sum(one.ns * part for one, part in zip(found, weight, strict=True) if not one.loads)
         python_ns = clean * min(1.0, own / profiled) + asking_ns(picture, sample_loops(picture))
         return np.empty(0), min(picture.wall_ns, waited + python_ns)
-    rows = picture.script.rows
+    shares = _shares(picture.script, timeline, found, weight)
+    looped = [index for loop in sample_loops(picture) for index in loop.works]
+    shares[picture.actions_of(looped)] = 1.0
+    return picture.script.host_ns * shares[:-1], picture.script.after_ns * float(shares[-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Own:
+    """The script's own Python in the clean step: before each action and behind the last (on a CPU
+    all of it), and the lines that it is at, the longest first."""
+
+    before_ns: Floats
+    after_ns: float
+    lines: list[str]
+
+    @property
+    def ns(self) -> float:
+        return float(self.before_ns.sum()) + self.after_ns
+
+
+def own_python(picture: Picture) -> Own:
+    """All of it but what makes a loader's batches."""
+    found = [one for one in stretches(picture) if not one.loads]
+    at, shares = _lines(picture.timeline, found)
+    lines = sorted(at, key=lambda line: -at[line])
+    if picture.script is None:
+        python = {row.where: row.parts.get("python", 0.0) for row in picture.line_rows}
+        own = sum(python.get(line, 0.0) * share for line, share in shares.items())
+        return Own(before_ns=np.empty(0), after_ns=picture.contended * own, lines=lines)
+    script = picture.script
+    part = _shares(script, picture.timeline, found, [1.0] * len(found))
+    return Own(
+        before_ns=script.host_ns * part[:-1],
+        after_ns=script.after_ns * float(part[-1]),
+        lines=lines,
+    )
+
+
+def _shares(
+    script: Script, timeline: Timeline, found: list[Stretch], weight: list[float]
+) -> Floats:
+    """Of the host's time before each action, and behind the last, what lies in some stretches."""
+    host, rows = timeline.host, script.rows
     if not len(rows):
-        return np.zeros(len(picture.script.host_ns)), 0.0
+        return np.zeros(len(script.host_ns) + 1)
     done = host.start_ns[rows] + host.duration_ns[rows]
     since = np.concatenate([[timeline.start_ns], done])
     until = np.concatenate([done, [timeline.end_ns]])
@@ -112,10 +166,31 @@ def growing_ns(picture: Picture, *, growth: float | None) -> tuple[Floats, float
     for one, part in zip(found, weight, strict=True):
         shared = np.minimum(until, one.end_ns) - np.maximum(since, one.start_ns)
         own_ns += part * np.clip(shared, 0, None)
-    shares = np.minimum(1.0, own_ns / np.maximum(until - since, 1))
-    looped = [index for loop in sample_loops(picture) for index in loop.works]
-    shares[picture.actions_of(looped)] = 1.0
-    return picture.script.host_ns * shares[:-1], picture.script.after_ns * float(shares[-1])
+    shares: Floats = np.minimum(1.0, own_ns / np.maximum(until - since, 1))
+    return shares
+
+
+def _lines(timeline: Timeline, found: list[Stretch]) -> tuple[dict[str, float], dict[str, float]]:
+    """By line, profiled time in these stretches, and its share of all that passed there between the
+    model and the operators."""
+    where = whereabouts(timeline)
+    own = where.on(main_thread(timeline))
+    begins, ends, source = where.start_ns[own], where.end_ns[own], where.source[own]
+    starts, stops = _between(timeline)
+    within = Coverage(
+        np.array([one.start_ns for one in found], np.int64),
+        np.array([one.ns for one in found], np.int64),
+    ).between(begins, ends)
+    around = Coverage(starts, stops - starts).between(begins, ends)
+    at, all_of = np.zeros(len(timeline.sources)), np.zeros(len(timeline.sources))
+    known = source >= 0
+    np.add.at(at, source[known], within[known])
+    np.add.at(all_of, source[known], around[known])
+    rows = np.flatnonzero(at > 0)
+    return (
+        {timeline.sources[row]: float(at[row]) for row in rows},
+        {timeline.sources[row]: float(at[row] / all_of[row]) for row in rows},
+    )
 
 
 def _for_samples(picture: Picture) -> float:

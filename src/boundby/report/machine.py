@@ -125,7 +125,7 @@ def _overheads_table(machine: Machine) -> Table:
 def _meanings(machine: Machine) -> list[Text]:
     lines = []
     ridges = [
-        f"{roof.name.removeprefix('matmul.')} {ridge:.0f}"
+        f"{roof.name.removeprefix('matmul.')} {ridge:.{0 if ridge >= 1 else 2}f}"
         for roof in machine.roofs
         if roof.name.startswith("matmul.") and not roof.name.endswith(_SUSTAINED)
         if (ridge := machine.ridge(roof.name)) is not None
@@ -136,7 +136,8 @@ def _meanings(machine: Machine) -> list[Text]:
         words = f"memory-bound up to {machine.pointwise_ops:.0f} operations per element"
         lines.append(_meaning("a float32 pointwise chain is", words))
     if machine.critical_batch:
-        words = f"compute-bound from {machine.critical_batch:.0f} rows"
+        rows = machine.critical_batch
+        words = "compute-bound " + (f"from {rows:.0f} rows" if rows >= 1 else "with any rows")
         lines.append(_meaning("a bfloat16 product with large weights is", words))
     if machine.flops_per_python_add:
         words = f"{units.count(machine.flops_per_python_add)} FLOPs of this device"

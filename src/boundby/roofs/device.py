@@ -11,6 +11,18 @@ from boundby.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model import Record
 
 _CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
+_CPU_INFO = Path("/proc/cpuinfo")
+# Linux names an ARM core by who made it and a number.
+_ARM_CORES = {
+    ("0x41", "0xd08"): "Cortex-A72",
+    ("0x41", "0xd0b"): "Cortex-A76",
+    ("0x41", "0xd0c"): "Neoverse N1",
+    ("0x41", "0xd40"): "Neoverse V1",
+    ("0x41", "0xd49"): "Neoverse N2",
+    ("0x41", "0xd4f"): "Neoverse V2",
+    ("0x41", "0xd84"): "Neoverse V3",
+    ("0x41", "0xd8e"): "Neoverse N3",
+}
 _UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
 # Used where the system does not tell: a common size of one core's share of the last-level cache.
 _USUAL_LAST_LEVEL = 32 * 1024**2
@@ -123,12 +135,18 @@ def _cpu(torch: Any, warning: str | None) -> Device:
 
 def _cpu_name() -> str:
     try:
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return " ".join(line.split(":", 1)[1].split())
+        told = _CPU_INFO.read_text(errors="replace")
     except OSError:
-        pass
-    return platform.processor() or platform.machine()
+        told = ""
+    # Of the first core: others may be of another kind.
+    fields: dict[str, str] = {}
+    for line in told.splitlines():
+        name, _, value = line.partition(":")
+        fields.setdefault(name.strip(), " ".join(value.split()))
+    if name := fields.get("model name"):
+        return name
+    part = fields.get("CPU implementer", ""), fields.get("CPU part", "")
+    return _ARM_CORES.get(part) or platform.processor() or platform.machine()
 
 
 def _cpu_caches(threads: int) -> tuple[Cache, ...]:

@@ -40,6 +40,7 @@ _BURST_S = 0.015
 _REST_S = 0.03
 _BURSTS = 2
 _CPU_S = 0.08
+_LEAST_SUSTAINED = 128
 
 
 class Sweep(Record, frozen=True, kw_only=True):
@@ -113,6 +114,9 @@ def sustained(
 ) -> Roof | None:
     """The rate after a while of continuous work: lower than the burst where power is the limit."""
     side = 2048 if device.kind == "cpu" else 8192
+    # Some CPUs have no instruction for a dtype: a product as large would take a minute.
+    while side > _LEAST_SUSTAINED and _ns(side, burst) > _LONGEST_NS[device.kind]:
+        side //= 2
     flops = 2.0 * side**3
     rates: list[float] = []
     with tf32(enabled=dtype == "tf32"):
@@ -136,6 +140,11 @@ def sustained(
         spread=settled.spread,
         note=f"continuous work, the last {seconds / 2:.1f} s",
     )
+
+
+def _ns(side: int, roof: Roof) -> float:
+    """What a square product takes, at a roof."""
+    return 2.0 * side**3 / roof.value * 1e9
 
 
 def _time_burst(device: Device, work: Work, stopwatch: Stopwatch, *, quick: bool) -> Timing:

@@ -1,0 +1,63 @@
+"""The script is at work itself in the step, and the model waits.
+
+What it sees
+    Stretches of the step in which no operator, no module of the model's and nothing of torch's
+    runs, longer than twenty operators take: the script's own Python, or a library's that it calls.
+    What makes a loader's batches is `waiting-for-data`, and a collection of garbage
+    `collector-pauses`.
+
+Why it costs time
+    Python does one thing at a time. While it works out statistics, writes a log, draws, splits
+    texts into words or turns images, it asks for no work, and a device that has done what was asked
+    for stands still. On a CPU the step is simply longer by it.
+
+The change
+    What is for people to read: every hundred steps, not in each. What makes batches: into a
+    `Dataset`, whose `DataLoader` has workers for it. What is the same in every step: once, before
+    the loop. What is needed each time: torch's operators or numpy's in place of a loop.
+
+When it does not help
+    When the device has enough work queued to go on meanwhile. When the next step needs what is
+    worked out, and nothing else can do that sooner.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+from boundby import units
+from boundby.picture import Change, Picture
+from boundby.remedies.between import Own, own_python
+from boundby.remedies.remedy import Imagined, Remedy
+
+# At worst half of it has to stay.
+_WORST_LEFT = 0.5
+_MOST_LINES = 3
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    own = own_python(picture)
+    if own.ns <= 0 or not own.lines:
+        return None
+    return Imagined(
+        worst=_without(picture, own, left=_WORST_LEFT),
+        expected=_without(picture, own, left=0.0),
+        best=_without(picture, own, left=0.0),
+        where=own.lines[:_MOST_LINES],
+        change="if step % 100 == 0:  # what is for a log; what makes batches: into a Dataset, with "
+        "DataLoader(..., num_workers=4)",
+        assumes=f"none of the script's own Python, {units.time(own.ns)} a step, has to be in it",
+    )
+
+
+def _without(picture: Picture, own: Own, *, left: float) -> Change:
+    if picture.script is None:
+        return Change(python_ns=(1 - left) * own.after_ns)
+    return Change(
+        host_ns=picture.script.host_ns - (1 - left) * own.before_ns,
+        after_ns=picture.script.after_ns - (1 - left) * own.after_ns,
+    )
+
+
+REMEDY = Remedy(fault="python-in-step", group="overhead", document=__doc__, imagine=imagine)

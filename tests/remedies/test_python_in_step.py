@@ -1,0 +1,97 @@
+"""The script's own Python in the step: where it is, and what the step would take without it."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from boundby.account import account_for
+from boundby.model import HostKind, OpCall
+from boundby.picture import Picture
+from tests.machines import round_machine
+from tests.remedies.pictures import finding, sure
+from tests.timelines import Scene, tensor
+
+FAULT = "python-in-step"
+SMALL = OpCall(name="aten::mm", args=(tensor(8, 8), tensor(8, 8)))
+MACHINE = round_machine()
+COUNT, STATISTICS, MODEL = range(3)
+LINES = ["train.py:12", "train.py:40", "train.py:30"]
+
+
+def step(
+    function: str = "train.py(10): statistics",
+    *,
+    us: float = 800,
+    on_device: bool = False,
+    behind: bool = False,
+    loaded: bool = False,
+) -> Picture:
+    """Ten small operators in 200 us, at one line; before them a function, called at another.
+
+    `behind`: the device has enough to do with what was asked for before.
+    """
+    scene = Scene(end=us + 200)
+    sources = [STATISTICS]
+    if behind:
+        scene.on_device(0, us + 16)
+    scene.on_host(0, us + 200, HostKind.PYTHON, "train.py(1): <module>")
+    if loaded:
+        scene.on_host(0, us, HostKind.DATA, "enumerate(DataLoader)#__next__")
+        sources.append(STATISTICS)
+    scene.on_host(0, us, HostKind.PYTHON, function)
+    sources.append(COUNT)
+    for at in range(10):
+        start = us + 20 * at
+        scene.on_host(start, start + 19, call=SMALL)
+        sources.append(MODEL)
+        if on_device:
+            launch = scene.on_host(start + 10, start + 15, HostKind.LAUNCH, "launch")
+            sources.append(MODEL)
+            scene.on_device(start + 16, start + (36 if behind else 17), launch=launch)
+    timeline = scene.timeline()
+    host = msgspec.structs.replace(timeline.host, source=np.array(sources, np.int32))
+    timeline = msgspec.structs.replace(timeline, host=host, sources=LINES)
+    wall = float(timeline.wall_ns)
+    accounted = account_for(timeline, MACHINE, wall_ns=wall)
+    return Picture(timeline, MACHINE, accounted, wall_ns=wall, phases={})
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_the_step_is_shorter_by_what_the_script_does_itself(on_device: bool) -> None:
+    found = sure(step(on_device=on_device), FAULT)
+    assert found.where[0] == LINES[COUNT]
+    assert found.saving_ns.expected == pytest.approx(800e3, rel=0.02)
+    assert found.saving_ns.low == pytest.approx(400e3, rel=0.02)
+    assert "800 us" in found.assumes
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        "nn.Module: Net_0",
+        "torch/_tensor.py(570): backward",
+        "env/torch/optim/adam.py(9): f",
+        "<built-in function collect>",
+    ],
+)
+def test_what_the_model_torch_and_the_collector_do_is_not_the_scripts(
+    function: str, on_device: bool
+) -> None:
+    assert finding(step(function, on_device=on_device), FAULT) is None
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_making_batches_is_waiting_for_data(on_device: bool) -> None:
+    picture = step("data.py(5): __getitem__", loaded=True, on_device=on_device)
+    assert finding(picture, FAULT) is None
+
+
+def test_python_between_two_operators_is_what_it_is() -> None:
+    assert finding(step(us=15), FAULT) is None
+
+
+def test_a_device_that_is_busy_meanwhile_waits_for_nothing() -> None:
+    picture = step(on_device=True, behind=True)
+    found = finding(picture, FAULT)
+    assert found is None or found.saving_ns.expected < 0.05 * picture.wall_ns
