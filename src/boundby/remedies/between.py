@@ -114,51 +114,70 @@ def growing_ns(picture: Picture, *, growth: float | None) -> tuple[Floats, float
         own = sum(one.ns * part for one, part in zip(found, weight, strict=True) if not one.loads)
         python_ns = clean * min(1.0, own / profiled) + asking_ns(picture, sample_loops(picture))
         return np.empty(0), min(picture.wall_ns, waited + python_ns)
-    shares = _shares(picture.script, timeline, found, weight)
+    own_ns, since = _in_stretches(picture.script, timeline, found, weight)
+    shares = np.minimum(1.0, own_ns / since)
     looped = [index for loop in sample_loops(picture) for index in loop.works]
     shares[picture.actions_of(looped)] = 1.0
     return picture.script.host_ns * shares[:-1], picture.script.after_ns * float(shares[-1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Own:
-    """The script's own Python in the clean step: before each action and behind the last (on a CPU
-    all of it), and the lines that it is at, the longest first."""
+class HostTime:
+    """Before each action and behind the last; on a CPU all of it is behind the last."""
 
     before_ns: Floats
     after_ns: float
-    lines: list[str]
 
     @property
     def ns(self) -> float:
         return float(self.before_ns.sum()) + self.after_ns
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Own:
+    """The script's own Python in the clean step: what it likely takes, and at most, if the profiler
+    made none of it longer; by line, what it took in the profiled one."""
+
+    likely: HostTime
+    most: HostTime
+    lines: dict[str, float]
+
+
 def own_python(picture: Picture) -> Own:
     """All of it but what makes a loader's batches."""
     found = [one for one in stretches(picture) if not one.loads]
-    at, shares = _lines(picture.timeline, found)
-    lines = sorted(at, key=lambda line: -at[line])
+    lines, shares = _lines(picture.timeline, found)
     if picture.script is None:
         python = {row.where: row.parts.get("python", 0.0) for row in picture.line_rows}
         own = sum(python.get(line, 0.0) * share for line, share in shares.items())
-        return Own(before_ns=np.empty(0), after_ns=picture.contended * own, lines=lines)
+        most = min(sum(python.values()), max(own, sum(lines.values())))
+        likely, most = picture.contended * own, picture.contended * most
+        nothing = np.empty(0)
+        return Own(
+            likely=HostTime(before_ns=nothing, after_ns=likely),
+            most=HostTime(before_ns=nothing, after_ns=most),
+            lines=lines,
+        )
     script = picture.script
-    part = _shares(script, picture.timeline, found, [1.0] * len(found))
+    profiled, since = _in_stretches(script, picture.timeline, found, [1.0] * len(found))
+    part = np.minimum(1.0, profiled / since)
+    clean = np.append(script.host_ns, script.after_ns)
+    most_ns = np.minimum(clean, np.maximum(profiled, part * clean))
     return Own(
-        before_ns=script.host_ns * part[:-1],
-        after_ns=script.after_ns * float(part[-1]),
+        likely=HostTime(before_ns=(part * clean)[:-1], after_ns=float((part * clean)[-1])),
+        most=HostTime(before_ns=most_ns[:-1], after_ns=float(most_ns[-1])),
         lines=lines,
     )
 
 
-def _shares(
+def _in_stretches(
     script: Script, timeline: Timeline, found: list[Stretch], weight: list[float]
-) -> Floats:
-    """Of the host's time before each action, and behind the last, what lies in some stretches."""
+) -> tuple[Floats, Floats]:
+    """Profiled time before each action, and behind the last: what lies in some stretches, and all
+    of it."""
     host, rows = timeline.host, script.rows
     if not len(rows):
-        return np.zeros(len(script.host_ns) + 1)
+        return np.zeros(len(script.host_ns) + 1), np.ones(len(script.host_ns) + 1)
     done = host.start_ns[rows] + host.duration_ns[rows]
     since = np.concatenate([[timeline.start_ns], done])
     until = np.concatenate([done, [timeline.end_ns]])
@@ -166,8 +185,7 @@ def _shares(
     for one, part in zip(found, weight, strict=True):
         shared = np.minimum(until, one.end_ns) - np.maximum(since, one.start_ns)
         own_ns += part * np.clip(shared, 0, None)
-    shares: Floats = np.minimum(1.0, own_ns / np.maximum(until - since, 1))
-    return shares
+    return own_ns, np.maximum(until - since, 1).astype(np.float64)
 
 
 def _lines(timeline: Timeline, found: list[Stretch]) -> tuple[dict[str, float], dict[str, float]]:

@@ -141,12 +141,11 @@ def _cpu_name() -> str:
     # Of the first core: others may be of another kind.
     fields: dict[str, str] = {}
     for line in told.splitlines():
-        name, _, value = line.partition(":")
-        fields.setdefault(name.strip(), " ".join(value.split()))
-    if name := fields.get("model name"):
-        return name
+        field, _, value = line.partition(":")
+        fields.setdefault(field.strip(), " ".join(value.split()))
     part = fields.get("CPU implementer", ""), fields.get("CPU part", "")
-    return _ARM_CORES.get(part) or platform.processor() or platform.machine()
+    named = fields.get("model name") or _ARM_CORES.get(part)
+    return named or platform.processor() or platform.machine()
 
 
 def _cpu_caches(threads: int) -> tuple[Cache, ...]:
