@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Every test that needs a CUDA device, with a summary at the end. Run it on a machine that has one.
+# Every test that needs a CUDA device, each told as it ends, with a summary at the end (a Ctrl-C
+# brings it too). Run it on a machine that has one.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export PYTHONPATH="src${PYTHONPATH:+:$PYTHONPATH}"
 python3 -c 'import torch; assert torch.cuda.is_available(), "no CUDA device here"' || exit 3
-python3 -m pytest -m gpu -p no:cacheprovider "$@"
+python3 -m pytest -m gpu -p no:cacheprovider -vv -rA --show-capture=no "$@"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+from boundby.roofs import onednn
 
 if TYPE_CHECKING:
     from tests.browser import Browser
@@ -29,6 +32,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked and not _cuda_is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def onednn_is_as_it_was() -> Iterator[None]:
+    """torch switches it off for good where a CPU cannot multiply some dtype."""
+    if "torch" not in sys.modules:
+        yield
+        return
+    with onednn.as_it_was():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from boundby.replay import Script, replay, script_of, with_clean_phases
 from boundby.roofs.operators import Exercise
 
 Floats = npt.NDArray[np.float64]
+T = TypeVar("T")
 # In float32 with what the matrix units leave of it, or cast to sixteen bits before.
 Digits = Literal["loose", "bfloat16"]
 # A line with less than this share of what is spoken of is not named.
@@ -36,6 +37,7 @@ class Change:
     `wait`: which actions still wait for the device. `gap_ns`: between backlogged kernels.
     `python_ns`: what is taken off the step outside its kernels, whatever they do meanwhile.
     `digits`: what float32 products are done in from now on, the step's attention too.
+    `idle_script`: nothing is left of what the script does itself, beside the model and torch.
     """
 
     work_ns: Mapping[int, float] = field(default_factory=dict)
@@ -46,6 +48,7 @@ class Change:
     after_ns: float | None = None
     python_ns: float = 0.0
     digits: Digits | None = None
+    idle_script: bool = False
 
 
 class Timings:
@@ -99,13 +102,14 @@ class Picture:
         self.timings = timings or Timings()
         self.opaque: frozenset[int] = frozenset()
         self.digits: Digits | None = None
-        self._flow: list[Flow | None] = []
-        self._for_data: list[npt.NDArray[np.bool_]] = []
+        self.idle_script = False
+        self._known: dict[Callable[[Picture], Any], Any] = {}
         self._off_ns = 0.0
         self._in_phases_ns = in_phases_ns
         self.contended = contended
         self.samples = samples
         self._member = accounted.member
+        self.where = accounted.where
         if len(timeline.device):
             script = script_of(
                 timeline, gap_ns=machine.overheads.gap_ns(timeline.device.duration_ns)
@@ -157,6 +161,7 @@ class Picture:
             changed.works[index] = work
         changed.opaque = self.opaque | change.opaque
         changed.digits = change.digits or self.digits
+        changed.idle_script = change.idle_script or self.idle_script
         if self.script is None:
             changed.wall_ns = self.replay(change)
         else:
@@ -167,15 +172,19 @@ class Picture:
     @property
     def flow(self) -> Flow | None:
         """Who makes what for whom; None where memory was not recorded."""
-        if not self._flow:
-            self._flow.append(flow_of(self.timeline, self.works))
-        return self._flow[0]
+        return self.once(_flow)
 
     def is_for_data(self, work: Work) -> bool:
         """Whether it is done to make a batch: nothing that is done to the model reaches it."""
-        if not self._for_data:
-            self._for_data.append(self.inside(self.timeline.host.kind == HostKind.DATA))
-        return work.row >= 0 and bool(self._for_data[0][work.row])
+        return work.row >= 0 and bool(self.once(_rows_for_data)[work.row])
+
+    def once(self, work_out: Callable[[Picture], T]) -> T:
+        """What the timeline and the machine alone tell, worked out once for this picture and for
+        all that are imagined from it."""
+        if work_out not in self._known:
+            self._known[work_out] = work_out(self)
+        found: T = self._known[work_out]
+        return found
 
     def delayed(self, ns: float) -> float:
         """The share of a pause of the host, in the middle of the step, that the step is longer by.
@@ -249,3 +258,11 @@ class Picture:
         wanted = np.isin(self._member[self.script.order], list(indices))
         work = np.flatnonzero(wanted)
         return np.unique(np.searchsorted(self.script.first, work, side="right") - 1)
+
+
+def _flow(picture: Picture) -> Flow | None:
+    return flow_of(picture.timeline, picture.works)
+
+
+def _rows_for_data(picture: Picture) -> npt.NDArray[np.bool_]:
+    return picture.inside(picture.timeline.host.kind == HostKind.DATA)

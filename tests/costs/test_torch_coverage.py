@@ -42,8 +42,14 @@ def steps(model: str, optimizer: str, precision: str) -> Callable[[], None]:
 @pytest.mark.parametrize("precision", ["float32", "mixed"])
 @pytest.mark.parametrize("model", MODELS)
 def test_models(model: str, precision: str, tmp_path: Path) -> None:
-    missing = without_cost(record(steps(model, "AdamW fused", precision), tmp_path))
-    assert not missing
+    train = steps(model, "AdamW fused", precision)
+    try:
+        train()
+    except RuntimeError as error:
+        if precision == "float32" or "primitive descriptor" not in str(error):
+            raise
+        pytest.skip("oneDNN has no bfloat16 for this model on this CPU")
+    assert not without_cost(record(train, tmp_path))
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

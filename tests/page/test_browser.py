@@ -58,15 +58,19 @@ def test_light_dark_and_back(page: Page) -> None:
 def test_printing_shows_every_table(page: Page) -> None:
     page.run("window.dispatchEvent(new Event('beforeprint'))")
     page.command("Emulation.setEmulatedMedia", {"media": "print"})
-    assert all(panel.is_displayed() for panel in page.all("[role=tabpanel]"))
-    assert not page.one("header nav").is_displayed()
-    assert all(button.is_displayed() for button in page.all("thead button"))
-    assert page.run(
-        "const canvas = document.querySelector('canvas.timeline');"
-        "const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);"
-        "return data.some(value => value > 0)"
-    ), "the timeline is drawn though nobody scrolled there"
-    page.command("Emulation.setEmulatedMedia", {"media": ""})
+    try:
+        page.settle()
+        assert all(panel.is_displayed() for panel in page.all("[role=tabpanel]"))
+        assert not page.one("header nav").is_displayed()
+        assert all(button.is_displayed() for button in page.all("thead button"))
+        assert page.run(
+            "const canvas = document.querySelector('canvas.timeline');"
+            "const { data } = "
+            "canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);"
+            "return data.some(value => value > 0)"
+        ), "the timeline is drawn though nobody scrolled there"
+    finally:
+        page.command("Emulation.setEmulatedMedia", {"media": ""})
 
 
 def test_every_control_is_reached_by_keyboard(page: Page) -> None:

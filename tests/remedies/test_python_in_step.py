@@ -6,7 +6,9 @@ import pytest
 
 from boundby.account import account_for
 from boundby.model import HostKind, OpCall
-from boundby.picture import Picture
+from boundby.picture import Change, Picture
+from boundby.remedies.compiled_host import compiled_host_ns
+from boundby.remedies.own_python import kept, own_python
 from tests.machines import round_machine
 from tests.remedies.pictures import finding, sure
 from tests.timelines import Scene, tensor
@@ -95,3 +97,25 @@ def test_a_device_that_is_busy_meanwhile_waits_for_nothing() -> None:
     picture = step(on_device=True, behind=True)
     found = finding(picture, FAULT)
     assert found is None or found.saving_ns.expected < 0.05 * picture.wall_ns
+
+
+def test_a_graph_takes_nothing_off_what_the_script_does_itself() -> None:
+    """Of 1,000 us the model's host has 200, and a tenth of those is left."""
+    found = sure(step(on_device=True), "eager-launches")
+    assert found.saving_ns.high < 200e3
+    assert found.saving_ns.expected == pytest.approx(180e3, rel=0.15)
+
+
+def test_compiled_launches_leave_what_the_script_does_itself() -> None:
+    picture = step(on_device=True)
+    stays = compiled_host_ns(picture, [], launch_ns=1000.0)
+    assert picture.script is not None
+    assert stays[0] >= 800e3
+    assert (stays >= 0).all()
+
+
+def test_together_with_a_graph_nothing_is_counted_twice() -> None:
+    picture = step(on_device=True)
+    without = picture.after(Change(idle_script=True, host_ns=np.full(10, 20e3)))
+    assert own_python(without).likely.ns == 0
+    assert kept(without).ns == 0

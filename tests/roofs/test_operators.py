@@ -7,7 +7,9 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 from boundby.model import Tensor  # noqa: E402
+from boundby.roofs import operators  # noqa: E402
 from boundby.roofs.operators import Exercise, Value, _work, time_operators  # noqa: E402
+from boundby.roofs.stopwatch import Work  # noqa: E402
 
 
 def tensor(*shape: int, strides: tuple[int, ...] | None = None, dtype: str = "float32") -> Tensor:
@@ -96,3 +98,19 @@ def test_memory_that_is_in_no_cache_takes_longer_to_read() -> None:
     assert hot and cold and past and past_cold
     assert cold > 1.2 * hot
     assert past_cold == pytest.approx(past, rel=0.05)
+
+
+def test_what_switches_onednn_off_does_so_for_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    switch = torch.backends.mkldnn
+    seen: list[bool] = []
+
+    def switching_off(_torch: Any, _args: list[Any]) -> Work:
+        seen.append(switch.enabled)
+        switch.enabled = False
+        return lambda: None
+
+    monkeypatch.setitem(operators._OWN, "switching off", switching_off)
+    exercise = Exercise(name="switching off", args=())
+    time_operators([exercise, exercise], kind="cpu", index=0)
+    assert seen == [True, True]
+    assert switch.enabled

@@ -14,7 +14,7 @@ from boundby.account.cpu_step import Coreless, cpu_step
 from boundby.account.device import device_work, recomputed_flops
 from boundby.account.idle import CORELESS, LABELS, gap_causes, idle_rows
 from boundby.account.spent import spent_idle
-from boundby.account.whereabouts import moved, whereabouts
+from boundby.account.whereabouts import Whereabouts, moved, whereabouts
 from boundby.account.work import Work
 from boundby.intervals import union
 from boundby.model import UNTOLD, Ints, Machine, Precision, Timeline
@@ -52,6 +52,7 @@ class Accounted:
     scaled: float  # by what the profile's work was scaled down to fit into the clean step
     works: list[Work]
     member: Ints  # the work that each device event belongs to
+    where: Whereabouts
     warnings: list[str]
 
 
@@ -81,6 +82,7 @@ def account_for(
     warnings: list[str] = []
     dispatch, scaled = 0.0, 1.0
     member = np.empty(0, np.int64)
+    where = whereabouts(timeline)
     causes: list[IdleRow] = []
     on_device = len(timeline.device) > 0
     if on_device:
@@ -89,13 +91,14 @@ def account_for(
         busy_times = union(pace.device.start_ns, pace.device.duration_ns)
         gaps = gap_causes(pace, *busy_times)
         idle = {label: float(amount.sum()) for label, amount in gaps.parts.items()}
-        spent = spent_idle(pace, moved(whereabouts(timeline), timeline, pace), gaps)
+        spent = spent_idle(pace, moved(where, timeline, pace), gaps)
         causes = idle_rows(pace, *busy_times)
     else:
         step = cpu_step(
             timeline,
             machine,
             precision,
+            where,
             wall_ns=wall_ns,
             phases=phases or {},
             data_ns=data_ns,
@@ -128,6 +131,7 @@ def account_for(
         scaled=scaled,
         works=works,
         member=member,
+        where=where,
         warnings=warnings,
     )
 

@@ -13,7 +13,7 @@ from boundby.account.dilation import dilation_of
 from boundby.account.idle import CORELESS
 from boundby.account.nesting import nearest
 from boundby.account.spent import Pieces, spent_on_cpu
-from boundby.account.whereabouts import whereabouts
+from boundby.account.whereabouts import Whereabouts
 from boundby.account.work import Work
 from boundby.intervals import union
 from boundby.model import HostKind, Machine, Precision, Timeline
@@ -47,6 +47,7 @@ def cpu_step(
     timeline: Timeline,
     machine: Machine,
     precision: Precision,
+    where: Whereabouts,
     *,
     wall_ns: float,
     phases: Mapping[str, float],
@@ -55,7 +56,6 @@ def cpu_step(
     fresh_pages: FreshPages | None,
 ) -> CpuStep:
     """The profiled step without what only it paid for: the profiler, memory, waiting."""
-    where = whereabouts(timeline)
     # Without waiting, for data or a core: what is left is one step's own, clean and profiled.
     waited = 0.0 if data_ns is None else _waited_for_data(timeline)
     lost = coreless or Coreless(clean_ns=0.0, profiled_ns=0.0)

@@ -30,10 +30,10 @@ from __future__ import annotations
 from boundby import units
 from boundby.model.diagnosis import BatchRow, Range
 from boundby.picture import Change, Picture
-from boundby.remedies.between import growing_ns, rolls_out
 from boundby.remedies.combinations import is_known, saving_of, wall_of
 from boundby.remedies.growth import AS_THE_CURVES, FAST, LIKELY, SLOW, Growth, times_with
 from boundby.remedies.remedy import Imagined, Remedy
+from boundby.remedies.script_growth import growing_ns, rolls_out
 
 # A step that takes less than this much longer with twice the batch is short of work.
 _FLAT = 1.6

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from boundby.model import HostKind, Phase
 from boundby.picture import Picture
 from boundby.remedies.chains import is_fusible
+from boundby.remedies.own_python import kept
 
 Floats = npt.NDArray[np.float64]
 _SLOWER_LAUNCH = 1.3
@@ -54,7 +55,8 @@ def compiled_host_ns(picture: Picture, gone: list[int], launch_ns: float) -> Flo
     """
     script = picture.script
     assert script is not None
-    host = script.host_ns.copy()
+    stays = kept(picture).before_ns
+    host = script.host_ns - stays
     vanished, called = _marked(picture, gone), _marked(picture, _libraries(picture))
     compiled = (script.phase != Phase.OPTIMIZER) & (script.wait == 0)
     operators = _Operators.of(picture)
@@ -71,7 +73,7 @@ def compiled_host_ns(picture: Picture, gone: list[int], launch_ns: float) -> Flo
     for phase, (once, each) in _ENTRY_LAUNCHES.items():
         first = np.flatnonzero(compiled & (script.phase == phase))[:1]
         host[first] += (once + each * count) * (_eager_launch_ns(picture) or launch_ns)
-    return host
+    return host + stays
 
 
 def _libraries(picture: Picture) -> Iterable[int]:

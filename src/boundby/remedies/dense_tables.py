@@ -25,7 +25,8 @@ When it does not help
 Proven on
     A recommender with four tables of 400,000 rows, 512 samples a step, two busy cores of a CPU: 8
     and 10 times as fast with SparseAdam in place of Adam (2.5 times that of a fused one), 5 and 4
-    times with SGD.
+    times with SGD. One of 400,000 rows beside a small model on an H200: 8.1 to 2.4 ms, 71% less;
+    66% (47 to 74) were predicted.
 """
 
 from __future__ import annotations

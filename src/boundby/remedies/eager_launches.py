@@ -28,6 +28,7 @@ import numpy as np
 
 from boundby.model import DeviceKind, Phase
 from boundby.picture import Change, Picture
+from boundby.remedies.own_python import kept
 from boundby.remedies.remedy import Imagined, Remedy
 from boundby.replay import Script
 
@@ -86,8 +87,12 @@ def _left(
 ) -> Change:
     script = picture.script
     assert script is not None
-    host = np.where(captured, script.scaled(left), script.host_ns)
-    return Change(host_ns=host, after_ns=script.after_ns * left, gap_ns=gap_ns)
+    stays = kept(picture)
+    quicker = stays.before_ns + (script.host_ns - stays.before_ns) * left
+    after = stays.after_ns + (script.after_ns - stays.after_ns) * left
+    return Change(
+        host_ns=np.where(captured, quicker, script.host_ns), after_ns=after, gap_ns=gap_ns
+    )
 
 
 def _graph_gap(picture: Picture) -> float:

@@ -22,6 +22,7 @@ Proven on
     A variational autoencoder on two cores of a Xeon, whose loss was summed sample by sample over
     128 of them: 44.5 to 6.9 ms a step, medians of five runs each in turn; of steps of 40.7 ms 10.2
     were predicted to be left, somewhat more than there were: the rest of the step got faster too.
+    A loss like that on an H200: 15.7 to 1.7 ms, 89% less; 84% (33 to 100) were predicted.
 """
 
 from __future__ import annotations

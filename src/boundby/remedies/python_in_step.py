@@ -24,14 +24,15 @@ Proven on
     A small training step on two cores of a Neoverse N1, one run each: statistics in a Python loop
     15.1 to 11.4 ms without them (of 3.7 ms saved 3.4 were predicted), images shifted one by one
     with numpy 16.6 to 11.4 (5.2 and 4.8), texts split into words 12.0 to 11.4 (0.6 and 0.3), a log
-    in JSON 12.3 to 11.5 (0.8 and 0.6).
+    in JSON 12.3 to 11.5 (0.8 and 0.6). On an H200, statistics as those: 7.3 to 2.0 ms, 73% less;
+    75% (29 to 93) were predicted.
 """
 
 from __future__ import annotations
 
 from boundby import units
 from boundby.picture import Change, Picture
-from boundby.remedies.between import HostTime, own_python
+from boundby.remedies.own_python import HostTime, own_lines, own_python
 from boundby.remedies.remedy import Imagined, Remedy
 
 # At worst half of it has to stay.
@@ -43,15 +44,15 @@ _MOST_LINES = 3
 
 def imagine(picture: Picture) -> Imagined | None:
     own = own_python(picture)
-    if own.likely.ns <= 0 or not own.lines:
+    if own.likely.ns <= 0 or not (lines := picture.once(own_lines)):
         return None
-    least = _COUNTS * sum(own.lines.values())
-    ranked = sorted(own.lines, key=lambda line: -own.lines[line])
+    least = _COUNTS * sum(one.ns for one in lines.values())
+    ranked = sorted(lines, key=lambda line: -lines[line].ns)
     return Imagined(
         worst=_without(picture, own.likely, left=_WORST_LEFT),
         expected=_without(picture, own.likely),
         best=_without(picture, own.most),
-        where=[line for line in ranked if own.lines[line] >= least][:_MOST_LINES],
+        where=[line for line in ranked if lines[line].ns >= least][:_MOST_LINES],
         change="if step % 100 == 0:  # what is for a log; what makes batches: into a Dataset, with "
         "DataLoader(..., num_workers=4)",
         assumes=f"none of the script's own Python, {units.time(own.likely.ns)} a step, has to be "
@@ -61,10 +62,11 @@ def imagine(picture: Picture) -> Imagined | None:
 
 def _without(picture: Picture, own: HostTime, *, left: float = 0.0) -> Change:
     if picture.script is None:
-        return Change(python_ns=(1 - left) * own.after_ns)
+        return Change(python_ns=(1 - left) * own.after_ns, idle_script=left == 0)
     return Change(
         host_ns=picture.script.host_ns - (1 - left) * own.before_ns,
         after_ns=picture.script.after_ns - (1 - left) * own.after_ns,
+        idle_script=left == 0,
     )
 
 

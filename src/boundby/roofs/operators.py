@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from boundby.model import DTYPE_BYTES, Record, Tensor
+from boundby.roofs import onednn
 from boundby.roofs.stopwatch import Stopwatch, Work, stopwatch_for
 
 Value = Tensor | tuple[Tensor | bool | int | float | None, ...] | bool | int | float | str | None
@@ -75,12 +76,13 @@ def time_operators(
             times.append(None)
             continue
         try:
-            work = _work(torch, exercise, device)
-            with torch.random.fork_rng(devices=[index] if kind == "cuda" else []):
-                if exercise.cold:
-                    times.append(flush.then_ns(work))
-                else:
-                    times.append(stopwatch.time(work, seconds=_SECONDS, graphed=True).ns)
+            with onednn.as_it_was():
+                work = _work(torch, exercise, device)
+                with torch.random.fork_rng(devices=[index] if kind == "cuda" else []):
+                    if exercise.cold:
+                        times.append(flush.then_ns(work))
+                    else:
+                        times.append(stopwatch.time(work, seconds=_SECONDS, graphed=True).ns)
         except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError):
             times.append(None)
     return times

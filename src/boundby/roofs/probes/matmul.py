@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from boundby.model import Point, Record, Roof
+from boundby.roofs import onednn
 from boundby.roofs.device import Device
 from boundby.roofs.stopwatch import Stopwatch, Timing, Work
 
@@ -79,7 +80,7 @@ def sweep(
     """Burst roof and curve of one dtype; None where the device cannot multiply it."""
     curve: list[Point] = []
     best: tuple[float, Timing] | None = None
-    with tf32(enabled=dtype == "tf32"):
+    with tf32(enabled=dtype == "tf32"), onednn.as_it_was():
         for shape in shapes(device, quick=quick):
             tick()
             rows, inner, columns = shape
@@ -119,7 +120,7 @@ def sustained(
         side //= 2
     flops = 2.0 * side**3
     rates: list[float] = []
-    with tf32(enabled=dtype == "tf32"):
+    with tf32(enabled=dtype == "tf32"), onednn.as_it_was():
         work = product(device, dtype, (side, side, side))
         if work is None:
             return None
