@@ -47,6 +47,10 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_thread")
+@pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(),
+    reason="on a CPU without bfloat16 a step of it takes two hundred times as long",
+)
 def test_a_closure_in_this_process() -> None:
     """Everything starts alike each time, and nothing stays changed."""
     torch.manual_seed(0)

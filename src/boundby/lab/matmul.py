@@ -26,7 +26,8 @@ from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, 
 from boundby.lab.rates import BYTES, overhead_of, product_rate, rate_of
 from boundby.model import Machine
 from boundby.model.lab import Axis, Interval, Lines, Mark, Prediction, Series
-from boundby.roofs.probes.matmul import product, tf32
+from boundby.roofs import onednn
+from boundby.roofs.probes.matmul import affordable_side, product, tf32
 
 _DTYPES = {"cuda": ("bfloat16", "tf32", "float32"), "cpu": ("float32", "bfloat16")}
 _SIDES = {"cuda": (32, 8192), "cpu": (4, 2048)}
@@ -98,12 +99,15 @@ def _summary(dtype: str, law: Prediction, found: Interval) -> str:
 
 
 def _sweep(bench: Bench, dtype: str) -> tuple[list[int], list[Interval]]:
-    smallest, largest = _SIDES[bench.device.kind]
+    kind = bench.device.kind
+    smallest, largest = _SIDES[kind]
+    largest //= 4 if bench.quick else 1
+    largest = affordable_side(kind, largest, product_rate(bench.machine, dtype).value)
     sides: list[int] = []
     times: list[Interval] = []
     side = smallest
-    while side <= largest // (4 if bench.quick else 1):
-        with tf32(enabled=dtype == "tf32"):
+    while side <= largest:
+        with tf32(enabled=dtype == "tf32"), onednn.as_it_was():
             work = product(bench.device, dtype, (side, side, side))
             if work is not None:
                 sides.append(side)

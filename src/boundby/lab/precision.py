@@ -21,7 +21,8 @@ from boundby.lab.experiment import TOLERANCE, Experiment, Observation, Predictio
 from boundby.lab.rates import product_dtype, product_rate
 from boundby.model import Machine
 from boundby.model.lab import Axis, Bar, Bars
-from boundby.roofs.probes.matmul import product, tf32
+from boundby.roofs import onednn
+from boundby.roofs.probes.matmul import affordable_side, product, tf32
 
 _DTYPES = ("float32", "tf32", "float16", "bfloat16", "float8", "int8")
 _SIDE = {"cuda": 4096, "cpu": 2048}
@@ -61,11 +62,13 @@ def dtypes(machine: Machine) -> list[str]:
 def measure(bench: Bench, _: Probe) -> Observation:
     import torch
 
-    side = _SIDE[bench.device.kind] // (2 if bench.quick else 1)
+    kind = bench.device.kind
+    largest = _SIDE[kind] // (2 if bench.quick else 1)
     law = predict(bench.machine, Probe())
     seen = Observation()
     for dtype in dtypes(bench.machine):
-        with tf32(enabled=dtype == "tf32"), torch.inference_mode():
+        side = affordable_side(kind, largest, product_rate(bench.machine, dtype).value)
+        with tf32(enabled=dtype == "tf32"), onednn.as_it_was(), torch.inference_mode():
             work = product(bench.device, dtype, (side, side, side))
             if work is not None:
                 time = bench.time(work, seconds=0.3)

@@ -41,7 +41,7 @@ _BURST_S = 0.015
 _REST_S = 0.03
 _BURSTS = 2
 _CPU_S = 0.08
-_LEAST_SUSTAINED = 128
+_LEAST_SIDE = 128
 
 
 class Sweep(Record, frozen=True, kw_only=True):
@@ -114,10 +114,7 @@ def sustained(
     device: Device, dtype: str, stopwatch: Stopwatch, burst: Roof, *, seconds: float
 ) -> Roof | None:
     """The rate after a while of continuous work: lower than the burst where power is the limit."""
-    side = 2048 if device.kind == "cpu" else 8192
-    # Some CPUs have no instruction for a dtype: a product as large would take a minute.
-    while side > _LEAST_SUSTAINED and _ns(side, burst) > _LONGEST_NS[device.kind]:
-        side //= 2
+    side = affordable_side(device.kind, 2048 if device.kind == "cpu" else 8192, burst.value)
     flops = 2.0 * side**3
     rates: list[float] = []
     with tf32(enabled=dtype == "tf32"), onednn.as_it_was():
@@ -143,9 +140,15 @@ def sustained(
     )
 
 
-def _ns(side: int, roof: Roof) -> float:
-    """What a square product takes, at a roof."""
-    return 2.0 * side**3 / roof.value * 1e9
+def affordable_side(kind: str, side: int, rate: float) -> int:
+    """Of a square product: the side that is wanted, or half of it, and half again, as long as the
+    product would take too long at this rate.
+
+    Some CPUs have no instruction for a dtype: one of 2,048 in bfloat16 takes a minute there.
+    """
+    while side > _LEAST_SIDE and 2e9 * side**3 / rate > _LONGEST_NS[kind]:
+        side //= 2
+    return side
 
 
 def _time_burst(device: Device, work: Work, stopwatch: Stopwatch, *, quick: bool) -> Timing:
