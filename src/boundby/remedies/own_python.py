@@ -20,6 +20,7 @@ _NOT_ITS_OWN = re.compile(
     r"|^<built-in function collect>$"
 )
 _OPTIMIZER = "Optimizer."
+_RUNS = (HostKind.OP, HostKind.LAUNCH, HostKind.SYNC, HostKind.RUNTIME)
 # From one operator to the next, Python takes a few times what an operator does. What takes longer
 # is something that the script does itself.
 _OPERATORS_LONG = 20
@@ -79,7 +80,7 @@ def _is_others(timeline: Timeline) -> Mask:
     # What is around the whole step says nothing of it.
     ends = host.start_ns + host.duration_ns
     partial = (host.start_ns > timeline.start_ns) | (ends < timeline.end_ns)
-    runs = np.isin(host.kind, (HostKind.OP, HostKind.LAUNCH, HostKind.SYNC, HostKind.RUNTIME))
+    runs = np.isin(host.kind, _RUNS)
     named = ((host.kind == HostKind.PYTHON) & python[host.name]) | (
         (host.kind == HostKind.ANNOTATION) & marked[host.name]
     )
@@ -109,7 +110,8 @@ class Own:
 
 
 def own_python(picture: Picture) -> Own:
-    """All of it but what makes a loader's batches."""
+    """All of it but what makes a loader's batches, and what a library does that runs the model: a
+    trainer's loop is not the script's."""
     script = picture.script
     if script is None:
         likely_ns, most_ns = (0.0, 0.0) if picture.idle_script else picture.once(_own_on_cpu)
@@ -130,10 +132,6 @@ def own_python(picture: Picture) -> Own:
     )
 
 
-def _own(picture: Picture) -> list[Stretch]:
-    return [one for one in picture.once(stretches) if not one.loads]
-
-
 def _own_on_cpu(picture: Picture) -> tuple[float, float]:
     python = {row.where: row.parts.get("python", 0.0) for row in picture.line_rows}
     lines = picture.once(own_lines)
@@ -144,19 +142,35 @@ def _own_on_cpu(picture: Picture) -> tuple[float, float]:
 
 def _own_beside_a_device(picture: Picture) -> tuple[Floats, Floats]:
     assert picture.script is not None
-    found = _own(picture)
+    lines = picture.once(own_lines)
+    at = picture.once(_at_lines)
+    mine = np.array([line in lines for line in picture.timeline.sources] or [False])
+    found = [
+        one
+        for one, longest in zip(at.stretches, at.longest, strict=True)
+        if longest >= 0 and mine[longest]
+    ]
     return in_stretches(picture.script, picture.timeline, found, [1.0] * len(found))
 
 
 def kept(picture: Picture) -> HostTime:
-    """What stays of a device's host however the model is run: the script's own Python, and waiting
-    for batches."""
+    """What stays of a device's host however the model is run: the script's own Python, a library's
+    beside the model, and waiting for batches."""
     script = picture.script
     assert script is not None
-    own = own_python(picture).likely
     data = script.data_ns if len(script.data_ns) else np.zeros(len(script.host_ns))
-    before = np.minimum(script.host_ns, own.before_ns + data)
-    return HostTime(before_ns=before, after_ns=own.after_ns)
+    if picture.idle_script:
+        return HostTime(before_ns=np.minimum(script.host_ns, data), after_ns=0.0)
+    profiled, passed = picture.once(_all_beside_a_device)
+    part = np.minimum(1.0, profiled / passed)
+    before = np.minimum(script.host_ns, script.host_ns * part[:-1] + data)
+    return HostTime(before_ns=before, after_ns=script.after_ns * float(part[-1]))
+
+
+def _all_beside_a_device(picture: Picture) -> tuple[Floats, Floats]:
+    assert picture.script is not None
+    found = [one for one in picture.once(stretches) if not one.loads]
+    return in_stretches(picture.script, picture.timeline, found, [1.0] * len(found))
 
 
 def in_stretches(
@@ -179,29 +193,62 @@ def in_stretches(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtLine:
-    """Profiled time of the script's own at a line, and its share of all that passed there between
-    the model and the operators."""
+    """Profiled time of the script's own at a line, and its share of all but work that passed
+    there."""
 
     ns: float
     share: float
 
 
 def own_lines(picture: Picture) -> dict[str, AtLine]:
-    timeline, found = picture.timeline, _own(picture)
-    where = picture.where
-    own = where.on(main_thread(timeline))
-    begins, ends, source = where.start_ns[own], where.end_ns[own], where.source[own]
-    starts, stops = _between(timeline)
-    within = Coverage(
-        np.array([one.start_ns for one in found], np.int64),
-        np.array([one.ns for one in found], np.int64),
-    ).between(begins, ends)
-    around = Coverage(starts, stops - starts).between(begins, ends)
-    at, all_of = np.zeros(len(timeline.sources)), np.zeros(len(timeline.sources))
-    known = source >= 0
-    np.add.at(at, source[known], within[known])
-    np.add.at(all_of, source[known], around[known])
+    """By line; none at which operators take longer."""
+    at = picture.once(_at_lines)
     return {
-        timeline.sources[row]: AtLine(ns=float(at[row]), share=float(at[row] / all_of[row]))
-        for row in np.flatnonzero(at > 0)
+        picture.timeline.sources[line]: AtLine(
+            ns=float(at.own_ns[line]), share=float(at.own_ns[line] / at.idle_ns[line])
+        )
+        for line in np.flatnonzero(at.own_ns > at.working_ns)
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AtLines:
+    """By line: time in stretches without work, in operators, and outside of operators. By stretch:
+    the line that most of it was at."""
+
+    stretches: list[Stretch]
+    longest: list[int]
+    own_ns: Floats
+    working_ns: Floats
+    idle_ns: Floats
+
+
+def _at_lines(picture: Picture) -> _AtLines:
+    timeline, host, where = picture.timeline, picture.timeline.host, picture.where
+    mine = where.on(main_thread(timeline))
+    known = where.source[mine] >= 0
+    begins, ends = where.start_ns[mine][known], where.end_ns[mine][known]
+    source = where.source[mine][known]
+    runs = np.isin(host.kind, _RUNS)
+    working = Coverage(host.start_ns[runs], host.duration_ns[runs]).between(begins, ends)
+
+    def by_line(ns: Floats, pieces: slice = slice(None)) -> Floats:
+        summed = np.bincount(source[pieces], ns, minlength=len(timeline.sources))
+        return summed.astype(np.float64)
+
+    found = [one for one in picture.once(stretches) if not one.loads]
+    longest, own_ns = [], np.zeros(len(timeline.sources))
+    for one in found:
+        first, last = np.searchsorted(ends, one.start_ns), np.searchsorted(begins, one.end_ns)
+        met = slice(int(first), int(last))
+        shared = np.minimum(ends[met], one.end_ns) - np.maximum(begins[met], one.start_ns)
+        lines = by_line(np.clip(shared, 0, None).astype(np.float64), met)
+        own_ns += lines
+        longest.append(int(lines.argmax()) if lines.any() else -1)
+    return _AtLines(
+        stretches=found,
+        longest=longest,
+        own_ns=own_ns,
+        working_ns=by_line(working),
+        idle_ns=by_line((ends - begins) - working),
+    )

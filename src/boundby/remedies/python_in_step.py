@@ -2,9 +2,9 @@
 
 What it sees
     Stretches of the step in which no operator, no module of the model's and nothing of torch's
-    runs, longer than twenty operators take: the script's own Python, or a library's that it calls.
-    What makes a loader's batches is `waiting-for-data`, and a collection of garbage
-    `collector-pauses`.
+    runs, longer than twenty operators take: the script's own Python, or a library's that it calls,
+    but for one that runs the model too, as a trainer's loop does. What makes a loader's batches is
+    `waiting-for-data`, and a collection of garbage `collector-pauses`.
 
 Why it costs time
     Python does one thing at a time. While it works out statistics, writes a log, draws, splits
