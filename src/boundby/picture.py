@@ -105,6 +105,7 @@ class Picture:
         self.idle_script = False
         self._known: dict[Callable[[Picture], Any], Any] = {}
         self._off_ns = 0.0
+        self.phases = dict(phases)
         self._in_phases_ns = in_phases_ns
         self.contended = contended
         self.samples = samples

@@ -5,10 +5,13 @@ import numpy as np
 import pytest
 
 from boundby import remedies
-from boundby.model import Argument, HostKind, OpCall, Tensor
+from boundby.account import account_for
+from boundby.model import Argument, HostKind, OpCall, Phase, Tensor
 from boundby.model.diagnosis import Finding
+from boundby.picture import Picture
 from boundby.remedies import host_sync, materialised_attention, wasted_tiles
 from tests.machines import roof, round_machine
+from tests.remedies.pictures import in_phase, sure
 from tests.remedies.test_contract import picture_of
 from tests.test_replay import PRODUCT, scene_of
 from tests.timelines import Scene, tensor
@@ -85,6 +88,24 @@ def test_a_per_parameter_adam_is_told_to_fuse() -> None:
         )
         told = [f.change for f in remedies.find([picture]) if f.fault == "unfused-optimizer"]
         assert told == ([change] if change else [])
+
+
+def test_on_a_cpu_a_fused_adam_asks_for_next_to_nothing() -> None:
+    """Of a step of 2,000 us, the optimizer's clean phase takes 1,500, its 64 operators 640."""
+    small = tensor(64, 64)
+    scene = Scene(end=2000)
+    names = ("mul_", "lerp_", "addcmul_", "addcdiv_") * 16
+    for at, name in enumerate(names):
+        call = OpCall(name=f"aten::{name}", args=(small, small, small))
+        scene.on_host(30 * at, 30 * at + 10, call=call)
+    timeline = in_phase(scene.timeline(), Phase.OPTIMIZER)
+    wall, machine = float(timeline.wall_ns), round_machine()
+    accounted = account_for(timeline, machine, wall_ns=wall)
+    picture = Picture(timeline, machine, accounted, wall_ns=wall, phases={"optimizer": 1.5e6})
+    finding = sure(picture, "unfused-optimizer")
+    worked = sum(work.exposed_ns for work in picture.works)
+    asked = 1.5e6 - worked
+    assert finding.saving_ns.expected == pytest.approx(worked + 0.88 * asked, rel=0.05)
 
 
 def test_an_odd_vocabulary_is_told_to_pad() -> None:
