@@ -135,14 +135,22 @@ def _fused(picture: Picture, mine: list[tuple[int, Work]], ns: float) -> Change:
 
 
 def _no_longer_asked_ns(picture: Picture, count: int) -> float:
-    """On a CPU, what goes into asking for so many operators and not for a few: all of the
-    optimizer's clean phase that they do not take themselves, where that was timed."""
-    phase = picture.phases.get("optimizer")
-    if phase is None:
+    """On a CPU, what goes into asking for so many operators and not for a few."""
+    asking = picture.once(_asking_ns)
+    if asking is None:
         eager = picture.machine.overheads.eager_op_ns or 0.0
         return max(0, count - _LAUNCHES) * eager
+    return (1 - _LEFT_ON_CPU) * asking
+
+
+def _asking_ns(picture: Picture) -> float | None:
+    """What the optimizer's clean phase takes beside its operators, as the step is before any of
+    them is imagined away; None where that was not timed."""
+    phase = picture.phases.get("optimizer")
+    if phase is None:
+        return None
     optimizers = (work.exposed_ns for work in picture.works if work.phase == Phase.OPTIMIZER)
-    return (1 - _LEFT_ON_CPU) * max(0.0, phase - picture.contended * sum(optimizers))
+    return max(0.0, phase - picture.contended * sum(optimizers))
 
 
 REMEDY = Remedy(fault="unfused-optimizer", group="overhead", document=__doc__, imagine=imagine)
