@@ -150,7 +150,8 @@ clock than when it was diagnosed, and that counts; a go that was cut before that
 Newer predictions (`saving_ns` in the ledger) say for each saving a range of its own, which holds
 what the unfixed step may come to take on a slower or faster host; older ones hold only what the
 fixed one may. (Older predictions stand beside measurements on
-another machine of the same kind, whose host may be a fifth faster or slower.)
+another machine of the same kind, whose host may be a fifth faster or slower.) BERT's and
+ConvNeXt's newest were measured first and predicted minutes later, on the same machine.
 """
 
 
