@@ -132,3 +132,5 @@ def test_a_librarys_loop_around_the_model_is_not_the_scripts(on_device: bool) ->
     assert finding(picture, FAULT) is None
     if on_device:
         assert kept(picture).ns == pytest.approx(170e3, rel=0.05), "though no graph takes it away"
+        without = picture.after(Change(idle_script=True))
+        assert kept(without).ns == kept(picture).ns, "nor does an idle script"

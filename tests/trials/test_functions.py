@@ -48,7 +48,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.skipif(
-    not torch.ops.mkldnn._is_mkldnn_bf16_supported(),
+    torch.backends.mkldnn.is_available() and not torch.ops.mkldnn._is_mkldnn_bf16_supported(),
     reason="on a CPU without bfloat16 a step of it takes two hundred times as long",
 )
 def test_a_closure_in_this_process() -> None:

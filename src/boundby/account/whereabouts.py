@@ -71,6 +71,19 @@ def whereabouts(timeline: Timeline) -> Whereabouts:
     )
 
 
+def nowhere() -> Whereabouts:
+    """Of a step of which nothing was recorded."""
+    nothing = np.empty(0, np.int64)
+    return Whereabouts(
+        thread=nothing,
+        start_ns=nothing,
+        end_ns=nothing,
+        row=nothing,
+        source=nothing,
+        inside=nothing,
+    )
+
+
 def moved(where: Whereabouts, timeline: Timeline, pace: Timeline) -> Whereabouts:
     """The same stretches where another pace of the same timeline has its events happen."""
     before, after = timeline.host, pace.host

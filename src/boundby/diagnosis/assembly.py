@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.account import Accounted
-from boundby.account.whereabouts import Whereabouts
+from boundby.account.whereabouts import nowhere
 from boundby.diagnosis.advice import Advice
 from boundby.model import UNTOLD, Machine, Precision, Timeline
 from boundby.model.diagnosis import (
@@ -56,7 +56,7 @@ def assemble(
 
 def nothing_known(wall_ns: float) -> Accounted:
     """A step of which only the time is known."""
-    empty, nothing = Group(), np.empty(0, np.int64)
+    empty = Group()
     return Accounted(
         account=Account(
             compute=empty,
@@ -76,14 +76,7 @@ def nothing_known(wall_ns: float) -> Accounted:
         inferred_share=0.0,
         scaled=1.0,
         works=[],
-        member=nothing,
-        where=Whereabouts(
-            thread=nothing,
-            start_ns=nothing,
-            end_ns=nothing,
-            row=nothing,
-            source=nothing,
-            inside=nothing,
-        ),
+        member=np.empty(0, np.int64),
+        where=nowhere(),
         warnings=[],
     )

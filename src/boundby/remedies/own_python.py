@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from boundby.account.nesting import Mask
 from boundby.account.whereabouts import main_thread
 from boundby.intervals import Coverage, union
-from boundby.model import HostKind, Ints, Timeline
+from boundby.model import HostKind, Timeline
 from boundby.picture import Floats, Picture
 from boundby.replay import Script
 
@@ -46,9 +47,12 @@ class Stretch:
 
 def stretches(picture: Picture) -> list[Stretch]:
     """Where the script is at work itself, in order of time."""
-    host = picture.timeline.host
+    timeline, host = picture.timeline, picture.timeline.host
     least = _OPERATORS_LONG * (picture.machine.overheads.eager_op_ns or _USUAL_OPERATOR_NS)
-    starts, stops = _between(picture.timeline)
+    others = _is_others(timeline)
+    begins, ends = union(host.start_ns[others], host.duration_ns[others])
+    starts = np.concatenate([[timeline.start_ns], ends])
+    stops = np.concatenate([begins, [timeline.end_ns]])
     python = np.flatnonzero(host.kind == HostKind.PYTHON)
     loads = np.flatnonzero(host.kind == HostKind.DATA)
     found = []
@@ -62,15 +66,6 @@ def stretches(picture: Picture) -> list[Stretch]:
         loops = loaded or bool(most >= _LOOP)
         found.append(Stretch(start_ns=start, end_ns=end, loops=loops, loads=loaded))
     return found
-
-
-def _between(timeline: Timeline) -> tuple[Ints, Ints]:
-    """Where nothing of the model's or of torch's ran: all beginnings, all ends."""
-    host, others = timeline.host, _is_others(timeline)
-    begins, ends = union(host.start_ns[others], host.duration_ns[others])
-    starts = np.concatenate([[timeline.start_ns], ends])
-    stops = np.concatenate([begins, [timeline.end_ns]])
-    return starts, np.maximum(starts, stops)
 
 
 def _is_others(timeline: Timeline) -> Mask:
@@ -142,15 +137,10 @@ def _own_on_cpu(picture: Picture) -> tuple[float, float]:
 
 def _own_beside_a_device(picture: Picture) -> tuple[Floats, Floats]:
     assert picture.script is not None
-    lines = picture.once(own_lines)
     at = picture.once(_at_lines)
-    mine = np.array([line in lines for line in picture.timeline.sources] or [False])
-    found = [
-        one
-        for one, longest in zip(at.stretches, at.longest, strict=True)
-        if longest >= 0 and mine[longest]
-    ]
-    return in_stretches(picture.script, picture.timeline, found, [1.0] * len(found))
+    by_stretch = zip(at.stretches, at.longest, strict=True)
+    found = [one for one, line in by_stretch if line >= 0 and at.is_own[line]]
+    return in_stretches(picture.script, picture.timeline, found)
 
 
 def kept(picture: Picture) -> HostTime:
@@ -158,26 +148,29 @@ def kept(picture: Picture) -> HostTime:
     beside the model, and waiting for batches."""
     script = picture.script
     assert script is not None
-    data = script.data_ns if len(script.data_ns) else np.zeros(len(script.host_ns))
-    if picture.idle_script:
-        return HostTime(before_ns=np.minimum(script.host_ns, data), after_ns=0.0)
     profiled, passed = picture.once(_all_beside_a_device)
+    if picture.idle_script:
+        own, _ = picture.once(_own_beside_a_device)
+        profiled, passed = profiled - own, np.maximum(passed - own, 1.0)
     part = np.minimum(1.0, profiled / passed)
-    before = np.minimum(script.host_ns, script.host_ns * part[:-1] + data)
+    before = np.minimum(script.host_ns, script.host_ns * part[:-1] + script.held_ns)
     return HostTime(before_ns=before, after_ns=script.after_ns * float(part[-1]))
 
 
 def _all_beside_a_device(picture: Picture) -> tuple[Floats, Floats]:
     assert picture.script is not None
-    found = [one for one in picture.once(stretches) if not one.loads]
-    return in_stretches(picture.script, picture.timeline, found, [1.0] * len(found))
+    return in_stretches(picture.script, picture.timeline, _but_loaders(picture))
+
+
+def _but_loaders(picture: Picture) -> list[Stretch]:
+    return [one for one in picture.once(stretches) if not one.loads]
 
 
 def in_stretches(
-    script: Script, timeline: Timeline, found: list[Stretch], weight: list[float]
+    script: Script, timeline: Timeline, found: list[Stretch], weight: Sequence[float] = ()
 ) -> tuple[Floats, Floats]:
-    """Profiled time before each action, and behind the last: what lies in some stretches, and all
-    of it."""
+    """Profiled time before each action, and behind the last: what lies in some stretches, or a part
+    of what does, and all of it."""
     host, rows = timeline.host, script.rows
     if not len(rows):
         return np.zeros(len(script.host_ns) + 1), np.ones(len(script.host_ns) + 1)
@@ -185,7 +178,7 @@ def in_stretches(
     since = np.concatenate([[timeline.start_ns], done])
     until = np.concatenate([done, [timeline.end_ns]])
     own_ns = np.zeros(len(since))
-    for one, part in zip(found, weight, strict=True):
+    for one, part in zip(found, weight or [1.0] * len(found), strict=True):
         shared = np.minimum(until, one.end_ns) - np.maximum(since, one.start_ns)
         own_ns += part * np.clip(shared, 0, None)
     return own_ns, np.maximum(until - since, 1).astype(np.float64)
@@ -207,7 +200,7 @@ def own_lines(picture: Picture) -> dict[str, AtLine]:
         picture.timeline.sources[line]: AtLine(
             ns=float(at.own_ns[line]), share=float(at.own_ns[line] / at.idle_ns[line])
         )
-        for line in np.flatnonzero(at.own_ns > at.working_ns)
+        for line in np.flatnonzero(at.is_own)
     }
 
 
@@ -221,6 +214,11 @@ class _AtLines:
     own_ns: Floats
     working_ns: Floats
     idle_ns: Floats
+
+    @property
+    def is_own(self) -> Mask:
+        found: Mask = self.own_ns > self.working_ns
+        return found
 
 
 def _at_lines(picture: Picture) -> _AtLines:
@@ -236,7 +234,7 @@ def _at_lines(picture: Picture) -> _AtLines:
         summed = np.bincount(source[pieces], ns, minlength=len(timeline.sources))
         return summed.astype(np.float64)
 
-    found = [one for one in picture.once(stretches) if not one.loads]
+    found = _but_loaders(picture)
     longest, own_ns = [], np.zeros(len(timeline.sources))
     for one in found:
         first, last = np.searchsorted(ends, one.start_ns), np.searchsorted(begins, one.end_ns)

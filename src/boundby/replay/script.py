@@ -59,10 +59,15 @@ class Script:
     rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     data_ns: Floats = field(default_factory=lambda: np.empty(0))
 
+    @property
+    def held_ns(self) -> Floats:
+        """Of the host time before each action, the waiting for data."""
+        data = self.data_ns if len(self.data_ns) else np.zeros(len(self.host_ns))
+        return np.minimum(data, self.host_ns)
+
     def scaled(self, factor: float | Floats) -> Floats:
         """Host times longer or shorter, but for the waiting for data."""
-        data = self.data_ns if len(self.data_ns) else np.zeros(len(self.host_ns))
-        held = np.minimum(data, self.host_ns)
+        held = self.held_ns
         return held + (self.host_ns - held) * factor
 
 
