@@ -56,5 +56,7 @@ CASES: dict[str, tuple[str, dict[str, Fix]]] = {
     "unet": ("unet", {**VISION, **batches(16)}),
     "bert-base-b1": ("bert-base-b1", {**LANGUAGE, **batches(1)}),
     "convnext": ("convnext", {**CONVOLUTIONS, **batches(64)}),
+    "swin": ("swin", {**VISION, **batches(64)}),
+    "efficientnet": ("efficientnet", {**CONVOLUTIONS, **batches(64)}),
     "t5": ("t5", {**VISION, **batches(8)}),
 }

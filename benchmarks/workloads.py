@@ -204,6 +204,8 @@ TRAINING: dict[str, Callable[[argparse.Namespace], Any]] = {
     "resnet50": lambda args: vision(args, "resnet50", 64),
     "vit": lambda args: vision(args, "vit_base_patch16_224", 64),
     "convnext": lambda args: vision(args, "convnext_tiny", 64),
+    "swin": lambda args: vision(args, "swin_tiny_patch4_window7_224", 64),
+    "efficientnet": lambda args: vision(args, "efficientnet_b0", 64),
     "t5": t5,
     "unet": unet,
     "lstm": lstm,
@@ -218,6 +220,8 @@ LIBRARIES = {
     "resnet50": "timm",
     "vit": "timm",
     "convnext": "timm",
+    "swin": "timm",
+    "efficientnet": "timm",
     "t5": "transformers.models.t5.modeling_t5",
 }
 
