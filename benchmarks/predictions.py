@@ -1,13 +1,14 @@
 """Predicted beside measured: what each fix buys, from the unfixed step's diagnosis alone.
 
-    python benchmarks/predictions.py go bert gpt2        # what boundby says, then the clock
+    python benchmarks/predictions.py go bert gpt2        # the clock, and what boundby says midway
     python benchmarks/predictions.py predict bert gpt2   # what boundby says, nothing fixed yet
     python benchmarks/predictions.py measure bert gpt2   # the clock, on this machine
     python benchmarks/predictions.py table               # docs/predictions.md, from the ledger
 
-A go is both, one after the other on one machine: hosts differ by a fifth from one to the next.
-Where the unfixed step itself has changed by more than a tenth from the one to the other, it is
-diagnosed once more, and that counts, whatever it says.
+A go is both on one machine: hosts differ by a fifth from one to the next, and one host by a third
+from one minute to the next. So the unfixed step is diagnosed in the middle of what the clock
+measures, as one more process beside those that wait: where the host was not the same before and
+after, the savings say so themselves, since both halves count.
 
 Every variant is a fresh process without a profiler, and all of a model's take turns of a few steps
 (`turns.py`): the host's pace changes within seconds, for all of them alike. Processes are forked
@@ -25,13 +26,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fixes import CASES
 from ledger import ROOT
 from medians import median_interval
-from predictions_table import EAGER, LEDGER, lacks_diagnosis, table
+from predictions_table import EAGER, LEDGER, table
 from turns import Program, Turn, Turns
 
 from boundby.pace import addition_ns
@@ -43,27 +45,19 @@ NARROW, NARROW_BESIDE_STEP = 0.03, 0.002
 SHARE = 0.6
 
 Busy = dict[str, float | None]
+# What is done in the middle of the turns, told how many rounds were played by then.
+Midway = Callable[[int], None]
 
 
-def measure(names: list[str], fixes: list[str], seconds: float, go: int) -> None:
-    import torch  # noqa: F401  imported here, once, so that no child has to
-
-    for library in ("transformers", "timm", "transformers.models.bert.modeling_bert"):
-        try:
-            __import__(library)
-        except ImportError:
-            print(f"{library} is not installed")
-    for name in names:
-        measure_case(name, fixes or list(CASES[name][1]), seconds, go)
-
-
-def measure_case(name: str, wanted: list[str], seconds: float, go: int) -> None:
+def measure(
+    name: str, wanted: list[str], seconds: float, go: int, midway: Midway | None = None
+) -> None:
     """The unfixed step and its fixes in turn, as many of them at once as the memory holds."""
     base, fixes = CASES[name]
     options = {EAGER: base}
     options |= {fix: f"{base} {fixes[fix][0]}" for fix in wanted if fix in fixes}
     with Turns() as turns:
-        busy, late = take_turns(turns, options, time.monotonic() + seconds)
+        busy, late = take_turns(turns, options, time.monotonic() + seconds, midway)
     for variant in options:
         found = measured(turns, variant)
         if variant in late or not (found["rounds_ns"] or found["problem"]):
@@ -73,7 +67,20 @@ def measure_case(name: str, wanted: list[str], seconds: float, go: int) -> None:
         LEDGER.append({**row, **found, "busy_ns": busy.get(variant)})
 
 
-def take_turns(turns: Turns, options: dict[str, str], ends: float) -> tuple[Busy, list[str]]:
+def import_all() -> None:
+    """Here, once, so that no child has to."""
+    import torch  # noqa: F401
+
+    for library in ("transformers", "timm", "transformers.models.bert.modeling_bert"):
+        try:
+            __import__(library)
+        except ImportError:
+            print(f"{library} is not installed")
+
+
+def take_turns(
+    turns: Turns, options: dict[str, str], ends: float, midway: Midway | None = None
+) -> tuple[Busy, list[str]]:
     """The device's busy time of each variant that played, and those for which there was no time.
 
     Who finds no memory beside the others plays after them, with the unfixed step; and where even
@@ -91,7 +98,15 @@ def take_turns(turns: Turns, options: dict[str, str], ends: float) -> tuple[Busy
             else:
                 late += together
         if turns.players.keys() != {EAGER} or not turns.rounds:
-            _play(turns, _share(ends) if _crowded(turns) else ends)
+            until, first = _share(ends) if _crowded(turns) else ends, len(turns.rounds)
+            if midway is not None:
+                _play(turns, (time.monotonic() + until) / 2, first)
+                began = time.monotonic()
+                midway(len(turns.rounds))
+                # Its own time is not that of the turns.
+                ends, until = (when + time.monotonic() - began for when in (ends, until))
+                midway = None
+            _play(turns, until, first)
         _finish(turns, [one for one in turns.players if one != EAGER], busy)
         crowded = [fix for fix in waiting if fix in _crowded(turns)]
         if time.monotonic() > ends:
@@ -136,11 +151,12 @@ def _seat(turns: Turns, options: dict[str, str]) -> None:
         print(fix, words, flush=True)
 
 
-def _play(turns: Turns, deadline: float) -> None:
-    first = len(turns.rounds)
+def _play(turns: Turns, deadline: float, first: int) -> None:
+    """Rounds until the deadline, or until those since the first one tell enough."""
+    begun = len(turns.rounds)
 
     def enough() -> bool:
-        played = len(turns.rounds) - first
+        played = len(turns.rounds) - begun
         if time.monotonic() > deadline or played >= MOST_ROUNDS:
             return True
         return played >= FEWEST_ROUNDS and played % 4 == 0 and _known(turns.rounds[first:])
@@ -201,35 +217,36 @@ def program(options: list[str]) -> Program:
     return Program(workloads.training_step(args), cuda=args.device == "cuda")
 
 
-def predict(names: list[str], go: int) -> None:
-    """What boundby says of each fix, from one diagnosis of the unfixed step."""
-    for name in names:
-        base, fixes = CASES[name]
-        paces = [addition_ns()]
-        with tempfile.TemporaryDirectory() as folder:
-            target = Path(folder) / "diagnosis.json"
-            script = ["benchmarks/workloads.py", *base.split()]
-            done = subprocess.run(
-                [sys.executable, "-m", "boundby", "run", "--json", str(target), *script],
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if not target.exists():
-                print(f"{name}: failed\n{done.stderr[-3000:]}")
-                continue
-            diagnosis = json.loads(target.read_text())
-        paces.append(addition_ns())
-        wall = diagnosis["step"]["wall_ns"]
-        error = diagnosis["step"]["replay_error"]
-        print(f"{name}: {wall / 1e6:.2f} ms, replay error {error:+.3f}", flush=True)
-        for fix, (_, faults) in fixes.items():
-            found = predicted(diagnosis, faults)
-            row = {"what": "predicted", "case": name, "fix": fix, "go": go, "wall_ns": wall}
-            LEDGER.append({**row, **found, "pace_ns": [round(ns, 2) for ns in paces]})
-            shown = {key: round(ns / 1e6, 2) for key, ns in found["predicted_ns"].items()}
-            print(f"  {fix}: {shown}", flush=True)
+def predict(name: str, go: int, played: int | None = None) -> None:
+    """What boundby says of each fix, from one diagnosis of the unfixed step, after so many rounds
+    of a go."""
+    base, fixes = CASES[name]
+    paces = [addition_ns()]
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "diagnosis.json"
+        script = ["benchmarks/workloads.py", *base.split()]
+        done = subprocess.run(
+            [sys.executable, "-m", "boundby", "run", "--json", str(target), *script],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if not target.exists():
+            print(f"{name}: failed\n{done.stderr[-3000:]}")
+            return
+        diagnosis = json.loads(target.read_text())
+    paces.append(addition_ns())
+    wall = diagnosis["step"]["wall_ns"]
+    error = diagnosis["step"]["replay_error"]
+    print(f"{name}: {wall / 1e6:.2f} ms, replay error {error:+.3f}", flush=True)
+    for fix, (_, faults) in fixes.items():
+        found = predicted(diagnosis, faults)
+        row = {"what": "predicted", "case": name, "fix": fix, "go": go, "wall_ns": wall}
+        row |= {} if played is None else {"round": played}
+        LEDGER.append({**row, **found, "pace_ns": [round(ns, 2) for ns in paces]})
+        shown = {key: round(ns / 1e6, 2) for key, ns in found["predicted_ns"].items()}
+        print(f"  {fix}: {shown}", flush=True)
 
 
 def predicted(diagnosis: dict[str, Any], faults: list[str]) -> dict[str, Any]:
@@ -265,16 +282,16 @@ def main() -> None:
     if args.verb == "table":
         table()
         return
+    if args.verb != "predict":
+        import_all()
     for name in args.names or list(CASES):
         go = int(time.time())
-        if args.verb in ("go", "predict"):
-            predict([name], go)
-        if args.verb in ("go", "measure"):
-            measure([name], [fix for fix in args.fixes.split(",") if fix], args.seconds, go)
-        rows = [row for row in LEDGER.rows() if (row["case"], row.get("go")) == (name, go)]
-        if args.verb == "go" and lacks_diagnosis(rows):
-            print(f"{name}: the unfixed step has changed meanwhile: diagnosed once more")
-            predict([name], go)
+        if args.verb == "predict":
+            predict(name, go)
+            continue
+        midway = functools.partial(predict, name, go) if args.verb == "go" else None
+        wanted = [fix for fix in args.fixes.split(",") if fix] or list(CASES[name][1])
+        measure(name, wanted, args.seconds, go, midway)
 
 
 if __name__ == "__main__":

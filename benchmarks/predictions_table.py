@@ -49,9 +49,11 @@ def rows_of(ledger: list[Row], device: str) -> list[Row]:
 
 
 def lacks_diagnosis(go: list[Row]) -> bool:
-    """Whether the unfixed step took another time on the clock than when it was diagnosed, in a go
-    of one model: then it is to be diagnosed once more, and a go that was cut before says nothing.
+    """Whether a go of one model was cut before its end, as those went that diagnosed first: where
+    the unfixed step took another time on the clock, it was diagnosed once more after it.
     """
+    if any("round" in row for row in go):
+        return False
     said = [row["wall_ns"] for row in go if row["what"] == "predicted"]
     timed = [row["rounds_ns"] for row in go if (row["what"], row["fix"]) == ("measured", EAGER)]
     if not said or not timed or not timed[-1] or len(set(said)) > 1:
@@ -145,8 +147,12 @@ The newest measurement of each fix counts, beside the unfixed step of its own go
 prediction of that go where there was one; what older ones said, better or worse, is in the ledger.
 So the predictions are those of several versions of boundby, each with the commit it was made at,
 and some changes between them were made with earlier measurements of these same models in sight.
-Newer goes diagnose once more where the unfixed step took more than a tenth longer or shorter on the
-clock than when it was diagnosed, and that counts; a go that was cut before that says nothing.
+A host may take a third longer for the same step a minute later (a Swin's, alone and watched by
+nobody: 36 ms, then 46), and then the saving is another one. The newest goes (`round` in the ledger)
+diagnose in the middle of the turns, so that both halves are in the saving and in how well it is
+known. Those before them diagnosed first, and once more at the end where the unfixed step took more
+than a tenth longer or shorter on the clock than when it was diagnosed, which counts; one that was
+cut before that says nothing.
 Newer predictions (`saving_ns` in the ledger) say for each saving a range of its own, which holds
 what the unfixed step may come to take on a slower or faster host; older ones hold only what the
 fixed one may. (Older predictions stand beside measurements on

@@ -65,13 +65,17 @@ def seen(clock: float, *walls: float) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("clock", "changed"), [(104.0, False), (115.0, True), (85.0, True)])
-def test_a_step_that_has_changed_is_diagnosed_once_more(
+def test_a_step_that_had_changed_was_diagnosed_once_more(
     scored: ModuleType, clock: float, changed: bool
 ) -> None:
     assert scored.lacks_diagnosis(seen(clock, 100.0)) is changed
     assert not scored.lacks_diagnosis(seen(clock, 100.0)[:1])
     # Once it was, that counts, whatever it says.
     assert not scored.lacks_diagnosis(seen(clock, 100.0, 300.0))
+    # Where it was diagnosed between two halves, both of them tell.
+    between = seen(clock, 100.0)
+    between[0]["round"] = 2
+    assert not scored.lacks_diagnosis(between)
 
 
 def test_a_go_that_was_cut_before_that_says_nothing(scored: ModuleType) -> None:
@@ -156,7 +160,9 @@ fixes |= {"again": ("--batch 8", ["none"]), "batch 2x": ("--batch 16", ["batch-2
 predictions.CASES["tiny"] = (f"tiny --device {device} --precision float32", fixes)
 predictions.LEDGER.path = folder / "ledger.jsonl"
 predictions.FEWEST_ROUNDS, predictions.MOST_ROUNDS = 2, 3
-predictions.measure_case("tiny", list(fixes), float(sys.argv[2]), 7)
+def midway(played):
+    (folder / "midway.txt").open("a").write(f"{played}\\n")
+predictions.measure("tiny", list(fixes), float(sys.argv[2]), 7, midway)
 """
 
 
@@ -192,6 +198,8 @@ def test_a_tiny_case_is_measured_on_a_cpu(tmp_path: Path) -> None:
     sooner, later = sorted(("fused", "again"), key=first.__getitem__)
     assert (first[sooner], first[later]) == (0, played[sooner])
     assert first["batch 2x"] == played["eager"]
+    # Once, between two halves of the first play.
+    assert (tmp_path / "midway.txt").read_text().split() == [str(played[sooner] // 2)]
     # There was room for it in the end, and no graph on a CPU.
     assert played["graphs"] == 0 and "CUDA support" in rows["graphs"]["problem"]
 
