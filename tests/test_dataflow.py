@@ -89,6 +89,30 @@ def test_what_an_operator_calls_comes_before_it() -> None:
     assert flow.makers[multiplied] == {copied}
 
 
+def test_a_product_that_is_told_where_to_write_makes_that() -> None:
+    """As compiled code calls it: the buffer was taken outside, and the bias is copied there."""
+    rows, weight, bias, made = at(1), at(2), at(3), at(4)
+    scene = Scene(end=400)
+    taken = scene.on_host(0, 5)
+    scene.on_host(10, 100, call=OpCall(name="aten::addmm", args=(bias, rows, weight, 1, 1, made)))
+    scene.on_host(20, 40, call=OpCall(name="aten::copy_", args=(made, bias)))
+    scene.on_host(110, 200, call=OpCall(name="aten::mm", args=(made, weight, at(5))))
+    allocations = Allocations(
+        row=np.array([taken], np.int32),
+        storage=np.array([4], np.int64),
+        bytes=np.array([BYTES], np.int64),
+    )
+    picture = picture_of(msgspec.structs.replace(scene.timeline(), allocations=allocations))
+    flow = picture.flow
+    assert flow is not None
+    copied, added, multiplied = flow.order
+    assert flow.makers[added] == {copied}
+    assert flow.makers[multiplied] == {added}
+    assert len(flow.makes[multiplied]) == 1
+    # It is not read: what was there before is nobody's.
+    assert [value is None for value in flow.given[multiplied]] == [False, False, True]
+
+
 @pytest.mark.parametrize("count", [2, 3, 5, 8])
 def test_fusing_k_operators_of_a_chain_saves_k_minus_one_of_k_of_its_traffic(count: int) -> None:
     """k operators move 2k tensors; fused, one is read. The last is read by nobody here."""

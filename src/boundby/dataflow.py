@@ -19,6 +19,14 @@ from boundby.model import Tensor, Timeline
 OUTSIDE = -1
 # Operators that write their first argument without reading it.
 _OVERWRITING = ("::copy_", "::fill_", "::zero_")
+# Products that may be told where to write, as compiled code does: after so many tensors.
+_OUT_AT = {
+    "aten::mm": 2,
+    "aten::bmm": 2,
+    "aten::_int_mm": 2,
+    "aten::addmm": 3,
+    "aten::baddbmm": 3,
+}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,11 +71,14 @@ def flow_of(timeline: Timeline, works: Sequence[Work]) -> Flow | None:
         while fresh and fresh[-1][0] <= work.row:
             current.pop(fresh.pop()[1], None)
         tensors = _tensors(timeline, work)
-        overwrites = work.name.endswith(_OVERWRITING)
+        written = 0 if work.name.endswith(_OVERWRITING) else _OUT_AT.get(work.name)
         for position, tensor in enumerate(tensors):
-            read = tensor.storage and not (overwrites and position == 0)
+            read = tensor.storage and position != written
             flow.given[index].append(_read(flow, current, index, tensor) if read else None)
-        for storage, size in taken.get(index, ()):
+        made = taken.get(index, [])
+        if work.name in _OUT_AT:
+            made = [*made, *((out.storage, out.bytes) for out in tensors[written:] if out.storage)]
+        for storage, size in made:
             _read_own(flow, current, index, inside, storage)
             _make(flow, current, index, storage, size)
         if work.name.endswith("_") and tensors and tensors[0].storage:

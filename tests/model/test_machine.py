@@ -2,7 +2,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from boundby.model import Cost, Machine, MemoryLevel, Overheads, Roof
+from boundby.model import Cost, Machine, MemoryLevel, Overheads, Point, Roof
 from tests.machines import roof, round_machine
 
 
@@ -117,6 +117,17 @@ def test_a_machine_survives_json_and_ignores_keys_it_does_not_know() -> None:
     raw = msgspec.json.decode(msgspec.json.encode(machine))
     raw["from_the_future"] = {"x": 1}
     assert msgspec.convert(raw, Machine) == machine
+
+
+def test_between_points_that_are_far_apart_time_grows_with_size() -> None:
+    """A product of 0.27 GFLOP in 4 ms and one of eight times that in 32: 0.54 in 8, not in 13."""
+    times = [(2.0**28, 4e6), (2.0**31, 34e6), (2.0**31, 32e6)]
+    curve = [Point(size=size, ns=ns, value=size / ns * 1e9) for size, ns in times]
+    machine = msgspec.structs.replace(round_machine(), curves={"matmul.float32": curve})
+    for doublings, ms in enumerate([4, 8, 16, 32]):
+        assert machine.product_ns("matmul.float32", 2.0 ** (28 + doublings)) == pytest.approx(
+            ms * 1e6
+        )
 
 
 def test_gaps_are_those_after_kernels_as_long_as_the_steps() -> None:

@@ -74,6 +74,24 @@ def test_images_that_are_cast_first_still_grow_with_the_batch() -> None:
     assert {one.name for one in picture.timings.asked} == {"aten::copy_", "aten::convolution"}
 
 
+def test_a_bias_that_is_spread_over_the_rows_is_as_many_as_they_are() -> None:
+    """A product on a CPU adds to a copy of its bias: 8192 times as large as that."""
+    bias = at(102, SIDE)
+    spread = Tensor(shape=(SIDE, SIDE), dtype=HALF, strides=(0, 1), storage=102)
+    timeline = chain(
+        ("copy_", (at(2), spread), 2),
+        ("mm", (at(1), at(101)), 3),
+        ("addmm", (bias, at(3), at(101)), 4),
+        each_us=1100.0,
+    )
+    picture = picture_of(timeline)
+    flow = picture.flow
+    assert flow is not None
+    fixed = fixed_values(picture, flow)
+    assert weights(timeline) == {101, 102}
+    assert not fixed & set(flow.makes[flow.order[0]])
+
+
 def test_gradients_that_are_added_up_do_not_grow_with_the_batch() -> None:
     """Two products of gradients, each added to what the optimizer reads in the end."""
     timeline = chain(

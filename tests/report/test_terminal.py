@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from boundby.model.diagnosis import NO_LINE, KindOfStep, LineRow, Range
+from boundby.model.diagnosis import NO_LINE, BatchRow, KindOfStep, LineRow, Range
 from boundby.remedies import batch_too_small
 from boundby.report.terminal import as_text
 from tests.diagnoses import real_diagnosis
@@ -21,6 +21,16 @@ def test_a_finding_that_promises_next_to_nothing_is_named_not_explained() -> Non
     assert f"expected to save less than 1%: {second.fault} (up to 2.00 ms)" in said
     assert f"{second.fault} would save" not in said
     assert second.assumes not in said
+
+
+def test_where_nothing_helps_that_is_said_and_what_a_larger_batch_takes() -> None:
+    twice = Range(low=1.9e7, expected=2e7, high=2e7)
+    larger = BatchRow(factor=2, wall_ns=twice, saving_ns=Range(low=0.0, expected=0.0, high=0.0))
+    diagnosis = msgspec.structs.replace(real_diagnosis(), findings=[], what_if=[], batches=[larger])
+    said = as_text(diagnosis)
+    assert "nothing that boundby knows of" in said
+    assert "a batch 2x as large" in said
+    assert "nothing that" not in as_text(msgspec.structs.replace(diagnosis, batches=[]))
 
 
 def test_a_larger_batch_saves_no_part_of_the_step_but_of_what_its_samples_take() -> None:

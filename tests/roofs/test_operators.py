@@ -34,6 +34,9 @@ CALLS: dict[str, tuple[Value, ...]] = {
     "aten::mean": (X, (0,)),
     "aten::_softmax": (X, 1, False),
     "aten::native_layer_norm": (X, (16,), tensor(16), tensor(16), 1e-5),
+    # told where to write, as compiled code does, in a buffer for another batch
+    "aten::mm": (X, tensor(16, 4), tensor(2, 4)),
+    "aten::addmm": (tensor(4), X, tensor(16, 4), 1, 1, tensor(8, 4)),
 }
 
 
@@ -48,6 +51,8 @@ def test_what_was_recorded_is_what_is_computed() -> None:
     assert summed.shape == (1, 16)  # type: ignore[attr-defined]
     joined = _work(torch, Exercise(name="aten::cat", args=CALLS["aten::cat"]), "cpu")()
     assert joined.shape == (8, 4, 4)  # type: ignore[attr-defined]
+    product = _work(torch, Exercise(name="aten::mm", args=CALLS["aten::mm"]), "cpu")()
+    assert product.shape == (8, 4)  # type: ignore[attr-defined]
     scaled = _work(torch, Exercise(name="aten::add", args=(X, X, 3)), "cpu")
     assert scaled().std() > 0.05  # type: ignore[attr-defined]  # of 0.02 and 3 x 0.02, not 2 x
 

@@ -9,7 +9,10 @@ import { swatch } from "./theme";
 const MOST_LINES = 8;
 
 export function findings(diagnosis: Diagnosis): HTMLElement | null {
-  if (!diagnosis.findings.length && !diagnosis.proofs.length) return null;
+  if (!diagnosis.findings.length && !diagnosis.proofs.length) {
+    // Where a larger batch was imagined, so was everything else.
+    return diagnosis.batches.length ? section("findings", "What would help", h("p", {}, "Nothing that boundby knows of.")) : null;
+  }
   const known = new Set(diagnosis.findings.map((finding) => finding.fault));
   // What has no card of its own: several fixes together, and fixes of faults that were not found.
   const others = diagnosis.proofs.filter((proof) => combines(proof) || !proof.faults.some((fault) => known.has(fault)));

@@ -97,13 +97,16 @@ Bound = Literal["compute", "memory", "small", "network", "host_link", "unknown"]
 
 
 def _along(curve: list[Point], size: float) -> float:
-    """The time at a size, between the curve's points; points of one size: the fastest."""
+    """The time at a size, between the curve's points; points of one size: the fastest.
+
+    Between two it grows by as much for each doubling: they may be eightfold apart.
+    """
     fastest: dict[float, float] = {}
     for point in curve:
         fastest[point.size] = min(point.ns, fastest.get(point.size, point.ns))
     sizes = sorted(fastest)
     times = [fastest[at] for at in sizes]
-    return float(np.interp(np.log(max(size, 1.0)), np.log(sizes), times))
+    return float(np.exp(np.interp(np.log(max(size, 1.0)), np.log(sizes), np.log(times))))
 
 
 # Bytes a float32 pointwise chain moves per element: it reads one and writes one.

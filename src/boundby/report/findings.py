@@ -21,6 +21,8 @@ def findings(diagnosis: Diagnosis) -> Group:
     """Each finding in three lines: what it saves, the change, what it takes for granted."""
     lines = [Text("what would help, and by how much (predicted)", style="bold")]
     worthwhile, slight = _by_worth(diagnosis)
+    if not diagnosis.findings:
+        lines.append(Text("nothing that boundby knows of (boundby explain lists it)"))
     for number, finding in enumerate(worthwhile, 1):
         saving = finding.saving_ns
         where = f", at {', '.join(finding.where[:3])}" if finding.where else ""
@@ -41,7 +43,8 @@ def findings(diagnosis: Diagnosis) -> Group:
         reach = (f"{one.fault} (up to {units.time(one.saving_ns.high)})" for one in slight)
         lines.append(Text(f"expected to save less than 1%: {', '.join(reach)}", style="dim"))
     lines += _together(diagnosis)
-    lines.append(Text("   boundby explain FAULT says why, and when not to", style="dim"))
+    if diagnosis.findings:
+        lines.append(Text("   boundby explain FAULT says why, and when not to", style="dim"))
     return Group(*lines)
 
 

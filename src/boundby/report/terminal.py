@@ -73,7 +73,7 @@ class DiagnosisReport:
         yield verdict_line(diagnosis)
         yield Text(_step_line(diagnosis), style="dim")
         yield _spaced(_account(diagnosis))
-        if diagnosis.findings:
+        if diagnosis.findings or diagnosis.batches:
             yield _spaced(findings(diagnosis))
         if diagnosis.bigger_chips:
             yield _spaced(chips(diagnosis))

@@ -146,17 +146,23 @@ def _work(torch: Any, exercise: Exercise, device: str) -> Work:
 
 
 def _overload(packet: Any, args: list[Any]) -> tuple[Any, list[Any], dict[str, Any]]:
-    """Which of an operator's forms takes these arguments: it is the one that runs with them."""
+    """Which of an operator's forms takes these arguments: it is the one that runs with them.
+
+    One that is told where to write is asked last, and makes what it is told as large as it needs.
+    """
     problem: Exception = TypeError(f"{packet} takes no {len(args)} arguments")
-    for name in packet.overloads():
-        operator = getattr(packet, name)
+    forms = [getattr(packet, name) for name in packet.overloads()]
+    for operator in sorted(forms, key=_is_told_where):
         expected = operator._schema.arguments
         missing = expected[len(args) :]
-        if len(expected) < len(args) or any(argument.is_out for argument in expected):
+        if len(expected) < len(args):
             continue
         if not all(argument.has_default_value() for argument in missing):
             continue
         placed, named = _placed(expected[: len(args)], args)
+        for argument in expected[: len(args)]:
+            if argument.is_out:
+                named[argument.name] = named[argument.name].new_empty(0)
         try:
             operator(*placed, **named)
         except (RuntimeError, TypeError, ValueError) as error:
@@ -164,6 +170,10 @@ def _overload(packet: Any, args: list[Any]) -> tuple[Any, list[Any], dict[str, A
         else:
             return operator, placed, named
     raise problem
+
+
+def _is_told_where(operator: Any) -> bool:
+    return any(argument.is_out for argument in operator._schema.arguments)
 
 
 def _placed(expected: Sequence[Any], args: list[Any]) -> tuple[list[Any], dict[str, Any]]:
