@@ -147,6 +147,29 @@ def test_random_numbers_of_generated_code_take_their_arithmetic() -> None:
 IMAGES = Tensor(shape=(32, 256, 56, 56), dtype="bfloat16", strides=(802816, 3136, 56, 1), storage=1)
 
 
+def test_on_a_cpu_all_convolutions_are_turned() -> None:
+    """A grouped one too; at worst that gains nothing, since timings alone are at another pace."""
+    kernel = Tensor(shape=(256, 32, 3, 3), dtype="bfloat16", storage=9)
+    timeline = chain(
+        ("convolution", (IMAGES, kernel), 2),
+        ("relu", (at(2),), 3),
+        ("mul", (at(3), 2.0), 4),
+        on_device=False,
+    )
+    picture = picture_of(timeline)
+    assert layout_copies.compiled_times(picture) == {}
+    picture.timings.known |= {
+        one: 40.0 if _is_last(one.args[0]) else 100.0 for one in picture.timings.asked
+    }
+    ((index, ns),) = layout_copies.compiled_times(picture).items()
+    eager = picture.works[index].ns
+    assert ns == pytest.approx(0.4 * eager)
+    imagined = unfused_operators.imagine(picture)
+    assert imagined is not None
+    assert imagined.expected.work_ns[index] == pytest.approx(ns)
+    assert imagined.worst.work_ns[index] == pytest.approx(eager)
+
+
 @pytest.mark.parametrize(
     ("weights", "turned"),
     [

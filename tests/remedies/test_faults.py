@@ -176,19 +176,20 @@ def test_only_a_vocabulary_is_called_one(product: tuple[str, Tensor, Tensor], wo
     assert finding is not None and finding.change.startswith(word)
 
 
-def attention_scene(*masking: OpCall) -> Scene:
-    """32 heads of 1024 x 1024 scores at 64 wide: two products of 4.3 GFLOP, the rest traffic."""
-    scores = tensor(2, 16, 1024, 1024, dtype="bfloat16")
-    query, key = tensor(32, 1024, 64, dtype="bfloat16"), tensor(32, 64, 1024, dtype="bfloat16")
-    flat, value = tensor(32, 1024, 1024, dtype="bfloat16"), tensor(32, 1024, 64, dtype="bfloat16")
-    layer = [
-        (OpCall(name="aten::bmm", args=(query, key)), 40.0),
+def attention_layer(*masking: OpCall, length: int = 1024) -> list[tuple[OpCall, float]]:
+    """32 heads at 64 wide. Scores of 1024 x 1024: two products of 4.3 GFLOP, the rest traffic."""
+    scores, query = half(2, 16, length, length), half(32, length, 64)
+    return [
+        (OpCall(name="aten::bmm", args=(query, half(32, 64, length))), 40.0),
         (OpCall(name="aten::div", args=(scores, 8.0)), 60.0),
         *((call, 60.0) for call in masking),
         (OpCall(name="aten::_softmax", args=(scores, -1, False)), 90.0),
-        (OpCall(name="aten::bmm", args=(flat, value)), 40.0),
+        (OpCall(name="aten::bmm", args=(half(32, length, length), half(32, length, 64))), 40.0),
     ]
-    return scene_of(layer * 4, host_us=5)
+
+
+def attention_scene(*masking: OpCall) -> Scene:
+    return scene_of(attention_layer(*masking) * 4, host_us=5)
 
 
 def test_materialised_scores_are_told_to_stay_on_the_chip() -> None:
@@ -196,6 +197,35 @@ def test_materialised_scores_are_told_to_stay_on_the_chip() -> None:
     assert finding is not None
     # 4 layers * 8.6 GFLOP at 25% of 1 PFLOP/s = 137 us of the 920 us.
     assert finding.saving_ns.expected == pytest.approx((920 - 137) * 1e3, rel=0.05)
+
+
+def test_short_sequences_are_spoken_of_where_a_fused_kernel_was_timed() -> None:
+    """Heads as wide as the sequence is long: queries look like scores, and stay what they are."""
+    query = half(2, 16, 64, 64)
+    copied = (OpCall(name="aten::copy_", args=(query, query)), 10.0)
+    timeline = scene_of([copied, *attention_layer(length=64)] * 4, host_us=5).timeline()
+    picture = picture_of(timeline)
+    assert materialised_attention.imagine(picture) is None
+    picture.timings.known |= dict.fromkeys(picture.timings.asked, 30e3)
+    imagined = materialised_attention.imagine(picture)
+    assert imagined is not None
+    assert sum(imagined.expected.work_ns.values()) == pytest.approx(4 * 30e3)
+    mended = {picture.works[index].name for index in imagined.expected.work_ns}
+    assert mended == {"aten::bmm", "aten::div", "aten::_softmax"}
+
+
+@pytest.mark.parametrize("around", ["aten::_scaled_dot_product_attention_math", "aten::mine"])
+def test_plain_products_that_torch_falls_back_on_are_not_told_to_be_fused(around: str) -> None:
+    """On a CPU, with a bias that is trained: the script calls the fused one already."""
+    scene = Scene()
+    scene.on_host(0, 240, name=around)
+    clock = 5.0
+    for call, took in attention_layer():
+        scene.on_host(clock, clock + took, call=call)
+        clock += took
+    scene.end = 250
+    imagined = materialised_attention.imagine(picture_of(scene.timeline()))
+    assert (imagined is None) == around.endswith("_math")
 
 
 SCORES = half(2, 16, 1024, 1024)

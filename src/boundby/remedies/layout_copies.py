@@ -71,10 +71,10 @@ def imagine(picture: Picture) -> Imagined | None:
 def compiled_times(picture: Picture) -> dict[int, float]:
     """What convolutions take as Inductor lays them out, by work: those that it turns.
 
-    It turns all or none, and none where a single one is grouped or has far fewer channels out than
-    in; where all have few.
+    On a CPU it turns all. Else all or none, and none where a single one is grouped or has far fewer
+    channels out than in; where all have few.
     """
-    if not picture.on_device or not _turns_all(picture):
+    if picture.on_device and not _turns_all(picture):
         return {}
     times = {}
     for index, work in enumerate(picture.works):

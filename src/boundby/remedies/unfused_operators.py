@@ -68,6 +68,9 @@ def imagine(picture: Picture) -> Imagined | None:
     turned = layout_copies.compiled_times(picture)
     # The compiler pads products and turns convolutions, whatever their code says.
     products = turned | wasted_tiles.padded_times(picture)
+    if not picture.on_device:
+        # In a step a CPU's pace is another one than alone.
+        turned = {index: max(ns, picture.works[index].ns) for index, ns in turned.items()}
     costs = launch_costs(picture)
     costliest = sorted(
         chains, key=lambda chain: -sum(picture.works[index].ns for index in chain.works)
