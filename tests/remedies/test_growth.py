@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from boundby.model import MemoryLevel
+from boundby.model import MemoryLevel, Tensor
 from boundby.remedies.batch_too_small import batches
 from boundby.remedies.growth import Alone, grown_ns, twice_ns
 from tests.machines import round_machine
 from tests.remedies.pictures import picture_of
-from tests.test_dataflow import chain_of
+from tests.test_dataflow import chain, chain_of
 
 
 @pytest.mark.parametrize(
@@ -93,3 +93,33 @@ def test_what_fits_a_cache_is_timed_from_it_and_from_memory() -> None:
     del picture.timings.known[cold]
     double, _ = batches(picture)
     assert double.wall_ns.expected == pytest.approx(2 * picture.wall_ns, rel=0.02)
+
+
+def test_a_recurrent_layer_goes_back_as_it_went_forward() -> None:
+    """Its backward reads what the forward left, in a form of its own: it is never run alone."""
+
+    def at(storage: int, *shape: int) -> Tensor:
+        return Tensor(shape=shape, dtype="float32", storage=storage)
+
+    weights = (at(101, 512, 128), at(102, 512, 128), at(103, 512), at(104, 512))
+    x, states = at(1, 40, 16, 128), (at(5, 16, 128), at(6, 16, 128))
+    forward = (False, (), 2, 128, 1, True, False, True, True)
+    out, gradient = at(2, 40, 16, 128), at(7, 40, 16, 128)
+    told = (None, None, False, 2, 128, 1, True, True, False, (), True)
+    backward = (out, *states, gradient, *told, at(8, 4000))
+    timeline = chain(
+        ("mkldnn_rnn_layer", (x, *weights, *states, *forward), 2),
+        ("mkldnn_rnn_layer_backward", (x, *weights, *states, *backward), 3),
+        on_device=False,
+    )
+    picture = picture_of(timeline)
+    batches(picture)
+    took = picture.works[0].ns
+    picture.timings.known |= {
+        one: 1.3 * took if one.args[0].shape[1] == 32 else took  # type: ignore[union-attr]
+        for one in picture.timings.asked
+        if one.name == "aten::mkldnn_rnn_layer"
+    }
+    double, four = batches(picture)
+    assert double.wall_ns.expected == pytest.approx(1.3 * picture.wall_ns, rel=0.05)
+    assert four.wall_ns.expected == pytest.approx(1.9 * picture.wall_ns, rel=0.05)

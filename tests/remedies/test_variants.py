@@ -125,6 +125,30 @@ def test_one_sample_becomes_two() -> None:
     assert [shape for shape, _ in shapes(grown)] == [(2, 1000), (2,)]
 
 
+def state(*shape: int) -> Tensor:
+    return Tensor(shape=shape, dtype="float32")
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_twice_the_sequences_of_a_recurrent_layer_are_as_long_as_before(first: bool) -> None:
+    """Sixteen of 40 steps: on a CPU time comes first, whatever the script says."""
+    weights = (state(512, 128), state(512, 128), state(512), state(512))
+    told = (False, (), 2, 128, 1, True, False, first, True)
+    states = state(16, 128), state(16, 128)
+    layer = OpCall(
+        name="aten::mkldnn_rnn_layer", args=(state(40, 16, 128), *weights, *states, *told)
+    )
+    grown = [shape for shape, _ in shapes(doubled(layer, [True] * 7))]
+    assert grown == [(40, 32, 128), (512, 128), (512, 128), (512,), (512,), (32, 128), (32, 128)]
+    x, more = (state(16, 40, 8), (32, 40, 8)) if first else (state(40, 16, 8), (40, 32, 8))
+    rest = (None, state(2, 16, 9), None, 2, 9, 0, 2, first, 0.0, True, False, (), None)
+    layers = OpCall(name="aten::_cudnn_rnn", args=(x, (state(36, 8), state(36, 9)), 4, *rest))
+    grown = [shape for shape, _ in shapes(doubled(layers, [True] * 4))]
+    assert grown == [more, (36, 8), (36, 9), (2, 32, 9)]
+    packed = OpCall(name="aten::_cudnn_rnn", args=(state(640, 8), (state(36, 8),), 4, *rest))
+    assert doubled(packed, [True] * 3) == packed
+
+
 @pytest.mark.parametrize("samples", [1, 8])
 def test_operators_that_are_told_the_number_of_samples_are_told_twice_as_many(
     samples: int,

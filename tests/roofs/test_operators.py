@@ -69,10 +69,27 @@ def test_an_expanded_tensor_takes_the_memory_that_it_has() -> None:
         ("aten::add", (X, tensor(7, 3), 1)),
         ("aten::no_such_operator", (X,)),
         ("aten::add", (X,) * 9),
+        # They would write past the end of what they are given.
+        ("aten::mkldnn_rnn_layer_backward", (X,) * 23),
     ],
 )
 def test_what_does_not_run_is_left_out(name: str, args: tuple[Value, ...]) -> None:
     assert time_operators([Exercise(name=name, args=args)], kind="cpu", index=0) == [None]
+
+
+def test_one_that_breaks_what_it_leaves_behind_is_left_out_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a kernel does that writes over the random numbers' state."""
+
+    def broken(_: object) -> None:
+        raise RuntimeError("Invalid mt19937 state")
+
+    fine = Exercise(name="aten::relu", args=(X,))
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "set_rng_state", broken)
+        patched.setattr(torch.random, "set_rng_state", broken)
+        assert time_operators([fine, fine], kind="cpu", index=0) == [None, None]
 
 
 @pytest.mark.parametrize("name", ["sqrt", "log", "rsqrt_"])

@@ -14,7 +14,7 @@ from boundby.account.work import Work
 from boundby.model import CACHE_REACH, Phase
 from boundby.picture import Picture
 from boundby.remedies.sample_loops import holds_samples, sample_loops
-from boundby.remedies.variants import doubled, exercise, is_loose
+from boundby.remedies.variants import doubled, exercise, is_loose, is_recurrent
 from boundby.remedies.weights import fixed_values, goes_to_optimizer
 from boundby.roofs.operators import Exercise
 
@@ -107,7 +107,23 @@ def timed_doubled(picture: Picture) -> dict[int, float]:
             if not picture.on_device and ns > alone.hot:
                 # Or memory at hand that the step asks its system for, however large the batch.
                 found[index] = (found[index] + ns + together.hot - alone.hot) / 2
-    return found
+    return found | _backward_of_recurrent(picture, found)
+
+
+def _backward_of_recurrent(picture: Picture, found: dict[int, float]) -> dict[int, float]:
+    """They grow as the layers do that they go back through: alone they cannot be run, since they
+    read what those left for them."""
+    works = picture.works
+    forward = [index for index in found if is_recurrent(works[index].name)]
+    before = sum(works[index].ns for index in forward)
+    if not before:
+        return {}
+    ratio = sum(found[index] for index in forward) / before
+    return {
+        index: ratio * work.ns
+        for index, work in enumerate(works)
+        if is_recurrent(work.name.removesuffix("_backward")) and index not in found
+    }
 
 
 def costliest(picture: Picture) -> dict[tuple[Exercise, Exercise], list[int]]:

@@ -29,6 +29,8 @@ _SAMPLES_AT = {
     "aten::select_backward": 1,
     **{f"aten::upsample_{kind}_backward": 2 for kind in _RESIZED},
 }
+# Layers of recurrent networks, and which argument says that samples come before time.
+_RECURRENT = {"aten::mkldnn_rnn_layer": None, "aten::_cudnn_rnn": 10, "aten::miopen_rnn": 8}
 
 
 def as_it_is(tensor: Tensor) -> Tensor:
@@ -72,6 +74,8 @@ def doubled(call: OpCall, grows: Sequence[bool]) -> OpCall:
     where it is as long as they have rows, and not as they have channels. What is broadcast to the
     samples, a weight too, is broadcast to all of them. One sample is the foremost axis, of one.
     """
+    if is_recurrent(call.name):
+        return _more_sequences(call)
     axes: dict[tuple[int, ...], int] = {}
     for tensor, grow in zip(call.tensors, grows, strict=True):
         axis = _slowest_axis(tensor) if grow and len(tensor.shape) > 1 else None
@@ -93,6 +97,28 @@ def doubled(call: OpCall, grows: Sequence[bool]) -> OpCall:
             axis = _broadcast_axis(tensor, ranks)
             grown.append(tensor if axis is None else _twice(tensor, axis))
     return _told(with_tensors(call, grown), rows)
+
+
+def is_recurrent(name: str) -> bool:
+    """Whether an operator is a layer that goes through time on its own, forward."""
+    return name in _RECURRENT
+
+
+def _more_sequences(call: OpCall) -> OpCall:
+    """Twice the sequences, as long as before, and their states; the same where they are packed."""
+    x, *others = call.tensors
+    if len(x.shape) != 3:
+        return call
+    told = _RECURRENT[call.name]
+    axis = 0 if told is not None and call.args[told] else 1
+    # Of one layer at a time a state has an axis less, and stands behind four weights.
+    states = {3: 1} if told is not None else {2: 0}
+    grown = [_twice(x, axis)]
+    for place, tensor in enumerate(others):
+        at = states.get(len(tensor.shape)) if told is not None or place >= 4 else None
+        grows = at is not None and tensor.shape[at] == x.shape[axis]
+        grown.append(_twice(tensor, at) if grows and at is not None else tensor)
+    return with_tensors(call, grown)
 
 
 def _told(call: OpCall, rows: set[int]) -> OpCall:

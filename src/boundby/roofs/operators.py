@@ -25,6 +25,13 @@ _CACHES_OVER = 2  # so many times its size is written where a cache shall hold n
 _SCALE = 0.02
 # Of negative numbers a CPU's library makes an exception of each: 768 x 768 square roots took 8 ms.
 _OF_POSITIVES = ("sqrt", "rsqrt", "log", "log2", "log10", "log1p", "pow")
+# These read what their forward left for them, in a form of its own: with anything else there they
+# write where they must not.
+_LEFT_FOR = (
+    "aten::mkldnn_rnn_layer_backward",
+    "aten::_cudnn_rnn_backward",
+    "aten::miopen_rnn_backward",
+)
 _BACKENDS = {
     "flash": "FLASH_ATTENTION",
     "efficient": "EFFICIENT_ATTENTION",
@@ -76,15 +83,15 @@ def time_operators(
             times.append(None)
             continue
         try:
-            with onednn.as_it_was():
+            with onednn.as_it_was(), torch.random.fork_rng([index] if kind == "cuda" else []):
                 work = _work(torch, exercise, device)
-                with torch.random.fork_rng(devices=[index] if kind == "cuda" else []):
-                    if exercise.cold:
-                        times.append(flush.then_ns(work))
-                    else:
-                        times.append(stopwatch.time(work, seconds=_SECONDS, graphed=True).ns)
+                if exercise.cold:
+                    ns: float | None = flush.then_ns(work)
+                else:
+                    ns = stopwatch.time(work, seconds=_SECONDS, graphed=True).ns
         except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError):
-            times.append(None)
+            ns = None
+        times.append(ns)
     return times
 
 
@@ -124,6 +131,8 @@ class _Flush:
 
 
 def _work(torch: Any, exercise: Exercise, device: str) -> Work:
+    if exercise.name in _LEFT_FOR:
+        raise ValueError("it cannot be run without its forward")
     if _size(exercise.args) > _MOST_BYTES:
         raise ValueError("too large to be tried beside the script's own memory")
     torch.set_float32_matmul_precision("medium" if exercise.loose else "highest")
