@@ -104,8 +104,8 @@ def take_turns(
                 began = time.monotonic()
                 midway(len(turns.rounds))
                 # Its own time is not that of the turns.
-                ends, until = (when + time.monotonic() - began for when in (ends, until))
-                midway = None
+                spent = time.monotonic() - began
+                ends, until, midway = ends + spent, until + spent, None
             _play(turns, until, first)
         _finish(turns, [one for one in turns.players if one != EAGER], busy)
         crowded = [fix for fix in waiting if fix in _crowded(turns)]

@@ -115,8 +115,8 @@ def _without_look_alikes(picture: Picture, mine: list[int], sides: dict[Scores, 
     """Where a head is as wide as the sequence is long, its queries have the shape of scores: what
     only copies them is none of this."""
     works = [picture.works[index] for index in mine]
-    heads = {side: _head(picture, works, (count, side)) for count, side in sides}
-    if not any(head is not None and head[0] == side for side, head in heads.items()):
+    heads = ((scores[1], _head(picture, works, scores)) for scores in sides)
+    if not any(head is not None and head[0] == side for side, head in heads):
         return mine
     return [index for index in mine if not picture.works[index].name.endswith("::copy_")]
 

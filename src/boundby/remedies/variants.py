@@ -112,12 +112,12 @@ def _more_sequences(call: OpCall) -> OpCall:
     told = _RECURRENT[call.name]
     axis = 0 if told is not None and call.args[told] else 1
     # Of one layer at a time a state has an axis less, and stands behind four weights.
-    states = {3: 1} if told is not None else {2: 0}
-    grown = [_twice(x, axis)]
-    for place, tensor in enumerate(others):
-        at = states.get(len(tensor.shape)) if told is not None or place >= 4 else None
-        grows = at is not None and tensor.shape[at] == x.shape[axis]
-        grown.append(_twice(tensor, at) if grows and at is not None else tensor)
+    weights, rank = (0, 3) if told is not None else (4, 2)
+    at = rank - 2
+    grown = [_twice(x, axis), *others[:weights]]
+    for tensor in others[weights:]:
+        is_state = len(tensor.shape) == rank and tensor.shape[at] == x.shape[axis]
+        grown.append(_twice(tensor, at) if is_state else tensor)
     return with_tensors(call, grown)
 
 

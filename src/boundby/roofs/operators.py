@@ -169,12 +169,12 @@ def _overload(packet: Any, args: list[Any]) -> tuple[Any, list[Any], dict[str, A
         if not all(argument.has_default_value() for argument in missing):
             continue
         placed, named = _placed(expected[: len(args)], args)
-        for argument in expected[: len(args)]:
-            if argument.is_out:
-                named[argument.name] = named[argument.name].new_empty(0)
         try:
+            for argument in expected[: len(args)]:
+                if argument.is_out:
+                    named[argument.name] = named[argument.name].new_empty(0)
             operator(*placed, **named)
-        except (RuntimeError, TypeError, ValueError) as error:
+        except (RuntimeError, TypeError, ValueError, AttributeError) as error:
             problem = error
         else:
             return operator, placed, named
