@@ -154,8 +154,8 @@ known. Those before them diagnosed first, and once more at the end where the unf
 than a tenth longer or shorter on the clock than when it was diagnosed, which counts; one that was
 cut before that says nothing. (Swin's first go was one of those: 48 ms on the clock, 36 and 40 when
 it was diagnosed, its savings called known within 12% to 15% and predicted half of what they were,
-its device-bound steps within 2%. With it in the place of the newer one, the errors were 9.1% over all and
-9.1% where device-bound.)
+its device-bound steps within 2%. With it in the place of the newer one, the errors were 9.1% over
+all and 9.1% where device-bound.)
 Newer predictions (`saving_ns` in the ledger) say for each saving a range of its own, which holds
 what the unfixed step may come to take on a slower or faster host; older ones hold only what the
 fixed one may. (Older predictions stand beside measurements on
