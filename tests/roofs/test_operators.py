@@ -57,6 +57,37 @@ def test_what_was_recorded_is_what_is_computed() -> None:
     assert scaled().std() > 0.05  # type: ignore[attr-defined]  # of 0.02 and 3 x 0.02, not 2 x
 
 
+def many(*shape: int) -> Tensor:
+    return tensor(*shape, dtype="int64")
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "rows"),
+    [
+        ("aten::embedding", (tensor(1000, 4), many(64), -1, False, False), 64),
+        # The same places for all samples.
+        ("aten::embedding", (tensor(1000, 4), tensor(2, 64, strides=(0, 1), dtype="int64")), 128),
+        ("aten::embedding_dense_backward", (tensor(64, 4), many(64), 1000, -1, False), 1000),
+        ("aten::_embedding_bag", (tensor(1000, 4), many(64), many(16), False, 0), 16),
+        (
+            "aten::_embedding_bag_dense_backward",
+            (tensor(16, 4), many(64), many(64), many(16), many(0), 1000, False, 0, None, -1),
+            1000,
+        ),
+    ],
+)
+def test_rows_are_taken_from_all_over_a_table(
+    name: str, args: tuple[Value, ...], rows: int
+) -> None:
+    """Of 1000 rows 64 indices hit 62 on average; all bags hold some."""
+    result = _work(torch, Exercise(name=name, args=args), "cpu")()
+    taken: Any = result[0] if isinstance(result, tuple) else result
+    assert taken.flatten(0, -2).shape == (rows, 4)
+    different = len(taken.flatten(0, -2).unique(dim=0))
+    assert different >= min(16, rows)
+    assert (taken.flatten(0, -2).abs().sum(1) > 0).sum() >= min(16, rows)
+
+
 def test_an_expanded_tensor_takes_the_memory_that_it_has() -> None:
     expanded = tensor(1 << 20, 4, strides=(0, 1))
     made = _work(torch, Exercise(name="aten::relu", args=(expanded,)), "cpu")

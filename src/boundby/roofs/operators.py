@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from boundby.model import DTYPE_BYTES, Record, Tensor
-from boundby.roofs import onednn
+from boundby.roofs import indices, onednn
 from boundby.roofs.stopwatch import Stopwatch, Work, stopwatch_for
 
 Value = Tensor | tuple[Tensor | bool | int | float | None, ...] | bool | int | float | str | None
@@ -138,8 +138,14 @@ def _work(torch: Any, exercise: Exercise, device: str) -> Work:
     torch.set_float32_matmul_precision("medium" if exercise.loose else "highest")
     torch.backends.cudnn.allow_tf32 = exercise.loose
     own = _OWN.get(exercise.name)
-    positive = exercise.name.removeprefix("aten::").rstrip("_") in _OF_POSITIVES
-    args = [_value(torch, value, device, positive=positive) for value in exercise.args]
+    make = _Maker(
+        torch,
+        device,
+        positive=exercise.name.removeprefix("aten::").rstrip("_") in _OF_POSITIVES,
+        most=indices.most(exercise.name, exercise.args),
+    )
+    args = [make.value(value) for value in exercise.args]
+    indices.fill_bags(torch, exercise.name, args)
     if own is not None:
         return own(torch, args)
     namespace, _, name = exercise.name.partition("::")
@@ -211,28 +217,43 @@ def _size(args: Sequence[Any]) -> int:
     return sum(tensor.elements * DTYPE_BYTES.get(tensor.dtype, 8) for tensor in tensors)
 
 
-def _value(torch: Any, value: Any, device: str, *, positive: bool) -> Any:
-    if isinstance(value, Tensor):
-        return _tensor(torch, value, device, positive=positive)
-    if isinstance(value, tuple):
-        return [_value(torch, item, device, positive=positive) for item in value]
-    return value
+class _Maker:
+    """Makes arguments; `most` is how many values integers may have."""
 
+    def __init__(self, torch: Any, device: str, *, positive: bool, most: int) -> None:
+        self._torch, self._device = torch, device
+        self._positive, self._most = positive, most
 
-def _tensor(torch: Any, tensor: Tensor, device: str, *, positive: bool = False) -> Any:
-    dtype = getattr(torch, tensor.dtype)
-    strides = tensor.strides
-    if strides is None or len(strides) != len(tensor.shape):
-        made = torch.empty(tensor.shape, dtype=dtype, device=device)
-    else:
-        # Filled as it lies in memory: an expanded one cannot be written element by element.
-        reach = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, strides, strict=True))
-        made = torch.empty(max(0, reach) if tensor.elements else 0, dtype=dtype, device=device)
-    # Indices and masks: zero is always a valid one.
-    filled = made.normal_(0, _SCALE) if dtype.is_floating_point else made.zero_()
-    if positive and dtype.is_floating_point:
-        filled.abs_()
-    return filled if made.shape == tensor.shape else filled.as_strided(tensor.shape, strides)
+    def value(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self._tensor(value)
+        if isinstance(value, tuple):
+            return [self.value(item) for item in value]
+        return value
+
+    def _tensor(self, tensor: Tensor) -> Any:
+        torch, strides = self._torch, tensor.strides
+        dtype = getattr(torch, tensor.dtype)
+        if strides is None or len(strides) != len(tensor.shape):
+            made = torch.empty(tensor.shape, dtype=dtype, device=self._device)
+        else:
+            # Filled as it lies in memory: an expanded one cannot be written element by element.
+            reach = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, strides, strict=True))
+            size = max(0, reach) if tensor.elements else 0
+            made = torch.empty(size, dtype=dtype, device=self._device)
+        self._fill(made)
+        return made if made.shape == tensor.shape else made.as_strided(tensor.shape, strides)
+
+    def _fill(self, made: Any) -> None:
+        if made.dtype.is_floating_point:
+            made.normal_(0, _SCALE)
+            if self._positive:
+                made.abs_()
+        elif self._most > 1 and made.dtype in (self._torch.int32, self._torch.int64):
+            made.random_(0, self._most)
+        else:
+            # Indices and masks: zero is always a valid one.
+            made.zero_()
 
 
 def _attention(torch: Any, args: list[Any]) -> Work:

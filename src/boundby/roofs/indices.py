@@ -1,0 +1,44 @@
+"""Indices as a step has them: all over a table, not all the same.
+
+Whatever else is an integer is zero, which is always a valid one; of a table one row would be read
+from a cache over and over, and all gradients added to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from boundby.model import Tensor
+
+# Where the table stands, or how many rows it has.
+_ROWS_AT = {"aten::embedding": 0, "aten::embedding_dense_backward": 2}
+_BAGS = ("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
+_BAGS_BACKWARD = "aten::_embedding_bag_dense_backward"
+
+
+def most(name: str, args: Sequence[Any]) -> int:
+    """How many values the operator's integers may have: one where nothing is known of them."""
+    place = _ROWS_AT.get(name)
+    if place is None or place >= len(args):
+        return 1
+    given = args[place]
+    rows = given.shape[0] if isinstance(given, Tensor) and given.shape else given
+    return rows if isinstance(rows, int) and rows > 0 else 1
+
+
+def fill_bags(torch: Any, name: str, args: Sequence[Any]) -> None:
+    """Bags of one size each, of rows from all over the table."""
+    if name in _BAGS:
+        table, indices, offsets = args[:3]
+        indices.random_(0, table.shape[0])
+        offsets.copy_(_evenly(torch, offsets, len(indices)))
+    elif name == _BAGS_BACKWARD:
+        gradient, indices, bag_of, sizes = args[:4]
+        indices.random_(0, args[5])
+        bag_of.copy_(_evenly(torch, bag_of, len(gradient)))
+        sizes.fill_(len(indices) // len(gradient))
+
+
+def _evenly(torch: Any, like: Any, reach: int) -> Any:
+    return torch.arange(len(like), device=like.device) * reach // len(like)
