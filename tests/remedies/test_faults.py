@@ -6,7 +6,7 @@ import pytest
 
 from boundby import remedies
 from boundby.account import account_for
-from boundby.model import Argument, HostKind, OpCall, Phase, Tensor
+from boundby.model import Argument, HostKind, OpCall, Phase, Tensor, Timeline
 from boundby.model.diagnosis import Finding
 from boundby.picture import Picture
 from boundby.remedies import host_sync, materialised_attention, wasted_tiles
@@ -214,18 +214,29 @@ def test_short_sequences_are_spoken_of_where_a_fused_kernel_was_timed() -> None:
     assert mended == {"aten::bmm", "aten::div", "aten::_softmax"}
 
 
+def on_a_cpu(around: str, *masking: OpCall) -> Timeline:
+    scene = Scene()
+    scene.on_host(0, 300, name=around)
+    clock = 5.0
+    for call, took in attention_layer(*masking):
+        scene.on_host(clock, clock + took, call=call)
+        clock += took
+    scene.end = 310
+    return scene.timeline()
+
+
 @pytest.mark.parametrize("around", ["aten::_scaled_dot_product_attention_math", "aten::mine"])
 def test_plain_products_that_torch_falls_back_on_are_not_told_to_be_fused(around: str) -> None:
     """On a CPU, with a bias that is trained: the script calls the fused one already."""
-    scene = Scene()
-    scene.on_host(0, 240, name=around)
-    clock = 5.0
-    for call, took in attention_layer():
-        scene.on_host(clock, clock + took, call=call)
-        clock += took
-    scene.end = 250
-    imagined = materialised_attention.imagine(picture_of(scene.timeline()))
+    imagined = materialised_attention.imagine(picture_of(on_a_cpu(around)))
     assert (imagined is None) == around.endswith("_math")
+
+
+def test_dropout_has_no_fused_kernel_on_a_cpu() -> None:
+    """A mask is drawn for the weights: torch would do plain products."""
+    drawn = OpCall(name="aten::bernoulli_", args=(half(2, 16, 1024, 1024), 0.9, None))
+    assert materialised_attention.imagine(picture_of(on_a_cpu("aten::mine", drawn))) is None
+    assert found(attention_scene(drawn), "materialised-attention") is not None
 
 
 SCORES = half(2, 16, 1024, 1024)
