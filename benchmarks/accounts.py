@@ -9,13 +9,10 @@ One line of the ledger is one run, keyed by commit and device; the newest of eac
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
+from diagnosed import diagnosed
 from ledger import ROOT, Ledger
 
 LEDGER = Ledger("accounts", key=("device", "name"))
@@ -45,20 +42,8 @@ def command(name: str) -> list[str]:
 
 def run(names: list[str]) -> None:
     for name in names:
-        with tempfile.TemporaryDirectory() as folder:
-            target = Path(folder) / "diagnosis.json"
-            done = subprocess.run(
-                [sys.executable, "-m", "boundby", "run", "--json", str(target), *command(name)],
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if not target.exists():
-                print(f"{name}: failed\n{done.stderr[-3000:]}")
-                continue
-            row = LEDGER.append(summary(name, json.loads(target.read_text())))
-        print(line(row), flush=True)
+        if (diagnosis := diagnosed(name, command(name))) is not None:
+            print(line(LEDGER.append(summary(name, diagnosis))), flush=True)
 
 
 def summary(name: str, diagnosis: dict[str, Any]) -> dict[str, Any]:

@@ -20,18 +20,13 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from diagnosed import diagnosed
 from fixes import CASES
-from ledger import ROOT
 from medians import median_interval
 from predictions_table import EAGER, LEDGER, table
 from turns import Program, Turn, Turns
@@ -222,20 +217,9 @@ def predict(name: str, go: int, played: int | None = None) -> None:
     of a go."""
     base, fixes = CASES[name]
     paces = [addition_ns()]
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "diagnosis.json"
-        script = ["benchmarks/workloads.py", *base.split()]
-        done = subprocess.run(
-            [sys.executable, "-m", "boundby", "run", "--json", str(target), *script],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if not target.exists():
-            print(f"{name}: failed\n{done.stderr[-3000:]}")
-            return
-        diagnosis = json.loads(target.read_text())
+    diagnosis = diagnosed(name, ["benchmarks/workloads.py", *base.split()])
+    if diagnosis is None:
+        return
     paces.append(addition_ns())
     wall = diagnosis["step"]["wall_ns"]
     error = diagnosis["step"]["replay_error"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = ("ledger", "medians", "turns", "fixes", "predictions_table", "predictions")
+MODULES = ("ledger", "diagnosed", "medians", "turns", "fixes", "predictions_table", "predictions")
 
 
 @pytest.fixture

@@ -42,6 +42,12 @@ def check_bars(page: Page, diagnosis: Diagnosis) -> None:
 
 def check_dots(page: Page, diagnosis: Diagnosis) -> None:
     """One dot for each operator with a cost, where its figures put it, as large as its time."""
+    # It is drawn when it comes near to being seen, which a busy machine may notice late.
+    page.wait_for(
+        "const done = arguments[0], { roofline } = boundbyPage;"
+        "const look = () => !roofline || roofline.chart() ? done() : requestAnimationFrame(look);"
+        "look();"
+    )
     dots = page.run(
         "const { roofline } = boundbyPage; if (!roofline) return [];"
         "const chart = roofline.chart();"

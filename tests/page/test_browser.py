@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 import boundby
@@ -108,6 +109,14 @@ def test_a_step_of_which_only_the_time_is_known_has_a_page(
     assert page.text("h1").startswith("Bound by something unknown")
     check_bars(page, bare_diagnosis())
     assert page.all("#roofline, #timeline, #tables, #findings, #what-if, #ranks") == []
+
+
+def test_where_nothing_helps_the_page_says_so(browser: Browser, tmp_path: Path) -> None:
+    tuned = msgspec.structs.replace(full_diagnosis(), findings=[], what_if=[], proofs=[])
+    assert tuned.batches
+    page = show(browser, tmp_path, diagnosis_page(tuned))
+    assert page.text("#findings p") == "Nothing that boundby knows of."
+    assert page.complaints() == []
 
 
 def test_twenty_thousand_slices_are_drawn(browser: Browser, tmp_path: Path) -> None:
