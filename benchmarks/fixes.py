@@ -59,4 +59,15 @@ CASES: dict[str, tuple[str, dict[str, Fix]]] = {
     "swin": ("swin", {**VISION, **batches(64)}),
     "efficientnet": ("efficientnet", {**CONVOLUTIONS, **batches(64)}),
     "t5": ("t5", {**VISION, **batches(8)}),
+    "bert-short": ("bert-short", {**LANGUAGE, **batches(64)}),
+    # Its layers are cuDNN's, which no compiler touches.
+    "lstm": ("lstm", {**VISION, **batches(32)}),
+    "bert compiled": (
+        "bert --compile",
+        {
+            **{fix: LANGUAGE[fix] for fix in ("fused", "sdpa", "sdpa + fused", "graphs")},
+            **batches(8),
+        },
+    ),
+    "resnet50 compiled": ("resnet50 --compile --channels-last --fused", batches(64)),
 }

@@ -199,6 +199,7 @@ TRAINING: dict[str, Callable[[argparse.Namespace], Any]] = {
     "bert": lambda args: bert(args, layers=12, width=1024, batch=8, length=512),
     "bert-large": lambda args: bert(args, layers=24, width=1024, batch=8, length=512),
     "bert-base-b1": lambda args: bert(args, layers=12, width=768, batch=1, length=128),
+    "bert-short": lambda args: bert(args, layers=12, width=768, batch=64, length=64),
     "gpt2": gpt2,
     "llama": llama,
     "resnet50": lambda args: vision(args, "resnet50", 64),
