@@ -130,7 +130,7 @@ def _groups(waiting: list[str], options: dict[str, str]) -> list[list[str]]:
     """Who gets ready together: a larger batch fills the memory and a compiler tunes its kernels by
     the clock, so those get ready alone; the compiled ones last, since they take longest."""
     alone = [fix for fix in waiting if "--batch" in options[fix]]
-    compiled = [fix for fix in waiting if "--compile" in options[fix]]
+    compiled = [fix for fix in waiting if "--compile" in options[fix] and fix not in alone]
     others = [fix for fix in waiting if fix not in {*alone, *compiled}]
     return [group for group in (others, *([fix] for fix in (*alone, *compiled))) if group]
 
