@@ -10,7 +10,8 @@ from boundby.model import Allocations, HostKind, OpCall, Phase
 from boundby.picture import Picture
 from boundby.remedies import unfused_operators
 from boundby.remedies.chains import chains_of
-from boundby.remedies.compiled_host import _Operators, launch_costs
+from boundby.remedies.compiled_host import _Operators, compiled_host_ns, launch_costs
+from boundby.remedies.uncompiled import Uncompiled, uncompiled
 from tests.remedies.pictures import in_phase, picture_of
 from tests.test_dataflow import BYTES, at
 from tests.timelines import Scene
@@ -95,3 +96,40 @@ def test_a_chain_counts_those_of_its_reductions() -> None:
     assert picture.flow is not None
     (chain,) = [one for one in chains_of(picture, picture.flow) if len(one.works) > 1]
     assert chain.reductions == 2
+
+
+def in_a_layer(picture: Picture, first: int, last: int) -> Picture:
+    """The same step, some of its operators called by a recurrent layer: the host's rows from one
+    to another."""
+    timeline = picture.timeline
+    host = timeline.host
+    parent = host.parent.copy()
+    parent[[row for row in range(first + 1, last) if parent[row] < 0]] = first
+    names = [*timeline.names, "aten::lstm"]
+    name = host.name.copy()
+    name[first] = len(names) - 1
+    host = msgspec.structs.replace(host, parent=parent, name=name)
+    return picture_of(msgspec.structs.replace(timeline, names=names, host=host))
+
+
+def test_a_recurrent_layer_stays_as_it_is_and_breaks_the_graph() -> None:
+    plain = step("cos", "cos", "sin", "cos", "sin", "mm")
+    # Rows two by two: an operator and its launch. The layer is the third, around the fourth.
+    layered = in_a_layer(plain, 4, 8)
+    assert uncompiled(plain) == Uncompiled(frozenset(), 0)
+    left = uncompiled(layered)
+    assert {layered.works[index].row for index in left.works} == {4, 6} and left.calls == 1
+    assert layered.flow is not None
+    fused = [
+        {layered.works[index].row for index in chain.works}
+        for chain in chains_of(layered, layered.flow)
+        if len(chain.works) > 1
+    ]
+    assert fused == [{0, 2}]
+    script, launch = layered.script, launch_costs(layered)[1]
+    assert script is not None
+    host = compiled_host_ns(layered, [], launch)
+    assert host[2:4] == pytest.approx(script.host_ns[2:4])
+    # Going in twice, and not once.
+    once = compiled_host_ns(plain, [], launch)[0]
+    assert host[0] - launch == pytest.approx(2 * (once - launch), rel=0.2)

@@ -18,6 +18,7 @@ from boundby.model import Phase
 from boundby.picture import Picture
 from boundby.remedies.reductions import reduction_launches, takes_two_passes
 from boundby.remedies.searches import searches
+from boundby.remedies.uncompiled import uncompiled
 
 _FUSIBLE = ("elementwise", "normalization", "movement")
 _ELSEWHERE = ("host_link", "network")
@@ -134,6 +135,7 @@ def is_fusible(picture: Picture, index: int) -> bool:
         and work.phase != Phase.OPTIMIZER
         and work.bound not in _ELSEWHERE
         and index not in picture.opaque
+        and index not in uncompiled(picture).works
         and not picture.is_for_data(work)
         and work.ns > 0
     )

@@ -18,12 +18,14 @@ from boundby.model import HostKind, Phase
 from boundby.picture import Picture
 from boundby.remedies.chains import is_fusible
 from boundby.remedies.own_python import kept
+from boundby.remedies.uncompiled import uncompiled
 
 Floats = npt.NDArray[np.float64]
 _SLOWER_LAUNCH = 1.3
 # Going into a compiled forward, and into its backward, takes the host as long as so many launches,
 # and for each parameter so many more: guards, what is kept for the backward, gradients handed over.
-# Seen with 2 to 64 parameters on a CPU, in units of an eager backward's launches.
+# Seen with 2 to 64 parameters on a CPU, in units of an eager backward's launches. Where the graph
+# breaks there is one function more to go into.
 _ENTRY_LAUNCHES = {Phase.FORWARD: (25.0, 0.3), Phase.BACKWARD: (25.0, 0.9)}
 _HANDED_OVER = "AccumulateGrad"
 
@@ -58,7 +60,9 @@ def compiled_host_ns(picture: Picture, gone: list[int], launch_ns: float) -> Flo
     stays = kept(picture).before_ns
     host = script.host_ns - stays
     vanished, called = _marked(picture, gone), _marked(picture, _libraries(picture))
+    left = uncompiled(picture)
     compiled = (script.phase != Phase.OPTIMIZER) & (script.wait == 0)
+    compiled &= ~_marked(picture, left.works)
     operators = _Operators.of(picture)
     waiting = 0.0
     for action in np.flatnonzero(compiled):
@@ -72,7 +76,8 @@ def compiled_host_ns(picture: Picture, gone: list[int], launch_ns: float) -> Flo
     count = _parameters(picture)
     for phase, (once, each) in _ENTRY_LAUNCHES.items():
         first = np.flatnonzero(compiled & (script.phase == phase))[:1]
-        host[first] += (once + each * count) * (_eager_launch_ns(picture) or launch_ns)
+        entries = (1 + left.calls) * once + each * count
+        host[first] += entries * (_eager_launch_ns(picture) or launch_ns)
     return host + stays
 
 
@@ -92,13 +97,17 @@ def _marked(picture: Picture, works: Iterable[int]) -> npt.NDArray[np.bool_]:
 def _eager_launch_ns(picture: Picture) -> float | None:
     """Of this step's backward, which runs without an interpreter, with all that lies between.
 
-    A gradient that is handed over takes about as long as a launch.
+    A gradient that is handed over takes about as long as a launch. A recurrent layer's hundreds of
+    launches from within one call say nothing of that.
     """
     script = picture.script
     if script is None:
         return None
-    backward = script.host_ns[script.phase == Phase.BACKWARD]
-    inside, count = (backward, _parameters(picture)) if len(backward) else (script.host_ns, 0)
+    launched = ~_marked(picture, uncompiled(picture).works)
+    backward = script.host_ns[launched & (script.phase == Phase.BACKWARD)]
+    inside, count = (
+        (backward, _parameters(picture)) if len(backward) else (script.host_ns[launched], 0)
+    )
     # What another fix has taken away is not launched any more.
     launches = int((inside > 0).sum())
     return float(inside.sum()) / (launches + count) if launches else None

@@ -18,9 +18,9 @@ When it does not help
     takes it half as long again as an eager operator, two and a half times as long in training
     (23 to 26 us and 9 to 10 on an H200's host), and products and convolutions are called as before,
     so that it gains only where chains are long; when shapes change often enough to compile again
-    and again. On a CPU little is gained where operators are far above what their traffic takes,
-    and generated code may be slower than the library's: a small convolutional net took 1.19
-    times as long compiled.
+    and again; in `nn.LSTM`, `nn.GRU` and `nn.RNN`, which the compiler leaves as they are. On a CPU
+    little is gained where operators are far above what their traffic takes, and generated code may
+    be slower than the library's: a small convolutional net took 1.19 times as long compiled.
 
 Proven on
     BERT (12 layers) on an H200: 35.5 to 21.4 ms a step; 22.6 were predicted. Of the host's time

@@ -10,12 +10,11 @@ import numpy.typing as npt
 
 from boundby.intervals import Coverage
 from boundby.model import HostKind, Ints, Phase, Timeline
+from boundby.replay.streams import dependencies
 from boundby.replay.waits import NOTHING, Waits, issued_ns, waits_of
 
 Floats = npt.NDArray[np.float64]
 
-# Work that starts later than this after it was ready has waited for something.
-_STREAM_WAIT_NS = 5_000
 # Between kernels of a backlogged stream, where the machine's own figure is not known.
 USUAL_GAP_NS = 1_100.0
 # From a launch call's return to the start of its work: 0.4 to 1.7 us were seen on an H200. A device
@@ -38,7 +37,7 @@ class Script:
     `host_ns[i]` is host time before action i is done; `first[i]:first[i + 1]` is the device work
     it issues; `wait[i]` whether the host then waits; `phase[i]` the phase it belongs to. `after`
     is the host time behind the last action. `depends[k]` is earlier work on another stream that
-    work k was seen to wait for, -1 for none. `until[i]` is the work that a waiting host waits for,
+    work k waits for, -1 for none. `until[i]` is the work that a waiting host waits for,
     -1 (or no array at all) for all of it. `rows[i]` is action i's row among the host's events.
     `data_ns[i]` is the part of `host_ns[i]` that waits for the next batch: no faster framework, and
     no missing profiler, makes that shorter.
@@ -108,7 +107,7 @@ def script_of(timeline: Timeline, *, gap_ns: float | None = None) -> Script:
         after_ns=after,
         device_ns=device.duration_ns[order].astype(np.float64),
         stream=np.unique(device.stream[order], return_inverse=True)[1].astype(np.int64),
-        depends=_dependencies(timeline, order),
+        depends=dependencies(timeline, order),
         order=order,
         latency_ns=_latency(timeline),
         gap_ns=USUAL_GAP_NS if gap_ns is None else gap_ns,
@@ -167,30 +166,3 @@ def _phases(timeline: Timeline, rows: Ints) -> npt.NDArray[np.int8]:
             return phase
         phase[known & zeroing[host.name[row]]] = Phase.FORWARD
         row[known] = host.parent[row[known]]
-
-
-def _dependencies(timeline: Timeline, order: Ints) -> Ints:
-    """Work on another stream that each piece of work was seen to wait for.
-
-    Traces name no event edges, so the observed order stands in: work that was issued long before
-    it started, on a stream that was free, started when the last work elsewhere ended.
-    """
-    device = timeline.device
-    stream = device.stream[order]
-    depends = np.full(len(order), -1, np.int64)
-    if len(np.unique(stream)) < 2:
-        return depends
-    start, end = device.start_ns[order], (device.start_ns + device.duration_ns)[order]
-    issued = issued_ns(timeline)[order]
-    last_on: dict[int, int] = {}
-    finished = np.argsort(end, kind="stable")
-    for work in np.argsort(start, kind="stable"):
-        mine = int(stream[work])
-        before = last_on.get(mine)
-        ready = max(int(issued[work]), int(end[before]) if before is not None else 0)
-        if start[work] - ready > _STREAM_WAIT_NS:
-            at = int(np.searchsorted(end[finished], start[work], side="right")) - 1
-            if at >= 0 and stream[finished[at]] != mine and finished[at] < work:
-                depends[work] = finished[at]
-        last_on[mine] = int(work)
-    return depends
