@@ -2,6 +2,8 @@
 
 import functools
 
+import msgspec
+
 from boundby import costs
 from boundby.model import Cost
 from tests.costs.builders import cost, t, unknown
@@ -19,6 +21,21 @@ def test_every_weight_matrix_meets_every_step() -> None:
     assert found.bytes_read == 4 * (640 + matrices + 4 * 128 + 2 * 256)
     layer = cost("mkldnn_rnn_layer", x, *weights[:4], h, h, False, (), 2, 32, 1, True, False, False)
     assert layer.total_flops == 2 * 40 * (128 * 16 + 128 * 32)
+
+
+def test_weights_that_a_trace_file_tells_no_dtype_of_are_the_inputs() -> None:
+    weights = (t(128, 16), t(128, 32), t(128), t(128))
+    told, untold = (
+        cost(
+            *("_cudnn_rnn", t(10, 4, 16, dtype="float16"), listed, 4, None, None, None),
+            *(2, 32, 0, 1, False, 0.0, True, False, (), None),
+        )
+        for listed in (
+            tuple(msgspec.structs.replace(w, dtype=dtype) for w in weights)
+            for dtype in ("float16", "")
+        )
+    )
+    assert told == untold and told.flops == {"matmul.float16": 2 * 40 * 128 * 48}
 
 
 def test_fused_adamw_moves_28_bytes_a_parameter() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from boundby.costs.contraction import matrix_flops
 from boundby.costs.registry import aten, formula
 from boundby.costs.traffic import (
@@ -28,6 +30,12 @@ def _steps(x: Tensor) -> int:
 
 def _multiply_adds(x: Tensor, weights: Sequence[Tensor]) -> int:
     return _steps(x) * sum(weight.elements for weight in weights if len(weight.shape) == 2)
+
+
+def _weights(call: OpCall) -> list[Tensor]:
+    """Of the input's dtype, as the libraries want them: trace files tell none inside lists."""
+    dtype = tensor(call, 0).dtype
+    return [w if w.dtype else msgspec.structs.replace(w, dtype=dtype) for w in listed(call, 1)]
 
 
 def _layers(
@@ -60,7 +68,7 @@ def cudnn_rnn(call: OpCall) -> Cost:
     """(input, weights, stride, buffer, hx, cx, mode, hidden, projection, ..., bidirectional)."""
     width = (integer(call, 8) or integer(call, 7)) * (2 if flag(call, 13) else 1)
     states = (maybe(call, 4), maybe(call, 5))
-    return _layers(tensor(call, 0), listed(call, 1), states, width)
+    return _layers(tensor(call, 0), _weights(call), states, width)
 
 
 @formula("aten::_cudnn_rnn_backward", "aten::miopen_rnn_backward", op_class="contraction")
@@ -68,7 +76,7 @@ def cudnn_rnn_backward(call: OpCall) -> Cost:
     """(input, weights, stride, buffer, hx, cx, output, three gradients, ...)."""
     states = tuple(maybe(call, i) for i in (4, 5, 6))
     grads = tuple(maybe(call, i) for i in (7, 8, 9))
-    return _layers_backward(tensor(call, 0), listed(call, 1), states, grads)
+    return _layers_backward(tensor(call, 0), _weights(call), states, grads)
 
 
 @formula("aten::miopen_rnn", op_class="contraction")
@@ -76,7 +84,7 @@ def miopen_rnn(call: OpCall) -> Cost:
     """(input, weights, stride, hx, cx, mode, hidden, ..., bidirectional)."""
     width = integer(call, 6) * (2 if flag(call, 11) else 1)
     states = (maybe(call, 3), maybe(call, 4))
-    return _layers(tensor(call, 0), listed(call, 1), states, width)
+    return _layers(tensor(call, 0), _weights(call), states, width)
 
 
 @formula("aten::mkldnn_rnn_layer", op_class="contraction")
