@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
@@ -155,7 +154,7 @@ def _record(
     # Recording runs the module a few times: what it counts and averages is put back after.
     kept = [(buffer, buffer.clone()) for buffer in module.buffers()]
     static = [x.detach().clone().requires_grad_(x.requires_grad) for x in tensors]
-    with _autocast_without_cache(torch), _without_collector():
+    with _autocast_without_cache(torch):
         if torch.is_grad_enabled():
             run = _trained(torch, module, positional, static)
         else:
@@ -230,19 +229,6 @@ def _replayed(torch: Any, function: Any, static: list[Any]) -> Callable[..., Any
         return tuple(x.clone() for x in outputs)
 
     return run
-
-
-@contextlib.contextmanager
-def _without_collector() -> Iterator[None]:
-    """What the collector finds may be an earlier graph, and to free it ends a capture."""
-    gc.collect()
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _autocast_without_cache(torch: Any) -> contextlib.AbstractContextManager[Any]:
