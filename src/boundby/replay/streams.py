@@ -54,12 +54,14 @@ def _within_operators(timeline: Timeline, order: Ints) -> Ints:
     operator = np.where(device.kind == DeviceKind.COLLECTIVE, -1, device.op)[order]
     duration = device.duration_ns[order]
     grouped = np.argsort(operator, kind="stable")
-    cuts = np.flatnonzero(np.diff(operator[grouped])) + 1
-    for theirs in np.split(grouped, cuts):
-        streams, first, which = np.unique(stream[theirs], return_index=True, return_inverse=True)
+    sorted_by = operator[grouped]
+    spread = (np.diff(sorted_by) == 0) & (np.diff(stream[grouped]) != 0) & (sorted_by[1:] >= 0)
+    for one in np.unique(sorted_by[1:][spread]):
+        theirs = grouped[slice(*np.searchsorted(sorted_by, [one, one + 1]))]
         before, last = int(theirs[0]) - 1, int(theirs[-1])
-        if operator[theirs[0]] < 0 or len(streams) < 2 or before < 0:
+        if before < 0:
             continue
+        streams, first, which = np.unique(stream[theirs], return_index=True, return_inverse=True)
         home = stream[before]
         depends[theirs[first[streams != home]]] = before
         # Of all its streams the one that takes longest: how they wait for each other is not known.
