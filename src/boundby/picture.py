@@ -239,6 +239,12 @@ class Picture:
         found: npt.NDArray[np.bool_] = nearest(self.timeline.host.parent, wanted) >= 0
         return found
 
+    def inside_both_ways(self, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Which host rows lie inside some others, or in the backward of what does: that has rows of
+        its own, each with the operator that it belongs to."""
+        host, inside = self.timeline.host, self.inside(wanted)
+        return inside | self.inside((host.forward >= 0) & inside[host.forward])
+
     def work_of(self, event: int) -> int:
         """The piece of work that a device event belongs to."""
         return int(self._member[event])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from boundby.model import Argument, HostKind, Phase, Tensor, Timeline
+from boundby.model import Argument, HostKind, OpCall, Phase, Tensor, Timeline
 from boundby.picture import Picture
 from boundby.remedies import layout_copies, materialised_attention, unfused_operators
 from boundby.remedies.chains import Chain, chains_of
 from boundby.remedies.repeated_heads import repeats
 from tests.remedies.pictures import in_phase, picture_of
 from tests.test_dataflow import BYTES, ELEMENTS, at, chain
+from tests.timelines import Scene
 
 SQUARE = (8192, 8192)
 Step = tuple[str, tuple[Argument, ...], int]
@@ -210,6 +211,22 @@ def test_a_convolution_whose_weights_were_not_recorded_is_left_alone(
 ) -> None:
     picture = picture_of(chain(("convolution", given, 2), ("relu", (at(2),), 3)))
     assert layout_copies.compiled_times(picture) == {}
+
+
+@pytest.mark.parametrize("axes", [3, 4])
+def test_sequences_are_no_images_though_a_library_takes_them_for_some(axes: int) -> None:
+    """As `Conv1d` on a CPU: three axes outside, four inside."""
+    scene = Scene(end=300)
+    images, weights = Tensor(shape=(16, 128, 1, 1024), dtype="float32"), (256, 128, 1, 1)
+    images = msgspec.structs.replace(images, strides=(131072, 1024, 1024, 1))
+    given = msgspec.structs.replace(images, shape=(16, 128, 1024)) if axes == 3 else images
+    kernel = Tensor(shape=weights, dtype="float32")
+    scene.on_host(0, 200, call=OpCall(name="aten::convolution", args=(given, kernel)))
+    scene.on_host(5, 195, call=OpCall(name="aten::mkldnn_convolution", args=(images, kernel)))
+    picture = picture_of(scene.timeline())
+    assert (layout_copies.imagine(picture) is None) == (axes == 3)
+    layout_copies.compiled_times(picture)
+    assert bool(picture.timings.asked) == (axes == 4)
 
 
 def _is_last(images: object) -> bool:

@@ -15,7 +15,8 @@ The change
 When it does not help
     On CUDA in float32 without tf32; with few channels (under 8 or so); when the host is the limit;
     when an operator in the middle wants the old layout: group normalization does on CUDA, so that
-    every image is turned twice (a UNet of them on an H200 went from 11.1 to 14.0 ms).
+    every image is turned twice (a UNet of them on an H200 went from 11.1 to 14.0 ms). `Conv1d` has
+    no such layout.
 
 Proven on
     ResNet-50 on an H200: 29.4 to 17.2 ms a step, 20.5 predicted; with CUDA graphs 16.7, and 16.3
@@ -23,6 +24,9 @@ Proven on
 """
 
 from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
 
 from boundby.account.work import Work
 from boundby.model import OpCall, Phase, Tensor
@@ -112,7 +116,7 @@ def _is_apart(picture: Picture, work: Work) -> bool:
     call = picture.call(work)
     if call is None or work.phase == Phase.OPTIMIZER or work.ns <= 0:
         return False
-    if not any(part in work.name for part in _LAID_OUT):
+    if not any(part in work.name for part in _LAID_OUT) or _is_of_sequences(picture, work):
         return False
     return any(
         len(tensor.shape) == 4
@@ -122,6 +126,26 @@ def _is_apart(picture: Picture, work: Work) -> bool:
         and tensor.strides[1] != 1
         for tensor in call.tensors
     )
+
+
+def _is_of_sequences(picture: Picture, work: Work) -> bool:
+    """Whether it is asked for three axes, as `Conv1d` does, which libraries do as images of one
+    row: nobody can turn those from outside."""
+    return work.row >= 0 and bool(picture.once(_rows_of_sequences)[work.row])
+
+
+def _rows_of_sequences(picture: Picture) -> npt.NDArray[np.bool_]:
+    # The last one stands for rows that are no call.
+    flat = np.array(
+        [
+            any(part in call.name for part in _LAID_OUT)
+            and bool(call.tensors)
+            and len(call.tensors[0].shape) == 3
+            for call in picture.timeline.calls
+        ]
+        + [False]
+    )
+    return picture.inside_both_ways(flat[picture.timeline.host.call])
 
 
 def _together(picture: Picture, mine: list[int], regained: float, factor: float) -> Change:

@@ -34,9 +34,7 @@ def _found(picture: Picture) -> Uncompiled:
     layers = (host.kind == HostKind.OP) & named[host.name]
     if not layers.any():
         return Uncompiled(frozenset(), 0)
-    inside = picture.inside(layers)
-    # The backward has rows of its own, each with the operator that it belongs to.
-    inside |= picture.inside((host.forward >= 0) & inside[host.forward])
+    inside = picture.inside_both_ways(layers)
     works = frozenset(
         index for index, work in enumerate(picture.works) if work.row >= 0 and inside[work.row]
     )
