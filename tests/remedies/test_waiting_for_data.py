@@ -41,14 +41,16 @@ def test_workers_make_batches_no_faster_than_their_number_allows() -> None:
         assert picture.replay(imagined.best) == pytest.approx(shortest, rel=0.03)
 
 
-def data_on_a_cpu(waited_us: float, *, ran: float, ours: float, cores: int) -> Picture:
+def data_on_a_cpu(
+    waited_us: float, *, ran: float, ours: float, cores: int, delayed: float = 0.0
+) -> Picture:
     """A step of 300 us of work after a batch; `ran`, `ours`: of the clean steps' time."""
     scene = Scene(end=waited_us + 300)
     scene.on_host(0, waited_us, HostKind.DATA, "enumerate(DataLoader)#_SingleProcess")
     scene.on_host(waited_us, waited_us + 300, call=RELU)
     seen = Circumstances(
         wall_ns=1e9,
-        main=ThreadTime(ran_ns=ran * 1e9, delayed_ns=0.0),
+        main=ThreadTime(ran_ns=ran * 1e9, delayed_ns=delayed * 1e9),
         ours_ns=ours * 1e9,
         cores=cores,
     )
@@ -67,6 +69,10 @@ def test_on_a_cpu_workers_take_their_cores_from_the_step() -> None:
     # Short batches beside a step on all cores only change who waits.
     crowded = finding(data_on_a_cpu(60, ran=1.0, ours=660 / 360, cores=2), "waiting-for-data")
     assert crowded is not None and crowded.saving_ns.expected == pytest.approx(0, abs=1e3)
+    # Nor where others have the cores.
+    others = data_on_a_cpu(60, ran=0.5, ours=0.9, cores=2, delayed=0.5)
+    found = finding(others, "waiting-for-data")
+    assert found is not None and found.saving_ns.expected == pytest.approx(0, abs=1e3)
     spinning = sure(data_on_a_cpu(500, ran=1.0, ours=2.0, cores=2), "waiting-for-data")
     assert spinning.saving_ns.low == 0
     asleep = sure(data_on_a_cpu(200, ran=0.6, ours=1.2, cores=2), "waiting-for-data")

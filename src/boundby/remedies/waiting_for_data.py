@@ -45,6 +45,8 @@ _CORELESS = 0.15
 _USUAL_WORKERS = 4
 # How long a thread shares its core with a worker before it is moved, on a CPU with all cores busy.
 _MOVED_NS = 50e6
+# Of a step that never sleeps: its threads wait for each other now and then.
+_AWAKE = 0.95
 
 
 def imagine(picture: Picture) -> Imagined | None:
@@ -146,14 +148,16 @@ def _shortest_steps(picture: Picture, waited: float, workers: int) -> tuple[floa
     rest = picture.wall_ns - waited
     batch, busy = waited, np.inf
     if seen.main is not None and seen.wall_ns:
-        # A batch that sleeps, or waits for a disk, needs no core.
-        batch = min(waited, max(0.0, picture.wall_ns * seen.main.ran_ns / seen.wall_ns - rest))
+        # A batch that sleeps, or waits for a disk, needs no core; one that waits for a core does.
+        awake = min(1.0, (seen.main.ran_ns + seen.main.delayed_ns) / seen.wall_ns / _AWAKE)
+        batch = min(waited, max(0.0, picture.wall_ns * awake - rest))
     if seen.ours_ns is not None and seen.wall_ns:
         busy = picture.wall_ns * seen.ours_ns / seen.wall_ns
     usual = min(busy, rest * seen.cores + batch)
     worst = busy if np.isfinite(busy) else usual
     alone = min(batch, _MOVED_NS) * (1 - 1 / seen.cores)
-    crowded = _crowded(usual - batch, rest, seen.cores)
+    others = seen.coreless_share > _CORELESS
+    crowded = 1.0 if others else _crowded(usual - batch, rest, seen.cores)
     fair = rest + crowded * (alone + batch / seen.cores)
     unfair = rest + batch if crowded else rest
     return (
