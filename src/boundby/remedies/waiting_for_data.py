@@ -136,10 +136,7 @@ def _shortest_steps(picture: Picture, waited: float, workers: int) -> tuple[floa
 
     On a CPU nothing that is done now goes away, and it has only so many cores to be done on: all
     that threads do now, waiting for each other included; the step's own work on all cores and the
-    batch on one; the step's work on one of them. And what a worker takes from one of the step's
-    threads, while they have all cores, all of them wait for, until the system has moved them: a
-    step of 168 ms on both of two cores with batches of 23 took 191 ms without workers, 196 with one
-    and 194 with two; with batches of 182 it took 350, 279 and 279.
+    batch on one; the step's work on one of them. And who shares a core is held up.
     """
     supply = max(waited, _made_ns(picture)) / workers
     seen = picture.circumstances
@@ -155,14 +152,12 @@ def _shortest_steps(picture: Picture, waited: float, workers: int) -> tuple[floa
         busy = picture.wall_ns * seen.ours_ns / seen.wall_ns
     usual = min(busy, rest * seen.cores + batch)
     worst = busy if np.isfinite(busy) else usual
-    alone = min(batch, _MOVED_NS) * (1 - 1 / seen.cores)
     others = seen.coreless_share > _CORELESS
     crowded = 1.0 if others else _crowded(usual - batch, rest, seen.cores)
-    fair = rest + crowded * (alone + batch / seen.cores)
-    unfair = rest + batch if crowded else rest
+    longest, likely = _held_up(rest, batch, crowded, seen.cores)
     return (
-        max(supply, worst / seen.cores, min(unfair, 2 * rest)),
-        max(supply, usual / seen.cores, min(fair, 2 * rest)),
+        max(supply, worst / seen.cores, longest),
+        max(supply, usual / seen.cores, likely),
         max(supply, (rest + batch) / seen.cores),
     )
 
@@ -170,6 +165,19 @@ def _shortest_steps(picture: Picture, waited: float, workers: int) -> tuple[floa
 def _crowded(work: float, rest: float, cores: int) -> float:
     """The share of a step's own time in which its threads have every core."""
     return min(1.0, max(0.0, work / rest - (cores - 1)))
+
+
+def _held_up(rest: float, batch: float, crowded: float, cores: int) -> tuple[float, float]:
+    """A step on a CPU beside a worker that makes the next batch: at worst, and as expected.
+
+    What the worker takes from one of the step's threads, while they have all cores, all of them
+    wait for, until the system has moved them: a step of 168 ms on both of two cores with batches of
+    23 took 191 ms without workers, 196 with one and 194 with two; with batches of 182 it took 350,
+    279 and 279. A thread that shares its core has half of it.
+    """
+    until_moved = min(batch, _MOVED_NS) * (1 - 1 / cores)
+    likely = rest + crowded * (until_moved + batch / cores)
+    return min(rest + batch if crowded else rest, 2 * rest), min(likely, 2 * rest)
 
 
 def _shorter(picture: Picture, waited: float, left: float) -> Change:
