@@ -2,7 +2,8 @@
 
 What it sees
     A step that would take hardly longer with twice the batch: replayed with twice the activations,
-    the same weights and the same host. Time that the script itself takes, outside the model and
+    the same weights and the same host. What compares all samples with all, as contrastive losses
+    do, is four times as large then. Time that the script itself takes, outside the model and
     torch, may grow with the samples: not at best, in proportion at worst, and where a function is
     called over and over, most likely so.
 

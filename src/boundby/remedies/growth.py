@@ -1,4 +1,5 @@
-"""How a step's kernels grow with the batch: activations do, weights and gradients do not.
+"""How a step's kernels grow with the batch: activations do, weights and gradients do not, and what
+compares samples with each other grows with its square.
 
 The costliest calls are timed by themselves, as they are and with twice the batch; for the others
 the machine's curves say how much nearer to the roof larger kernels run.
@@ -14,6 +15,7 @@ from boundby.account.work import Work
 from boundby.model import CACHE_REACH, Phase
 from boundby.picture import Picture
 from boundby.remedies.sample_loops import holds_samples, sample_loops
+from boundby.remedies.squares import square_values
 from boundby.remedies.variants import doubled, exercise, is_loose, is_recurrent
 from boundby.remedies.weights import fixed_values, goes_to_optimizer
 from boundby.roofs.operators import Exercise
@@ -48,7 +50,7 @@ AS_THE_CURVES = Growth(0.0, 1.0, 0.0)
 
 def times_with(picture: Picture, factor: int, growth: Growth) -> dict[int, float]:
     """Every piece of work with a larger batch: activations grow, weights and gradients do not."""
-    constant = _constant_bytes(picture)
+    constant, square = _constant_bytes(picture), _square_bytes(picture)
     timed = timed_doubled(picture)
     shortest = picture.machine.overheads.shortest_kernel_ns or 0.0
     doubt = 1 if picture.on_device else _DOUBT_ON_CPU
@@ -61,27 +63,30 @@ def times_with(picture: Picture, factor: int, growth: Growth) -> dict[int, float
             continue
         calls = factor if index in looped else 1
         if index in timed:
-            times[index] = calls * grown_ns(work.ns, timed[index], factor) * growth.timed**doubt
+            grown = grown_ns(work.ns, timed[index], factor, degree=2 if square[index] else 1)
+            times[index] = calls * grown * growth.timed**doubt
             continue
-        curve, most = _ratios(picture, work, factor, constant[index])
+        curve, most = _ratios(picture, work, factor, constant[index], square[index])
         ratio = max(1.0, curve + (most - curve) * growth.between)
         start = min(shortest * work.kernels, work.ns)
         times[index] = calls * (start + (work.ns - start) * ratio)
     return times
 
 
-def grown_ns(ns: float, twice_ns: float, factor: int) -> float:
-    """What a kernel takes is some part for being there, and some for each sample.
+def grown_ns(ns: float, twice_ns: float, factor: int, degree: int = 1) -> float:
+    """What a kernel takes is some part for being there, and some for each sample, or for each two
+    of them where it grows with the second degree.
 
     One that takes more than twice as long with twice the batch has outgrown a cache, and for one
     that takes less than with one there is another kernel: from there on it grows in proportion.
     """
-    if _ANOTHER_KERNEL * ns < twice_ns < 2 * ns:
-        return ns + (factor - 1) * max(0.0, twice_ns - ns)
-    return factor / 2 * twice_ns
+    twice, times = 2.0**degree, float(factor) ** degree
+    if _ANOTHER_KERNEL * ns < twice_ns < twice * ns:
+        return ns + (times - 1) / (twice - 1) * max(0.0, twice_ns - ns)
+    return times / twice * twice_ns
 
 
-def twice_ns(ns: float, alone: Alone, together: Alone) -> float:
+def twice_ns(ns: float, alone: Alone, together: Alone, degree: int = 1) -> float:
     """What a call takes in the step with twice the batch, from what it takes by itself.
 
     What the step's own call takes says how much of its memory it finds in the caches there.
@@ -90,12 +95,13 @@ def twice_ns(ns: float, alone: Alone, together: Alone) -> float:
     missed = min(1.0, max(0.0, (ns - hot) / (cold - hot))) if cold > hot else 0.0
     before = hot + missed * (cold - hot)
     after = together.hot + missed * max(0.0, together.cold - together.hot)
-    return min(ns * after / before, max(2 * ns, together.hot, together.cold))
+    return min(ns * after / before, max(2.0**degree * ns, together.hot, together.cold))
 
 
 def timed_doubled(picture: Picture) -> dict[int, float]:
     """What the costliest calls take with twice the batch, in ns, where they could be timed."""
     found = {}
+    square = _square_bytes(picture)
     for (single, double), indices in costliest(picture).items():
         both = timed_alone(picture, single, double, picture.works[indices[0]])
         if both is None:
@@ -103,7 +109,7 @@ def timed_doubled(picture: Picture) -> dict[int, float]:
         alone, together = both
         for index in indices:
             ns = picture.works[index].ns
-            found[index] = twice_ns(ns, alone, together)
+            found[index] = twice_ns(ns, alone, together, degree=2 if square[index] else 1)
             if not picture.on_device and ns > alone.hot:
                 # Or memory at hand that the step asks its system for, however large the batch.
                 found[index] = (found[index] + ns + together.hot - alone.hot) / 2
@@ -132,6 +138,7 @@ def costliest(picture: Picture) -> dict[tuple[Exercise, Exercise], list[int]]:
     if flow is None:
         return {}
     fixed = fixed_values(picture, flow)
+    squares = square_values(picture, flow, fixed)
     pairs: dict[tuple[Exercise, Exercise], list[int]] = {}
     for index, work in enumerate(picture.works):
         call = picture.call(work)
@@ -142,7 +149,13 @@ def costliest(picture: Picture) -> dict[tuple[Exercise, Exercise], list[int]]:
             continue
         given = [value is None or value not in fixed for value in flow.given[index]]
         loose = is_loose(work)
-        pair = exercise(call, loose=loose), exercise(doubled(call, given), loose=loose)
+        both_ways = {
+            tensor.shape
+            for tensor, value in zip(call.tensors, flow.given[index], strict=True)
+            if value in squares and len(tensor.shape) == 2
+        }
+        twice = doubled(call, given, both_ways)
+        pair = exercise(call, loose=loose), exercise(twice, loose=loose)
         if pair[0] != pair[1]:
             pairs.setdefault(pair, []).append(index)
     most = _MOST_TIMED if picture.on_device else _MOST_TIMED_ON_CPU
@@ -177,7 +190,9 @@ def _may_be_cached(picture: Picture, work: Work) -> bool:
     return picture.on_device and bool(held) and touched <= CACHE_REACH * max(held)
 
 
-def _ratios(picture: Picture, work: Work, factor: int, constant: float) -> tuple[float, float]:
+def _ratios(
+    picture: Picture, work: Work, factor: int, constant: float, square: float
+) -> tuple[float, float]:
     """How much longer a piece of work takes: by the machine's curves, and at most.
 
     Larger kernels run nearer to the roof: the curves say by how much.
@@ -185,19 +200,21 @@ def _ratios(picture: Picture, work: Work, factor: int, constant: float) -> tuple
     if work.phase == Phase.OPTIMIZER or work.ns <= 0:
         return 1.0, 1.0
     cost, machine = work.cost, picture.machine
+    times = float(factor**2 if square else factor)
     if cost is None or not work.floor_ns:
-        return float(factor), float(factor)
+        return times, times
     if constant >= cost.bytes:
         return 1.0, 1.0
-    grown = cost.bytes * factor - constant * (factor - 1)
+    square = min(square, cost.bytes - constant)
+    grown = cost.bytes * factor - constant * (factor - 1) + square * (factor**2 - factor)
     if work.bound == "compute":
         unit = max(cost.flops, key=lambda name: cost.flops[name])
         flops = cost.flops[unit]
-        before, after = (machine.product_ns(unit, amount) for amount in (flops, flops * factor))
+        before, after = (machine.product_ns(unit, amount) for amount in (flops, flops * times))
     else:
         before, after = machine.copy_ns(cost.bytes), machine.copy_ns(grown)
-    ratio = after / before if before and after else factor
-    most = float(factor) if work.bound == "compute" else grown / cost.bytes
+    ratio = after / before if before and after else times
+    most = times if work.bound == "compute" else grown / cost.bytes
     return min(most, max(1.0, ratio)), most
 
 
@@ -217,6 +234,20 @@ def _constant_bytes(picture: Picture) -> list[float]:
         ]
         constant[index] = read + sum(made)
     return constant
+
+
+def _square_bytes(picture: Picture) -> list[float]:
+    """For each piece of work, the bytes it reads and makes that grow with the square."""
+    flow = picture.flow
+    square = [0.0] * len(picture.works)
+    if flow is None:
+        return square
+    squares = square_values(picture, flow, fixed_values(picture, flow))
+    for index in flow.order if squares else ():
+        read = sum(size for value, size in flow.reads[index].items() if value in squares)
+        made = sum(flow.values[value].bytes for value in flow.makes[index] if value in squares)
+        square[index] = read + made
+    return square
 
 
 def _weights_by_place(picture: Picture, work: Work) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from boundby.account.work import Work
 from boundby.model import OpCall, Tensor
@@ -66,32 +66,42 @@ def with_channels_last(tensor: Tensor) -> Tensor:
     return Tensor(shape=tensor.shape, dtype=tensor.dtype, strides=channels_last(tensor.shape))
 
 
-def doubled(call: OpCall, grows: Sequence[bool]) -> OpCall:
+def doubled(
+    call: OpCall, grows: Sequence[bool], squares: Container[tuple[int, ...]] = ()
+) -> OpCall:
     """The call with twice the batch, in those of its tensors that hold samples.
 
     The samples are the slowest axis in memory, whatever its place in the shape; of several tensors
     of one shape, the axis is the foremost of theirs. Beside matrices a vector holds samples only
     where it is as long as they have rows, and not as they have channels. What is broadcast to the
     samples, a weight too, is broadcast to all of them. One sample is the foremost axis, of one.
+    Matrices of the shapes in `squares` hold samples on both axes.
     """
     if is_recurrent(call.name):
         return _more_sequences(call)
     axes: dict[tuple[int, ...], int] = {}
     for tensor, grow in zip(call.tensors, grows, strict=True):
-        axis = _slowest_axis(tensor) if grow and len(tensor.shape) > 1 else None
+        axis = slowest_axis(tensor) if grow and len(tensor.shape) > 1 else None
         if axis is not None:
             axes[tensor.shape] = min(axis, axes.get(tensor.shape, axis))
     if not axes:
         return _told(with_tensors(call, map(_one_more, call.tensors, grows)), {1})
     rows = {shape[axis] for shape, axis in axes.items()}
-    channels = {extent for shape, at in axes.items() for extent in shape[:at] + shape[at + 1 :]}
+    channels = {
+        extent
+        for shape, at in axes.items()
+        if shape not in squares
+        for extent in shape[:at] + shape[at + 1 :]
+    }
     ranks = {(len(shape), axis, shape[axis]) for shape, axis in axes.items()}
     grown: list[Tensor] = []
     for tensor, grow in zip(call.tensors, grows, strict=True):
         if grow and len(tensor.shape) == 1:
             alone = not rows or tensor.shape[0] in rows - channels
             grown.append(_twice(tensor, 0) if alone else tensor)
-        elif grow and tensor.shape in axes and _slowest_axis(tensor) is not None:
+        elif grow and tensor.shape in squares:
+            grown.append(_twice(_twice(tensor, 0), 1))
+        elif grow and tensor.shape in axes and slowest_axis(tensor) is not None:
             grown.append(_twice(tensor, axes[tensor.shape]))
         else:
             axis = _broadcast_axis(tensor, ranks)
@@ -159,7 +169,7 @@ def _one_more(tensor: Tensor, grows: bool) -> Tensor:
     return Tensor(shape=(2, *shape[1:]), dtype=tensor.dtype, strides=(reach, *strides[1:]))
 
 
-def _slowest_axis(tensor: Tensor) -> int | None:
+def slowest_axis(tensor: Tensor) -> int | None:
     """None where the batch is broadcast, or where there is nothing to tell the axes apart."""
     shape, strides = tensor.shape, tensor.strides
     if strides is None or len(strides) != len(shape):
