@@ -38,9 +38,10 @@ class FakeDevice:
 
 
 class FakeProfiler:
-    def __init__(self, can_start: bool = True) -> None:
+    def __init__(self, can_start: bool = True, most_late_ms: float = 1e9) -> None:
         self.calls: list[str] = []
         self.can_start = can_start
+        self.most_late_ms = most_late_ms
 
     def start(self) -> bool:
         self.calls.append("start")
@@ -48,6 +49,9 @@ class FakeProfiler:
 
     def step(self) -> None:
         self.calls.append("step")
+
+    def is_full(self, late_ns: float, steps: int) -> bool:
+        return late_ns * (steps + 1) > self.most_late_ms * MS * steps
 
     def stop(self) -> None:
         self.calls.append("stop")
@@ -59,12 +63,13 @@ class Run:
         plan: Plan,
         *,
         can_profile: bool = True,
+        most_late_ms: float = 1e9,
         observer: Observer | None = None,
         look: Callable[[Window], None] = lambda _: None,
     ) -> None:
         self.clock = Clock()
         self.device = FakeDevice(self.clock)
-        self.profiler = FakeProfiler(can_profile)
+        self.profiler = FakeProfiler(can_profile, most_late_ms)
         self.done = 0
         self.windows = Windows(
             plan, self.device, self.profiler, self._end, self.clock, observer=observer, look=look

@@ -10,6 +10,8 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
+from boundby.capture.live import torch_profiler  # noqa: E402
+from boundby.capture.live.details import details  # noqa: E402
 from boundby.capture.live.hooks import Hooks  # noqa: E402
 from boundby.capture.live.keys import Keys  # noqa: E402
 from boundby.capture.live.plan import Plan  # noqa: E402
@@ -139,6 +141,23 @@ def test_a_profile_cut_short_is_written(hooks: Hooks, tmp_path: Path) -> None:
     assert not torch.autograd._profiler_enabled()
     assert taken.profiled == ["forward 2x4"] * 3
     assert "ended during its profiled steps" in taken.warnings[0]
+
+
+def test_of_steps_with_very_many_calls_one_is_profiled(
+    hooks: Hooks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_profiler, "_MOST_CALLS", 5_000)
+    recorder = watch(hooks, tmp_path, Plan(warmup=2, clean=5, issue=0, profiled=3))
+    model = linear()
+    with pytest.raises(SystemExit):
+        for _ in range(20):
+            model(torch.ones(2, 4))
+            for letter in "boundby" * 10_000:
+                letter.isalnum()
+    taken = recorder.capture()
+    assert taken.profiled_steps == [0]
+    assert not taken.warnings
+    assert len(details(taken.results).operators) > 0
 
 
 def test_settings_are_those_in_which_the_steps_were_taken(hooks: Hooks, tmp_path: Path) -> None:

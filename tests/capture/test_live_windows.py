@@ -207,6 +207,49 @@ def test_ranks_of_a_job_take_the_same_number_of_steps() -> None:
     assert taken == [3 + 4 + 2 + 3] * 3
 
 
+@pytest.mark.parametrize(
+    ("most_late_ms", "profiled", "first"),
+    [
+        (1000, 4, 1),
+        (95, 3, 1),  # three of them are 90 ms late, and one more would be 120
+        (70, 2, 1),
+        (50, 1, 0),  # two are too much: one counts, though it is the first
+    ],
+)
+def test_steps_that_make_very_many_calls_are_profiled_less(
+    most_late_ms: float, profiled: int, first: int
+) -> None:
+    plan = Plan(warmup=1, clean=2, issue=2, profiled=3)
+    run = Run(plan, most_late_ms=most_late_ms)
+    run.steps(*[10] * 5)
+    assert run.window() is Window.PROFILED
+    run.steps(*[40] * 4)
+    assert run.window() is Window.DONE
+    assert (len(run.windows.profiled), run.windows.first_profiled) == (profiled, first)
+    assert run.profiler.calls == ["start", *["step"] * (profiled - 1), "stop"]
+
+
+def test_of_another_kind_the_first_does_not_count() -> None:
+    run = Run(Plan(warmup=1, clean=2, issue=2, profiled=3), most_late_ms=50)
+    run.steps(*[10] * 5)
+    run.steps(40, kind="eval")
+    assert run.window() is Window.PROFILED
+    run.steps(40)
+    assert run.window() is Window.DONE
+    assert run.windows.profiled[run.windows.first_profiled :] == ["train"]
+
+
+def test_ranks_that_are_profiled_less_end_with_the_others() -> None:
+    plan = Plan(warmup=1, clean=2, issue=2, profiled=3, in_step=True)
+    run = Run(plan, most_late_ms=50)
+    run.steps(*[10] * 5, 40)
+    assert run.window() is Window.COUNTED
+    run.steps(10, 10)
+    assert not run.done
+    run.steps(10)
+    assert run.done and len(run.windows.profiled) == 1
+
+
 def test_clean_steps_that_take_long_are_fewer() -> None:
     run = Run(Plan(warmup=1, clean=10, issue=1, most_clean_s=20))
     run.steps(9_000, 9_000, 9_000)

@@ -59,18 +59,27 @@ class _Seen(NamedTuple):
 class _Frame:
     """A Python function that is running: where it has got to, and the user's line around it."""
 
-    __slots__ = ("file", "line", "outer")
+    __slots__ = ("_at", "file", "line", "outer")
 
     def __init__(self, file: str, line: int, outer: Line | None) -> None:
         self.file = file
         self.line = line
         self.outer = outer
+        self._at: Line | None = self._find()
 
     def at(self) -> Line | None:
         """The user's line in force: this function's where it is the user's, else its caller's."""
+        return self._at
+
+    def move(self, line: int) -> None:
+        if line != self.line:
+            self.line = line
+            self._at = self._find()
+
+    def _find(self) -> Line | None:
         frame = _frame(self.file, self.line)
         if frame.origin is Origin.USER:
-            return Line(frame.source)
+            return _user_line(frame.source)
         if frame.origin is Origin.LIBRARY and self.outer is not None:
             return self.outer._replace(inside=frame.source)
         return self.outer
@@ -79,6 +88,12 @@ class _Frame:
 @functools.cache
 def _frame(file: str, line: int) -> Frame:
     return frame_of(f"{file}({line}): ")
+
+
+@functools.cache
+def _user_line(source: str) -> Line:
+    """One for all calls from there, of which there may be millions."""
+    return Line(source)
 
 
 class _Place:
@@ -95,7 +110,7 @@ class _Place:
         """The user's line in force, here or where the backward was asked for."""
         at = self.frame.at() if self.frame else None
         if at is not None:
-            return at._replace(in_backward=self.node is not None)
+            return at if self.node is None else at._replace(in_backward=True)
         if self.node is not None and self.node.line is not None:
             return self.node.line._replace(in_backward=False)
         return None
@@ -138,7 +153,7 @@ def _enter(event: Any, place: _Place, seen: _Seen) -> _Place:
     elif kind in (_PYTHON, _BUILTIN):
         file, line = _where(fields.caller)
         if frame is not None and frame.file == file:
-            frame.line = line
+            frame.move(line)
         if kind == _PYTHON:
             if (at := place.line()) is not None:
                 seen.known.functions[event.start_time_ns] = at

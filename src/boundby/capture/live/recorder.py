@@ -56,6 +56,7 @@ class Capture:
     issue_pace: list[float] = field(default_factory=list)  # beside those behind `phases`
     trace: Path | None = None
     profiled: list[str] = field(default_factory=list)  # the kinds of those that are whole
+    first_profiled: int = PROFILER_START  # of these, the first that counts
     coreless: list[float] = field(default_factory=list)  # of each, ns ready to run without a core
     fresh_pages: list[int] = field(default_factory=list)  # of each, handed out by the system
     fresh_page_ns: float = 0.0
@@ -78,13 +79,13 @@ class Capture:
 
     @property
     def profiled_steps(self) -> list[int]:
-        """Which of the profiled steps can be looked into: the first is the profiler's own start."""
+        """Which of the profiled steps can be looked into."""
         if self.trace is None:
             return []
         return [
             index
             for index, kind in enumerate(self.profiled)
-            if index >= PROFILER_START and kind == self.main_kind
+            if index >= self.first_profiled and kind == self.main_kind
         ]
 
 
@@ -251,6 +252,7 @@ class Recorder:
             step_by=self.finder.found_by,
             main_kind=windows.main_kind,
             profiled=windows.profiled[: self._whole_profiled],
+            first_profiled=windows.first_profiled,
             coreless=self._coreless[: self._whole_profiled],
             fresh_pages=self._fresh_pages[: self._whole_profiled],
             seen=dict(self.finder.seen),

@@ -55,6 +55,11 @@ class Profiler(Protocol):
 
     def step(self) -> None: ...
 
+    def is_full(self, late_ns: float, steps: int) -> bool:
+        """Whether one step more is more than can be read, after steps that took so much longer
+        with it than without."""
+        ...
+
     def stop(self) -> None: ...
 
 
@@ -104,6 +109,8 @@ class Windows:
         self.warmup: list[Sample] = []
         self.clean: list[Sample] = []
         self.profiled: list[str] = []
+        # The first pays for the profiler's own start, and counts only where it stays the only one.
+        self.first_profiled = PROFILER_START
         self._issued: list[tuple[str, dict[str, float]]] = []  # each step's kind and phases
         self._paced: list[tuple[str, dict[str, float]]] = []  # the same of clean steps
         self._plan = plan
@@ -123,6 +130,7 @@ class Windows:
         # must not pay for finding out.
         self._main: str | None = None
         self._count = 0
+        self._late_ns = 0.0  # how much longer profiled steps took than clean ones
         self._issue = 0  # how many the open window of issue steps takes
         self._phases = Phases(device.sync, clock)
         self._steady = Phases(lambda: None, clock)
@@ -137,8 +145,7 @@ class Windows:
         """
         seen = {sample.kind for sample in self.clean}
         if self.window is Window.DONE:
-            # The first profiled step pays for the profiler's own start.
-            seen = seen.intersection(self.profiled[PROFILER_START:]) or seen
+            seen = seen.intersection(self.profiled[self.first_profiled :]) or seen
         steps = [*self.warmup[1:], *self.clean]
         of_these = [sample for sample in steps if not seen or sample.kind in seen]
         return main_kind(of_these) or main_kind(self.warmup)
@@ -330,19 +337,36 @@ class Windows:
         # Other ranks may be able to profile: then this one takes as many steps as they do.
         if self._plan.profiled and (self._profiler.start() or self._plan.in_step):
             self._open(Window.PROFILED)
+            self._late_ns, self._last = 0.0, self._clock()
         else:
             self._end()
 
     def _profile(self, kind: str) -> None:
+        self._late_ns += self._clock() - self._last - self._usual_ns(kind)
         self.profiled.append(kind)
+        is_full = self._profiler.is_full(self._late_ns, len(self.profiled))
+        if is_full and not self._count and self._main in (None, kind):
+            self.first_profiled = min(self.first_profiled, len(self.profiled) - 1)
         # One more than wanted: the first is the profiler's own start.
-        if len(self.profiled) > PROFILER_START:
+        if len(self.profiled) > self.first_profiled:
             self._add(kind)
-        if self._has_enough(self._plan.profiled):
+        if self._has_enough(self._plan.profiled) or (is_full and self._count):
             self._profiler.stop()
-            self._end()
+            self._stop_profiling()
         else:
             self._profiler.step()
+            self._last = self._clock()
+
+    def _stop_profiling(self) -> None:
+        if self._plan.in_step and self.steps < self._plan.total:
+            self.count_on()
+        else:
+            self._end()
+
+    def _usual_ns(self, kind: str) -> float:
+        """What a clean step of the kind takes; of any, where there was none."""
+        times = [sample.ns for sample in self.clean if sample.kind == kind]
+        return statistics.median(times or [sample.ns for sample in self.clean])
 
     def _open(self, window: Window) -> None:
         self.window = window
