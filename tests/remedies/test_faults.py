@@ -274,6 +274,28 @@ def test_causal_attention_is_timed_as_such(masking: OpCall, expected: float, bes
 
 
 @pytest.mark.parametrize(
+    ("masking", "given"),
+    [
+        ((), "q, k, v"),
+        ((OpCall(name="aten::mul", args=(SCORES, half(1))),), "q, k, v"),
+        ((OpCall(name="aten::where", args=(LATER, SCORES, tensor())),), "q, k, v, is_causal=True"),
+        ((OpCall(name="aten::add", args=(SCORES, BIAS)),), "q, k, v, attn_mask=mask"),
+        (
+            (
+                OpCall(name="aten::masked_fill_", args=(SCORES, PADDING, -1e9)),
+                OpCall(name="aten::native_dropout", args=(SCORES, 0.1, True)),
+            ),
+            "q, k, v, attn_mask=mask, dropout_p=p",
+        ),
+    ],
+)
+def test_the_call_to_make_names_what_the_step_does(masking: tuple[OpCall, ...], given: str) -> None:
+    finding = found(attention_scene(*masking), "materialised-attention")
+    assert finding is not None
+    assert finding.change == f"y = F.scaled_dot_product_attention({given})"
+
+
+@pytest.mark.parametrize(
     "maker", ["transformers/masking_utils.py(872): create_causal_mask", "aten::tril"]
 )
 def test_a_mask_that_the_step_makes_causal_is_so_for_sure(maker: str) -> None:

@@ -5,8 +5,8 @@ import io
 import msgspec
 from rich.console import Console
 
-from boundby.model.diagnosis import Finding, Numerics, Proof, Range, Speedup
-from boundby.report.proofs import ProofsReport, best_of
+from boundby.model.diagnosis import Finding, Numerics, Proof, Range, Speedup, TrialRow
+from boundby.report.proofs import ProofsReport, best_of, wants_time
 from tests.diagnoses import full_diagnosis
 
 FINE = Numerics(ok=True, why="loss of step 1 within 3 ppm")
@@ -38,6 +38,16 @@ def shown(
 
 BOTH = proof("autocast", "float32-products", "float32-activations", speedup=1.5, outcome="kept")
 FUSED = proof("fused", "unfused-optimizer", speedup=1.2, outcome="kept")
+
+
+def test_more_time_is_asked_for_where_it_may_tell_more() -> None:
+    idle = proof("channels-last", "layout-copies", outcome="not run")
+    diagnosis = msgspec.structs.replace(full_diagnosis(), proofs=[idle], trials=[])
+    assert wants_time(diagnosis)
+    ran = TrialRow(treatment="channels-last", step_ns=60e6)
+    assert not wants_time(msgspec.structs.replace(diagnosis, trials=[ran]))
+    unclear = proof("fused", "unfused-optimizer", outcome="no gain", open=True)
+    assert wants_time(msgspec.structs.replace(diagnosis, proofs=[unclear], trials=[ran]))
 
 
 def test_one_fix_for_two_faults_is_one_fix() -> None:

@@ -189,12 +189,12 @@ def command(
 
 def _tell(diagnosis: Diagnosis, *, patch_asked: bool, patch: Patch | None) -> None:
     from boundby.cli.console import error_console
-    from boundby.report.proofs import ProofsReport
+    from boundby.report.proofs import ProofsReport, wants_time
 
     console = error_console()
     console.print(ProofsReport(diagnosis))
     more = "the same command with --resume"
-    if any(proof.open or proof.outcome == "not run" for proof in diagnosis.proofs):
+    if wants_time(diagnosis):
         console.print(f"for what is open or was not run: {more} and a larger --budget", style="dim")
     if patch is not None and patch.diff and not patch_asked:
         console.print(f"for a diff of the script: {more} and --patch FILE", style="dim")

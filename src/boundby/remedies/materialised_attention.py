@@ -28,7 +28,6 @@ Proven on
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -96,7 +95,7 @@ def imagine(picture: Picture) -> Imagined | None:
         expected=_fused(picture, mine, middle, shared),
         best=_fused(picture, mine, fast, shared),
         where=picture.lines(picture.works[index] for index in layers)[:2],
-        change=_change(picture, layers, shared),
+        change=_change(picture, layers, mine, shared),
         assumes="the scores are used for nothing else",
     )
 
@@ -125,14 +124,22 @@ def _without_look_alikes(picture: Picture, mine: list[int], sides: dict[Scores, 
     return [index for index in mine if not picture.works[index].name.endswith("::copy_")]
 
 
-def _change(picture: Picture, layers: Iterable[int], shared: Repeats) -> str:
-    """A model of transformers has a switch for it."""
+def _change(picture: Picture, layers: list[int], mine: list[int], shared: Repeats) -> str:
+    """With what the step is seen to do; a model of transformers has a switch for it."""
     sources = picture.timeline.sources
     places = {picture.works[index].inside for index in layers}
     if any(sources[place].startswith("transformers/") for place in places if place >= 0):
         return 'model.set_attn_implementation("sdpa")  # or attn_implementation= when it is made'
-    gqa = ", enable_gqa=True" if shared.gone else ""
-    return f"y = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=causal{gqa})"
+    given = ["q", "k", "v"]
+    if _causality(picture, mine)[0]:
+        given.append("is_causal=True")
+    elif _is_masked(picture, mine):
+        given.append("attn_mask=mask")
+    if _drops_out(picture, mine):
+        given.append("dropout_p=p")
+    if shared.gone:
+        given.append("enable_gqa=True")
+    return f"y = F.scaled_dot_product_attention({', '.join(given)})"
 
 
 def _fused_times(
@@ -178,6 +185,18 @@ def _causality(picture: Picture, mine: list[int]) -> tuple[bool, bool]:
                 filled = any(part in work.name for part in _FILLING)
                 surely = surely or made or (filled and tensor.elements == side**2)
     return surely, perhaps
+
+
+def _is_masked(picture: Picture, mine: list[int]) -> bool:
+    """Whether something is added to the scores, or filled into them."""
+    return any(
+        sum(len(tensor.shape) > 1 for tensor in call.tensors) > 1
+        for index in mine
+        if picture.works[index].phase != Phase.BACKWARD
+        and any(part in picture.works[index].name for part in (*_FILLING, "::add"))
+        and picture.works[index].op_class != "contraction"
+        and (call := picture.call(picture.works[index])) is not None
+    )
 
 
 def _is_mask(tensor: Tensor, side: int) -> bool:

@@ -38,4 +38,4 @@ def _found(picture: Picture) -> Uncompiled:
     works = frozenset(
         index for index, work in enumerate(picture.works) if work.row >= 0 and inside[work.row]
     )
-    return Uncompiled(works, int((layers & (host.phase == Phase.FORWARD)).sum()))
+    return Uncompiled(works, int((layers & (host.phase != Phase.BACKWARD)).sum()))

@@ -67,6 +67,16 @@ class ProofsReport:
             yield Text.assemble(("! ", "yellow"), warning)
 
 
+def wants_time(diagnosis: Diagnosis) -> bool:
+    """Whether something is open or had no turn: what ran to its end and found nothing to change
+    will find nothing next time either."""
+    timed = {row.treatment for row in diagnosis.trials if row.step_ns is not None}
+    return any(
+        proof.open or (proof.outcome == "not run" and proof.treatment not in timed)
+        for proof in diagnosis.proofs
+    )
+
+
 def best_of(proofs: list[Proof]) -> Proof | None:
     """What to keep: of those that held together the last, else the best that held alone."""
     kept = [proof for proof in proofs if proof.outcome == "kept" and proof.speedup is not None]
