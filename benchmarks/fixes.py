@@ -62,6 +62,8 @@ CASES: dict[str, tuple[str, dict[str, Fix]]] = {
     "bert-short": ("bert-short", {**LANGUAGE, **batches(64)}),
     # Its layers are cuDNN's, which no compiler touches.
     "lstm": ("lstm", {**VISION, **batches(32)}),
+    # Its logits grow with the square of the batch.
+    "contrastive": ("contrastive", {**VISION, **batches(8192)}),
     "bert compiled": (
         "bert --compile",
         {

@@ -164,6 +164,43 @@ def lstm(args: argparse.Namespace) -> Any:
     return Tagger(), lambda model: F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
 
 
+class TwoTowers(nn.Module):
+    """Images and texts, already encoded, drawn together: all of the one with all of the other."""
+
+    def __init__(self, width: int = 2048, layers: int = 6, out: int = 512) -> None:
+        super().__init__()
+        self.images, self.texts = (
+            nn.Sequential(
+                *(
+                    nn.Sequential(nn.Linear(width, width), nn.LayerNorm(width), nn.GELU())
+                    for _ in range(layers)
+                ),
+                nn.Linear(width, out),
+            )
+            for _ in range(2)
+        )
+        self.scale = nn.Parameter(torch.tensor(2.6))
+
+    def forward(self, images: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
+        images, texts = (
+            F.normalize(tower(x), dim=-1)
+            for tower, x in ((self.images, images), (self.texts, texts))
+        )
+        return self.scale.exp() * images @ texts.T
+
+
+def contrastive(args: argparse.Namespace) -> Any:
+    batch = args.batch or 8192
+    images, texts = (torch.randn(batch, 2048, device=args.device) for _ in range(2))
+    labels = torch.arange(batch, device=args.device)
+
+    def loss_of(model: nn.Module) -> torch.Tensor:
+        logits = model(images, texts)
+        return (F.cross_entropy(logits, labels) + F.cross_entropy(logits.T, labels)) / 2
+
+    return TwoTowers(), loss_of
+
+
 class MixtureOfExperts(nn.Module):
     """Top-2 routing over experts as people write it: a loop, a mask, an index_add."""
 
@@ -210,6 +247,7 @@ TRAINING: dict[str, Callable[[argparse.Namespace], Any]] = {
     "t5": t5,
     "unet": unet,
     "lstm": lstm,
+    "contrastive": contrastive,
     "moe": mixture,
 }
 INFERENCE = ("llama-decode",)
