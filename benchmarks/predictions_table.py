@@ -160,10 +160,7 @@ Newer predictions (`saving_ns` in the ledger) say for each saving a range of its
 what the unfixed step may come to take on a slower or faster host; older ones hold only what the
 fixed one may. (Older predictions stand beside measurements on
 another machine of the same kind, whose host may be a fifth faster or slower.) ConvNeXt's newest
-were measured first and predicted minutes later, on the same machine. The LSTM's are of a version
-that took its layers for something that compiles, and their streams for independent ones; what came
-after says 13.3 ms as it is, 14.0 compiled and 3.0 with graphs (2.7 to 3.9), without a clock beside
-it.
+were measured first and predicted minutes later, on the same machine.
 """
 
 

@@ -116,7 +116,7 @@ def test_a_recurrent_layer_stays_as_it_is_and_breaks_the_graph() -> None:
     plain = step("cos", "cos", "sin", "cos", "sin", "mm")
     # Rows two by two: an operator and its launch. The layer is the third, around the fourth.
     layered = in_a_layer(plain, 4, 8)
-    assert uncompiled(plain) == Uncompiled(frozenset(), 0)
+    assert uncompiled(plain) == Uncompiled(frozenset(), 0, frozenset())
     left = uncompiled(layered)
     assert {layered.works[index].row for index in left.works} == {4, 6} and left.calls == 1
     assert layered.flow is not None
@@ -133,3 +133,34 @@ def test_a_recurrent_layer_stays_as_it_is_and_breaks_the_graph() -> None:
     # Going in twice, and not once.
     once = compiled_host_ns(plain, [], launch)[0]
     assert host[0] - launch == pytest.approx(2 * (once - launch), rel=0.2)
+
+
+def in_modules(picture: Picture, *modules: str) -> Picture:
+    """The same step, operator by operator in these modules; in none where the name is empty."""
+    timeline = picture.timeline
+    table = sorted({name for name in modules if name})
+    of_rows = [table.index(name) if name else -1 for name in modules for _ in range(2)]
+    host = msgspec.structs.replace(timeline.host, module=np.array(of_rows, np.int32))
+    return picture_of(msgspec.structs.replace(timeline, host=host, modules=table))
+
+
+def test_what_is_no_part_of_the_model_is_not_compiled_with_it() -> None:
+    """The script's own, and a loss that is a module: the model is what multiplies something."""
+    plain = step("cos", "sin", "mm", "cos", "sin", "cos", "sin", "cos")
+    inner, outer, loss = "Net_0.Block_0", "Net_0", "Loss_0"
+    modules = [outer, inner, inner, inner, outer, "", loss, loss]
+    placed = in_modules(plain, *modules)
+    left = uncompiled(placed)
+    assert left.works == left.outside == {5, 6, 7} and not left.calls
+    assert placed.flow is not None and plain.flow is not None
+    fused = [chain.works for chain in chains_of(placed, placed.flow)]
+    assert fused == [[0, 1], [3, 4]]
+    assert [3, 4, 5, 6, 7] in [chain.works for chain in chains_of(plain, plain.flow)]
+    script, host = placed.script, compiled_host_ns(placed, [], launch_costs(placed)[1])
+    assert script is not None
+    assert host[5:] == pytest.approx(script.host_ns[5:])
+
+
+def test_where_no_model_is_seen_all_may_be_compiled() -> None:
+    picture = in_modules(step("mm", "cos", "sin"), "", "Loss_0", "Loss_0")
+    assert not uncompiled(picture).works

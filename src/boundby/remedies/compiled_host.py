@@ -103,7 +103,7 @@ def _eager_launch_ns(picture: Picture) -> float | None:
     script = picture.script
     if script is None:
         return None
-    launched = ~_marked(picture, uncompiled(picture).works)
+    launched = ~_marked(picture, uncompiled(picture).layers)
     backward = script.host_ns[launched & (script.phase == Phase.BACKWARD)]
     inside, count = (
         (backward, _parameters(picture)) if len(backward) else (script.host_ns[launched], 0)

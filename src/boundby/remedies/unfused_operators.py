@@ -18,9 +18,10 @@ When it does not help
     takes it half as long again as an eager operator, two and a half times as long in training
     (23 to 26 us and 9 to 10 on an H200's host), and products and convolutions are called as before,
     so that it gains only where chains are long; when shapes change often enough to compile again
-    and again; in `nn.LSTM`, `nn.GRU` and `nn.RNN`, which the compiler leaves as they are. On a CPU
-    little is gained where operators are far above what their traffic takes, and generated code may
-    be slower than the library's: a small convolutional net took 1.19 times as long compiled.
+    and again; in `nn.LSTM`, `nn.GRU` and `nn.RNN`, which the compiler leaves as they are; outside
+    of the model, where a loss may be computed: a function of both can be compiled as well. On a
+    CPU little is gained where operators are far above what their traffic takes, and generated code
+    may be slower than the library's: a small convolutional net took 1.19 times as long compiled.
 
 Proven on
     BERT (12 layers) on an H200: 35.5 to 21.4 ms a step; 22.6 were predicted. Of the host's time
@@ -41,6 +42,7 @@ from boundby.remedies import layout_copies, wasted_tiles
 from boundby.remedies.chains import Chain, chains_of, is_random
 from boundby.remedies.compiled_host import compiled_host_ns, launch_costs
 from boundby.remedies.remedy import Imagined, Remedy
+from boundby.remedies.uncompiled import uncompiled
 
 _COMPILED = ("triton_", "CompiledFunction", "Torch-Compiled")
 # What else a compiled step may take its host, beside what is reckoned.
@@ -68,6 +70,11 @@ def imagine(picture: Picture) -> Imagined | None:
     turned = layout_copies.compiled_times(picture)
     # The compiler pads products and turns convolutions, whatever their code says.
     products = turned | wasted_tiles.padded_times(picture)
+    left = uncompiled(picture).outside
+    turned, products = (
+        {index: ns for index, ns in times.items() if index not in left}
+        for times in (turned, products)
+    )
     if not picture.on_device:
         # In a step a CPU's pace is another one than alone.
         turned = {index: max(ns, picture.works[index].ns) for index, ns in turned.items()}
