@@ -31,6 +31,7 @@ CONVOLUTIONS: dict[str, Fix] = {
     "channels last": ("--channels-last", ["layout-copies"]),
     "channels last + graphs": ("--channels-last --graphs", ["layout-copies", "eager-launches"]),
 }
+EVALUATION: dict[str, Fix] = {fix: VISION[fix] for fix in ("compile", "graphs")}
 PRECISION: dict[str, Fix] = {
     "tf32": ("--precision tf32", ["float32-products"]),
     "bf16": ("--precision bf16", ["float32-activations"]),
@@ -68,6 +69,27 @@ CASES: dict[str, tuple[str, dict[str, Fix]]] = {
         "bert --compile",
         {
             **{fix: LANGUAGE[fix] for fix in ("fused", "sdpa", "sdpa + fused", "graphs")},
+            **batches(8),
+        },
+    ),
+    "resnet50 evaluated": (
+        "resnet50 --evaluate",
+        {
+            **EVALUATION,
+            "channels last": CONVOLUTIONS["channels last"],
+            "channels last + graphs": CONVOLUTIONS["channels last + graphs"],
+            **batches(64),
+        },
+    ),
+    "bert evaluated": (
+        "bert --evaluate",
+        {
+            **EVALUATION,
+            "sdpa": LANGUAGE["sdpa"],
+            "graphs + sdpa": (
+                "--graphs --attention sdpa",
+                ["eager-launches", "materialised-attention"],
+            ),
             **batches(8),
         },
     ),

@@ -209,7 +209,7 @@ def program(options: list[str]) -> Program:
 
     args = workloads.arguments().parse_args(options)
     workloads.prepare(args)
-    return Program(workloads.training_step(args), cuda=args.device == "cuda")
+    return Program(workloads.step_of(args), cuda=args.device == "cuda")
 
 
 def predict(name: str, go: int, played: int | None = None) -> None:

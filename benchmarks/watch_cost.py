@@ -32,7 +32,7 @@ def script(options: list[str]) -> None:
 
     args = workloads.arguments().parse_args(options)
     workloads.prepare(args)
-    serve(lambda: Program(workloads.training_step(args), cuda=args.device == "cuda"))
+    serve(lambda: Program(workloads.step_of(args), cuda=args.device == "cuda"))
 
 
 def take(options: list[str], turns: int) -> tuple[list[Turn], list[Turn]]:

@@ -265,10 +265,10 @@ LIBRARIES = {
 }
 
 
-def training_step(args: argparse.Namespace) -> Step:
+def step_of(args: argparse.Namespace) -> Step:
     with torch.device(args.device):
         model, loss_of = TRAINING[args.model](args)
-    model = model.train()
+    model = model.train(not args.evaluate)
     if args.channels_last:
         model = model.to(memory_format=torch.channels_last)
     if args.compile:
@@ -284,6 +284,15 @@ def training_step(args: argparse.Namespace) -> Step:
         enabled=args.precision == "bf16",
         cache_enabled=not args.graphs,
     )
+
+    if args.evaluate:
+
+        @torch.inference_mode()
+        def evaluate() -> torch.Tensor:
+            with autocast:
+                return loss_of(model)
+
+        return graphed(evaluate) if args.graphs else evaluate
 
     def gradients() -> torch.Tensor:
         # Captured without any, a graph makes gradients of its own and writes them anew each time.
@@ -359,6 +368,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--fused", action="store_true")
     parser.add_argument("--graphs", action="store_true", help="the whole step as a CUDA graph")
     parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--evaluate", action="store_true", help="without gradients or optimizer")
     parser.add_argument("--attention", default="eager", choices=["eager", "sdpa"])
     parser.add_argument("--precision", default="bf16", choices=["bf16", "float32", "tf32"])
     default = "cuda" if torch.cuda.is_available() else "cpu"
@@ -396,7 +406,7 @@ def main() -> None:
             for _ in steps:
                 pass
         return
-    step = training_step(args)
+    step = step_of(args)
     for _ in range(args.steps):
         step()
 
