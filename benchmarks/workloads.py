@@ -273,10 +273,6 @@ def step_of(args: argparse.Namespace) -> Step:
         model = model.to(memory_format=torch.channels_last)
     if args.compile:
         model = torch.compile(model, mode=args.mode)
-    chosen: dict[str, Any] = {"fused": True} if args.fused else {}
-    if args.graphs and args.fused:
-        chosen["capturable"] = True
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **chosen)
     # What autocast has cast is kept from step to step inside a graph only where it is cast there.
     autocast = torch.autocast(
         args.device,
@@ -293,6 +289,11 @@ def step_of(args: argparse.Namespace) -> Step:
                 return loss_of(model)
 
         return graphed(evaluate) if args.graphs else evaluate
+
+    chosen: dict[str, Any] = {"fused": True} if args.fused else {}
+    if args.graphs and args.fused:
+        chosen["capturable"] = True
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **chosen)
 
     def gradients() -> torch.Tensor:
         # Captured without any, a graph makes gradients of its own and writes them anew each time.
