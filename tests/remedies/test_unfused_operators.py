@@ -6,14 +6,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from boundby.model import Allocations, HostKind, OpCall, Phase
+from boundby.model import Allocations, Argument, HostKind, OpCall, Phase
 from boundby.picture import Picture
 from boundby.remedies import unfused_operators
 from boundby.remedies.chains import chains_of
 from boundby.remedies.compiled_host import _Operators, compiled_host_ns, launch_costs
+from boundby.remedies.functions import function_flops
 from boundby.remedies.uncompiled import Uncompiled, uncompiled
+from boundby.remedies.unfused_operators import _pass_ns, _stays_all, _stays_of_arithmetic
 from tests.remedies.pictures import in_phase, picture_of
-from tests.test_dataflow import BYTES, at
+from tests.test_dataflow import BYTES, ELEMENTS, at, chain
 from tests.timelines import Scene
 
 US = 1000.0
@@ -164,3 +166,62 @@ def test_what_is_no_part_of_the_model_is_not_compiled_with_it() -> None:
 def test_where_no_model_is_seen_all_may_be_compiled() -> None:
     picture = in_modules(step("mm", "cos", "sin"), "", "Loss_0", "Loss_0")
     assert not uncompiled(picture).works
+
+
+def handed_on(*names: str) -> Picture:
+    """Each hands 64 Mi numbers to the next, on a device."""
+    side = 8192
+    weight, few = at(90, shape=(side,)), at(91, shape=(side, 1))
+    given: dict[str, tuple[Argument, ...]] = {
+        "native_layer_norm": ((side,), weight, weight, 1e-5),
+        "native_layer_norm_backward": (
+            at(92, shape=(side, side)),
+            (side,),
+            few,
+            few,
+            weight,
+            weight,
+            (True, True, True),
+        ),
+    }
+    steps = [
+        (name, (at(place + 1, shape=(side, side)), *given.get(name, ("none",))), place + 2)
+        for place, name in enumerate(names)
+    ]
+    return picture_of(chain(*steps, each_us=900.0))
+
+
+def fused(*names: str) -> float:
+    """What a chain of these is expected to take as one kernel, in us."""
+    imagined = unfused_operators.imagine(handed_on(*names))
+    assert imagined is not None
+    return sum(imagined.expected.work_ns.values()) / US
+
+
+def test_functions_take_their_time_where_rows_are_waited_for() -> None:
+    """72 FLOPs for each of 64 Mi numbers at 50 TFLOP/s: as long as 483 MB of memory's traffic."""
+    gelu = 72 * ELEMENTS / 5e13 * 1e6
+    simple = fused("sin", "cos")
+    assert gelu < simple
+    assert fused("gelu", "cos") == pytest.approx(simple)  # hidden behind the traffic
+    assert fused("gelu", "gelu", "gelu", "cos") == pytest.approx(3 * gelu)
+    by_rows = fused("sin", "native_layer_norm")
+    assert fused("gelu", "native_layer_norm") == pytest.approx(by_rows + gelu)
+
+
+def test_a_tangent_is_quicker_than_an_error_function() -> None:
+    (gelu,) = picture_of(chain(("gelu", (at(1),), 2))).works
+    plain, quick = (OpCall(name="aten::gelu", args=(at(1), kind)) for kind in ("none", "tanh"))
+    assert function_flops(gelu, plain) == 72 * ELEMENTS
+    assert function_flops(gelu, quick) == 47 * ELEMENTS
+
+
+def test_at_worst_a_norms_weights_get_their_gradients_from_memory() -> None:
+    """In float32, written and read: 537 MB at 5 TB/s."""
+    picture = handed_on("sin", "native_layer_norm_backward")
+    assert picture.flow is not None
+    (both,) = chains_of(picture, picture.flow)
+    worst, expected = (
+        _pass_ns(picture, both, 1.0, stays) for stays in (_stays_all, _stays_of_arithmetic)
+    )
+    assert worst - expected == pytest.approx(2 * BYTES / 5e12 * 1e9)

@@ -41,6 +41,7 @@ from boundby.picture import Change, Picture
 from boundby.remedies import layout_copies, wasted_tiles
 from boundby.remedies.chains import Chain, chains_of, is_random
 from boundby.remedies.compiled_host import compiled_host_ns, launch_costs
+from boundby.remedies.functions import function_flops
 from boundby.remedies.remedy import Imagined, Remedy
 from boundby.remedies.uncompiled import uncompiled
 
@@ -52,6 +53,8 @@ _TELLING_BYTES = 4e6
 _SLOWEST_PASS = 0.4
 # However fast the eager ones are: of a plain copy, for generated kernels that turn out slow.
 _SLOW_PASS = 0.7
+# Normalized row by row.
+_BY_ROWS = ("layer_norm", "rms_norm", "softmax")
 # A random number of generated code, as integer instructions: ten rounds of two wide products, each
 # as long as two, and two exclusive ors, then to a fraction and compared. Half as many lanes do
 # these as do float32, where a multiply-add counts twice.
@@ -150,7 +153,7 @@ def _fused(
     gone = []
     for chain in chains:
         before = sum(picture.works[index].ns for index in chain.works)
-        after = min(before, _pass_ns(picture, chain, efficiency, overlaps=stays is _stays_at_best))
+        after = min(before, _pass_ns(picture, chain, efficiency, stays))
         if not picture.on_device:
             after = min(before, max(after, stays(picture, chain)))
         work_ns[chain.works[0]] = after
@@ -170,17 +173,43 @@ def _fused(
     return Change(work_ns=work_ns, opaque=opaque, host_ns=host)
 
 
-def _pass_ns(picture: Picture, chain: Chain, efficiency: float, *, overlaps: bool) -> float:
-    """One kernel for a chain's traffic and its random numbers, and those that reduce beside it.
+def _pass_ns(picture: Picture, chain: Chain, efficiency: float, stays: Stays) -> float:
+    """One kernel for a chain's traffic, functions and random numbers, and those that reduce beside
+    it.
 
-    The numbers are made while others wait for memory, at best.
+    Numbers are made while others wait for memory, at best; functions are computed so too, unless
+    each row has to be there in whole before they can. At worst what is summed up over the rows is
+    written for a kernel of its own.
     """
     machine = picture.machine
-    copy, chance = machine.copy_ns(chain.bytes), _chance_ns(picture, chain)
+    apart = _summed_apart_bytes(picture, chain) if stays is _stays_all else 0.0
+    copy, chance = machine.copy_ns(chain.bytes + apart), _chance_ns(picture, chain)
     if copy is None:
         return math.inf
-    apart = chain.reductions * (machine.overheads.shortest_kernel_ns or 0.0)
-    return apart + (max(copy / efficiency, chance) if overlaps else copy / efficiency + chance)
+    traffic, functions = copy / efficiency, _functions_ns(picture, chain)
+    reduced = chain.reductions * (machine.overheads.shortest_kernel_ns or 0.0)
+    if stays is _stays_at_best:
+        return reduced + max(traffic, functions, chance)
+    names = [picture.works[index].name for index in chain.works]
+    by_rows = any(part in name for name in names for part in _BY_ROWS)
+    return reduced + chance + (traffic + functions if by_rows else max(traffic, functions))
+
+
+def _functions_ns(picture: Picture, chain: Chain) -> float:
+    rate = picture.machine.rate("vector.float32")
+    works = (picture.works[index] for index in chain.works)
+    flops = sum(function_flops(work, picture.call(work)) for work in works)
+    return flops / rate * 1e9 if rate and picture.on_device else 0.0
+
+
+def _summed_apart_bytes(picture: Picture, chain: Chain) -> float:
+    """What a normalization's weights get their gradients from, in float32, written and read."""
+    calls = [
+        picture.call(picture.works[index])
+        for index in chain.works
+        if "layer_norm_backward" in picture.works[index].name
+    ]
+    return sum(2 * 4.0 * call.tensors[0].elements for call in calls if call and call.tensors)
 
 
 def _chance_ns(picture: Picture, chain: Chain) -> float:
