@@ -24,7 +24,25 @@ def test_measured_stands_beside_the_datasheet() -> None:
     ]
     text = rendered(msgspec.structs.replace(machine, roofs=roofs))
     (line,) = [line for line in text.splitlines() if line.strip().startswith("bfloat16")]
-    assert line.split()[1:7] == ["1.00", "PFLOP/s", "-", "2.00", "PFLOP/s", "50%"]
+    assert line.split()[1:6] == ["1.00", "PFLOP/s", "2.00", "PFLOP/s", "50%"]
+
+
+def test_no_heading_is_cut_and_no_column_is_empty() -> None:
+    machine = round_machine()
+    assert "datasheet" not in rendered(machine)
+    roofs = [
+        msgspec.structs.replace(roof, datasheet=2 * roof.value, note="continuous work, at its best")
+        for roof in machine.roofs
+    ]
+    sustained = [
+        msgspec.structs.replace(roof, name=f"{roof.name}.sustained")
+        for roof in machine.roofs
+        if roof.name.startswith("matmul.")
+    ]
+    text = rendered(msgspec.structs.replace(machine, roofs=roofs + sustained))
+    heading = next(line for line in text.splitlines() if line.startswith("roof"))
+    assert "best at" in heading and "…" not in text
+    assert all(f" {one} " in heading for one in ("measured", "sustained", "datasheet", "of it"))
 
 
 def test_what_the_roofs_mean() -> None:

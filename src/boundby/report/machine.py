@@ -38,6 +38,8 @@ _OVERHEADS = (
 _PATTERNS = {"read", "write", "copy", "add"}
 _SUSTAINED = ".sustained"
 
+_HEADINGS = ("measured", "sustained", "datasheet", "of it", "± spread")
+
 
 class MachineReport:
     """Renders a `Machine`; computes nothing."""
@@ -84,26 +86,41 @@ def _provenance(machine: Machine) -> str:
 
 
 def _roofs_table(machine: Machine) -> Table:
+    """Columns that say something of any roof; where it is narrow, only the last is broken."""
+    sections = {
+        heading: [
+            (roof.name.removeprefix(prefix), _values(machine, roof), roof.note or "")
+            for roof in machine.roofs
+            if roof.name.startswith(prefix) and _shown(roof)
+        ]
+        for prefix, heading in _SECTIONS
+    }
+    rows = [row for section in sections.values() for row in section]
+    said = {heading for _, values, _ in rows for heading, text in values.items() if text != "-"}
+    headings = [heading for heading in _HEADINGS if heading in said]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("roof", no_wrap=True)
-    for heading in ("measured", "sustained", "datasheet", "of it", "± spread"):
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("best at", style="dim", no_wrap=True)
-    for prefix, heading in _SECTIONS:
-        rows = [roof for roof in machine.roofs if roof.name.startswith(prefix) and _shown(roof)]
-        if rows:
-            table.add_row(Text(heading, style="italic"))
-        for roof in rows:
-            table.add_row(
-                Text(f"  {roof.name.removeprefix(prefix)}"),
-                units.rate(roof.value, roof.unit),
-                units.rate(machine.rate(f"{roof.name}{_SUSTAINED}"), roof.unit).split(" ")[0],
-                units.rate(roof.datasheet, roof.unit),
-                units.share(roof.value / roof.datasheet if roof.datasheet else None),
-                units.share(roof.spread),
-                Text(roof.note or ""),
-            )
+    table.add_column("best at", style="dim")
+    for section, its in sections.items():
+        if its:
+            table.add_row(Text(section, style="italic"))
+        for name, values, note in its:
+            table.add_row(Text(f"  {name}"), *(values[one] for one in headings), Text(note))
     return table
+
+
+def _values(machine: Machine, roof: Roof) -> dict[str, str]:
+    sustained = units.rate(machine.rate(f"{roof.name}{_SUSTAINED}"), roof.unit).split(" ")[0]
+    values = (
+        units.rate(roof.value, roof.unit),
+        sustained,
+        units.rate(roof.datasheet, roof.unit),
+        units.share(roof.value / roof.datasheet if roof.datasheet else None),
+        units.share(roof.spread),
+    )
+    return dict(zip(_HEADINGS, values, strict=True))
 
 
 def _shown(roof: Roof) -> bool:
