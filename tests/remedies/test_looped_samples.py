@@ -60,7 +60,7 @@ def looping(
 def test_a_call_for_each_sample_is_one_for_all(on_device: bool) -> None:
     found = sure(looping(on_device=on_device), "looped-samples")
     assert found.where == ["train.py:7"]
-    assert "all 16 samples at once: 16 calls are 1 then" in found.change
+    assert "all 16 samples at once: 16 calls (mul) are 1 then" in found.change
     if not on_device:
         # 400 us are the loop's; what is left of it is one call of 12,544 numbers.
         assert 370e3 < found.saving_ns.expected < 400e3

@@ -34,7 +34,7 @@ from boundby.remedies.sample_loops import SampleLoop, asking_ns, holds_samples, 
 
 # At worst half of it cannot be done at once.
 _WORST_LEFT = 0.5
-_MOST_LINES = 3
+_MOST_LINES = _MOST_NAMES = 3
 
 
 def imagine(picture: Picture) -> Imagined | None:
@@ -49,10 +49,22 @@ def imagine(picture: Picture) -> Imagined | None:
         expected=_at_once(picture, loops, left=0.0),
         best=_at_once(picture, loops, left=0.0, for_nothing=True),
         where=[sources[loop.source] for loop in loops[:_MOST_LINES]],
-        change=f"# all {picture.samples} samples at once: {calls:,} calls are "
-        f"{sum(len(loop.calls) for loop in loops)} then",
+        change=f"# all {picture.samples} samples at once: {calls:,} calls "
+        f"({_names(picture, loops)}) are {sum(len(loop.calls) for loop in loops)} then",
         assumes="no sample's work depends on another's",
     )
+
+
+def _names(picture: Picture, loops: list[SampleLoop]) -> str:
+    """Of what is called over and over, the costliest."""
+    total: dict[str, float] = {}
+    for loop in loops:
+        for index in (index for same in loop.calls for index in same):
+            work = picture.works[index]
+            name = work.name.rpartition("::")[2]
+            total[name] = total.get(name, 0.0) + work.ns
+    ranked = sorted(total, key=lambda name: -total[name])
+    return ", ".join(ranked[:_MOST_NAMES]) + (", ..." if len(ranked) > _MOST_NAMES else "")
 
 
 def _at_once(
