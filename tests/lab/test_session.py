@@ -54,7 +54,7 @@ def test_one_failure_is_not_the_others(machine: Machine) -> None:
     broken = msgspec.structs.replace(
         machine, overheads=msgspec.structs.replace(machine.overheads, eager_op_ns=None)
     )
-    failed, fine = run(broken, "ahead", "precision").results
+    failed, fine = run(broken, "ahead", "intensity").results
     assert failed.outcome == "failed"
     assert failed.why == "the saved machine has no eager_op_ns: boundby machine --remeasure"
     assert fine.outcome in ("held", "not held")
@@ -75,7 +75,7 @@ def test_a_process_that_dies_is_reported_and_the_rest_goes_on(
     )
     path = f"{tmp_path}:{_pythonpath()}"
     monkeypatch.setenv("PYTHONPATH", path)
-    first, second = run(machine, "python", "precision").results
+    first, second = run(machine, "python", "intensity").results
     assert first.outcome == "failed"
     assert first.why == "its process failed: exit code 9"
     assert first.predicted

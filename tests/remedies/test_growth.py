@@ -58,6 +58,20 @@ def test_a_timed_call_says_how_a_step_grows_with_the_batch() -> None:
     assert double.wall_ns.low < double.wall_ns.expected < double.wall_ns.high
 
 
+def test_on_a_cpu_each_time_the_batch_is_doubled_there_is_more_doubt() -> None:
+    """What a device showed at twice the batch goes on; a CPU has more caches to outgrow."""
+    widths = []
+    for on_device in (True, False):
+        steps = [("cos", (Tensor(shape=(1 << 26,), dtype="float32", storage=1),), 2)]
+        picture = picture_of(chain(*steps, on_device=on_device))
+        batches(picture)
+        now, then = picture.timings.asked
+        picture.timings.known.update({now: 100.0, then: 190.0})
+        rows = batches(picture)
+        widths += [row.wall_ns.high / row.wall_ns.expected for row in rows]
+    assert widths == pytest.approx([1.03, 1.03, 1.03**4, 1.03**8], rel=0.02)
+
+
 def test_a_call_that_only_alone_finds_its_data_in_a_cache_takes_no_more_than_twice() -> None:
     """Alone, twice the batch took four times as long, and still less than the step's own twice."""
     picture = picture_of(chain_of(4))

@@ -39,3 +39,8 @@ def test_what_drawing_words_takes_is_what_is_left() -> None:
 
 def test_a_gpu_draws_all_of_them_at_once() -> None:
     assert finding(picture_of(scene(on_device=True).timeline()), "slow-dropout") is None
+
+
+def test_compiled_code_draws_masks_of_its_own() -> None:
+    """Both together were as slow as neither (a small decoder): they are not added up."""
+    assert {"unfused-operators", "far-from-roof"} <= set(slow_dropout.REMEDY.excludes)

@@ -29,7 +29,9 @@ def test_where_nothing_helps_that_is_said_and_what_a_larger_batch_takes() -> Non
     diagnosis = msgspec.structs.replace(real_diagnosis(), findings=[], what_if=[], batches=[larger])
     said = as_text(diagnosis)
     assert "nothing that boundby knows of" in said
-    assert "a batch 2x as large" in said
+    wall = diagnosis.step.wall_ns
+    times, low, high = (f"{ns / wall:.2f}" for ns in (2e7, 1.9e7, 2e7))
+    assert f"a batch 2x as large {times}x the time ({low} to {high})" in said
     assert "nothing that" not in as_text(msgspec.structs.replace(diagnosis, batches=[]))
 
 

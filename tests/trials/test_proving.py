@@ -80,3 +80,20 @@ def test_what_was_raised_is_said_whole_and_first(tmp_path: Path) -> None:
     for text, words in ((trace, "ValueError: it"), ("oh\nno\n", "no"), ("", "exit code 1")):
         log.write_text(text)
         assert process._reason(1, log) == words
+
+
+def test_what_is_told_to_be_kept_is_patched_though_the_best_is_open() -> None:
+    """One that held, and one run of a better one, which is too few."""
+    ledger = Ledger()
+    for one in (seen(), seen("fused/fused", ms=9), seen(), seen("fused/fused", ms=9), seen()):
+        ledger.add(one)
+    ledger.add(seen("compile/compile", ms=8))
+    candidates = [
+        Candidate(key=f"{name}/{name}", faults=(name,), change=f"# {name}")
+        for name in ("fused", "compile")
+    ]
+    trials = Trials(observe=lambda _: seen(), candidates=candidates, ledger=ledger, budget_s=60.0)
+    assert not ledger.concluded(trials.final).held
+    assert trials.kept == ("fused/fused",)
+    none = Trials(observe=lambda _: seen(), candidates=candidates, ledger=Ledger(), budget_s=60.0)
+    assert none.kept is None

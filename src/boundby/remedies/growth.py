@@ -7,6 +7,7 @@ the machine's curves say how much nearer to the roof larger kernels run.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import msgspec
@@ -23,7 +24,8 @@ from boundby.roofs.operators import Exercise
 # The costliest calls are timed with twice the batch: these are most of any step seen. On a CPU
 # each takes its time twice.
 _MOST_TIMED, _MOST_TIMED_ON_CPU = 48, 16
-# A CPU's pace is another one when something is timed alone: this many times the doubt.
+# A CPU's pace is another one when something is timed alone, and each time the batch is doubled
+# something else may outgrow a cache: this many times the doubt for each.
 _DOUBT_ON_CPU = 4
 # With twice the batch a call that takes less than this of its time is done by another kernel.
 _ANOTHER_KERNEL = 0.9
@@ -53,7 +55,7 @@ def times_with(picture: Picture, factor: int, growth: Growth) -> dict[int, float
     constant, square = _constant_bytes(picture), _square_bytes(picture)
     timed = timed_doubled(picture)
     shortest = picture.machine.overheads.shortest_kernel_ns or 0.0
-    doubt = 1 if picture.on_device else _DOUBT_ON_CPU
+    doubt = 1.0 if picture.on_device else _DOUBT_ON_CPU * math.log2(factor)
     times = {}
     looped = {index for loop in sample_loops(picture) for index in loop.works}
     for index, work in enumerate(picture.works):

@@ -53,11 +53,16 @@ def imagine(picture: Picture) -> Imagined | None:
         expected=_without(picture, own.likely),
         best=_without(picture, own.most),
         where=[line for line in ranked if lines[line].ns >= least][:_MOST_LINES],
-        change="if step % 100 == 0:  # what is for a log; what makes batches: into a Dataset, with "
-        "DataLoader(..., num_workers=4)",
+        change=_change(picture),
         assumes=f"none of the script's own Python, {units.time(own.likely.ns)} a step, has to be "
         "in it",
     )
+
+
+def _change(picture: Picture) -> str:
+    """What makes batches needs a core of its own to be made on: a step on a CPU may have all."""
+    elsewhere = "in a DataLoader's workers" if picture.on_device else "before the loop"
+    return f"if step % 100 == 0: ...  # what is for a log; what makes batches: {elsewhere}"
 
 
 def _without(picture: Picture, own: HostTime, *, left: float = 0.0) -> Change:

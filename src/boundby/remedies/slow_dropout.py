@@ -82,4 +82,10 @@ def _left_ns(picture: Picture, index: int, left: float | None) -> float:
     return min(work.ns, drawing + asking + (picture.machine.copy_ns(_MORE_BYTES * count) or 0.0))
 
 
-REMEDY = Remedy(fault="slow-dropout", group="bandwidth", document=__doc__, imagine=imagine)
+REMEDY = Remedy(
+    fault="slow-dropout",
+    group="bandwidth",
+    document=__doc__,
+    imagine=imagine,
+    excludes=("unfused-operators", "far-from-roof"),  # compiled code draws masks of its own
+)

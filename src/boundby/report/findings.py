@@ -87,7 +87,8 @@ def _together(diagnosis: Diagnosis) -> list[Text]:
         )
     if diagnosis.batches:
         words = ", ".join(
-            f"{row.factor}x as large {row.wall_ns.expected / before:.2f}x the time"
+            f"{row.factor}x as large {row.wall_ns.expected / before:.2f}x the time "
+            f"({row.wall_ns.low / before:.2f} to {row.wall_ns.high / before:.2f})"
             for row in diagnosis.batches
         )
         lines.append(Text(f"a batch {words} (predicted)", style="dim"))

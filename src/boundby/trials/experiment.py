@@ -304,15 +304,15 @@ def _written(request: Request, cwd: Path, trials: Trials) -> list[str]:
 
 def _patch(request: Request, trials: Trials, diagnosis: Diagnosis) -> Patch | None:
     """What was kept, as a change to the script."""
-    final = trials.final
+    kept = trials.kept
     path = _script_path(request.target)
     timed = trials.ledger.timed(BASELINE)
-    if path is None or not timed or not trials.ledger.concluded(final).held:
+    if path is None or not timed or kept is None:
         return None
-    chosen = {one.key: trials.change(one, final) for one in trials.candidates}
+    chosen = {one.key: trials.change(one, kept) for one in trials.candidates}
     return make_patch(
         path,
-        [(key.partition("/")[2], chosen[key]) for key in final],
+        [(key.partition("/")[2], chosen[key]) for key in kept],
         Known(modules=timed[0].notes.modules, device=diagnosis.machine.kind),
     )
 

@@ -138,6 +138,21 @@ class Trials:
         """The best combination of what held."""
         return self._schedule.final
 
+    @property
+    def kept(self) -> Arm | None:
+        """What is told to be kept: of those that held together the last, which is the best, else
+        the best that held alone. The final one may still be open."""
+        together = [arm for arm in self._together() if self.ledger.concluded(arm).held]
+        if together:
+            return together[-1]
+        alone = {(one.key,): self.ledger.concluded((one.key,)) for one in self.candidates}
+        held = {
+            arm: result.speedup.median
+            for arm, result in alone.items()
+            if result.held and result.speedup is not None
+        }
+        return max(held, key=lambda arm: held[arm], default=None)
+
     def proofs(self) -> list[Proof]:
         """One for each fix, then those tried together, the best of them last."""
         proofs = [self._proof([one], one.predicted) for one in self.candidates]
