@@ -54,7 +54,7 @@ def test_one_failure_is_not_the_others(machine: Machine) -> None:
     broken = msgspec.structs.replace(
         machine, overheads=msgspec.structs.replace(machine.overheads, eager_op_ns=None)
     )
-    failed, fine = run(broken, "ahead", "intensity").results
+    failed, fine = run(broken, "ahead", "precision").results
     assert failed.outcome == "failed"
     assert failed.why == "the saved machine has no eager_op_ns: boundby machine --remeasure"
     assert fine.outcome in ("held", "not held")
