@@ -11,7 +11,6 @@ from boundby.remedies.batch_too_small import batches
 from boundby.remedies.growth import LIKELY, Alone, costliest, grown_ns, times_with, twice_ns
 from boundby.remedies.squares import square_values
 from boundby.remedies.variants import doubled
-from boundby.remedies.weights import fixed_values
 from tests.remedies.pictures import picture_of
 from tests.test_dataflow import chain
 
@@ -64,7 +63,7 @@ def squares_of(timeline: Timeline) -> list[str]:
     picture = picture_of(timeline)
     flow = picture.flow
     assert flow is not None
-    found = square_values(picture, flow, fixed_values(picture, flow))
+    found = square_values(picture)
     return [picture.works[flow.values[value].maker].name for value in sorted(found)]
 
 

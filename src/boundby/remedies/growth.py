@@ -52,7 +52,7 @@ AS_THE_CURVES = Growth(0.0, 1.0, 0.0)
 
 def times_with(picture: Picture, factor: int, growth: Growth) -> dict[int, float]:
     """Every piece of work with a larger batch: activations grow, weights and gradients do not."""
-    constant, square = _constant_bytes(picture), _square_bytes(picture)
+    constant, square = _constant_bytes(picture), picture.once(_square_bytes)
     timed = timed_doubled(picture)
     shortest = picture.machine.overheads.shortest_kernel_ns or 0.0
     doubt = 1.0 if picture.on_device else _DOUBT_ON_CPU * math.log2(factor)
@@ -65,7 +65,7 @@ def times_with(picture: Picture, factor: int, growth: Growth) -> dict[int, float
             continue
         calls = factor if index in looped else 1
         if index in timed:
-            grown = grown_ns(work.ns, timed[index], factor, degree=2 if square[index] else 1)
+            grown = grown_ns(work.ns, timed[index], factor, degree=_degree(square[index]))
             times[index] = calls * grown * growth.timed**doubt
             continue
         curve, most = _ratios(picture, work, factor, constant[index], square[index])
@@ -103,7 +103,7 @@ def twice_ns(ns: float, alone: Alone, together: Alone, degree: int = 1) -> float
 def timed_doubled(picture: Picture) -> dict[int, float]:
     """What the costliest calls take with twice the batch, in ns, where they could be timed."""
     found = {}
-    square = _square_bytes(picture)
+    square = picture.once(_square_bytes)
     for (single, double), indices in costliest(picture).items():
         both = timed_alone(picture, single, double, picture.works[indices[0]])
         if both is None:
@@ -111,7 +111,7 @@ def timed_doubled(picture: Picture) -> dict[int, float]:
         alone, together = both
         for index in indices:
             ns = picture.works[index].ns
-            found[index] = twice_ns(ns, alone, together, degree=2 if square[index] else 1)
+            found[index] = twice_ns(ns, alone, together, degree=_degree(square[index]))
             if not picture.on_device and ns > alone.hot:
                 # Or memory at hand that the step asks its system for, however large the batch.
                 found[index] = (found[index] + ns + together.hot - alone.hot) / 2
@@ -140,7 +140,7 @@ def costliest(picture: Picture) -> dict[tuple[Exercise, Exercise], list[int]]:
     if flow is None:
         return {}
     fixed = fixed_values(picture, flow)
-    squares = square_values(picture, flow, fixed)
+    squares = picture.once(square_values)
     pairs: dict[tuple[Exercise, Exercise], list[int]] = {}
     for index, work in enumerate(picture.works):
         call = picture.call(work)
@@ -242,14 +242,19 @@ def _square_bytes(picture: Picture) -> list[float]:
     """For each piece of work, the bytes it reads and makes that grow with the square."""
     flow = picture.flow
     square = [0.0] * len(picture.works)
-    if flow is None:
+    squares = picture.once(square_values)
+    if flow is None or not squares:
         return square
-    squares = square_values(picture, flow, fixed_values(picture, flow))
-    for index in flow.order if squares else ():
+    for index in flow.order:
         read = sum(size for value, size in flow.reads[index].items() if value in squares)
         made = sum(flow.values[value].bytes for value in flow.makes[index] if value in squares)
         square[index] = read + made
     return square
+
+
+def _degree(square: float) -> int:
+    """Of growth with the batch: what has to do with a square grows as it does."""
+    return 2 if square else 1
 
 
 def _weights_by_place(picture: Picture, work: Work) -> float:

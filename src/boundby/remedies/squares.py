@@ -7,16 +7,18 @@ from boundby.dataflow import Flow
 from boundby.model import OpCall, Tensor
 from boundby.picture import Picture
 from boundby.remedies.variants import slowest_axis
-from boundby.remedies.weights import is_set
+from boundby.remedies.weights import WIDEST_CAST, fixed_values, is_set
 
 # Products of matrices, and how many tensors stand before the two.
 _PRODUCTS = {"aten::mm": 0, "aten::addmm": 1}
-# What is made of a square by another dtype alone is no smaller than this part of it.
-_SMALLEST_CAST = 4
 
 
-def square_values(picture: Picture, flow: Flow, fixed: set[int]) -> set[int]:
+def square_values(picture: Picture) -> set[int]:
     """Products of samples with samples, and what is made of these in the same size."""
+    flow = picture.flow
+    if flow is None:
+        return set()
+    fixed = fixed_values(picture, flow)
     batches = _batches(picture, flow, fixed)
     squares: set[int] = set()
     for index in flow.order:
@@ -35,7 +37,7 @@ def square_values(picture: Picture, flow: Flow, fixed: set[int]) -> set[int]:
                 squares.update(
                     value
                     for value in flow.makes[index]
-                    if flow.values[value].bytes * _SMALLEST_CAST >= read
+                    if flow.values[value].bytes * WIDEST_CAST >= read
                 )
     # The zeros that a gradient starts from are as many as it has numbers.
     for index in flow.order:

@@ -45,7 +45,7 @@ _HANDED_ON = ("::copy_", "::add_")
 _SET = ("::fill_", "::zero_")
 # What is more than so many times as large as all that it is made of is broadcast, over samples most
 # likely, as a bias is where a CPU's product adds to it; the widest cast is of a byte to four.
-_WIDEST_CAST = 4
+WIDEST_CAST = 4
 _NORMS = ("_norm", "_legit", "_no_training", "_with_update", "_no_update", "_norm_elemt")
 
 Places = tuple[tuple[int, ...], tuple[int, ...]]
@@ -165,6 +165,6 @@ def _made_of(flow: Flow, values: set[int], *, without: Iterable[int]) -> set[int
     for index in flow.order:
         reads = flow.reads[index]
         if index not in excluded and reads and all(value in found for value in reads):
-            most = _WIDEST_CAST * sum(reads.values())
+            most = WIDEST_CAST * sum(reads.values())
             found.update(value for value in flow.makes[index] if flow.values[value].bytes <= most)
     return found
