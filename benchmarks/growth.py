@@ -25,9 +25,9 @@ def operators(picture: Any) -> list[dict[str, Any]]:
     """A step's operators in order, each with its time, and that with twice the batch."""
     from boundby.remedies import growth
 
-    timed, times = growth.timed_doubled(picture), growth.times_with(picture, 2, growth.LIKELY)
+    timed, times = growth.timed_with(picture, 2), growth.times_with(picture, 2, growth.LIKELY)
     alone: dict[int, list[float]] = {}
-    for pair, indices in growth.costliest(picture).items():
+    for pair, indices in growth.costliest(picture, 2).items():
         both = growth.timed_alone(picture, *pair, picture.works[indices[0]]) or ((0, 0), (0, 0))
         alone |= {index: [*both[0], *both[1]] for index in indices}
     return [

@@ -1,6 +1,7 @@
 """What only a CUDA device can show; run with scripts/gpu_tests.sh."""
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -316,6 +317,27 @@ def test_replays_do_not_write_into_gradients_that_are_kept(set_to_none: bool, pa
     found = losses_of("eager-launches/cuda-graphs", set_to_none=set_to_none, parts=parts)
     assert touched["graph of Sequential"] == 1
     assert found == pytest.approx(wanted, rel=1e-4)
+
+
+def test_graphs_that_are_garbage_do_not_end_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the first model, with a collector that looks for some in each capture alone."""
+    import torch
+
+    plain = torch.nn.Tanh.forward
+
+    def forward(self: Any, x: Any) -> Any:
+        if torch.cuda.is_current_stream_capturing():
+            gc.set_threshold(1, 1, 1)
+        return plain(self, x)
+
+    monkeypatch.setattr(torch.nn.Tanh, "forward", forward)
+    threshold = gc.get_threshold()
+    try:
+        for _ in range(2):
+            gc.set_threshold(0)
+            losses_of("eager-launches/cuda-graphs", set_to_none=True, parts=1)
+    finally:
+        gc.set_threshold(*threshold)
 
 
 def test_bert_in_plain_operators_is_captured() -> None:

@@ -4,11 +4,17 @@ import msgspec
 import pytest
 
 from boundby.model import MemoryLevel, Tensor
+from boundby.picture import Picture
 from boundby.remedies.batch_too_small import batches
-from boundby.remedies.growth import Alone, grown_ns, twice_ns
+from boundby.remedies.growth import Alone, grown_ns, in_step_ns
 from tests.machines import round_machine
 from tests.remedies.pictures import picture_of
 from tests.test_dataflow import chain, chain_of
+
+
+def always(ns: float) -> Alone:
+    """A call that finds no more in the caches when they are its own."""
+    return Alone(ns, ns)
 
 
 @pytest.mark.parametrize(
@@ -37,13 +43,15 @@ def test_growth_goes_on_as_it_began(twice_ns: float, four_times_ns: float) -> No
     ],
 )
 def test_calls_grow_as_those_do_that_find_as_much_in_the_caches(ns: float, expected: float) -> None:
-    assert twice_ns(ns, Alone(20.0, 30.0), Alone(40.0, 56.0)) == pytest.approx(expected)
+    found = in_step_ns(ns, Alone(20.0, 30.0), Alone(40.0, 56.0), most=2.0)
+    assert found == pytest.approx(expected)
 
 
 def test_what_outgrows_a_cache_takes_no_longer_than_without_one() -> None:
     """Timed alone it takes four times as long; where it already missed, no more than that."""
-    assert twice_ns(40.0, Alone(10.0, 40.0), Alone(40.0, 80.0)) == pytest.approx(80.0)
-    assert twice_ns(39.0, Alone(10.0, 10.0), Alone(40.0, 40.0)) == pytest.approx(78.0)
+    missed = in_step_ns(40.0, Alone(10.0, 40.0), Alone(40.0, 80.0), most=2.0)
+    assert missed == pytest.approx(80.0)
+    assert in_step_ns(39.0, *map(always, (10.0, 40.0)), most=2.0) == pytest.approx(78.0)
 
 
 def test_a_timed_call_says_how_a_step_grows_with_the_batch() -> None:
@@ -65,11 +73,42 @@ def test_on_a_cpu_each_time_the_batch_is_doubled_there_is_more_doubt() -> None:
         steps = [("cos", (Tensor(shape=(1 << 26,), dtype="float32", storage=1),), 2)]
         picture = picture_of(chain(*steps, on_device=on_device))
         batches(picture)
-        now, then = picture.timings.asked
-        picture.timings.known.update({now: 100.0, then: 190.0})
+        picture.timings.known |= dict(
+            zip(picture.timings.asked, (100.0, 190.0, 370.0), strict=False)
+        )
         rows = batches(picture)
         widths += [row.wall_ns.high / row.wall_ns.expected for row in rows]
     assert widths == pytest.approx([1.03, 1.03, 1.03**4, 1.03**8], rel=0.02)
+
+
+def on_a_cpu() -> Picture:
+    steps = [("cos", (Tensor(shape=(1 << 26,), dtype="float32", storage=1),), 2)]
+    picture = picture_of(chain(*steps, on_device=False))
+    batches(picture)
+    return picture
+
+
+def test_a_cpu_is_asked_for_four_times_the_batch() -> None:
+    """Memory that its system gives anew each time takes longer from some size on."""
+    picture = on_a_cpu()
+    took = picture.works[0].ns
+    now, then, at_last = picture.timings.asked
+    picture.timings.known |= {now: took, then: 2 * took}
+    assert batches(picture)[1].wall_ns.expected == pytest.approx(picture.wall_ns + 3 * took)
+    picture.timings.known[at_last] = 9 * took
+    assert batches(picture)[1].wall_ns.expected == pytest.approx(picture.wall_ns + 8 * took)
+
+
+def test_what_every_call_costs_is_not_taken_to_grow() -> None:
+    """By itself it takes a third longer than in the step, for being called: both times alike."""
+    picture = on_a_cpu()
+    took = picture.works[0].ns
+    now, then, at_last = picture.timings.asked
+    extra = took / 3
+    picture.timings.known |= {now: took + extra, then: 2 * took + extra, at_last: 4 * took + extra}
+    double, four = batches(picture)
+    assert double.wall_ns.expected == pytest.approx(picture.wall_ns + took)
+    assert four.wall_ns.expected == pytest.approx(picture.wall_ns + 3 * took)
 
 
 def test_a_call_that_only_alone_finds_its_data_in_a_cache_takes_no_more_than_twice() -> None:
@@ -129,8 +168,9 @@ def test_a_recurrent_layer_goes_back_as_it_went_forward() -> None:
     picture = picture_of(timeline)
     batches(picture)
     took = picture.works[0].ns
+    times = {16: took, 32: 1.3 * took, 64: 1.9 * took}
     picture.timings.known |= {
-        one: 1.3 * took if one.args[0].shape[1] == 32 else took  # type: ignore[union-attr]
+        one: times[one.args[0].shape[1]]  # type: ignore[union-attr]
         for one in picture.timings.asked
         if one.name == "aten::mkldnn_rnn_layer"
     }

@@ -8,7 +8,7 @@ import pytest
 
 from boundby.model import Allocations, Argument, OpCall, Tensor, Timeline
 from boundby.remedies.batch_too_small import batches
-from boundby.remedies.growth import LIKELY, Alone, costliest, grown_ns, times_with, twice_ns
+from boundby.remedies.growth import LIKELY, Alone, costliest, grown_ns, in_step_ns, times_with
 from boundby.remedies.squares import square_values
 from boundby.remedies.variants import doubled
 from tests.remedies.pictures import picture_of
@@ -111,7 +111,7 @@ def test_they_are_timed_so_and_go_on_so() -> None:
     """Twice the batch takes four times as long, four times the batch sixteen times."""
     picture = picture_of(contrasting(ALL_WITH_ALL, *LOSS))
     (index,) = (i for i, work in enumerate(picture.works) if work.name == "aten::_log_softmax")
-    pairs = {indices[0]: pair for pair, indices in costliest(picture).items()}
+    pairs = {indices[0]: pair for pair, indices in costliest(picture, 2).items()}
     single, double = pairs[index]
     assert double.args[0].shape == (2 * SAMPLES, 2 * SAMPLES)  # type: ignore[union-attr]
     picture.timings.known.update(
@@ -146,5 +146,6 @@ def test_growth_with_the_square_goes_on_as_it_began(twice_ns: float, four_times_
 
 
 def test_four_times_as_long_is_no_outgrown_cache() -> None:
-    assert twice_ns(30.0, Alone(10.0, 10.0), Alone(38.0, 38.0), degree=2) == pytest.approx(114.0)
-    assert twice_ns(30.0, Alone(10.0, 10.0), Alone(38.0, 38.0)) == pytest.approx(60.0)
+    alone, grown = Alone(10.0, 10.0), Alone(38.0, 38.0)
+    assert in_step_ns(30.0, alone, grown, most=4.0) == pytest.approx(114.0)
+    assert in_step_ns(30.0, alone, grown, most=2.0) == pytest.approx(60.0)

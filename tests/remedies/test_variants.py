@@ -8,7 +8,7 @@ import pytest
 from boundby.model import OpCall, Tensor
 from boundby.picture import Picture
 from boundby.remedies import batch_too_small, float32_activations, layout_copies
-from boundby.remedies.variants import doubled
+from boundby.remedies.variants import doubled, grown
 from boundby.roofs.operators import Exercise
 from tests.machines import roof, round_machine
 from tests.remedies.pictures import picture_of
@@ -168,3 +168,23 @@ def test_operators_that_are_told_the_number_of_samples_are_told_twice_as_many(
     # Six of something else: the weight's gradient, whose rows are no samples.
     weight = OpCall(name=name, args=(large, (8, 8), (samples + 1, 6, 4, 4), False, None, None))
     assert doubled(weight, [True]).args[2] == (samples + 1, 6, 4, 4)
+
+
+def test_attention_and_batched_products_have_the_samples_foremost() -> None:
+    """As torch's own layer lays them out: samples and heads behind the tokens in memory."""
+    heads, tokens, width = 32, 64, 16
+    query = Tensor(shape=(heads, tokens, width), dtype="float32", strides=(16, 512, 1))
+    key = Tensor(shape=(heads, width, tokens), dtype="float32", strides=(16, 1, 512))
+    scores = doubled(OpCall(name="aten::bmm", args=(query, key)), [True, True])
+    assert shapes(scores) == [((64, 64, 16), (16, 1024, 1)), ((64, 16, 64), (16, 1, 1024))]
+    apart = Tensor(shape=(8, 4, tokens, width), dtype="float32", strides=(64, 16, 512, 1))
+    name = "aten::_scaled_dot_product_flash_attention_for_cpu"
+    together = grown(OpCall(name=name, args=(apart, apart, apart, 0.0)), 4, [True] * 3)
+    assert {shape for shape, _ in shapes(together)} == {(32, 4, tokens, width)}
+
+
+def test_gradients_of_experts_are_added_up_over_more_rows() -> None:
+    grads = Tensor(shape=(4, 128, 256), dtype="float32", strides=(128, 1, 512))
+    rows = Tensor(shape=(4, 256, 64), dtype="float32", strides=(64, 256, 1))
+    product = doubled(OpCall(name="aten::bmm", args=(grads, rows)), [True, True])
+    assert [shape for shape, _ in shapes(product)] == [(4, 128, 512), (4, 512, 64)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
@@ -154,7 +155,7 @@ def _record(
     # Recording runs the module a few times: what it counts and averages is put back after.
     kept = [(buffer, buffer.clone()) for buffer in module.buffers()]
     static = [x.detach().clone().requires_grad_(x.requires_grad) for x in tensors]
-    with _autocast_without_cache(torch):
+    with _autocast_without_cache(torch), _without_collector():
         if torch.is_grad_enabled():
             run = _trained(torch, module, positional, static)
         else:
@@ -229,6 +230,19 @@ def _replayed(torch: Any, function: Any, static: list[Any]) -> Callable[..., Any
         return tuple(x.clone() for x in outputs)
 
     return run
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Graphs that Python's collector frees in the middle of a capture end it with an error."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _autocast_without_cache(torch: Any) -> contextlib.AbstractContextManager[Any]:

@@ -1,7 +1,7 @@
 """How a step's kernels grow with the batch: activations do, weights and gradients do not, and what
 compares samples with each other grows with its square.
 
-The costliest calls are timed by themselves, as they are and with twice the batch; for the others
+The costliest calls are timed by themselves, as they are and with a larger batch; for the others
 the machine's curves say how much nearer to the roof larger kernels run.
 """
 
@@ -17,13 +17,13 @@ from boundby.model import CACHE_REACH, Phase
 from boundby.picture import Picture
 from boundby.remedies.sample_loops import holds_samples, sample_loops
 from boundby.remedies.squares import square_values
-from boundby.remedies.variants import doubled, exercise, is_loose, is_recurrent
+from boundby.remedies.variants import exercise, grown, is_batched_product, is_loose, is_recurrent
 from boundby.remedies.weights import fixed_values, goes_to_optimizer
 from boundby.roofs.operators import Exercise
 
-# The costliest calls are timed with twice the batch: these are most of any step seen. On a CPU
-# each takes its time twice.
-_MOST_TIMED, _MOST_TIMED_ON_CPU = 48, 16
+# The costliest calls are timed with larger batches: these are most of any step seen. On a CPU
+# each takes its time several times over.
+_MOST_TIMED, _MOST_TIMED_ON_CPU = 48, 32
 # A CPU's pace is another one when something is timed alone, and each time the batch is doubled
 # something else may outgrow a cache: this many times the doubt for each.
 _DOUBT_ON_CPU = 4
@@ -53,7 +53,7 @@ AS_THE_CURVES = Growth(0.0, 1.0, 0.0)
 def times_with(picture: Picture, factor: int, growth: Growth) -> dict[int, float]:
     """Every piece of work with a larger batch: activations grow, weights and gradients do not."""
     constant, square = _constant_bytes(picture), picture.once(_square_bytes)
-    timed = timed_doubled(picture)
+    timed = timed_with(picture, factor)
     shortest = picture.machine.overheads.shortest_kernel_ns or 0.0
     doubt = 1.0 if picture.on_device else _DOUBT_ON_CPU * math.log2(factor)
     times = {}
@@ -65,8 +65,7 @@ def times_with(picture: Picture, factor: int, growth: Growth) -> dict[int, float
             continue
         calls = factor if index in looped else 1
         if index in timed:
-            grown = grown_ns(work.ns, timed[index], factor, degree=_degree(square[index]))
-            times[index] = calls * grown * growth.timed**doubt
+            times[index] = calls * timed[index] * growth.timed**doubt
             continue
         curve, most = _ratios(picture, work, factor, constant[index], square[index])
         ratio = max(1.0, curve + (most - curve) * growth.between)
@@ -88,34 +87,55 @@ def grown_ns(ns: float, twice_ns: float, factor: int, degree: int = 1) -> float:
     return times / twice * twice_ns
 
 
-def twice_ns(ns: float, alone: Alone, together: Alone, degree: int = 1) -> float:
-    """What a call takes in the step with twice the batch, from what it takes by itself.
+def timed_with(picture: Picture, factor: int) -> dict[int, float]:
+    """What the costliest calls take with a larger batch, in ns, where they could be timed.
 
-    What the step's own call takes says how much of its memory it finds in the caches there.
+    A CPU is asked for each factor: of what outgrows its caches, or is memory that its system gives
+    anew each time, twice the batch may know nothing yet.
+    """
+    square = picture.once(_square_bytes)
+    found = {
+        index: grown_ns(picture.works[index].ns, twice, factor, degree=_degree(square[index]))
+        for index, twice in timed_grown(picture, 2).items()
+    }
+    return found if picture.on_device or factor == 2 else found | timed_grown(picture, factor)
+
+
+def timed_grown(picture: Picture, factor: int) -> dict[int, float]:
+    """What calls take that were timed with so many times the batch, a power of two."""
+    found = {}
+    square = picture.once(_square_bytes)
+    for pair, indices in costliest(picture, factor).items():
+        both = timed_alone(picture, *pair, picture.works[indices[0]])
+        if both is None:
+            continue
+        for index in indices:
+            ns, most = picture.works[index].ns, float(factor) ** _degree(square[index])
+            found[index] = in_step_ns(ns, *both, most=most)
+            if not picture.on_device:
+                found[index] = _on_cpu(ns, found[index], *both)
+    return found | _backward_of_recurrent(picture, found)
+
+
+def in_step_ns(ns: float, alone: Alone, grown: Alone, *, most: float) -> float:
+    """What a call takes in the step with a larger batch, from what it takes by itself.
+
+    What the step's own call takes says how much of its memory it finds in the caches there. It
+    grows `most` times at most, unless it takes more than that by itself.
     """
     hot, cold = alone.hot, max(alone.hot, alone.cold)
     missed = min(1.0, max(0.0, (ns - hot) / (cold - hot))) if cold > hot else 0.0
     before = hot + missed * (cold - hot)
-    after = together.hot + missed * max(0.0, together.cold - together.hot)
-    return min(ns * after / before, max(2.0**degree * ns, together.hot, together.cold))
+    after = grown.hot + missed * max(0.0, grown.cold - grown.hot)
+    return min(ns * after / before, max(most * ns, grown.hot, grown.cold))
 
 
-def timed_doubled(picture: Picture) -> dict[int, float]:
-    """What the costliest calls take with twice the batch, in ns, where they could be timed."""
-    found = {}
-    square = picture.once(_square_bytes)
-    for (single, double), indices in costliest(picture).items():
-        both = timed_alone(picture, single, double, picture.works[indices[0]])
-        if both is None:
-            continue
-        alone, together = both
-        for index in indices:
-            ns = picture.works[index].ns
-            found[index] = twice_ns(ns, alone, together, degree=_degree(square[index]))
-            if not picture.on_device and ns > alone.hot:
-                # Or memory at hand that the step asks its system for, however large the batch.
-                found[index] = (found[index] + ns + together.hot - alone.hot) / 2
-    return found | _backward_of_recurrent(picture, found)
+def _on_cpu(ns: float, grown_ns: float, alone: Alone, grown: Alone) -> float:
+    """What is timed alone has what every call costs in it, which is not counted as the work's; and
+    the step may have to ask its system for memory that is at hand there, however large the batch.
+    """
+    more = ns + grown.hot - alone.hot
+    return (grown_ns + more) / 2 if ns > alone.hot else more
 
 
 def _backward_of_recurrent(picture: Picture, found: dict[int, float]) -> dict[int, float]:
@@ -134,8 +154,8 @@ def _backward_of_recurrent(picture: Picture, found: dict[int, float]) -> dict[in
     }
 
 
-def costliest(picture: Picture) -> dict[tuple[Exercise, Exercise], list[int]]:
-    """Calls as they are and with twice the batch, the costliest first, and where they are made."""
+def costliest(picture: Picture, factor: int) -> dict[tuple[Exercise, Exercise], list[int]]:
+    """Calls as they are and with a larger batch, the costliest first, and where they are made."""
     flow = picture.flow
     if flow is None:
         return {}
@@ -156,8 +176,8 @@ def costliest(picture: Picture) -> dict[tuple[Exercise, Exercise], list[int]]:
             for tensor, value in zip(call.tensors, flow.given[index], strict=True)
             if value in squares and len(tensor.shape) == 2
         }
-        twice = doubled(call, given, both_ways)
-        pair = exercise(call, loose=loose), exercise(twice, loose=loose)
+        larger = grown(call, factor, given, both_ways)
+        pair = exercise(call, loose=loose), exercise(larger, loose=loose)
         if pair[0] != pair[1]:
             pairs.setdefault(pair, []).append(index)
     most = _MOST_TIMED if picture.on_device else _MOST_TIMED_ON_CPU
@@ -166,17 +186,17 @@ def costliest(picture: Picture) -> dict[tuple[Exercise, Exercise], list[int]]:
 
 
 def timed_alone(
-    picture: Picture, single: Exercise, double: Exercise, work: Work
+    picture: Picture, single: Exercise, larger: Exercise, work: Work
 ) -> tuple[Alone, Alone] | None:
-    """A call by itself, as the work makes it and with twice the batch; None where it was not timed.
+    """A call by itself, as the work makes it and with a larger batch; None if it was not timed.
 
     What reaches far past a device's caches finds nothing there anyway, and on a CPU they are not
     told apart.
     """
-    hot = [picture.timings.ns(one) for one in (single, double)]
+    hot = [picture.timings.ns(one) for one in (single, larger)]
     cold = list(hot)
     if _may_be_cached(picture, work):
-        flushed = (msgspec.structs.replace(one, cold=True) for one in (single, double))
+        flushed = (msgspec.structs.replace(one, cold=True) for one in (single, larger))
         cold = [picture.timings.ns(one) for one in flushed]
     if not (hot[0] and hot[1]):
         return None
@@ -203,6 +223,8 @@ def _ratios(
         return 1.0, 1.0
     cost, machine = work.cost, picture.machine
     times = float(factor**2 if square else factor)
+    if not picture.on_device and is_batched_product(work.name):
+        return times, times  # more products, and none of them larger
     if cost is None or not work.floor_ns:
         return times, times
     if constant >= cost.bytes:

@@ -29,6 +29,9 @@ _SAMPLES_AT = {
     "aten::select_backward": 1,
     **{f"aten::upsample_{kind}_backward": 2 for kind in _RESIZED},
 }
+# The products of two batches of matrices, and attention, count them on the foremost axis.
+_BATCHED_PRODUCTS = ("aten::bmm", "aten::baddbmm")
+_ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention")
 # Layers of recurrent networks, and which argument says that samples come before time.
 _RECURRENT = {"aten::mkldnn_rnn_layer": None, "aten::_cudnn_rnn": 10, "aten::miopen_rnn": 8}
 
@@ -66,22 +69,37 @@ def with_channels_last(tensor: Tensor) -> Tensor:
     return Tensor(shape=tensor.shape, dtype=tensor.dtype, strides=channels_last(tensor.shape))
 
 
+def grown(
+    call: OpCall, factor: int, grows: Sequence[bool], squares: Iterable[tuple[int, ...]] = ()
+) -> OpCall:
+    """The call with so many times the batch, a power of two."""
+    held = set(squares)
+    while factor > 1:
+        call, factor = doubled(call, grows, held), factor // 2
+        held = {tuple(2 * extent for extent in shape) for shape in held}
+    return call
+
+
 def doubled(
     call: OpCall, grows: Sequence[bool], squares: Container[tuple[int, ...]] = ()
 ) -> OpCall:
     """The call with twice the batch, in those of its tensors that hold samples.
 
     The samples are the slowest axis in memory, whatever its place in the shape; of several tensors
-    of one shape, the axis is the foremost of theirs. Beside matrices a vector holds samples only
-    where it is as long as they have rows, and not as they have channels. What is broadcast to the
-    samples, a weight too, is broadcast to all of them. One sample is the foremost axis, of one.
+    of one shape, the axis is the foremost of theirs. In attention they are foremost in any case.
+    Beside matrices a vector holds samples only where it is as long as they have rows, and not as
+    they have channels. What is broadcast to the samples, a weight too, is broadcast to all of them.
+    One sample is the foremost axis, of one.
     Matrices of the shapes in `squares` hold samples on both axes.
     """
     if is_recurrent(call.name):
         return _more_sequences(call)
     axes: dict[tuple[int, ...], int] = {}
+    foremost = _holds_them_foremost(call, grows)
     for tensor, grow in zip(call.tensors, grows, strict=True):
         axis = slowest_axis(tensor) if grow and len(tensor.shape) > 1 else None
+        if axis is not None and foremost and tensor.shape[0] > 1:
+            axis = 0
         if axis is not None:
             axes[tensor.shape] = min(axis, axes.get(tensor.shape, axis))
     if not axes:
@@ -107,6 +125,24 @@ def doubled(
             axis = _broadcast_axis(tensor, ranks)
             grown.append(tensor if axis is None else _twice(tensor, axis))
     return _told(with_tensors(call, grown), rows)
+
+
+def _holds_them_foremost(call: OpCall, grows: Sequence[bool]) -> bool:
+    """Whether samples are on the first axis, with whatever axis slowest in memory.
+
+    Of products of samples with samples only those are not that add them up, as experts' gradients.
+    """
+    if any(kind in call.name for kind in _ATTENTION):
+        return True
+    if not is_batched_product(call.name) or not all(grows[-2:]):
+        return False
+    left, right = map(slowest_axis, call.tensors[-2:])
+    return (left, right) != (2, 1)
+
+
+def is_batched_product(name: str) -> bool:
+    """Whether an operator multiplies matrix after matrix, each by one of its own."""
+    return name in _BATCHED_PRODUCTS
 
 
 def is_recurrent(name: str) -> bool:

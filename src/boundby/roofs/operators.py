@@ -19,7 +19,8 @@ Value = Tensor | tuple[Tensor | bool | int | float | None, ...] | bool | int | f
 
 _SECONDS = 0.02
 _PATIENCE_S = 20.0
-_MOST_BYTES = 8 << 30
+# Of a device's memory, and of what is free of a CPU's, what the arguments of one may take.
+_MOST_BYTES, _SHARE_OF_FREE = 8 << 30, 0.2
 _CACHES_OVER = 2  # so many times its size is written where a cache shall hold nothing else
 # Arguments are filled with numbers of this size: products of zeros draw less power and run faster.
 _SCALE = 0.02
@@ -133,7 +134,7 @@ class _Flush:
 def _work(torch: Any, exercise: Exercise, device: str) -> Work:
     if exercise.name in _LEFT_FOR:
         raise ValueError("it cannot be run without its forward")
-    if _size(exercise.args) > _MOST_BYTES:
+    if _size(exercise.args) > _room(device):
         raise ValueError("too large to be tried beside the script's own memory")
     torch.set_float32_matmul_precision("medium" if exercise.loose else "highest")
     torch.backends.cudnn.allow_tf32 = exercise.loose
@@ -208,6 +209,15 @@ def _placed(expected: Sequence[Any], args: list[Any]) -> tuple[list[Any], dict[s
         else:
             placed.append(value)
     return placed, named
+
+
+def _room(device: str) -> float:
+    if device != "cpu":
+        return _MOST_BYTES
+    import psutil
+
+    free = float(psutil.virtual_memory().available)
+    return min(_MOST_BYTES, _SHARE_OF_FREE * free)
 
 
 def _size(args: Sequence[Any]) -> int:
