@@ -1,8 +1,8 @@
-"""Twice the batch, operator by operator: as predicted from a step with one, and as profiled.
+"""Larger batches, operator by operator: as predicted from a step with one, and as profiled.
 
     python benchmarks/growth.py unet convnext
 
-Each step is diagnosed in a fresh process. What `boundby run` says of twice the batch is taken apart
+Each step is diagnosed in a fresh process. What `boundby run` says of a larger batch is taken apart
 into what it says of each operator, and that is held against the larger step's own operators: where
 the prediction is off, this says whose fault it is. Operators that one of the steps has and the
 other has not are left out, and their sums are printed. Nothing is kept.
@@ -17,58 +17,64 @@ from typing import Any
 from fixes import CASES
 from looks import for_each_model, look
 
-TWICE = "batch 2x"
+FACTORS = (2, 4)
 _ROWS = 16
 
 
 def operators(picture: Any) -> list[dict[str, Any]]:
-    """A step's operators in order, each with its time, and that with twice the batch."""
+    """A step's operators in order, each with its time, and that with larger batches."""
     from boundby.remedies import growth
 
-    timed, times = growth.timed_with(picture, 2), growth.times_with(picture, 2, growth.LIKELY)
-    alone: dict[int, list[float]] = {}
-    for pair, indices in growth.costliest(picture, 2).items():
-        both = growth.timed_alone(picture, *pair, picture.works[indices[0]]) or ((0, 0), (0, 0))
-        alone |= {index: [*both[0], *both[1]] for index in indices}
-    return [
-        {
-            "name": work.name,
-            "ns": work.ns,
-            "twice_ns": times[index],
-            "timed": index in timed,
-            "alone": alone.get(index, [0.0] * 4),
-        }
-        for index, work in enumerate(picture.works)
+    found: list[dict[str, Any]] = [
+        {"name": work.name, "ns": work.ns, "larger": {}} for work in picture.works
     ]
+    for factor in FACTORS:
+        timed = growth.timed_with(picture, factor)
+        times = growth.times_with(picture, factor, growth.LIKELY)
+        alone: dict[int, list[float]] = {}
+        for pair, indices in growth.costliest(picture, factor).items():
+            both = growth.timed_alone(picture, *pair, picture.works[indices[0]]) or ((0, 0), (0, 0))
+            alone |= {index: [*both[0], *both[1]] for index in indices}
+        for index, row in enumerate(found):
+            how = "timed" if index in timed else "curves"
+            row["larger"][factor] = [how, times[index], *alone.get(index, [0.0] * 4)]
+    return found
 
 
 def compare(name: str) -> None:
     base, fixes = CASES[name]
-    if TWICE not in fixes:
-        print(f"{name}: no larger batch of it is known (benchmarks/fixes.py)")
-        return
-    both = (base, f"{base} {fixes[TWICE][0]}")
-    one, two = (look(__file__, words.split()) for words in both)
-    names = [[row["name"] for row in rows] for rows in (one, two)]
+    one = look(__file__, base.split())
+    for factor in FACTORS:
+        fix = f"batch {factor}x"
+        if fix not in fixes:
+            print(f"{name}: no {fix} of it is known (benchmarks/fixes.py)")
+            continue
+        larger = look(__file__, f"{base} {fixes[fix][0]}".split())
+        print(f"{name}, {fix}: ms with one batch, with the larger as predicted and as profiled,")
+        print("what it is off by; by itself with one, from its own caches and from others', and so")
+        print("with the larger (on a CUDA device those of four times the batch are not asked for)")
+        _print(one, larger, str(factor))
+
+
+def _print(one: list[dict[str, Any]], larger: list[dict[str, Any]], factor: str) -> None:
+    names = [[row["name"] for row in rows] for rows in (one, larger)]
     blocks = SequenceMatcher(None, *names, autojunk=False).get_matching_blocks()
-    pairs = [(one[a + i], two[b + i]) for a, b, size in blocks for i in range(size)]
+    pairs = [(one[a + i], larger[b + i]) for a, b, size in blocks for i in range(size)]
     sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * 8)
     for small, large in pairs:
-        how = "timed" if small["timed"] else "curves"
-        values = (1, small["ns"], small["twice_ns"], large["ns"], *small["alone"])
+        how, said, *alone = small["larger"][factor]
+        values = (1, small["ns"], said, large["ns"], *alone)
         for key in ((small["name"], how), ("all", how), ("all", "")):
             sums[key] = [mine + value for mine, value in zip(sums[key], values, strict=True)]
-    print(f"{name}: ms with one batch, with two as predicted and as profiled, what it is off by;")
-    print("by itself with one, from its own caches and from others', and with two")
     ranked = sorted(sums.items(), key=lambda row: (row[0][0] != "all", -abs(row[1][2] - row[1][3])))
     for (operator, how), (count, *times) in ranked[:_ROWS]:
         before, said, seen, *alone = (f"{ns / 1e6:8.3f}" for ns in times)
         off = f"{(times[1] - times[2]) / 1e6:+8.3f}"
         print(before, said, seen, off, " ", *alone, f" {operator} x{count:.0f} {how}", flush=True)
-    lost = [sum(row["ns"] for row in rows) for rows in (one, two)]
+    lost = [sum(row["ns"] for row in rows) for rows in (one, larger)]
     matched = [sum(pair[place]["ns"] for pair in pairs) for place in (0, 1)]
     left = [(all_of - mine) / 1e6 for all_of, mine in zip(lost, matched, strict=True)]
-    print(f"left out: {left[0]:.3f} of the one, {left[1]:.3f} of the other")
+    print(f"left out: {left[0]:.3f} of the one, {left[1]:.3f} of the other", flush=True)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ def chain(
     clock = 0.0
     rows = []
     for name, tensors, _ in steps:
-        call = OpCall(name=f"aten::{name}", args=tensors)
+        generated = name.startswith("triton_")
+        call = OpCall(name=name if generated else f"aten::{name}", args=tensors)
         rows.append(scene.on_host(clock, clock + (5 if on_device else each_us), call=call))
         if on_device:
             launch = scene.on_host(clock + 1, clock + 2, HostKind.LAUNCH, "cudaLaunchKernel")

@@ -6,6 +6,7 @@ overwrites it. With the addresses that the process itself knows, makers and read
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +28,10 @@ _OUT_AT = {
     "aten::addmm": 3,
     "aten::baddbmm": 3,
 }
+# What compilers call kernels that hand numbers on, in another dtype or order, and nothing else.
+_COPYING = re.compile(
+    r"triton_poi_fused_((_to_copy|_unsafe_view|clone|expand|permute|t|transpose|view)_)+\d+"
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,12 +76,12 @@ def flow_of(timeline: Timeline, works: Sequence[Work]) -> Flow | None:
         while fresh and fresh[-1][0] <= work.row:
             current.pop(fresh.pop()[1], None)
         tensors = _tensors(timeline, work)
-        written = 0 if work.name.endswith(_OVERWRITING) else _OUT_AT.get(work.name)
+        written = _written_at(work.name, tensors)
         for position, tensor in enumerate(tensors):
             read = tensor.storage and position != written
             flow.given[index].append(_read(flow, current, index, tensor) if read else None)
         made = taken.get(index, [])
-        if work.name in _OUT_AT:
+        if written:
             made = [*made, *((out.storage, out.bytes) for out in tensors[written:] if out.storage)]
         for storage, size in made:
             _read_own(flow, current, index, inside, storage)
@@ -86,6 +91,15 @@ def flow_of(timeline: Timeline, works: Sequence[Work]) -> Flow | None:
         makers = {flow.values[value].maker for value in flow.reads[index]}
         flow.makers[index] = makers - {OUTSIDE, index}
     return flow
+
+
+def _written_at(name: str, tensors: Sequence[Tensor]) -> int | None:
+    """Which of its tensors an operator writes without reading it, as far as its name tells."""
+    if name.endswith(_OVERWRITING):
+        return 0
+    if len(tensors) == 2 and _COPYING.fullmatch(name):
+        return 1
+    return _OUT_AT.get(name)
 
 
 def _read(flow: Flow, current: dict[int, int], index: int, tensor: Tensor) -> int:

@@ -45,7 +45,7 @@ def contrasting(*steps: Step) -> Timeline:
     """The two towers, and what is done with what they make."""
     timeline = chain(*TOWERS, *steps)
     square, rows = 4 * SAMPLES**2, 4 * SAMPLES * WIDTH
-    sizes = {3: rows, 4: rows, 10: square, 11: square, 12: 4, 13: square, 14: rows}
+    sizes = {3: rows, 4: rows, 10: square, 11: square, 12: 4, 13: square, 14: rows, 15: 4}
     allocations = timeline.allocations
     assert allocations is not None
     return msgspec.structs.replace(
@@ -93,6 +93,18 @@ def test_what_multiplies_a_square_with_samples_makes_none() -> None:
 )
 def test_what_is_no_square(step: Step) -> None:
     assert squares_of(contrasting(step)) == []
+
+
+def test_a_weight_that_is_cast_to_where_samples_were_is_a_weight() -> None:
+    """As compiled code does, in memory that it uses again; there are as many rows as samples."""
+    weight, cast = at(20, SAMPLES, WIDTH), msgspec.structs.replace(READ, dtype="bfloat16")
+    product = ("mm", (SEEN, turned(cast)), 10)
+    assert squares_of(contrasting(product)) == ["aten::mm"]
+    assert (
+        squares_of(contrasting(("triton_poi_fused__to_copy_9", (weight, cast), 15), product)) == []
+    )
+    named = "triton_poi_fused__to_copy_mul_9"  # as much, and whatever was there, perhaps
+    assert squares_of(contrasting((named, (weight, cast), 15), product)) == ["aten::mm"]
 
 
 def test_both_axes_are_doubled_and_so_are_the_labels() -> None:
