@@ -2,6 +2,7 @@
 
 import _thread
 import gc
+import mmap
 import subprocess
 import sys
 import threading
@@ -241,3 +242,32 @@ def test_what_other_virtual_machines_take_is_told(
     bystander.begin()
     bystander.end()
     assert bystander.circumstances((), None).stolen_share is None
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(), reason="the system keeps no such figures"
+)
+def test_pages_that_are_given_back_are_not_kept() -> None:
+    """A piece of memory that is written and given back, over and over; then one that stays."""
+    size = 64 * mmap.PAGESIZE
+
+    def written() -> mmap.mmap:
+        piece = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        piece.write(b"1" * size)
+        return piece
+
+    bystander = Bystander()
+    bystander.begin()
+    for _ in range(20):
+        written().close()
+    bystander.end()
+    found = bystander.circumstances((1.0,), None, 700.0)
+    assert found.fresh_pages - found.kept_pages >= 20 * 64 * 0.9
+    assert found.system_ns >= 0 and found.fresh_page_ns == 700.0
+    pieces = []
+    bystander.begin()
+    pieces += [written() for _ in range(20)]
+    bystander.end()
+    assert bystander.circumstances((1.0,), None).kept_pages >= 20 * 64 * 0.9
+    for piece in pieces:
+        piece.close()

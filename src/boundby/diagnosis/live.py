@@ -346,7 +346,7 @@ def _fresh_pages(capture: Capture, index: int) -> FreshPages:
     seen, more = capture.circumstances, 0.0
     if seen.steps_ns and index < len(capture.fresh_pages):
         more = max(0.0, capture.fresh_pages[index] - seen.fresh_pages / len(seen.steps_ns))
-    return FreshPages(count=more, each_ns=capture.fresh_page_ns)
+    return FreshPages(count=more, each_ns=seen.fresh_page_ns)
 
 
 def _with_captured(timeline: Timeline, capture: Capture, index: int) -> Timeline:

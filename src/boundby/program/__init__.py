@@ -45,6 +45,7 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
     "openmp-spin": (threads.SLEEPING_THREADS, threads.ONE_THREAD),
     "wasteful-checkpointing": (checkpointing.NO_CHECKPOINTS,),
     "fragmented-memory": (allocator.EXPANDABLE_SEGMENTS, checkpointing.CHECKPOINTS),
+    "memory-given-back": (allocator.KEPT_MEMORY,),
     "slow-attention": (
         attention.CUDNN_ATTENTION,
         attention.FLASH_ATTENTION,

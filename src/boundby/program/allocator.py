@@ -1,4 +1,4 @@
-"""How torch asks the device for memory."""
+"""How torch asks for memory, of the device and of the system."""
 
 from __future__ import annotations
 
@@ -35,4 +35,17 @@ EXPANDABLE_SEGMENTS = Treatment(
     change=f"PYTORCH_CUDA_ALLOC_CONF={_ENVIRONMENT['PYTORCH_CUDA_ALLOC_CONF']} python SCRIPT",
     environment=_ENVIRONMENT,
     devices=("cuda",),
+)
+
+# One for each allocator: mimalloc, which torch brings along for ARM, and the C library's.
+_KEPT = {
+    "MIMALLOC_PURGE_DELAY": "-1",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
+}
+KEPT_MEMORY = Treatment(
+    name="kept-memory",
+    change=f"{' '.join(f'{name}={value}' for name, value in _KEPT.items())} python SCRIPT",
+    environment=_KEPT,
+    devices=("cpu",),
 )

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from boundby.capture.live.paging import faults
+from boundby.capture.live.paging import handed, resident
 
 _SCHEDULER = Path("/proc/self/task")
 _CORES = Path("/proc/stat")
@@ -51,8 +51,10 @@ class Circumstances:
     together had of the `cores` that the script may use, `others_ns` what other processes had of
     all of them, `workers_ns` those among them that the script has started, `stolen_share` what
     other virtual machines took of the core time that this one asked for, `allocations` how often
-    torch asked the device for memory or gave it back, `fresh_pages` how many the system handed out;
-    they are over the whole window of `wall_ns`, and None where nobody tells.
+    torch asked the device for memory or gave it back, `fresh_pages` how many the system handed out,
+    `kept_pages` how many more of them there are at the end, `system_ns` what the system did for all
+    threads; they are over the whole window of `wall_ns`, and None where nobody tells.
+    `fresh_page_ns` is what writing to a fresh page costs, where that was tried.
     """
 
     steps_ns: tuple[float, ...] = ()
@@ -73,6 +75,9 @@ class Circumstances:
     peak_bytes: int | None = None
     allocations: int | None = None
     fresh_pages: int = 0
+    kept_pages: int = 0
+    system_ns: float = 0.0
+    fresh_page_ns: float = 0.0
 
     @property
     def data_share(self) -> float | None:
@@ -118,6 +123,8 @@ class _Reading:
     workers_ns: float | None = None
     allocations: int | None = None
     faults: int = 0
+    system_ns: float = 0.0
+    resident: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,10 +184,15 @@ class Bystander:
             gc.callbacks.remove(self._collect)
         self._after = self._after or self._read()
 
-    def circumstances(self, steps_ns: tuple[float, ...], peak_bytes: int | None) -> Circumstances:
+    def circumstances(
+        self,
+        steps_ns: tuple[float, ...],
+        peak_bytes: int | None,
+        fresh_page_ns: float = 0.0,
+    ) -> Circumstances:
         """What was seen; without a clean window, nothing but the compiler's own notes."""
         main = busiest = ours = others = workers = stolen = allocations = None
-        wall, fresh_pages = 0.0, 0
+        wall, fresh_pages, kept_pages, system = 0.0, 0, 0, 0.0
         if self._before is not None and self._after is not None:
             wall = float(self._after.at_ns - self._before.at_ns)
             spent = _between(self._before.threads, self._after.threads)
@@ -197,6 +209,8 @@ class Bystander:
             if self._before.allocations is not None and self._after.allocations is not None:
                 allocations = max(0, self._after.allocations - self._before.allocations)
             fresh_pages = self._after.faults - self._before.faults
+            kept_pages = max(0, self._after.resident - self._before.resident)
+            system = self._after.system_ns - self._before.system_ns
             main = spent.pop(self._main, None)
             busiest = max(spent.values(), key=lambda t: t.ran_ns + t.delayed_ns, default=None)
         return Circumstances(
@@ -218,6 +232,9 @@ class Bystander:
             peak_bytes=peak_bytes,
             allocations=allocations,
             fresh_pages=fresh_pages,
+            kept_pages=kept_pages,
+            system_ns=system,
+            fresh_page_ns=fresh_page_ns,
         )
 
     def _collect(self, phase: str, _: object) -> None:
@@ -234,7 +251,13 @@ class Bystander:
 
     def _read(self) -> _Reading:
         return _Reading(
-            self._clock(), _thread_times(), _cores(), _workers_ns(), _allocations(), faults()
+            self._clock(),
+            _thread_times(),
+            _cores(),
+            _workers_ns(),
+            _allocations(),
+            *handed(),
+            resident(),
         )
 
 

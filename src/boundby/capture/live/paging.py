@@ -11,8 +11,10 @@ from __future__ import annotations
 import mmap
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
+_SIZES = Path("/proc/self/statm")
 # Past what any cache holds for long, and soon written.
 _BYTES = 4 << 20
 _TRIES = 5
@@ -20,11 +22,26 @@ _TRIES = 5
 
 def faults() -> int:
     """How many pages this process was handed so far; never more where nobody counts them."""
+    return handed()[0]
+
+
+def handed() -> tuple[int, float]:
+    """How many pages this process was handed so far, and what the system did for it in all, in
+    ns."""
     try:
         import resource
     except ImportError:  # not on Windows
+        return 0, 0.0
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_minflt, 1e9 * usage.ru_stime
+
+
+def resident() -> int:
+    """How many pages this process has now; none where the system does not say."""
+    try:
+        return int(_SIZES.read_text().split()[1])
+    except (OSError, ValueError, IndexError):
         return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def fault_ns(torch: Any) -> float:

@@ -59,7 +59,6 @@ class Capture:
     first_profiled: int = PROFILER_START  # of these, the first that counts
     coreless: list[float] = field(default_factory=list)  # of each, ns ready to run without a core
     fresh_pages: list[int] = field(default_factory=list)  # of each, handed out by the system
-    fresh_page_ns: float = 0.0
     results: Any = None
     samples: list[Sample] = field(default_factory=list)  # of the lines it was at
     toll: Taken | None = None  # of the profiler's
@@ -272,15 +271,15 @@ class Recorder:
         if self._device.is_cuda:
             taken.cuda_index = self._torch.cuda.current_device()
         taken.circumstances = self._bystander.circumstances(
-            tuple(sample.ns for sample in windows.clean), self._device.peak_bytes
+            tuple(sample.ns for sample in windows.clean),
+            self._device.peak_bytes,
+            0.0 if self._device.is_cuda else fault_ns(self._torch),
         )
         if self._profiler.trace.exists():
             taken.trace = self._profiler.trace
             taken.results = self._profiler.results
             taken.samples = self._profiler.sampler.samples()
             taken.toll = self._profiler.toll
-            if not self._device.is_cuda:
-                taken.fresh_page_ns = fault_ns(self._torch)
             taken.kernel_lines = kernel_lines()
             taken.compiled = compiled_graphs()
             if any(graph.is_of_another_script for graph in taken.compiled.values()):
