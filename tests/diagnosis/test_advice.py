@@ -1,11 +1,16 @@
 """What is said of a step that may not stand for the others."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from boundby.diagnosis.advice import Advice, advise, doubted
+from boundby.model import Tensor
 from boundby.model.diagnosis import BatchRow, Finding, Range, WhatIf
+from boundby.roofs.operators import Exercise
 from tests.remedies.pictures import picture_of
 from tests.remedies.test_host_faults import scheduled, waiting_for_cores
+from tests.test_dataflow import chain
 
 MS = 1e6
 
@@ -31,6 +36,22 @@ def test_no_fix_saves_more_than_the_step() -> None:
     picture = picture_of(waiting_for_cores().timeline(), circumstances=seen)
     savings = {one.fault: one.saving_ns for one in advise([picture], None).findings}
     assert 0.99 * picture.wall_ns < savings["openmp-spin"].high <= picture.wall_ns
+
+
+def test_four_times_the_batch_is_asked_for_before_the_clock_is() -> None:
+    """Of a CPU; it is asked once, and what is asked for later is never timed."""
+    asked: list[Exercise] = []
+
+    def timer(exercises: Sequence[Exercise]) -> dict[Exercise, float]:
+        asked.extend(exercises)
+        return dict.fromkeys(exercises, 1000.0)
+
+    steps = [("cos", (Tensor(shape=(64, 1024), dtype="float32", storage=1),), 2)]
+    picture = picture_of(chain(*steps, on_device=False))
+    advise([picture], timer)
+    rows = [one.args[0].shape[0] for one in asked if one.name == "aten::cos"]  # type: ignore[union-attr]
+    assert rows == [64, 128, 256]
+    assert set(picture.timings.asked) == set(asked)
 
 
 @pytest.mark.parametrize(

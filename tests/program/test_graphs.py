@@ -1,5 +1,6 @@
 """What surrounds a captured module: nothing can be captured here, so the graphs are played."""
 
+import gc
 import sys
 from types import ModuleType
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 from boundby.program import graphs  # noqa: E402
-from boundby.program.graphs import CUDA_GRAPHS, _Recorder  # noqa: E402
+from boundby.program.graphs import CUDA_GRAPHS, _Recorder, _without_collector  # noqa: E402
 from boundby.program.touched import touched  # noqa: E402
 
 # As if on a device.
@@ -200,3 +201,14 @@ def test_bert_in_plain_operators_can_be_captured() -> None:
         model(input_ids=ids, labels=ids).loss.backward()
     assert given[True] == [None]
     assert set(given[False]) == {None}
+
+
+def test_pythons_collector_waits_until_a_capture_has_ended() -> None:
+    """And is left as it was found."""
+    assert gc.isenabled()
+    with _without_collector():
+        assert not gc.isenabled()
+        with _without_collector():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()

@@ -81,8 +81,8 @@ def test_on_a_cpu_each_time_the_batch_is_doubled_there_is_more_doubt() -> None:
     assert widths == pytest.approx([1.03, 1.03, 1.03**4, 1.03**8], rel=0.02)
 
 
-def on_a_cpu() -> Picture:
-    steps = [("cos", (Tensor(shape=(1 << 26,), dtype="float32", storage=1),), 2)]
+def on_a_cpu(elements: int = 1 << 20) -> Picture:
+    steps = [("cos", (Tensor(shape=(elements,), dtype="float32", storage=1),), 2)]
     picture = picture_of(chain(*steps, on_device=False))
     batches(picture)
     return picture
@@ -99,6 +99,11 @@ def test_a_cpu_is_asked_for_four_times_the_batch() -> None:
     assert batches(picture)[1].wall_ns.expected == pytest.approx(picture.wall_ns + 8 * took)
 
 
+def test_four_times_the_batch_is_not_tried_where_it_takes_much_memory() -> None:
+    """Half a gigabyte is touched with one; with four, two."""
+    assert len(on_a_cpu(1 << 26).timings.asked) == 2
+
+
 def test_what_every_call_costs_is_not_taken_to_grow() -> None:
     """By itself it takes a third longer than in the step, for being called: both times alike."""
     picture = on_a_cpu()
@@ -109,6 +114,17 @@ def test_what_every_call_costs_is_not_taken_to_grow() -> None:
     double, four = batches(picture)
     assert double.wall_ns.expected == pytest.approx(picture.wall_ns + took)
     assert four.wall_ns.expected == pytest.approx(picture.wall_ns + 3 * took)
+
+
+def test_a_call_that_is_quicker_with_more_samples_still_takes_its_time() -> None:
+    """By chance, as calls are that take next to nothing beside what each of them costs."""
+    picture = on_a_cpu()
+    took = picture.works[0].ns
+    now, then, at_last = picture.timings.asked
+    picture.timings.known |= {now: 50 * took, then: 48 * took, at_last: 48 * took}
+    for row in batches(picture):
+        assert row.wall_ns.expected >= 0.9 * picture.wall_ns
+        assert 0 < row.wall_ns.low < row.wall_ns.expected < row.wall_ns.high
 
 
 def test_a_call_that_only_alone_finds_its_data_in_a_cache_takes_no_more_than_twice() -> None:

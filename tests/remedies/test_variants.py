@@ -188,3 +188,7 @@ def test_gradients_of_experts_are_added_up_over_more_rows() -> None:
     rows = Tensor(shape=(4, 256, 64), dtype="float32", strides=(64, 256, 1))
     product = doubled(OpCall(name="aten::bmm", args=(grads, rows)), [True, True])
     assert [shape for shape, _ in shapes(product)] == [(4, 128, 512), (4, 512, 64)]
+    # As compiled code calls it, told where to write.
+    out = Tensor(shape=(4, 128, 64), dtype="float32", strides=(8192, 64, 1))
+    told = doubled(OpCall(name="aten::bmm", args=(grads, rows, out)), [True, True, True])
+    assert [shape for shape, _ in shapes(told)][:2] == [(4, 128, 512), (4, 512, 64)]

@@ -37,6 +37,8 @@ def advise(pictures: Sequence[Picture], timer: Timer | None) -> Advice:
     """What would fix the step; looked at twice where the first look asks for operators' times."""
     findings = remedies.find(pictures)
     timings = pictures[0].timings
+    if timer is not None:
+        remedies.batches(pictures[0])  # which asks last for what takes longest
     if timer is not None and timings.asked:
         timings.known.update(timer(list(timings.asked)))
         findings = remedies.find(pictures)

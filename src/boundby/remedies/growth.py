@@ -24,6 +24,8 @@ from boundby.roofs.operators import Exercise
 # The costliest calls are timed with larger batches: these are most of any step seen. On a CPU
 # each takes its time several times over.
 _MOST_TIMED, _MOST_TIMED_ON_CPU = 48, 32
+# More than twice the batch is tried where it touches no more than this: the script has its memory.
+_MOST_TOUCHED = 1 << 30
 # A CPU's pace is another one when something is timed alone, and each time the batch is doubled
 # something else may outgrow a cache: this many times the doubt for each.
 _DOUBT_ON_CPU = 4
@@ -135,7 +137,7 @@ def _on_cpu(ns: float, grown_ns: float, alone: Alone, grown: Alone) -> float:
     the step may have to ask its system for memory that is at hand there, however large the batch.
     """
     more = ns + grown.hot - alone.hot
-    return (grown_ns + more) / 2 if ns > alone.hot else more
+    return (grown_ns + more) / 2 if ns > alone.hot else max(grown_ns, more)
 
 
 def _backward_of_recurrent(picture: Picture, found: dict[int, float]) -> dict[int, float]:
@@ -165,6 +167,8 @@ def costliest(picture: Picture, factor: int) -> dict[tuple[Exercise, Exercise], 
     for index, work in enumerate(picture.works):
         call = picture.call(work)
         if call is None or work.phase == Phase.OPTIMIZER or work.ns <= 0:
+            continue
+        if factor > 2 and work.cost is not None and factor * work.cost.bytes > _MOST_TOUCHED:
             continue
         grows = [value not in fixed for value in flow.given[index] if value is not None]
         if not any(grows):
@@ -223,12 +227,12 @@ def _ratios(
         return 1.0, 1.0
     cost, machine = work.cost, picture.machine
     times = float(factor**2 if square else factor)
-    if not picture.on_device and is_batched_product(work.name):
-        return times, times  # more products, and none of them larger
     if cost is None or not work.floor_ns:
         return times, times
     if constant >= cost.bytes:
         return 1.0, 1.0
+    if not picture.on_device and is_batched_product(work.name):
+        return times, times  # more products, and none of them larger
     square = min(square, cost.bytes - constant)
     grown = cost.bytes * factor - constant * (factor - 1) + square * (factor**2 - factor)
     if work.bound == "compute":

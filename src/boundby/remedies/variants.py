@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from boundby.account.work import Work
 from boundby.model import OpCall, Tensor
 from boundby.picture import Change, Picture
+from boundby.remedies.weights import BATCHED_PRODUCTS
 from boundby.roofs.operators import Exercise, channels_last
 
 Alter = Callable[[Tensor], Tensor]
@@ -29,8 +30,6 @@ _SAMPLES_AT = {
     "aten::select_backward": 1,
     **{f"aten::upsample_{kind}_backward": 2 for kind in _RESIZED},
 }
-# The products of two batches of matrices, and attention, count them on the foremost axis.
-_BATCHED_PRODUCTS = ("aten::bmm", "aten::baddbmm")
 _ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention")
 # Layers of recurrent networks, and which argument says that samples come before time.
 _RECURRENT = {"aten::mkldnn_rnn_layer": None, "aten::_cudnn_rnn": 10, "aten::miopen_rnn": 8}
@@ -134,15 +133,20 @@ def _holds_them_foremost(call: OpCall, grows: Sequence[bool]) -> bool:
     """
     if any(kind in call.name for kind in _ATTENTION):
         return True
-    if not is_batched_product(call.name) or not all(grows[-2:]):
+    places = BATCHED_PRODUCTS.get(_plain(call.name))
+    if places is None or len(call.tensors) <= max(places) or not all(grows[at] for at in places):
         return False
-    left, right = map(slowest_axis, call.tensors[-2:])
+    left, right = (slowest_axis(call.tensors[at]) for at in places)
     return (left, right) != (2, 1)
 
 
 def is_batched_product(name: str) -> bool:
     """Whether an operator multiplies matrix after matrix, each by one of its own."""
-    return name in _BATCHED_PRODUCTS
+    return _plain(name) in BATCHED_PRODUCTS
+
+
+def _plain(name: str) -> str:
+    return name.partition("::")[2]
 
 
 def is_recurrent(name: str) -> bool:

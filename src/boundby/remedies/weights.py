@@ -27,7 +27,7 @@ _PRODUCTS = (
 )
 # What is added comes before them.
 _ADDED_TO = ("addmm", "addmm_", "_addmm_activation")
-_BATCHED = {"bmm": (0, 1), "baddbmm": (1, 2), "baddbmm_": (1, 2)}
+BATCHED_PRODUCTS = {"bmm": (0, 1), "baddbmm": (1, 2), "baddbmm_": (1, 2)}
 # The matrix comes before the vector, and a table before the indices into it.
 _REVERSED = {
     "mv": (1, 0),
@@ -133,8 +133,8 @@ def _places(work: Work, tensors: tuple[Tensor, ...]) -> Places | None:
         return (0,), (1,)
     if name in _ADDED_TO:
         return (1,), (2, *(at for at in vectors if at == 0))
-    if name in _BATCHED:
-        first, second = _BATCHED[name]
+    if name in BATCHED_PRODUCTS:
+        first, second = BATCHED_PRODUCTS[name]
         strides = tensors[second].strides if len(tensors) > second else None
         # Batched alike, both may hold samples, as in attention; one matrix for all is a weight.
         return (first,), ((second,) if strides and not strides[0] else ())

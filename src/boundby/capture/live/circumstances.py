@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from boundby.capture.live.paging import handed, resident
+from boundby.capture.live.paging import faults, handed, resident
 
 _SCHEDULER = Path("/proc/self/task")
 _CORES = Path("/proc/stat")
@@ -53,8 +53,9 @@ class Circumstances:
     other virtual machines took of the core time that this one asked for, `allocations` how often
     torch asked the device for memory or gave it back, `fresh_pages` how many the system handed out,
     `kept_pages` how many more of them there are at the end, `system_ns` what the system did for all
-    threads; they are over the whole window of `wall_ns`, and None where nobody tells.
-    `fresh_page_ns` is what writing to a fresh page costs, where that was tried.
+    threads; they are over the whole window of `wall_ns`, and None where nobody tells. `step_pages`
+    are those that each step was handed, `fresh_page_ns` what it costs to write to one, where that
+    was tried.
     """
 
     steps_ns: tuple[float, ...] = ()
@@ -75,7 +76,8 @@ class Circumstances:
     peak_bytes: int | None = None
     allocations: int | None = None
     fresh_pages: int = 0
-    kept_pages: int = 0
+    step_pages: tuple[int, ...] = ()
+    kept_pages: int | None = None
     system_ns: float = 0.0
     fresh_page_ns: float = 0.0
 
@@ -124,7 +126,7 @@ class _Reading:
     allocations: int | None = None
     faults: int = 0
     system_ns: float = 0.0
-    resident: int = 0
+    resident: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,10 +156,13 @@ class Bystander:
         self._data_ns: list[float] = []
         self._collector_ns: list[float] = []
         self._compiler_ns: list[float] = []
+        self._step_pages: list[int] = []
+        self._pages = 0
 
     def begin(self) -> None:
         self._data_ns, self._waited = [], 0
         self._collector_ns, self._compiler_ns, self._places = [], [], {}
+        self._step_pages, self._pages = [], faults()
         self._main = threading.get_native_id()
         self._before, self._after = self._read(), None
         self._collected, self._compiled = 0, _compiled_ns()
@@ -174,6 +179,9 @@ class Bystander:
         self._waited = 0
         self._collector_ns.append(float(self._collected))
         self._collected = 0
+        pages = faults()
+        self._step_pages.append(pages - self._pages)
+        self._pages = pages
         compiled = _compiled_ns()
         # A script that resets the compiler starts counting at nothing.
         self._compiler_ns.append(max(0.0, compiled - self._compiled))
@@ -192,7 +200,8 @@ class Bystander:
     ) -> Circumstances:
         """What was seen; without a clean window, nothing but the compiler's own notes."""
         main = busiest = ours = others = workers = stolen = allocations = None
-        wall, fresh_pages, kept_pages, system = 0.0, 0, 0, 0.0
+        wall, fresh_pages, system = 0.0, 0, 0.0
+        kept_pages: int | None = None
         if self._before is not None and self._after is not None:
             wall = float(self._after.at_ns - self._before.at_ns)
             spent = _between(self._before.threads, self._after.threads)
@@ -209,7 +218,8 @@ class Bystander:
             if self._before.allocations is not None and self._after.allocations is not None:
                 allocations = max(0, self._after.allocations - self._before.allocations)
             fresh_pages = self._after.faults - self._before.faults
-            kept_pages = max(0, self._after.resident - self._before.resident)
+            if self._before.resident is not None and self._after.resident is not None:
+                kept_pages = max(0, self._after.resident - self._before.resident)
             system = self._after.system_ns - self._before.system_ns
             main = spent.pop(self._main, None)
             busiest = max(spent.values(), key=lambda t: t.ran_ns + t.delayed_ns, default=None)
@@ -232,6 +242,7 @@ class Bystander:
             peak_bytes=peak_bytes,
             allocations=allocations,
             fresh_pages=fresh_pages,
+            step_pages=tuple(self._step_pages),
             kept_pages=kept_pages,
             system_ns=system,
             fresh_page_ns=fresh_page_ns,

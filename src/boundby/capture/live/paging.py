@@ -36,12 +36,12 @@ def handed() -> tuple[int, float]:
     return usage.ru_minflt, 1e9 * usage.ru_stime
 
 
-def resident() -> int:
-    """How many pages this process has now; none where the system does not say."""
+def resident() -> int | None:
+    """How many pages this process has now; None where the system does not say."""
     try:
         return int(_SIZES.read_text().split()[1])
     except (OSError, ValueError, IndexError):
-        return 0
+        return None
 
 
 def fault_ns(torch: Any) -> float:
