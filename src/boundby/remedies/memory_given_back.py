@@ -22,9 +22,9 @@ When it does not help
     on to the most that it ever had.
 
 Proven on
-    A vision transformer with batches of 32 on two cores of a Neoverse N1: 384 and 392 ms instead of
+    A vision transformer with batches of 32 on two cores of a Neoverse N1: 384 to 392 ms instead of
     438 to 463, 65 ms less predicted; a recurrent network: 242 and 248 instead of 266 and 270, 20 ms
-    less predicted. By the C library's settings alone, a small decoder on two cores of an x86 server: 160
+    less predicted. By the C library's settings, a small decoder on two cores of an x86 server: 160
     and 172 ms instead of 199 and 201.
 """
 
