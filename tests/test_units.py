@@ -87,6 +87,7 @@ def test_a_quantity_that_is_there_is_never_shown_as_none(value: float, unit: str
 
 
 @given(st.floats(1e-12, 1), st.sampled_from([None, 0, 1, 2]))
+@example(0.005, 0)
 def test_a_share_that_is_there_is_never_shown_as_none(value: float, decimals: int | None) -> None:
     text = units.share(value, decimals=decimals)
     number = text.removesuffix("%")

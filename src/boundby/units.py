@@ -80,10 +80,10 @@ def share(value: float | None, *, decimals: int | None = None) -> str:
         return "0%"
     if decimals is None:
         decimals = 0 if abs(percent) >= 9.95 else 1
-    least = 10**-decimals
-    if abs(percent) < least / 2:
-        return f"{'<' if percent > 0 else '>-'}{least:.{decimals}f}%"
-    return f"{percent:.{decimals}f}%"
+    shown = f"{percent:.{decimals}f}"
+    if not float(shown):  # rounded to none
+        return f"{'<' if percent > 0 else '>-'}{10**-decimals:.{decimals}f}%"
+    return f"{shown}%"
 
 
 def quantity(value: float | None, unit: str) -> str:
