@@ -323,6 +323,8 @@ def test_graphs_that_are_garbage_do_not_end_a_capture(monkeypatch: pytest.Monkey
     """Python's collector would free the first model's in the middle of the second's."""
     import torch
 
+    from boundby.program.touched import touched
+
     plain = torch.nn.Tanh.forward
 
     def forward(self: Any, x: Any) -> Any:
@@ -335,6 +337,7 @@ def test_graphs_that_are_garbage_do_not_end_a_capture(monkeypatch: pytest.Monkey
     try:
         for _ in range(2):
             losses_of("eager-launches/cuda-graphs", set_to_none=True, parts=1)
+            assert touched["graph of Sequential"] == 1
     finally:
         gc.enable()
 

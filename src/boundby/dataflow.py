@@ -28,7 +28,7 @@ _OUT_AT = {
     "aten::addmm": 3,
     "aten::baddbmm": 3,
 }
-# What compilers call kernels that hand numbers on, in another dtype or order, and nothing else.
+# What Inductor calls kernels on a GPU that hand numbers on, in another dtype or order, no more.
 _COPYING = re.compile(
     r"triton_poi_fused_((_to_copy|_unsafe_view|clone|expand|permute|t|transpose|view)_)+\d+"
 )

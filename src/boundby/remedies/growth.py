@@ -132,12 +132,12 @@ def in_step_ns(ns: float, alone: Alone, grown: Alone, *, most: float) -> float:
     return min(ns * after / before, max(most * ns, grown.hot, grown.cold))
 
 
-def _on_cpu(ns: float, grown_ns: float, alone: Alone, grown: Alone) -> float:
+def _on_cpu(ns: float, scaled: float, alone: Alone, larger: Alone) -> float:
     """What is timed alone has what every call costs in it, which is not counted as the work's; and
     the step may have to ask its system for memory that is at hand there, however large the batch.
     """
-    more = ns + grown.hot - alone.hot
-    return (grown_ns + more) / 2 if ns > alone.hot else max(grown_ns, more)
+    more = ns + larger.hot - alone.hot
+    return (scaled + more) / 2 if ns > alone.hot else max(scaled, more)
 
 
 def _backward_of_recurrent(picture: Picture, found: dict[int, float]) -> dict[int, float]:

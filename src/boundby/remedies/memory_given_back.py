@@ -8,8 +8,8 @@ What it sees
 Why it costs time
     A page is cleared when it is first written to, with a trip into the system for each, and when it
     is given back all cores must forget of it. torch's allocator on ARM (mimalloc) gives back what
-    was free for 10 ms; the C library's, on other CPUs, all pieces of more than 32 MiB at once, and
-    what is free at the end of its memory. Activations of a larger batch come to that.
+    was free for some time; the C library's, on other CPUs, all pieces of more than 32 MiB at once,
+    and what is free at the end of its memory. Activations of a larger batch come to that.
 
 The change
     `export MIMALLOC_PURGE_DELAY=-1 MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184`, set
@@ -89,7 +89,7 @@ def imagine(picture: Picture) -> Imagined | None:
         expected=kept(lost),
         best=kept(_BEST * pages * each),
         where=picture.lines(picture.works[index] for index in asking[:_NAMED])[:3],
-        change=f"{KEPT_MEMORY.change}  # set before it is started",
+        change=KEPT_MEMORY.change,
         assumes=f"{pages:,.0f} pages a step ({units.size(pages * _PAGE)}) are asked for again that "
         "were given back; the process may keep the memory that it had at most",
     )

@@ -88,8 +88,8 @@ def doubled(
     of one shape, the axis is the foremost of theirs. In attention they are foremost in any case.
     Beside matrices a vector holds samples only where it is as long as they have rows, and not as
     they have channels. What is broadcast to the samples, a weight too, is broadcast to all of them.
-    One sample is the foremost axis, of one.
-    Matrices of the shapes in `squares` hold samples on both axes.
+    One sample is the foremost axis, of one. Matrices of the shapes in `squares` hold samples on
+    both axes.
     """
     if is_recurrent(call.name):
         return _more_sequences(call)
@@ -111,19 +111,19 @@ def doubled(
         for extent in shape[:at] + shape[at + 1 :]
     }
     ranks = {(len(shape), axis, shape[axis]) for shape, axis in axes.items()}
-    grown: list[Tensor] = []
+    tensors: list[Tensor] = []
     for tensor, grow in zip(call.tensors, grows, strict=True):
         if grow and len(tensor.shape) == 1:
             alone = not rows or tensor.shape[0] in rows - channels
-            grown.append(_twice(tensor, 0) if alone else tensor)
+            tensors.append(_twice(tensor, 0) if alone else tensor)
         elif grow and tensor.shape in squares:
-            grown.append(_twice(_twice(tensor, 0), 1))
+            tensors.append(_twice(_twice(tensor, 0), 1))
         elif grow and tensor.shape in axes and slowest_axis(tensor) is not None:
-            grown.append(_twice(tensor, axes[tensor.shape]))
+            tensors.append(_twice(tensor, axes[tensor.shape]))
         else:
             axis = _broadcast_axis(tensor, ranks)
-            grown.append(tensor if axis is None else _twice(tensor, axis))
-    return _told(with_tensors(call, grown), rows)
+            tensors.append(tensor if axis is None else _twice(tensor, axis))
+    return _told(with_tensors(call, tensors), rows)
 
 
 def _holds_them_foremost(call: OpCall, grows: Sequence[bool]) -> bool:

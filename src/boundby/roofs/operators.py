@@ -19,7 +19,7 @@ Value = Tensor | tuple[Tensor | bool | int | float | None, ...] | bool | int | f
 
 _SECONDS = 0.02
 _PATIENCE_S = 20.0
-# Of a device's memory, and of what is free of a CPU's, what the arguments of one may take.
+# What the arguments of one may take, and what share of a CPU's free memory.
 _MOST_BYTES, _SHARE_OF_FREE = 8 << 30, 0.2
 _CACHES_OVER = 2  # so many times its size is written where a cache shall hold nothing else
 # Arguments are filled with numbers of this size: products of zeros draw less power and run faster.
