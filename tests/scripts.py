@@ -98,3 +98,17 @@ def run_command(
     )
     diagnosis = json.loads(saved.read_text()) if saved.exists() else None
     return Done(done.returncode, done.stdout, done.stderr, diagnosis)
+
+
+def run_python(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
+    """Run a script that uses boundby from Python; the tests' own modules can be imported."""
+    path = write(folder, source)
+    root = str(Path(__file__).resolve().parents[1])
+    return subprocess.run(
+        [sys.executable, str(path)],
+        cwd=folder,
+        env=environment(PYTHONPATH=root),
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from boundby.account import Accounted
 from boundby.account.idle import LABELS, Gaps, gap_causes
 from boundby.account.work import shapes_of
+from boundby.capture.kineto.names import is_own
 from boundby.intervals import union
 from boundby.model import HostKind, Ints, Timeline
 from boundby.model.diagnosis import Slice
@@ -19,7 +20,6 @@ _MOST_GAPS = 3_000
 # The device is never quite gapless: what is shorter than this is no gap a person looks for.
 _SHORTEST_GAP_NS = 1_000
 _MODULE = "nn.Module: "
-_OURS = "boundby/capture/live/"  # functions of the observer's: no part of the step
 
 Mask = npt.NDArray[np.bool_]
 
@@ -90,7 +90,7 @@ def _python_alone(timeline: Timeline) -> Mask:
     after = np.maximum(after, here + 1)
     alone = python & (busy[after] == busy[here])
     outer = (host.parent >= 0) & alone[host.parent]
-    ours = np.array([_OURS in name for name in timeline.names] or [False])
+    ours = np.array([is_own(name) for name in timeline.names] or [False])
     shown: Mask = alone & ~outer & ~ours[host.name]
     return shown
 

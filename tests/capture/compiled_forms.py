@@ -13,12 +13,11 @@ import torch
 
 from boundby.capture.live.hooks import Hooks
 from boundby.capture.live.keys import Keys
-from boundby.capture.live.operators import show_operators
+from boundby.capture.live.line_tracer import LineTracer
 from boundby.capture.live.shapes import first_shape
 from boundby.capture.live.steps import StepFinder
-from boundby.capture.live.swaps import Swaps
 
-STEPS, SHOWN, WATCHED = 14, 4, 8  # operators are shown from the fourth step to the eighth
+STEPS, TRACED, WATCHED = 14, 4, 8  # lines are traced from the fourth step to the eighth
 FORMS: dict[str, Callable[["Loop"], None]] = {}
 
 
@@ -230,14 +229,14 @@ def measure(define: Callable[[Loop], None], hooks: Hooks | None) -> dict[str, An
     loop = Loop()
     define(loop)
     losses = []
-    shown = Swaps()
+    tracer = LineTracer(torch)
     for number, loss in enumerate(loop.losses(), 1):
         losses.append(loss.hex())
-        if hooks is not None and number == SHOWN:
-            shown = show_operators(torch)
+        if hooks is not None and number == TRACED:
+            tracer.start()
         if hooks is not None and number == WATCHED:
             hooks.watcher = None
-            shown.undo()
+            tracer.stop()
     return {
         "graphs": len(loop.graphs),
         "nodes": sum(loop.graphs),

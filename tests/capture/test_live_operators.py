@@ -42,7 +42,7 @@ def profile(folder: Path, source: str) -> tuple[str, Timeline]:
     profiler.stop()
     assert profiler.problem is None
     timeline = kineto.read(profiler.trace).timeline(1)
-    return text, refine(timeline, details(profiler.results), {})
+    return text, refine(timeline, details(profiler.results, profiler.line_tracer.trace), {})
 
 
 def lines(timeline: Timeline, phase: Phase = Phase.FORWARD) -> Lines:

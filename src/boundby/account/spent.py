@@ -15,6 +15,7 @@ from boundby.account.dilation import Dilation
 from boundby.account.idle import LABELS, Gaps
 from boundby.account.nesting import Mask, nearest
 from boundby.account.whereabouts import Whereabouts, called_from, main_thread
+from boundby.capture.kineto.names import is_own
 from boundby.model import HostKind, Ints, Timeline
 
 Floats = npt.NDArray[np.float64]
@@ -26,7 +27,6 @@ _INSTANT_NS = 1.0
 # The observer's own functions, which no clean step runs: all that the profiler's call, and what
 # ours do themselves, for the script's modules are called from ours.
 _PROFILER = re.compile(r"^torch/profiler/profiler\.py\(")
-_OURS = re.compile(r"boundby/(?:capture/live/|(?:__init__|observation|pace)\.py\()")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +208,8 @@ def _labels(timeline: Timeline) -> Ints:
 def _observers(timeline: Timeline) -> Mask:
     host = timeline.host
     profiler, ours = (
-        np.array([bool(pattern.search(name)) for name in timeline.names] or [False])[host.name]
-        for pattern in (_PROFILER, _OURS)
+        np.array([bool(test(name)) for name in timeline.names] or [False])[host.name]
+        for test in (_PROFILER.search, is_own)
     )
     found: Mask = ours | (nearest(host.parent, profiler) >= 0)
     return found

@@ -324,7 +324,7 @@ def _profiled_step(capture: Capture, wall_ns: float) -> _Profiled | None:
     if capture.results is not None:
         timeline = refine(
             with_compiled_kernels(timeline, capture.compiled),
-            details(capture.results),
+            details(capture.results, capture.line_trace),
             capture.kernel_lines,
             compiled=capture.compiled,
             samples=capture.samples,

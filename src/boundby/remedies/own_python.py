@@ -10,6 +10,7 @@ import numpy as np
 
 from boundby.account.nesting import Mask
 from boundby.account.whereabouts import main_thread
+from boundby.capture.kineto.names import is_own
 from boundby.intervals import Coverage, union
 from boundby.model import HostKind, Timeline
 from boundby.picture import Floats, Picture
@@ -17,8 +18,7 @@ from boundby.replay import Script
 
 # Python that is the model's, torch's or the observer's. torch's making of batches is the script's.
 _NOT_ITS_OWN = re.compile(
-    r"^nn\.Module: |(?:^|/)torch/(?!utils/data)|(?:^|/)boundby/capture/"
-    r"|^<built-in function collect>$"
+    r"^nn\.Module: |(?:^|/)torch/(?!utils/data)|^<built-in function collect>$"
 )
 _OPTIMIZER = "Optimizer."
 _RUNS = (HostKind.OP, HostKind.LAUNCH, HostKind.SYNC, HostKind.RUNTIME)
@@ -70,7 +70,9 @@ def stretches(picture: Picture) -> list[Stretch]:
 
 def _is_others(timeline: Timeline) -> Mask:
     host, names = timeline.host, timeline.names
-    python = np.array([bool(_NOT_ITS_OWN.search(name)) for name in names] or [False])
+    python = np.array(
+        [bool(_NOT_ITS_OWN.search(name)) or is_own(name) for name in names] or [False]
+    )
     marked = np.array([name.startswith(_OPTIMIZER) for name in names] or [False])
     # What is around the whole step says nothing of it.
     ends = host.start_ns + host.duration_ns

@@ -7,6 +7,8 @@ import re
 import sys
 from typing import NamedTuple
 
+from boundby.capture.own_files import is_own_file
+
 _LONGEST = 4096
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _FRAME = re.compile(r"^(?P<path>.+?)\((?P<line>\d{1,9})\): (?P<function>.*)$", re.DOTALL)
@@ -122,6 +124,12 @@ def frame_of(name: str) -> Frame:
     return Frame(origin, clean(f"{_shortened(path)}:{match['line']}"))
 
 
+def is_own(name: str) -> bool:
+    """Whether the Python event `path(line): function` is a function of boundby's."""
+    match = _FRAME.match(name)
+    return match is not None and is_own_file(match["path"])
+
+
 def _origin(path: str) -> Origin:
     if _NOTEBOOK.search(path):
         return Origin.USER
@@ -131,7 +139,7 @@ def _origin(path: str) -> Origin:
         return Origin.TORCH
     if _GENERATED.search(path):
         return Origin.TORCH
-    if top in ("torch", "boundby"):
+    if top == "torch" or is_own_file(path) or is_own_file(inside):
         return Origin.TORCH
     if inside != path or top in _FRAMEWORKS:
         return Origin.LIBRARY

@@ -7,11 +7,14 @@ all four, under the identifiers and at the times that the trace uses.
 
 from __future__ import annotations
 
+import bisect
 import functools
+from collections import Counter
 from typing import Any, NamedTuple
 
 from boundby.capture.kineto.names import Frame, Origin, frame_of
 from boundby.capture.live.arguments import read_arguments
+from boundby.capture.live.line_tracer import LineMark, LineTrace
 
 _OPERATOR = "_ExtraFields_TorchOp"
 _PYTHON = "_ExtraFields_PyCall"
@@ -54,18 +57,38 @@ class _Seen(NamedTuple):
     known: Details
     allocated: dict[int, int]  # the profiler's number of a piece of memory -> its size
     inputs: list[tuple[Detail, Any]]
+    operator_lines: _OperatorLines
 
 
 class _Frame:
     """A Python function that is running: where it has got to, and the user's line around it."""
 
-    __slots__ = ("_at", "file", "line", "outer")
+    __slots__ = (
+        *("_at", "call_line", "file", "function", "line", "operators", "outer", "since_ns"),
+        "within",
+    )
 
-    def __init__(self, file: str, line: int, outer: Line | None) -> None:
-        self.file = file
-        self.line = line
+    def __init__(
+        self,
+        place: tuple[str, int, str],
+        *,
+        outer: Line | None,
+        within: Detail | None,
+        since_ns: int,
+    ) -> None:
+        self.file, self.line, self.function = place
         self.outer = outer
+        self.within = within  # the operator that calls it: a node of the backward
+        self.since_ns = since_ns  # its own code runs again from then on
+        self.call_line = self.line  # of the last call that it made
+        self.operators = 0  # since that call
         self._at: Line | None = self._find()
+
+    def calls(self, line: int, until_ns: int) -> None:
+        self.call_line = line
+        self.since_ns = until_ns
+        self.operators = 0
+        self.move(line)
 
     def at(self) -> Line | None:
         """The user's line in force: this function's where it is the user's, else its caller's."""
@@ -96,6 +119,46 @@ def _user_line(source: str) -> Line:
     return Line(source)
 
 
+class _OperatorLines:
+    """Lines of operators that make no Python call (`a @ b`), known from line events.
+
+    Only the first profiled step has line events. In later steps, an operator is at the line where
+    the same operator was: the same function, after the same call, with the same name, the same
+    number of operators since that call.
+    """
+
+    def __init__(self, trace: LineTrace | None) -> None:
+        self._marks = trace.marks if trace else []
+        self._times = [mark.time_ns for mark in self._marks]
+        self._end_ns = trace.end_ns if trace and trace.marks else 0
+        self._learned: dict[tuple[str, str, int, str, int], list[int]] = {}
+        self._used: Counter[tuple[str, str, int, str, int]] = Counter()
+
+    def move(self, frame: _Frame, name: str, start_ns: int) -> None:
+        """Set the function's line to the one that this operator runs at, where it is known."""
+        key = (frame.file, frame.function, frame.call_line, name, frame.operators)
+        frame.operators += 1
+        if start_ns < self._end_ns:
+            mark = self._latest(frame, start_ns)
+            if mark is not None:
+                frame.move(mark.line)
+            self._learned.setdefault(key, []).append(frame.line)
+        elif key in self._learned:
+            lines = self._learned[key]
+            frame.move(lines[self._used[key] % len(lines)])
+            self._used[key] += 1
+
+    def _latest(self, frame: _Frame, start_ns: int) -> LineMark | None:
+        at = bisect.bisect_right(self._times, start_ns) - 1
+        if at < 0 or self._times[at] < frame.since_ns:
+            return None
+        mark = self._marks[at]
+        # One of another function: that ran, and is over, without a call that the profiler saw.
+        if mark.code.co_name != frame.function:
+            return None
+        return mark if mark.code.co_filename.replace("\\", "/").endswith(frame.file) else None
+
+
 class _Place:
     """Where the walk through the tree is: in which function, operator and node of the backward."""
 
@@ -116,9 +179,9 @@ class _Place:
         return None
 
 
-def details(results: Any) -> Details:
+def details(results: Any, trace: LineTrace | None = None) -> Details:
     """Everything that the tree of the profiled steps knows."""
-    seen = _Seen(Details({}, {}, {}), {}, [])
+    seen = _Seen(Details({}, {}, {}), {}, [], _OperatorLines(trace))
     start = _Place(None, None, None)
     # Children come in order of time, so that a function's line only ever moves on.
     waiting = [(root, start) for root in reversed(results.experimental_event_tree())]
@@ -138,6 +201,8 @@ def _enter(event: Any, place: _Place, seen: _Seen) -> _Place:
     kind = type(fields).__name__
     frame = place.frame
     if kind == _OPERATOR:
+        if frame is not None and place.operator is frame.within:
+            seen.operator_lines.move(frame, event.name, event.start_time_ns)
         operator = Detail(event.start_time_ns, (), place.line())
         seen.known.operators[event.correlation_id] = operator
         seen.inputs.append((operator, fields))
@@ -151,22 +216,28 @@ def _enter(event: Any, place: _Place, seen: _Seen) -> _Place:
             if place.operator is not None:
                 place.operator.made.append((fields.ptr, fields.alloc_size))
     elif kind in (_PYTHON, _BUILTIN):
-        file, line = _where(fields.caller)
+        file, line, _ = _where(fields.caller)
         if frame is not None and frame.file == file:
-            frame.move(line)
+            frame.calls(line, event.end_time_ns)
         if kind == _PYTHON:
             if (at := place.line()) is not None:
                 seen.known.functions[event.start_time_ns] = at
-            called = _Frame(*_where(fields.callsite), frame.at() if frame else None)
+            outer = frame.at() if frame else None
+            called = _Frame(
+                _where(fields.callsite),
+                outer=outer,
+                within=place.operator,
+                since_ns=event.start_time_ns,
+            )
             return _Place(called, place.operator, place.node)
         if (at := place.line()) is not None:
             seen.known.builtins[event.start_time_ns] = at
     return place
 
 
-def _where(state: Any) -> tuple[str, int]:
-    """File and line; nothing where the function's code was freed since (an import)."""
+def _where(state: Any) -> tuple[str, int, str]:
+    """File, line and function; nothing where the function's code was freed since (an import)."""
     try:
-        return state.file_name, state.line_number
+        return state.file_name, state.line_number, state.function_name
     except UnicodeDecodeError:
-        return "", 0
+        return "", 0, ""

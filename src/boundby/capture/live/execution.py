@@ -12,14 +12,13 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING
 
+from boundby.capture.own_files import is_own_file
 from boundby.errors import INTERRUPTED, BoundbyError
 
 if TYPE_CHECKING:
     from boundby.capture.live.guard import Failure
     from boundby.capture.live.plan import How
     from boundby.capture.live.recorder import Capture
-
-_OURS = str(Path(__file__).parents[2])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +89,7 @@ def without_our_frames(error: BaseException) -> BaseException:
 def _without_our_frames(trace: TracebackType | None) -> TracebackType | None:
     kept = []
     while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        if not is_own_file(trace.tb_frame.f_code.co_filename):
             kept.append(trace)
         trace = trace.tb_next
     following: TracebackType | None = None

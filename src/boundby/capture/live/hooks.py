@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from boundby.capture.live import graph_notes, operators
+from boundby.capture.live import graph_notes, line_tracer
 from boundby.capture.live.companion import companions
 from boundby.capture.live.guard import Guard
 from boundby.capture.live.optimizers import optimizer_in, optimizer_of
@@ -358,8 +358,8 @@ class Hooks:
 
         for code in (*_codes(self), Guard.do.__code__):
             skip_code(code)
-        operators.hide_from_dynamo()
         graph_notes.hide_from_dynamo()
+        line_tracer.hide_from_dynamo()
 
 
 def _unwatched(model: Any) -> Any:

@@ -14,6 +14,7 @@ from boundby.capture.live.compiled_code import CompiledGraphs, compiled_graphs
 from boundby.capture.live.graph_notes import GraphNotes
 from boundby.capture.live.guard import Failure, Guard, failure_of
 from boundby.capture.live.keys import Keys
+from boundby.capture.live.line_tracer import LineTrace
 from boundby.capture.live.pace import Pace
 from boundby.capture.live.paging import fault_ns, faults
 from boundby.capture.live.phases import usual_phases
@@ -60,6 +61,7 @@ class Capture:
     coreless: list[float] = field(default_factory=list)  # of each, ns ready to run without a core
     fresh_pages: list[int] = field(default_factory=list)  # of each, handed out by the system
     results: Any = None
+    line_trace: LineTrace | None = None  # of the first profiled step
     samples: list[Sample] = field(default_factory=list)  # of the lines it was at
     toll: Taken | None = None  # of the profiler's
     kernel_lines: dict[str, str] = field(default_factory=dict)  # of compiled kernels
@@ -278,6 +280,7 @@ class Recorder:
         if self._profiler.trace.exists():
             taken.trace = self._profiler.trace
             taken.results = self._profiler.results
+            taken.line_trace = self._profiler.line_tracer.trace
             taken.samples = self._profiler.sampler.samples()
             taken.toll = self._profiler.toll
             taken.kernel_lines = kernel_lines()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from boundby.capture.live.guard import Guard
-from boundby.capture.live.operators import show_operators
+from boundby.capture.live.line_tracer import LineTracer
 from boundby.capture.live.sampler import LineSampler
 from boundby.capture.live.silence import unheard
 from boundby.capture.live.swaps import Swaps
@@ -62,7 +62,7 @@ class TorchProfiler:
         self._device = device
         self._guard = guard or Guard()
         self._profiler: Any = None
-        self._shown = Swaps()
+        self.line_tracer = LineTracer(torch)
         self._is_starting = False
         self._has_theirs = False
         self._others = Swaps()
@@ -109,12 +109,13 @@ class TorchProfiler:
         finally:
             self._is_starting = False
         self._profiler = started
-        self._shown = show_operators(self._torch)
         # Only now: the profiler would follow a thread that is there when it starts.
         self.sampler.start()
+        self.line_tracer.start()
         return True
 
     def step(self) -> None:
+        self.line_tracer.stop()
         if self._profiler is not None:
             with _silenced():
                 self._profiler.step()
@@ -133,7 +134,7 @@ class TorchProfiler:
             return
         profiler, self._profiler = self._profiler, None
         self.sampler.stop()
-        self._shown.undo()
+        self.line_tracer.stop()
         try:
             # The last step ends here: waiting for the device is no part of it.
             with _silenced():

@@ -1,0 +1,36 @@
+"""Which source files are boundby's own: the one place that answers it.
+
+A folder's name says nothing: users clone boundby into a folder named boundby, and have virtual
+environments and projects in folders of that name. What counts is whether the file is one of this
+package's.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+# As the package's own code objects spell it, ending in a slash.
+OWN_FOLDER = f"{Path(__file__).parents[1].as_posix()}/"
+
+
+@functools.cache
+def _modules() -> frozenset[str]:
+    """The package's files, relative to the folder that holds it: "boundby/cli/run.py"."""
+    return frozenset(
+        path.relative_to(_PACKAGE.parent).as_posix() for path in _PACKAGE.rglob("*.py")
+    )
+
+
+@functools.cache
+def is_own_file(path: str) -> bool:
+    """Whether a path names one of boundby's files.
+
+    Absolute paths are compared by their real location. torch's profiler shortens paths by the
+    entries of `sys.path`, so a relative one is ours if the package has a file of that name.
+    """
+    path = path.replace("\\", "/")
+    if path.startswith("/") or path[1:2] == ":":
+        return _PACKAGE in Path(path).resolve().parents
+    return path in _modules()

@@ -1,0 +1,156 @@
+"""A program under boundby finds Python and torch as they are without it, during steps and after."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from boundby.capture.own_files import is_own_file
+from tests.scripts import run, run_python
+
+# What a program may see. Names in PATCHED are wrapped while boundby watches, and only then.
+STATE = """
+import ctypes, inspect, os, signal, sys, threading, warnings
+import torch
+
+PATCHED = {"__call__", "step", "_patch_step_function", "__next__", "backward", "compile"}
+PROFILER = {"_prepare_profiler", "_disable_profiler", "_is_profiler_enabled"}
+REMEMBERED = {"_cupti_monitor_module", "_cupti_monitor_checked"}  # by torch, when it first profiles
+TYPES = [torch.Tensor, torch._C.TensorBase, torch.nn.Parameter, torch.nn.Module, torch.optim.SGD]
+is_sequence = ctypes.pythonapi.PySequence_Check
+is_sequence.argtypes, is_sequence.restype = [ctypes.py_object], ctypes.c_int
+
+def attributes(owner, leave=()):
+    return {name: value for name, value in vars(owner).items() if name not in leave}
+
+def state(leave=()):
+    # First of all: what is asked below must not be what changes it.
+    random = torch.random.get_rng_state().tolist()
+    tensor = torch.ones(())
+    return {
+        "types": [attributes(one, {*leave, "__annotations__", "__doc__"}) for one in TYPES],
+        "slots": [is_sequence(tensor), is_sequence(model)],
+        "list of 0-d": torch.tensor([tensor]).tolist(),
+        "functional": attributes(torch.nn.functional, leave),
+        "autograd": attributes(torch.autograd, leave),
+        "profiler": attributes(torch.autograd.profiler, {*leave, *REMEMBERED}),
+        "module hooks": [len(getattr(torch.nn.modules.module, name)) for name in
+                         ("_global_forward_hooks", "_global_forward_pre_hooks")],
+        "environment": dict(os.environ),
+        "path": list(sys.path),
+        "signals": {number: signal.getsignal(number) for number in signal.valid_signals()},
+        "filters": list(warnings.filters),
+        "threads": (torch.get_num_threads(), torch.get_num_interop_threads()),
+        "dtype": torch.get_default_dtype(),
+        "grad": torch.is_grad_enabled(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "switch": sys.getswitchinterval() if not leave else None,
+        "recursion": sys.getrecursionlimit(),
+        "excepthook": sys.excepthook,
+        "trace": sys.gettrace() if not leave else None,
+        "random": random,
+    }
+
+def difference(one, other):
+    if isinstance(one, list) and one and isinstance(one[0], dict):
+        return [difference(*pair) for pair in zip(one, other)]
+    if isinstance(one, dict):
+        return [name for name in {*one, *other} if one.get(name) != other.get(name)]
+    return one, other
+
+def compare(before, after):
+    for name in before:
+        if before[name] != after[name]:
+            print("changed:", name, difference(before[name], after[name]))
+
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+torch.nn.Linear(1, 1)  # what torch loads when it is first used
+model(torch.ones(1, 8)).sum().backward()
+
+def train():
+    optimizer.zero_grad()
+    loss = model(torch.ones(4, 8)).mean()
+    loss.backward()
+    optimizer.step()
+    return loss
+"""
+
+
+def test_during_and_after_a_run(tmp_path: Path) -> None:
+    source = f"""{STATE}
+leave = PATCHED | PROFILER
+before = state(leave)
+for _ in range(30):
+    train()
+    compare(before, state(leave))
+print("done")
+"""
+    options = ("--warmup", "2", "--steps", "3", "--profiled", "2", "--continue", "--quiet")
+    done = run(tmp_path, source, options=options)
+    assert done.code == 0, done.err
+    assert done.out == "done\n"
+
+
+FROM_PYTHON = {
+    "diagnose": "boundby.diagnose(train, warmup=2, steps=3, profiled=2, machine=machine)",
+    "watch": """
+with boundby.watch(warmup=2, steps=3, profiled=2, machine=machine) as watching:
+    for _ in range(30):
+        train()
+        watching.step()
+""",
+}
+
+
+@pytest.mark.parametrize("how", FROM_PYTHON)
+def test_after_diagnosing_from_python(tmp_path: Path, how: str) -> None:
+    source = f"""{STATE}
+import boundby
+from tests.machines import round_machine
+machine = round_machine()
+before = state()
+{FROM_PYTHON[how]}
+compare(before, state())
+print("done")
+"""
+    done = run_python(tmp_path, source)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "done\n"
+
+
+@pytest.mark.parametrize("folder", ["boundby", "a b", "größe/boundby", "other"])
+def test_own_files_are_known_by_their_place_and_not_by_a_folders_name(
+    tmp_path: Path, folder: str
+) -> None:
+    import boundby.cli.run
+
+    assert is_own_file(boundby.cli.run.__file__)
+    assert is_own_file("boundby/cli/run.py")
+    script = tmp_path / folder / "train.py"
+    assert not is_own_file(str(script))
+    assert not is_own_file(f"{folder}/train.py")
+    assert not is_own_file(str(tmp_path / folder / ".venv/lib/site-packages/other/cli/run.py"))
+
+
+def test_own_files_through_a_symbolic_link(tmp_path: Path) -> None:
+    import boundby
+
+    link = tmp_path / "link"
+    link.symlink_to(Path(boundby.__file__).parent)
+    assert is_own_file(str(link / "cli" / "run.py"))
+
+
+def test_lines_of_a_script_in_a_folder_named_boundby(tmp_path: Path) -> None:
+    source = f"{STATE}\nfor _ in range(30): train()\n"
+    folder = tmp_path / "boundby"
+    folder.mkdir()
+    options = ("--warmup", "2", "--steps", "3", "--profiled", "1", "--quiet")
+    done = run(folder, source, options=options)
+    assert done.code == 0, done.err
+    diagnosis: dict[str, Any] | None = done.diagnosis
+    assert diagnosis is not None
+    assert any("train.py:" in line["where"] for line in diagnosis["lines"])
