@@ -15,7 +15,7 @@ demo: $(STAMP) ## set everything up and diagnose the training of a small GPT
 
 # Tests of what measures have the machine to themselves; the others run two at a time, each with one
 # thread, since threads that wait for a core make each other wait.
-ALONE := $(addprefix tests/,benchmarks examples lab roofs trials/test_functions.py trials/test_prove.py)
+ALONE := $(addprefix tests/,benchmarks examples lab hardware prove/test_functions.py prove/test_prove.py)
 
 test: $(STAMP) ## set everything up and run all tests (those for a GPU skip without one)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(ALONE:%=--ignore=%)

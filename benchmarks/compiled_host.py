@@ -12,16 +12,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from fixes import CASES
 from looks import for_each_model, look
+
+from fixes import CASES
 
 COMPILE = "compile"
 
 
 def launches(picture: Any) -> dict[str, Any]:
     """For each phase: its launches and host time as they are, and as imagined compiled."""
+    from boundby.faults import unfused_operators
     from boundby.model import Phase
-    from boundby.remedies import compiled_host, unfused_operators
+    from boundby.step import compiled_host
 
     script, device = picture.script, picture.timeline.device
     if script is None:

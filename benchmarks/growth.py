@@ -14,8 +14,9 @@ from collections import defaultdict
 from difflib import SequenceMatcher
 from typing import Any
 
-from fixes import CASES
 from looks import for_each_model, look
+
+from fixes import CASES
 
 FACTORS = (2, 4)
 _ROWS = 16
@@ -23,7 +24,7 @@ _ROWS = 16
 
 def operators(picture: Any) -> list[dict[str, Any]]:
     """A step's operators in order, each with its time, and that with larger batches."""
-    from boundby.remedies import growth
+    from boundby.step import batch_growth as growth
 
     found: list[dict[str, Any]] = [
         {"name": work.name, "ns": work.ns, "larger": {}} for work in picture.works

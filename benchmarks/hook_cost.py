@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 import torch
 from medians import median_interval
 
-from boundby.capture.live.hooks import Hooks
-from boundby.capture.live.plan import Plan
-from boundby.capture.live.recorder import Recorder
-from boundby.capture.live.windows import Window
-from boundby.pace import addition_ns
+from boundby.capture.process.plan import Plan
+from boundby.capture.process.windows import Window
+from boundby.capture.torch.hooks import Hooks
+from boundby.capture.torch.recorder import Recorder
+from boundby.model.host_speed import addition_ns
 
 # The host's pace is the same where the fixed loop never took longer by more than this.
 SAME_PACE = 1.10

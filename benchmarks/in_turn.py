@@ -21,13 +21,13 @@ from typing import Any
 
 from turns import FEWEST_STEPS, LINE, MOST_STEPS, TURN_S
 
-from boundby.capture.live.arrival import when_imported
-from boundby.capture.live.companion import Companion, companions
-from boundby.capture.live.execution import Ending, Target
-from boundby.capture.live.plan import Plan
-from boundby.capture.live.script import run_script
-from boundby.pace import addition_ns
-from boundby.trials.worker import treatment
+from boundby.capture.process.execution import Ending, Target
+from boundby.capture.process.import_hooks import when_imported
+from boundby.capture.process.plan import Plan
+from boundby.capture.process.script import run_script
+from boundby.capture.process.step_hooks import Companion, companions
+from boundby.model.host_speed import addition_ns
+from boundby.prove.worker import treatment
 
 # What is compiled or captured has settled by then.
 WARMUP = 12

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fixes import CASES
 from ledger import ROOT
+
+from fixes import CASES
 
 _OPTION = "--look"
 

@@ -3,9 +3,9 @@
 import contextlib
 from collections.abc import Iterator
 
-from boundby import remedies
-from boundby.program.touched import note
-from boundby.remedies import HEADINGS, Remedy, Treatment
+from boundby import faults as remedies
+from boundby.faults import HEADINGS, Remedy, Treatment
+from boundby.fixes.log import note
 
 
 @contextlib.contextmanager

@@ -26,12 +26,12 @@ from collections.abc import Callable
 from typing import Any
 
 from diagnosed import diagnosed
-from fixes import CASES
 from medians import median_interval
 from predictions_table import EAGER, LEDGER, table
 from turns import Program, Turn, Turns
 
-from boundby.pace import addition_ns
+from boundby.model.host_speed import addition_ns
+from fixes import CASES
 
 FEWEST_ROUNDS, MOST_ROUNDS = 8, 120
 # Half of a saving's interval, beside the saving and beside the step: then it is known.

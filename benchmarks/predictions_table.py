@@ -6,9 +6,10 @@ import math
 import statistics
 from typing import Any
 
-from fixes import CASES
 from ledger import ROOT, Ledger, Row
 from medians import median_interval
+
+from fixes import CASES
 
 EAGER = "eager"
 LEDGER = Ledger("predictions", key=("device", "what", "case", "fix"))

@@ -14,9 +14,9 @@ from proofs_table import LEDGER, best
 from provable import SCRIPTS
 from turns import Player, Turn, Turns
 
-from boundby.program import TREATMENTS
-from boundby.trials import process, speedup
-from boundby.trials.worker import treatment
+from boundby.fixes import TREATMENTS
+from boundby.prove import process, speedup
+from boundby.prove.worker import treatment
 
 # Rounds of every variant by hand, to choose among them; then of the best and of what `prove` came
 # to, each in two processes.

@@ -1,6 +1,6 @@
 """Programs that take turns: each in a process of its own, one at work while the others wait.
 
-A host's pace may double within seconds (see `boundby.pace`): processes that are timed one
+A host's speed may double within seconds (see `boundby.model.host_speed`): processes timed one
 after the other differ by that, not by what they do. Here all of them live at once, prepared and
 warm, and each in its turn times a few steps while the rest are blocked on a pipe; the order is
 drawn anew for every round. What disturbs a round disturbs all that it compares.
@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from boundby.pace import addition_ns
+from boundby.model.host_speed import addition_ns
 
 WARMUP = 6
 # Of one turn: long enough for a few steps, short beside the seconds in which a host changes.

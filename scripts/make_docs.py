@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from boundby.remedies import HEADINGS, REMEDIES, Remedy
+from boundby.faults import HEADINGS, REMEDIES, Remedy
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "faults.md"
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from boundby import store, units
 from boundby.lab import EXPERIMENTS, HEADINGS, Experiment
+from boundby.model import store, units
 from boundby.model.lab import LabReport, Result
 from boundby.report import plot
 from boundby.report.lab import headline, interval

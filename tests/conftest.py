@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from boundby.roofs import onednn
+from boundby.hardware import onednn
 
 if TYPE_CHECKING:
     from tests.browser import Browser

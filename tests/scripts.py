@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from boundby import store
+from boundby.model import store
 from tests.machines import round_machine
 
 # A model, its optimizer and one training step, for scripts to use.
@@ -103,7 +103,9 @@ def run_command(
 def run_python(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
     """Run a script that uses boundby from Python; the tests' own modules can be imported."""
     path = write(folder, source)
-    root = str(Path(__file__).resolve().parents[1])
+    root = os.pathsep.join(
+        [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
+    )
     return subprocess.run(
         [sys.executable, str(path)],
         cwd=folder,

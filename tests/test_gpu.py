@@ -265,9 +265,9 @@ def treated(*keys: str) -> Iterator[None]:
     """This process as the worker of a trial would have it."""
     import torch
 
-    from boundby.capture.live.hooks import Hooks
-    from boundby.program.touched import touched
-    from boundby.trials.worker import treatment
+    from boundby.capture.torch.hooks import Hooks
+    from boundby.fixes.log import touched
+    from boundby.prove.worker import treatment
     from tests.capture.test_live_hooks import Events
 
     hooks = Hooks()
@@ -311,7 +311,7 @@ def losses_of(*keys: str, set_to_none: bool, parts: int) -> list[float]:
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_replays_do_not_write_into_gradients_that_are_kept(set_to_none: bool, parts: int) -> None:
     """Added up over two backwards, or zeroed in place: the losses show what was stepped by."""
-    from boundby.program.touched import touched
+    from boundby.fixes.log import touched
 
     wanted = losses_of(set_to_none=set_to_none, parts=parts)
     found = losses_of("eager-launches/cuda-graphs", set_to_none=set_to_none, parts=parts)
@@ -323,7 +323,7 @@ def test_graphs_that_are_garbage_do_not_end_a_capture(monkeypatch: pytest.Monkey
     """Python's collector would free the first model's in the middle of the second's."""
     import torch
 
-    from boundby.program.touched import touched
+    from boundby.fixes.log import touched
 
     plain = torch.nn.Tanh.forward
 
@@ -345,7 +345,7 @@ def test_graphs_that_are_garbage_do_not_end_a_capture(monkeypatch: pytest.Monkey
 def test_bert_in_plain_operators_is_captured() -> None:
     import torch
 
-    from boundby.program.touched import touched
+    from boundby.fixes.log import touched
 
     transformers: Any = pytest.importorskip("transformers")
     config = transformers.BertConfig(

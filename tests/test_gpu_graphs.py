@@ -118,7 +118,7 @@ def test_capturing_leaves_later_steps_alone(tmp_path: Path) -> None:
         + """
 import tempfile, time
 from pathlib import Path
-from boundby.capture.live.graph_notes import GraphNotes
+from boundby.capture.torch.graph_recorder import GraphNotes
 notes = GraphNotes(torch, Path(tempfile.mkdtemp()))
 model.eval()
 def eager():

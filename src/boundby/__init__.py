@@ -9,16 +9,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from boundby import remedies as remedies
-    from boundby.capture.live.script import mark_step as step
-    from boundby.costs import formula as formula
-    from boundby.job import load as load
+    from boundby import faults as remedies
+    from boundby.capture.process.script import mark_step as step
     from boundby.model import Cost as Cost
     from boundby.model import Machine as Machine
-    from boundby.observation import diagnose as diagnose
-    from boundby.observation import machine as machine
-    from boundby.observation import watch as watch
-    from boundby.trials.functions import prove as prove
+    from boundby.ops import formula as formula
+    from boundby.prove.functions import prove as prove
+    from boundby.session.live import diagnose as diagnose
+    from boundby.session.live import machine as machine
+    from boundby.session.live import watch as watch
+    from boundby.session.traces import load as load
 
 __version__ = "0.1.0"
 
@@ -26,14 +26,14 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Cost": "boundby.model:Cost",
     "Machine": "boundby.model:Machine",
-    "diagnose": "boundby.observation:diagnose",
-    "formula": "boundby.costs:formula",
-    "load": "boundby.job:load",
-    "machine": "boundby.observation:machine",
-    "prove": "boundby.trials.functions:prove",
-    "remedies": "boundby.remedies",
-    "step": "boundby.capture.live.script:mark_step",
-    "watch": "boundby.observation:watch",
+    "diagnose": "boundby.session.live:diagnose",
+    "formula": "boundby.ops:formula",
+    "load": "boundby.session.traces:load",
+    "machine": "boundby.session.live:machine",
+    "prove": "boundby.prove.functions:prove",
+    "remedies": "boundby.faults",
+    "step": "boundby.capture.process.script:mark_step",
+    "watch": "boundby.session.live:watch",
 }
 # These measure, or give out a Diagnosis: the report shows how far they are, and what came of it.
 _SHOWN = {"diagnose", "load", "machine", "prove", "watch"}

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from boundby.capture.live.hooks import Hooks
-from boundby.capture.live.keys import Keys
-from boundby.capture.live.line_tracer import LineTracer
-from boundby.capture.live.shapes import first_shape
-from boundby.capture.live.steps import StepFinder
+from boundby.capture.process.step_finder import StepFinder
+from boundby.capture.torch.hooks import Hooks
+from boundby.capture.torch.line_tracer import LineTracer
+from boundby.capture.torch.object_ids import Keys
+from boundby.capture.torch.shapes import first_shape
 
 STEPS, TRACED, WATCHED = 14, 4, 8  # lines are traced from the fourth step to the eighth
 FORMS: dict[str, Callable[["Loop"], None]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from boundby.capture.graphs import Operator, Recording
+from boundby.capture.torch.graph_replays import Operator, Recording
 from boundby.model import DeviceKind, HostEvents, HostKind, Timeline
 
 LAUNCH = "cudaGraphLaunch"

@@ -3,8 +3,8 @@
 import itertools
 from collections.abc import Callable
 
-from boundby.capture.live.plan import Plan
-from boundby.capture.live.windows import Observer, Window, Windows
+from boundby.capture.process.plan import Plan
+from boundby.capture.process.windows import Observer, Window, Windows
 
 MS = 1_000_000
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from boundby import costs
-from boundby.capture.live.compiled_code import CompiledGraph, kernels_of, lines_of
-from boundby.capture.live.compiled_rows import compiled_lines, with_compiled_kernels
+from boundby import ops as costs
+from boundby.capture.torch.compiled_code import CompiledGraph, kernels_of, lines_of
+from boundby.capture.torch.compiled_rows import compiled_lines, with_compiled_kernels
 from boundby.model import HostKind, OpCall, Tensor
 from boundby.model.diagnosis import Diagnosis
 from tests.timelines import Scene

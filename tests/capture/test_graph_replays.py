@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from boundby import costs
-from boundby.account import account_for
-from boundby.account.work import Work
+from boundby import ops as costs
+from boundby.analysis.account import account_for
 from boundby.capture import kineto
-from boundby.capture.graphs import Operator, Recording, align, recall
+from boundby.capture.torch.graph_replays import Operator, Recording, align, recall
 from boundby.model import DeviceKind, OpCall, Tensor, Timeline
+from boundby.step.op_record import Work
 from tests.capture.graphed import as_graph, operators_behind, recording_of
 from tests.capture.kineto_events import DATA, SHARED
 from tests.machines import round_machine

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from boundby.capture import kineto
 from boundby.capture.kineto import stream
 from boundby.diagnosis import diagnose_trace
-from boundby.errors import BoundbyError
 from boundby.model import Timeline
 from boundby.model.diagnosis import Diagnosis
+from boundby.model.errors import BoundbyError
 from boundby.report.terminal import as_text
 from tests.capture.kineto_events import DATA, step_events, text, write
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from boundby.account import account_for
+from boundby.analysis.account import account_for
 from boundby.capture import kineto
 from boundby.model import Timeline
 from tests.capture.kineto_events import ADDMM, Event, kernel, launch, mark, op, text, write

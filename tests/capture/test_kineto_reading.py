@@ -11,7 +11,7 @@ import pytest
 
 from boundby.capture import kineto
 from boundby.capture.kineto import stream
-from boundby.errors import BAD_INPUT, BoundbyError
+from boundby.model.errors import BAD_INPUT, BoundbyError
 from tests.capture.kineto_events import (
     DATA,
     Event,

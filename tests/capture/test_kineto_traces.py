@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from boundby.capture import kineto
-from boundby.errors import BoundbyError
 from boundby.model import HostKind, Timeline
+from boundby.model.errors import BoundbyError
 from tests.capture.kineto_events import DATA, SHARED
 
 TRACES = sorted(path for path in SHARED.rglob("*.*") if path.suffix in (".gz", ".json", ".pb"))

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from boundby import costs
+from boundby import ops as costs
 from boundby.model import Cost, OpCall
 
 torch: Any = pytest.importorskip("torch")
 
-from boundby.capture.live.details import details  # noqa: E402
+from boundby.capture.torch.profiler_tree import details  # noqa: E402
 
 ROWS, WIDTH = 1000, 100
 WHOLE = 4 * ROWS * WIDTH

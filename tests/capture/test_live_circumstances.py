@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from boundby.capture.live import circumstances
-from boundby.capture.live.circumstances import Bystander, Circumstances, _workers_ns
-from boundby.capture.live.plan import Plan
+from boundby.capture.host import counters as circumstances
+from boundby.capture.host.counters import Bystander, Circumstances, _workers_ns
+from boundby.capture.process.plan import Plan
 from tests.capture.runs import Run
 
 linux = pytest.mark.skipif(

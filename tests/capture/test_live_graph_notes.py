@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from boundby.capture.graphs import Recording, parse, read
-from boundby.capture.live.graph_notes import GraphNotes
-from boundby.capture.live.hooks import Hooks
-from boundby.capture.live.plan import Plan
-from boundby.capture.live.recorder import Capture, Recorder
+from boundby.capture.process.plan import Plan
+from boundby.capture.torch.graph_recorder import GraphNotes
+from boundby.capture.torch.graph_replays import Recording, parse, read
+from boundby.capture.torch.hooks import Hooks
+from boundby.capture.torch.recorder import Capture, Recorder
 from boundby.diagnosis import diagnose_capture
 from boundby.model import Tensor
 from tests.capture.kineto_events import Event, event, kernel, launch, mark, text, write
@@ -30,8 +30,8 @@ import sys, types
 from pathlib import Path
 import torch
 from torch._dynamo.utils import counters
-from boundby.capture.graphs import read
-from boundby.capture.live.graph_notes import GraphNotes
+from boundby.capture.torch.graph_replays import read
+from boundby.capture.torch.graph_recorder import GraphNotes
 
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64))
 step = torch.compile(model)

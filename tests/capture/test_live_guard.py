@@ -13,11 +13,11 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from boundby.capture.live.guard import Guard, failure_of  # noqa: E402
-from boundby.capture.live.hooks import Hooks  # noqa: E402
-from boundby.capture.live.plan import Plan  # noqa: E402
-from boundby.capture.live.recorder import Recorder  # noqa: E402
-from boundby.capture.live.windows import Window  # noqa: E402
+from boundby.capture.process.guard import Guard, failure_of  # noqa: E402
+from boundby.capture.process.plan import Plan  # noqa: E402
+from boundby.capture.process.windows import Window  # noqa: E402
+from boundby.capture.torch.hooks import Hooks  # noqa: E402
+from boundby.capture.torch.recorder import Recorder  # noqa: E402
 
 
 class Clumsy:

@@ -12,7 +12,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from boundby.capture.live.hooks import Hooks  # noqa: E402
+from boundby.capture.torch.hooks import Hooks  # noqa: E402
 
 
 class Events:

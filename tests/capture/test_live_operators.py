@@ -17,10 +17,10 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 from boundby.capture import kineto  # noqa: E402
-from boundby.capture.live.details import details  # noqa: E402
-from boundby.capture.live.refine import refine  # noqa: E402
-from boundby.capture.live.torch_device import TorchDevice  # noqa: E402
-from boundby.capture.live.torch_profiler import TorchProfiler  # noqa: E402
+from boundby.capture.torch.device import TorchDevice  # noqa: E402
+from boundby.capture.torch.enrich import refine  # noqa: E402
+from boundby.capture.torch.profiler import TorchProfiler  # noqa: E402
+from boundby.capture.torch.profiler_tree import details  # noqa: E402
 from boundby.model import HostKind, Phase, Timeline  # noqa: E402
 
 Lines = dict[int, Counter[str]]

@@ -1,6 +1,6 @@
 """The host's pace."""
 
-from boundby.capture.live.pace import Pace
+from boundby.capture.host.speed import Pace
 
 
 def test_looks_close_to_each_other_are_one() -> None:

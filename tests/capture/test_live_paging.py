@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from boundby.capture.live.paging import fault_ns, faults
+from boundby.capture.host.page_faults import fault_ns, faults
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="nobody counts them there")

@@ -1,8 +1,8 @@
 """The phases of steps, and the host's pace between them, on a clock that the test moves."""
 
-from boundby.capture.live.phases import usual_phases
-from boundby.capture.live.plan import Plan
-from boundby.capture.live.windows import Window
+from boundby.capture.process.plan import Plan
+from boundby.capture.process.windows import Window
+from boundby.capture.torch.phases import usual_phases
 from tests.capture.runs import MS, Run
 
 

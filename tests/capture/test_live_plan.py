@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundby.capture.live.plan import fitting, is_known, plan_of, shortfall
-from boundby.capture.live.windows import Window
+from boundby.capture.process.plan import fitting, is_known, plan_of, shortfall
+from boundby.capture.process.windows import Window
 from tests.capture.runs import Run
 
 

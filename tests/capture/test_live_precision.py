@@ -10,7 +10,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from boundby.capture.live.precision import float32_allowed  # noqa: E402
+from boundby.capture.torch.precision import float32_allowed  # noqa: E402
 
 NEW = hasattr(torch.backends, "fp32_precision")
 
@@ -24,7 +24,7 @@ def allowed_after(*settings: str) -> list[Any]:
         "import json, warnings",
         "import torch",
         "warnings.simplefilter('error')",
-        "from boundby.capture.live.precision import float32_allowed",
+        "from boundby.capture.torch.precision import float32_allowed",
         "read = []",
     ]
     for setting in settings:

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 SCRIPT = """
 import json
 import sys
-from boundby.capture.live.provenance import ask_for_provenance, kernel_lines
+from boundby.capture.torch.provenance import ask_for_provenance, kernel_lines
 if sys.argv[1] == "ask":
     ask_for_provenance()
 import torch
@@ -87,7 +87,7 @@ def test_lines_that_the_script_has_no_more_are_gone(script: Path, tmp_path: Path
     renamed = SCRIPT.replace("y = torch.sin(x) * 2", "z = torch.sin(x) * 2")
     renamed = renamed.replace("y.cos()", "z.cos()").replace(
         "print(json.dumps(kernel_lines()))",
-        "from boundby.capture.live.compiled_code import compiled_graphs\n"
+        "from boundby.capture.torch.compiled_code import compiled_graphs\n"
         "print(json.dumps([one.is_of_another_script for one in compiled_graphs().values()]))",
     )
     copied.write_text(renamed)

@@ -10,12 +10,12 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from boundby.capture.live import torch_profiler  # noqa: E402
-from boundby.capture.live.details import details  # noqa: E402
-from boundby.capture.live.hooks import Hooks  # noqa: E402
-from boundby.capture.live.keys import Keys  # noqa: E402
-from boundby.capture.live.plan import Plan  # noqa: E402
-from boundby.capture.live.recorder import Recorder  # noqa: E402
+from boundby.capture.process.plan import Plan  # noqa: E402
+from boundby.capture.torch import profiler as torch_profiler  # noqa: E402
+from boundby.capture.torch.hooks import Hooks  # noqa: E402
+from boundby.capture.torch.object_ids import Keys  # noqa: E402
+from boundby.capture.torch.profiler_tree import details  # noqa: E402
+from boundby.capture.torch.recorder import Recorder  # noqa: E402
 
 PLAN = Plan(warmup=2, clean=3, issue=2, profiled=0)
 

@@ -3,8 +3,8 @@
 import msgspec
 import numpy as np
 
-from boundby.capture.live.details import Detail, Details, Line
-from boundby.capture.live.refine import refine
+from boundby.capture.torch.enrich import refine
+from boundby.capture.torch.profiler_tree import Detail, Details, Line
 from boundby.model import HostKind, OpCall, Timeline
 from tests.timelines import US, Scene, tensor
 

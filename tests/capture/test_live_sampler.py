@@ -11,13 +11,13 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from boundby.account import account_for  # noqa: E402
+from boundby.analysis.account import account_for  # noqa: E402
 from boundby.capture import kineto  # noqa: E402
-from boundby.capture.live.details import details  # noqa: E402
-from boundby.capture.live.refine import refine  # noqa: E402
-from boundby.capture.live.sampler import LineSampler  # noqa: E402
-from boundby.capture.live.torch_device import TorchDevice  # noqa: E402
-from boundby.capture.live.torch_profiler import TorchProfiler  # noqa: E402
+from boundby.capture.host.line_sampler import LineSampler  # noqa: E402
+from boundby.capture.torch.device import TorchDevice  # noqa: E402
+from boundby.capture.torch.enrich import refine  # noqa: E402
+from boundby.capture.torch.profiler import TorchProfiler  # noqa: E402
+from boundby.capture.torch.profiler_tree import details  # noqa: E402
 from tests.machines import round_machine  # noqa: E402
 
 

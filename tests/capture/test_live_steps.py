@@ -2,8 +2,8 @@
 
 import pytest
 
-from boundby.capture.live.shapes import Shape, Shapes, first_shape
-from boundby.capture.live.steps import StepBy, StepFinder
+from boundby.capture.process.step_finder import StepBy, StepFinder
+from boundby.capture.torch.shapes import Shape, Shapes, first_shape
 
 
 class Script:

@@ -2,7 +2,7 @@
 
 import sys
 
-from boundby.capture.live.toll import take_times, toll_of
+from boundby.capture.torch.profiler_cost import take_times, toll_of
 
 
 def test_calls_are_told_from_the_code_around_them() -> None:

@@ -5,8 +5,8 @@ import statistics
 
 import pytest
 
-from boundby.capture.live.plan import Plan, plan_of
-from boundby.capture.live.windows import Sample, Window, main_kind
+from boundby.capture.process.plan import Plan, plan_of
+from boundby.capture.process.windows import Sample, Window, main_kind
 from tests.capture.runs import MS, Run
 
 

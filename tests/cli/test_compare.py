@@ -6,11 +6,11 @@ from pathlib import Path
 import click
 import pytest
 
-from boundby import store
 from boundby.cli.compare import parse_share
+from boundby.model import store
+from tests.analysis.test_comparison import around, with_steps
 from tests.cli.test_view import boundby
 from tests.diagnoses import SYNCS
-from tests.test_comparison import around, with_steps
 
 
 @pytest.fixture

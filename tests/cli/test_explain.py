@@ -4,8 +4,8 @@ import pytest
 from click.testing import CliRunner
 
 from boundby.cli import explain
-from boundby.errors import BoundbyError
-from boundby.remedies import REMEDIES
+from boundby.faults import REMEDIES
+from boundby.model.errors import BoundbyError
 
 
 def explained(*words: str) -> str:

@@ -5,10 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from boundby import store
 from boundby.cli import boundby as group
-from boundby.errors import BoundbyError
-from boundby.model import Machine
+from boundby.model import Machine, store
+from boundby.model.errors import BoundbyError
 from tests.machines import round_machine
 
 
@@ -42,7 +41,7 @@ def test_a_wrong_option_and_a_wrong_verb_are_one_line() -> None:
 def test_json_to_stdout_is_json_alone(
     monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    monkeypatch.setattr("boundby.roofs.obtain", lambda *_, **__: round_machine())
+    monkeypatch.setattr("boundby.hardware.obtain", lambda *_, **__: round_machine())
     group.main(["machine", "--json", "-"], standalone_mode=False)
     captured = capsysbinary.readouterr()
     assert msgspec.json.decode(captured.out, type=Machine) == round_machine()
@@ -52,7 +51,7 @@ def test_json_to_stdout_is_json_alone(
 def test_json_to_a_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("boundby.roofs.obtain", lambda *_, **__: round_machine())
+    monkeypatch.setattr("boundby.hardware.obtain", lambda *_, **__: round_machine())
     target = tmp_path / "deep" / "machine.json"
     group.main(["machine", "--json", str(target)], standalone_mode=False)
     assert msgspec.json.decode(target.read_bytes(), type=Machine) == round_machine()

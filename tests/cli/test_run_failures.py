@@ -19,7 +19,11 @@ def break_down(owner, name, after):
             raise IndexError("not there")
         return plain(*args, **kwargs)
     setattr(owner, name, broken)
-from boundby.capture.live import hooks, recorder, steps, torch_profiler, windows
+from boundby.capture.torch import hooks
+from boundby.capture.torch import recorder
+from boundby.capture.process import step_finder as steps
+from boundby.capture.torch import profiler as torch_profiler
+from boundby.capture.process import windows
 """
 LOOP = """
 print(sum(train().item() == 0 for _ in range(40)), "steps were nothing")

@@ -6,8 +6,8 @@ import click
 import msgspec
 import pytest
 
-from boundby import store
 from boundby.cli.trace import parse_time
+from boundby.model import store
 from boundby.model.diagnosis import Diagnosis
 from tests.machines import round_machine
 

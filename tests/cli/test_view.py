@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from boundby import load, store
+from boundby import load
+from boundby.model import store
 from boundby.model.diagnosis import Diagnosis
 from tests.diagnoses import SYNCS, full_diagnosis
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import pytest
 
 from boundby.diagnosis.advice import Advice, advise, doubted
+from boundby.hardware.op_benchmark import Exercise
 from boundby.model import Tensor
 from boundby.model.diagnosis import BatchRow, Finding, Range, WhatIf
-from boundby.roofs.operators import Exercise
-from tests.remedies.pictures import picture_of
-from tests.remedies.test_host_faults import scheduled, waiting_for_cores
-from tests.test_dataflow import chain
+from tests.faults.pictures import picture_of
+from tests.faults.test_host_faults import scheduled, waiting_for_cores
+from tests.step.test_dataflow import chain
 
 MS = 1e6
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from boundby.capture.live.recorder import Capture
+from boundby.capture.torch.recorder import Capture
 from boundby.diagnosis.host import host_factors, slower_than_measured, unsteady
 from boundby.model import Machine
 from boundby.model.machine import Overheads

@@ -9,10 +9,10 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from boundby.capture.live.circumstances import ThreadTime  # noqa: E402
-from boundby.capture.live.hooks import Hooks  # noqa: E402
-from boundby.capture.live.plan import Plan  # noqa: E402
-from boundby.capture.live.recorder import Capture, Recorder  # noqa: E402
+from boundby.capture.host.counters import ThreadTime  # noqa: E402
+from boundby.capture.process.plan import Plan  # noqa: E402
+from boundby.capture.torch.hooks import Hooks  # noqa: E402
+from boundby.capture.torch.recorder import Capture, Recorder  # noqa: E402
 from boundby.diagnosis import diagnose_capture  # noqa: E402
 from boundby.report.terminal import as_text  # noqa: E402
 from tests.machines import round_machine  # noqa: E402

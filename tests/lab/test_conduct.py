@@ -4,22 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
+from boundby.hardware.device import Cache, Device
 from boundby.lab import conduct as conducting
 from boundby.lab.asymptotes import crossing, flat, slope
 from boundby.lab.bench import Bench
 from boundby.lab.conduct import conduct
-from boundby.lab.experiment import (
-    Experiment,
-    Observation,
-    Predictions,
-    Probe,
-    around,
-    exactly,
-)
+from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, exactly
 from boundby.lab.neighbours import Neighbours
 from boundby.model import Machine
 from boundby.model.lab import Interval
-from boundby.roofs.device import Cache, Device
 from tests.machines import round_machine
 
 DOCUMENT = "A law.\n\nThe claim\n    It is so.\n"

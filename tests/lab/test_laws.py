@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from boundby.errors import BoundbyError
 from boundby.lab import (
     EXPERIMENTS,
     ahead,
@@ -17,6 +16,7 @@ from boundby.lab import (
 )
 from boundby.lab.experiment import HEADINGS, Experiment, Probe, exactly
 from boundby.model import Machine, Overheads
+from boundby.model.errors import BoundbyError
 from tests.machines import roof, round_machine
 
 

@@ -7,7 +7,7 @@ from boundby.lab.conduct import conduct
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, exactly
 from boundby.lab.pace import Pace
 from boundby.model import HOSTS_OWN, Machine, Overheads, Roof
-from boundby.pace import addition_ns
+from boundby.model.host_speed import addition_ns
 from tests.lab.test_conduct import DOCUMENT, bench
 from tests.machines import round_machine
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from boundby import roofs
-from boundby.errors import BoundbyError
+from boundby import hardware as roofs
 from boundby.lab import worker
 from boundby.lab.session import Session, choose
 from boundby.model import Machine
+from boundby.model.errors import BoundbyError
 from boundby.model.lab import LabReport
 
 QUICK = ["intensity", "matmul", "batch", "doubling", "python", "overlap"]

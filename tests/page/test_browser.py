@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import boundby
-from boundby.comparison import compare
+from boundby.analysis.comparison import compare
 from boundby.report.page import comparison_page, diagnosis_page, in_notebook
 from tests.diagnoses import (
     EVIL,

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from boundby.comparison import compare
+from boundby.analysis.comparison import compare
 from boundby.report.page import comparison_page, diagnosis_page, in_notebook
 from tests.diagnoses import EVIL, evil_diagnosis, full_diagnosis, large_diagnosis, real_diagnosis
 

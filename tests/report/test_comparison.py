@@ -2,10 +2,10 @@
 
 import msgspec
 
-from boundby.comparison import compare
+from boundby.analysis.comparison import compare
 from boundby.report.comparison import as_text
+from tests.analysis.test_comparison import around, with_steps
 from tests.diagnoses import real_diagnosis
-from tests.test_comparison import around, with_steps
 
 
 def test_the_answer_is_the_first_line() -> None:

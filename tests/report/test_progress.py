@@ -7,12 +7,12 @@ from types import ModuleType
 
 import pytest
 
-from boundby import waiting
+from boundby.model import progress as waiting
 from boundby.report.progress import progress_bar
 
 MEASURE = """
 import boundby
-from boundby import roofs
+from boundby import hardware as roofs
 def obtain(*args, progress, **kwargs):
     progress("memory", 0.5)
     return "roofs"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from boundby.faults import batch_too_small
 from boundby.model.diagnosis import NO_LINE, BatchRow, KindOfStep, LineRow, Range
-from boundby.remedies import batch_too_small
 from boundby.report.terminal import as_text
 from tests.diagnoses import real_diagnosis
 

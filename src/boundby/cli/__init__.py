@@ -13,7 +13,7 @@ import click
 
 from boundby import __version__
 from boundby.cli.mistakes import in_words, unknown_verb
-from boundby.errors import INTERRUPTED, BoundbyError
+from boundby.model.errors import INTERRUPTED, BoundbyError
 
 # Verb -> what it does. The file cli/VERB.py holds the command of the same name.
 _VERBS = {

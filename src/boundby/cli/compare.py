@@ -39,11 +39,11 @@ def command(
     after: Path,
 ) -> int:
     """What got slower from A to B: saved diagnoses, or traces."""
-    from boundby import store
+    from boundby.analysis.comparison import compare
     from boundby.cli.console import error_console, output_console
     from boundby.cli.outputs import page_of_its_own, tell_page, write_json
     from boundby.cli.saved import read_diagnosis
-    from boundby.comparison import compare
+    from boundby.model import store
     from boundby.report.comparison import ComparisonReport
     from boundby.report.page import comparison_page
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from boundby.remedies import Remedy, Treatment
+    from boundby.faults import Remedy, Treatment
 
 
 @click.command(name="explain")
@@ -19,8 +19,8 @@ def command(name: str | None) -> None:
 
     Without a name, the list of all.
     """
-    from boundby.errors import BoundbyError
-    from boundby.remedies import REMEDIES
+    from boundby.faults import REMEDIES
+    from boundby.model.errors import BoundbyError
 
     fixes: dict[Treatment, list[Remedy]] = {}
     for remedy in REMEDIES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from boundby.errors import BoundbyError
+from boundby.model.errors import BoundbyError
 
 
 def check_machine(path: Path | None) -> None:

@@ -39,10 +39,11 @@ def command(
     Each predicts from this machine's roofs, then measures, and says whether the law held here. A
     law that does not hold is reported with the reason that was found. Ctrl-C keeps what is done.
     """
-    from boundby import roofs, store
+    from boundby import hardware as roofs
     from boundby.cli.console import error_console, output_console, progress_bar
     from boundby.cli.outputs import check_writable
     from boundby.lab.session import Session, choose
+    from boundby.model import store
     from boundby.report.lab import ExperimentList, LabTable
     from boundby.report.lab_page import page
 
@@ -91,7 +92,7 @@ def _termination_interrupts() -> Iterator[None]:
 
 
 def _end(interrupted: bool, *, done: int, chosen: int) -> None:
-    from boundby.errors import INTERRUPTED, BoundbyError
+    from boundby.model.errors import INTERRUPTED, BoundbyError
 
     if interrupted:
         raise BoundbyError(

@@ -21,8 +21,9 @@ def command(
     What the device can do at most: matrix and vector FLOP/s, memory bandwidth, the cost of asking
     for work. The result is saved, and read by every other command.
     """
-    from boundby import roofs, store
+    from boundby import hardware as roofs
     from boundby.cli.console import error_console, output_console, progress_bar
+    from boundby.model import store
     from boundby.report.machine import MachineReport
 
     errors = error_console()

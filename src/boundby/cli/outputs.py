@@ -42,7 +42,7 @@ def check_writable(*files: str | None, folder: Path | None = None) -> None:
 
 
 def _check(path: Path, *, is_folder: bool) -> None:
-    from boundby.errors import BoundbyError
+    from boundby.model.errors import BoundbyError
 
     try:
         wrong = _wrong_with(path.absolute(), is_folder=is_folder)
@@ -72,7 +72,7 @@ def write_page(
     quiet: bool,
 ) -> None:
     """Write what was asked for, and say so; a page that is to be opened is kept in any case."""
-    from boundby import store
+    from boundby.model import store
     from boundby.report.page import diagnosis_page
     from boundby.report.perfetto import as_perfetto
 
@@ -96,7 +96,7 @@ def tell_page(path: Path, *, open_page: bool, quiet: bool) -> None:
 
 def write_json(diagnosis: Any, json_file: str | None) -> None:
     """JSON to a file, or to stdout for -."""
-    from boundby import store
+    from boundby.model import store
 
     if json_file == "-":
         click.echo(store.as_json(diagnosis))

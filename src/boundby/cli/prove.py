@@ -11,11 +11,11 @@ import click
 from boundby.cli.inputs import check_machine
 from boundby.cli.outputs import check_writable, page_options, write_json, write_page
 from boundby.cli.target import TargetCommand, target_of
-from boundby.errors import INTERRUPTED
+from boundby.model.errors import INTERRUPTED
 
 if TYPE_CHECKING:
     from boundby.model.diagnosis import Diagnosis
-    from boundby.trials.patch import Patch
+    from boundby.prove.patch import Patch
 
 _DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|min|h)?$")
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 1.0}
@@ -152,11 +152,11 @@ def command(
     Each fix is applied from outside, in processes of its own, in turn with the script as it is;
     what is faster and computes the same is kept, then combined. The script is never edited.
     """
-    from boundby import store
     from boundby.cli.console import progress_bar
+    from boundby.model import store
     from boundby.model.diagnosis import Diagnosis
-    from boundby.trials.candidates import Choice
-    from boundby.trials.experiment import Request, prove_target
+    from boundby.prove.candidates import Choice
+    from boundby.prove.experiment import Request, prove_target
 
     patch = str(patch_file) if patch_file is not None else None
     check_writable(json_file, html_file, perfetto_file, patch)
@@ -201,7 +201,7 @@ def _tell(diagnosis: Diagnosis, *, patch_asked: bool, patch: Patch | None) -> No
 
 
 def _write_patch(patch: Patch | None, path: Path) -> None:
-    from boundby.errors import BoundbyError
+    from boundby.model.errors import BoundbyError
 
     if patch is None:
         click.echo("boundby: no fix held: there is nothing to patch", err=True)

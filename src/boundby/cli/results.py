@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from boundby.cli.outputs import write_page
-from boundby.errors import BEFORE_A_STEP
+from boundby.model.errors import BEFORE_A_STEP
 
 if TYPE_CHECKING:
-    from boundby.capture.live.children import Watched
-    from boundby.capture.live.execution import Ending
-    from boundby.capture.live.guard import Failure
-    from boundby.capture.live.plan import Plan
-    from boundby.capture.live.recorder import Capture
-    from boundby.capture.live.steps import StepBy
+    from boundby.capture.process.children import Watched
+    from boundby.capture.process.execution import Ending
+    from boundby.capture.process.guard import Failure
+    from boundby.capture.process.plan import Plan
+    from boundby.capture.process.step_finder import StepBy
+    from boundby.capture.torch.recorder import Capture
     from boundby.model.diagnosis import Diagnosis
 
 # How long threads of a script that was ended may go on before a word is said.
@@ -102,7 +102,7 @@ class Results:
 
     def _conclude(self, capture: Capture | None, *, must_succeed: bool) -> Diagnosis | None:
         """Diagnose what was captured; a script that failed still yields what there is."""
-        from boundby.errors import BoundbyError
+        from boundby.model.errors import BoundbyError
 
         try:
             if capture is None:
@@ -139,10 +139,10 @@ class Results:
         console.print(DiagnosisReport(diagnosis))
 
     def _diagnose(self, capture: Capture) -> Diagnosis:
-        from boundby import observation
         from boundby.cli.console import progress_bar
         from boundby.diagnosis import diagnose_capture, require_steps
-        from boundby.roofs import cache
+        from boundby.hardware import cache
+        from boundby.session import live as observation
 
         require_steps(capture)
         if self._wanted.machine_file is not None:
@@ -162,7 +162,7 @@ class Results:
             return diagnose_capture(capture, machine, target=self._wanted.name, timer=timer)
 
     def _save(self, diagnosis: Diagnosis, capture: Capture) -> None:
-        from boundby import store
+        from boundby.model import store
 
         wanted = self._wanted
         if self._rank == 0:
@@ -189,7 +189,7 @@ class Results:
 
     def of_child(self, capture: Capture, left: Path) -> None:
         """Conclude in a process that the script has started; the script's own will find it."""
-        from boundby import store
+        from boundby.model import store
 
         diagnosis = self._conclude(capture, must_succeed=False)
         if self._rank == 0:
@@ -213,7 +213,7 @@ def attend_child(
     keep_going: bool,
 ) -> Any:
     """Run a function in a process that the script started, and conclude on it there."""
-    from boundby.capture.live.script import attend_to
+    from boundby.capture.process.script import attend_to
 
     try:
         own = Path(tempfile.mkdtemp(dir=folder))

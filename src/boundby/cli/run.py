@@ -71,8 +71,8 @@ def command(
     \b
     A module is run with -m: boundby run [OPTIONS] -m pkg.train --its --options
     """
-    from boundby.capture.live.plan import plan_of
-    from boundby.capture.live.script import run_script
+    from boundby.capture.process.plan import plan_of
+    from boundby.capture.process.script import run_script
 
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if world > 1 and warmup is None:

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 def read_diagnosis(path: Path) -> Diagnosis:
     """A saved diagnosis; a trace, or a folder of ranks, is diagnosed on the spot."""
-    from boundby import job, store
+    from boundby.model import store
     from boundby.model.diagnosis import Diagnosis
+    from boundby.session import traces as job
 
     if path.is_dir() and (path / "diagnosis.json").exists():
         path = path / "diagnosis.json"  # as `boundby run --out` leaves it

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from boundby.capture.live.execution import Target
+    from boundby.capture.process.execution import Target
 
 
 class TargetCommand(click.Command):
@@ -66,7 +66,7 @@ def split(args: list[str], valued: set[str]) -> tuple[list[str], list[str]]:
 
 def target_of(words: tuple[str, ...]) -> Target:
     """The script, or behind `-m` the module, and what is its own behind that."""
-    from boundby.capture.live.execution import Target
+    from boundby.capture.process.execution import Target
 
     is_module = words[0] == "-m"
     name, *args = words[1:] if is_module else words

@@ -46,12 +46,12 @@ def command(
     traces: tuple[Path, ...],
 ) -> None:
     """Diagnose torch profiler traces: one file, several, or a folder with all ranks of a job."""
-    from boundby import job
     from boundby.cli.console import error_console, output_console, progress_bar
     from boundby.cli.outputs import write_json, write_page
-    from boundby.errors import BoundbyError
+    from boundby.hardware import cache
+    from boundby.model.errors import BoundbyError
     from boundby.report.terminal import DiagnosisReport
-    from boundby.roofs import cache
+    from boundby.session import traces as job
 
     wall_ns = parse_time(wall) if wall else None
     machine = cache.read(machine_file) if machine_file else None

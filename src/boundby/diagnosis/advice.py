@@ -9,11 +9,11 @@ from typing import TypeVar
 
 import msgspec
 
-from boundby import remedies
+from boundby import faults as remedies
+from boundby.faults.at_the_roof import bigger_chips
+from boundby.hardware.op_benchmark import Exercise
 from boundby.model.diagnosis import BatchRow, ChipRow, Finding, Range, WhatIf
-from boundby.picture import Picture
-from boundby.remedies.at_the_roof import bigger_chips
-from boundby.roofs.operators import Exercise
+from boundby.step.model import Picture
 
 # What the device bounds takes this much more or less in another process: the same steps of five
 # models on an H200, each in three to five processes, spread by 0.3 to 1.7%.

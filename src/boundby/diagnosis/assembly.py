@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.account import Accounted
-from boundby.account.whereabouts import nowhere
+from boundby.analysis.account import Accounted
+from boundby.analysis.slices import slices_of
 from boundby.diagnosis.advice import Advice
 from boundby.model import UNTOLD, Machine, Precision, Timeline
-from boundby.model.diagnosis import (
-    Account,
-    Diagnosis,
-    Group,
-    StepTimes,
-    Utilisation,
-    Verdict,
-)
-from boundby.slices import slices_of
+from boundby.model.diagnosis import Account, Diagnosis, Group, StepTimes, Utilisation, Verdict
+from boundby.step.host_intervals import nowhere
 
 
 def assemble(

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from boundby import pace, units
-from boundby.account import Accounted
-from boundby.account.idle import CORELESS
-from boundby.capture.live.circumstances import Circumstances
-from boundby.capture.live.recorder import Capture
-from boundby.model import Machine
+from boundby.analysis.account import Accounted
+from boundby.capture.host.counters import Circumstances
+from boundby.capture.torch.recorder import Capture
+from boundby.model import Machine, units
+from boundby.model import host_speed as pace
+from boundby.step.idle_causes import CORELESS
 
 # The host's time for one script differs by this much between processes: interleaved runs of
 # host-bound steps on an H200 spread by 15 to 20% around their middle.

@@ -12,25 +12,25 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from boundby import units
-from boundby.account import Accounted, account_for
-from boundby.account.cpu import FreshPages
-from boundby.account.cpu_step import Coreless
-from boundby.capture import graphs, kineto
-from boundby.capture.live.circumstances import Circumstances
-from boundby.capture.live.compiled_rows import with_compiled_kernels
-from boundby.capture.live.details import details
-from boundby.capture.live.recorder import Capture
-from boundby.capture.live.refine import refine
+from boundby.analysis.account import Accounted, account_for
+from boundby.analysis.verdict import Judged, judge
+from boundby.capture import kineto
+from boundby.capture.host.counters import Circumstances
+from boundby.capture.torch import graph_replays as graphs
+from boundby.capture.torch.compiled_rows import with_compiled_kernels
+from boundby.capture.torch.enrich import refine
+from boundby.capture.torch.profiler_tree import details
+from boundby.capture.torch.recorder import Capture
 from boundby.diagnosis.advice import Advice, Timer, advise, doubted
 from boundby.diagnosis.assembly import assemble, nothing_known
 from boundby.diagnosis.host import contended, host_factors, slower_than_measured, unsteady
-from boundby.errors import BoundbyError
-from boundby.model import Machine, Precision, Timeline
+from boundby.model import Machine, Precision, Timeline, units
 from boundby.model.diagnosis import Diagnosis, KindOfStep, PhaseTime, StepTimes, Verdict
-from boundby.picture import Picture, Timings
-from boundby.replay import explaining_host, issue_ns, with_host
-from boundby.verdict import Judged, judge
+from boundby.model.errors import BoundbyError
+from boundby.step.cpu_ops import FreshPages
+from boundby.step.cpu_step import Coreless
+from boundby.step.model import Picture, Timings
+from boundby.step.simulator import explaining_host, issue_ns, with_host
 
 # Clean steps that differ by more than this are not one kind of step on a quiet machine.
 _UNEVEN = 1.5

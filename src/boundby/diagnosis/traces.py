@@ -6,17 +6,17 @@ from functools import partial
 
 import msgspec
 
-from boundby.account import Accounted, account_for
+from boundby.analysis.account import Accounted, account_for
+from boundby.analysis.verdict import Judged, judge
 from boundby.capture import kineto
 from boundby.diagnosis.advice import advise
 from boundby.diagnosis.assembly import assemble
-from boundby.errors import BoundbyError
+from boundby.hardware.datasheet_machine import from_datasheet
 from boundby.model import Machine, Timeline
 from boundby.model.diagnosis import Diagnosis, GroupName, StepTimes, Verdict
-from boundby.picture import Picture
-from boundby.replay import replay, with_host, with_wall
-from boundby.roofs.paper import from_datasheet
-from boundby.verdict import Judged, judge
+from boundby.model.errors import BoundbyError
+from boundby.step.model import Picture
+from boundby.step.simulator import replay, with_host, with_wall
 
 # Of a trace's host times, how much may be the host's own: half in the middle, from hardly any of it
 # to all. The profilers of our own traces made steps 1.2 to 8 times as long.

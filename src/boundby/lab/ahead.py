@@ -24,14 +24,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from boundby import units
+from boundby.hardware.stopwatch import Timing
 from boundby.lab.asymptotes import crossing, flat, points_of, slope
 from boundby.lab.bench import Bench, spread
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
 from boundby.lab.rates import overhead_of, stream_rate, streamed_bytes
-from boundby.model import Machine
+from boundby.model import Machine, units
 from boundby.model.lab import Axis, Interval, Lines, Mark, Series
-from boundby.roofs.stopwatch import Timing
 
 _BYTES = 12  # per element: two float32 read, one written
 _SMALLEST = 64

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from boundby.hardware.stopwatch import Work
 from boundby.lab.asymptotes import crossing, flat, points_of, slope
 from boundby.lab.bench import Bench
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around
 from boundby.lab.rates import BYTES, product_dtype, product_rate, reading_rate, streamed_bytes
 from boundby.model import Machine
 from boundby.model.lab import Axis, Interval, Lines, Mark, Plot, Series
-from boundby.roofs.stopwatch import Work
 
 _INNER = {"cuda": 8192, "cpu": 4096}
 # A CPU's products first lay the weights out anew: that is small beside the arithmetic only far out.

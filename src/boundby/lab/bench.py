@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from boundby.hardware.device import Device
+from boundby.hardware.stopwatch import FEWEST_SAMPLES, Stopwatch, Timing, Work, stopwatch_for
 from boundby.lab.pace import Pace
 from boundby.model import Machine
 from boundby.model.lab import Interval
-from boundby.roofs.device import Device
-from boundby.roofs.stopwatch import FEWEST_SAMPLES, Stopwatch, Timing, Work, stopwatch_for
 
 _WALL_NS = 5e6
 _ROUNDS = 7

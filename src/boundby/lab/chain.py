@@ -12,10 +12,10 @@ import itertools
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from boundby.errors import CANNOT_MEASURE, BoundbyError
+from boundby.hardware.probes import vector
+from boundby.hardware.stopwatch import Work
 from boundby.lab.bench import Bench
-from boundby.roofs.probes import vector
-from boundby.roofs.stopwatch import Work
+from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 
 # Elements that one turn of the C loop holds in registers: CHAINS vectors of LANES floats.
 _TURN = 256
@@ -59,7 +59,7 @@ class Chain:
 
     def _on_cuda(self, length: int) -> Work:
         try:
-            from boundby.roofs.probes.triton_chain import launch
+            from boundby.hardware.probes.triton_chain import launch
         except ImportError:
             raise BoundbyError(
                 "a fused chain needs triton, and it is not installed", exit_code=CANNOT_MEASURE

@@ -20,15 +20,14 @@ The experiment
 
 from __future__ import annotations
 
-from boundby import units
 from boundby.lab.bench import Bench
 from boundby.lab.encoder import Shape, training_step
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, between, exactly
 from boundby.lab.rates import BYTES, product_dtype, product_rate, stream_rate
-from boundby.model import Machine
+from boundby.model import Machine, units
 from boundby.model.diagnosis import ClassRow
 from boundby.model.lab import Axis, Bar, Bars
-from boundby.observation import diagnose
+from boundby.session.live import diagnose
 
 _SHAPES = {
     "cuda": Shape(layers=12, width=1024, heads=16, batch=16, length=512),

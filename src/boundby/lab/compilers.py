@@ -24,16 +24,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from boundby import units
+from boundby.hardware.stopwatch import Work
 from boundby.lab.bench import Bench
 from boundby.lab.counts import count_calls, count_nodes, count_operators
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, between, exactly
 from boundby.lab.jax_step import time_jax
 from boundby.lab.mlp_step import BATCH, LAYERS, WIDTH, eager_loss, eager_step, whole_step
 from boundby.lab.rates import overhead_of, rate_of
-from boundby.model import Machine
+from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars, Interval
-from boundby.roofs.stopwatch import Work
 
 # Every layer's product and, in backward, two: but nobody asks for the gradient of the data.
 PRODUCTS = 3 * LAYERS - 1

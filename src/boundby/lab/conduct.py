@@ -7,12 +7,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from boundby import units
 from boundby.lab.bench import Bench
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe
 from boundby.lab.neighbours import Neighbours
 from boundby.lab.recheck import remeasure
-from boundby.model import HOSTS_OWN
+from boundby.model import HOSTS_OWN, units
 from boundby.model.lab import Interval, Measurement, Result
 
 # An interpreter loses more to a neighbour on its core than native code does: where an addition in

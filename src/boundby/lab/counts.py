@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from boundby.roofs.stopwatch import Work
+from boundby.hardware.stopwatch import Work
 
 _VIEWS = {"view", "_unsafe_view", "t", "transpose", "detach", "expand", "alias", "unsqueeze"}
 

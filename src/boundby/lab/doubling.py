@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from boundby import units
+from boundby.hardware.stopwatch import Work
 from boundby.lab.bench import Bench
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
 from boundby.lab.rates import (
@@ -31,9 +31,8 @@ from boundby.lab.rates import (
     rate_of,
     streamed_bytes,
 )
-from boundby.model import Machine
+from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars, Interval
-from boundby.roofs.stopwatch import Work
 
 _LAYERS, _TINY, _TINY_BATCH = 20, 32, 4
 _TINY_OPERATORS = 2 * _LAYERS  # a product with its bias, and a relu

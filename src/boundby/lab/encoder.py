@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from boundby.roofs.stopwatch import Work
+from boundby.hardware.stopwatch import Work
 
 
 @dataclass(frozen=True, kw_only=True)

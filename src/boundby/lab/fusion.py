@@ -19,13 +19,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from boundby import units
+from boundby.hardware.stopwatch import Work
 from boundby.lab.bench import Bench
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
 from boundby.lab.rates import stream_rate, streamed_bytes
-from boundby.model import Machine
+from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars, Interval
-from boundby.roofs.stopwatch import Work
 
 _BYTES_PER_ELEMENT = 8  # one float32 read, one written
 # Small enough to stay in a core's own cache and on one thread, large enough to hide the call.

@@ -19,15 +19,14 @@ The experiment
 
 from __future__ import annotations
 
-from boundby import units
+from boundby.hardware import onednn
+from boundby.hardware.probes.matmul import affordable_side, product, tf32
 from boundby.lab.asymptotes import crossing, flat, points_of, slope
 from boundby.lab.bench import Bench
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, between
 from boundby.lab.rates import BYTES, overhead_of, product_rate, rate_of
-from boundby.model import Machine
+from boundby.model import Machine, units
 from boundby.model.lab import Axis, Interval, Lines, Mark, Prediction, Series
-from boundby.roofs import onednn
-from boundby.roofs.probes.matmul import affordable_side, product, tf32
 
 _DTYPES = {"cuda": ("bfloat16", "tf32", "float32"), "cpu": ("float32", "bfloat16")}
 _SIDES = {"cuda": (32, 8192), "cpu": (4, 2048)}

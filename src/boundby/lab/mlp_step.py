@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from boundby.roofs.stopwatch import Work
+from boundby.hardware.stopwatch import Work
 
 LAYERS, WIDTH, BATCH = 6, 64, 32
 LEARNING_RATE, CLIP = 1e-3, 1.0

@@ -20,14 +20,14 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
+from boundby.hardware.probes.matmul import product
+from boundby.hardware.stopwatch import Work
 from boundby.lab.bench import Bench
 from boundby.lab.chain import Core
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
 from boundby.lab.rates import product_rate, rate_of
 from boundby.model import Machine
 from boundby.model.lab import Axis, Interval, Lines, Series
-from boundby.roofs.probes.matmul import product
-from boundby.roofs.stopwatch import Work
 
 # Math and communication in chunks, so that either can be made longer by whole numbers.
 _CHUNKS = 4

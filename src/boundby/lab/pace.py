@@ -9,8 +9,8 @@ from __future__ import annotations
 import statistics
 
 from boundby.model import Machine
+from boundby.model.host_speed import addition_ns
 from boundby.model.lab import Interval
-from boundby.pace import addition_ns
 
 _NOTICED = 1.15
 _LOOKS = 3

@@ -15,14 +15,13 @@ The experiment
 
 from __future__ import annotations
 
-from boundby import units
+from boundby.hardware import onednn
+from boundby.hardware.probes.matmul import affordable_side, product, tf32
 from boundby.lab.bench import Bench
 from boundby.lab.experiment import TOLERANCE, Experiment, Observation, Predictions, Probe, between
 from boundby.lab.rates import product_dtype, product_rate
-from boundby.model import Machine
+from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars
-from boundby.roofs import onednn
-from boundby.roofs.probes.matmul import affordable_side, product, tf32
 
 _DTYPES = ("float32", "tf32", "float16", "bfloat16", "float8", "int8")
 _SIDE = {"cuda": 4096, "cpu": 2048}

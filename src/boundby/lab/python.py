@@ -20,14 +20,13 @@ from __future__ import annotations
 
 import operator
 
-from boundby import units
+from boundby.hardware.stopwatch import Timing, time_host
 from boundby.lab.bench import Bench, spread
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
 from boundby.lab.rates import overhead_of
-from boundby.model import Machine
+from boundby.model import Machine, units
+from boundby.model.host_speed import addition_ns
 from boundby.model.lab import Axis, Bar, Bars, Interval
-from boundby.pace import addition_ns
-from boundby.roofs.stopwatch import Timing, time_host
 
 _SMALL = 64
 _MORE = 8192  # elements: still on one thread, in the core's own cache

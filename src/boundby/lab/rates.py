@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from boundby.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model import Machine
+from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model.lab import Interval
 
 _MIB = 1024**2

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from boundby.hardware.probes import host_link, matmul, overhead, vector
+from boundby.hardware.probes.memory import reading
+from boundby.hardware.stopwatch import Work
 from boundby.lab.bench import Bench
 from boundby.lab.rates import streamed_bytes
 from boundby.model import Machine, Roof
-from boundby.roofs.probes import host_link, matmul, overhead, vector
-from boundby.roofs.probes.memory import reading
-from boundby.roofs.stopwatch import Work
 
 # Name of a saved figure -> what it was and what it is now.
 Changes = dict[str, tuple[float, float]]

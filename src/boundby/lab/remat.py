@@ -22,7 +22,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from boundby import units
 from boundby.lab.bench import Bench
 from boundby.lab.experiment import (
     Experiment,
@@ -34,7 +33,7 @@ from boundby.lab.experiment import (
     exactly,
 )
 from boundby.lab.rates import product_dtype, stream_rate
-from boundby.model import Machine
+from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars, Interval
 
 _BLOCKS, _PER_BLOCK = 2, 4

@@ -19,13 +19,12 @@ The experiment
 
 from __future__ import annotations
 
-from boundby import units
 from boundby.lab.asymptotes import crossing, middle, points_of, slope
 from boundby.lab.bench import Bench
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
 from boundby.lab.rates import product_rate
 from boundby.lab.torchrun import Ranks
-from boundby.model import Machine
+from boundby.model import Machine, units
 from boundby.model.lab import Axis, Interval, Lines, Mark, Series
 
 _RANKS = 2

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import psutil
 
-from boundby.errors import CANNOT_MEASURE, BoundbyError
+from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model.lab import Interval
 
 _PATIENCE_S = 90.0

@@ -24,14 +24,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from boundby import units
+from boundby.hardware.probes.matmul import product
+from boundby.hardware.stopwatch import Timing, Work
 from boundby.lab.bench import Bench, spread
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
 from boundby.lab.rates import product_dtype, stream_rate
-from boundby.model import Machine
+from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars, Interval
-from boundby.roofs.probes.matmul import product
-from boundby.roofs.stopwatch import Timing, Work
 
 _SIZE = 256 * 1024**2
 _LINKS = {

@@ -16,14 +16,14 @@ from typing import IO
 
 import msgspec
 
-from boundby.errors import BoundbyError
+from boundby.hardware.device import identify
 from boundby.lab import EXPERIMENTS
 from boundby.lab.bench import Bench
 from boundby.lab.conduct import conduct, failed
 from boundby.lab.experiment import Experiment
 from boundby.model import Machine
+from boundby.model.errors import BoundbyError
 from boundby.model.lab import Prediction, Result
-from boundby.roofs.device import identify
 
 # Pages that were used once stay with the process: on a CPU, fresh ones for every result would cost
 # more than the operator that fills them. A GPU's caching allocator does the same.

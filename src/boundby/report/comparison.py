@@ -9,8 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from boundby import units
-from boundby.comparison import Comparison, Difference, Side
+from boundby.model import units
+from boundby.model.comparison import Comparison, Difference, Side
 from boundby.report.terminal import PART_WORDS, short_name
 from boundby.report.words import COLOURS
 

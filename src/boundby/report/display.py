@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boundby import waiting
+from boundby.model import progress as waiting
 from boundby.model.diagnosis import renderers
 from boundby.report.page import in_notebook
 from boundby.report.progress import progress_bar

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.console import Group
 from rich.text import Text
 
-from boundby import units
+from boundby.model import units
 from boundby.model.diagnosis import Diagnosis, Finding
 from boundby.report.words import COLOURS, last_part
 

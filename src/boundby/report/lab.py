@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from boundby import units
+from boundby.model import units
 from boundby.model.lab import Interval, LabReport, Outcome, Result
 from boundby.report.machine import age, title
 

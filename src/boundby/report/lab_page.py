@@ -6,7 +6,7 @@ import base64
 import hashlib
 from html import escape
 
-from boundby import units
+from boundby.model import units
 from boundby.model.lab import LabReport, Result
 from boundby.report import plot
 from boundby.report.lab import headline, interval

@@ -9,8 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from boundby import units
-from boundby.model import Machine, Roof
+from boundby.model import Machine, Roof, units
 
 _SECTIONS = (
     ("matmul.", "matrix products, bursts"),

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from html import escape
 
-from boundby import units
+from boundby.model import units
 from boundby.model.lab import Axis, Bars, Lines, Mark, Plot, Series
 
 WIDTH = 640

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from boundby import units
+from boundby.model import units
 from boundby.model.diagnosis import Diagnosis, Outcome, Proof, Range, Speedup
 
 _COLOURS: dict[Outcome, str] = {

@@ -12,8 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from boundby import units
-from boundby.model import Machine
+from boundby.model import Machine, units
 from boundby.model.diagnosis import NO_LINE, Diagnosis, KindOfStep, LineRow, RankRow, StepTimes
 from boundby.report.findings import chips, findings
 from boundby.report.machine import age

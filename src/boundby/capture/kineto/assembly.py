@@ -22,7 +22,7 @@ from boundby.capture.kineto.origins import Origins, trace_origins
 from boundby.capture.kineto.rows import Columns, DeviceRows, HostRows
 from boundby.capture.kineto.steps import Step, find_launches
 from boundby.model import DeviceEvents, HostEvents, HostKind, Timeline
-from boundby.units import count
+from boundby.model.units import count
 
 _GRAPH_LAUNCH = "GraphLaunch"
 

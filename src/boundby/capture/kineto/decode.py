@@ -11,7 +11,7 @@ import msgspec
 
 from boundby.capture.kineto.events import Event
 from boundby.capture.kineto.stream import ByteStream
-from boundby.errors import BoundbyError
+from boundby.model.errors import BoundbyError
 
 # Between two events. A quote inside a JSON string is escaped, so this does not match in one.
 SEPARATOR = re.compile(rb'\}\s*,\s*(?=\{\s*")')

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
-from boundby.errors import BoundbyError
+from boundby.model.errors import BoundbyError
 
 PIECE_BYTES = 16 << 20  # measured: larger pieces parse no faster and cost memory
 _COMPRESSED_BYTES = 1 << 20

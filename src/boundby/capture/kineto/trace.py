@@ -23,9 +23,9 @@ from boundby.capture.kineto.steps import (
 )
 from boundby.capture.kineto.stream import ByteStream, Progress, expected_bytes, part_of, silent
 from boundby.capture.kineto.survey import Survey, survey
-from boundby.errors import BoundbyError
 from boundby.model import Timeline
-from boundby.units import count
+from boundby.model.errors import BoundbyError
+from boundby.model.units import count
 
 # Columns take about 70 bytes an event: up to here a file is held whole, and read once.
 WHOLE_ROWS = 3_000_000

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from boundby.comparison import Comparison
+from boundby.model.comparison import Comparison
 from boundby.model.diagnosis import Diagnosis
 from boundby.report.page.columns import Strings, columns, lanes, short
 

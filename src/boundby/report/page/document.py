@@ -8,8 +8,8 @@ import html
 from functools import cache
 from importlib import resources
 
-from boundby import units
-from boundby.comparison import Comparison
+from boundby.model import units
+from boundby.model.comparison import Comparison
 from boundby.model.diagnosis import Diagnosis
 from boundby.report.comparison import as_text as comparison_as_text
 from boundby.report.page.content import comparison_content, diagnosis_content

@@ -1,0 +1,250 @@
+"""Timeline + Machine -> where every microsecond of the step went."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from boundby.analysis import tables
+from boundby.model import UNTOLD, Ints, Machine, Precision, Timeline
+from boundby.model.diagnosis import (
+    Account,
+    ClassRow,
+    CollectiveRow,
+    Group,
+    IdleRow,
+    LineRow,
+    OpRow,
+    Utilisation,
+)
+from boundby.model.intervals import union
+from boundby.step.cpu_ops import FreshPages
+from boundby.step.cpu_step import Coreless, cpu_step
+from boundby.step.device_ops import device_work, recomputed_flops
+from boundby.step.host_intervals import Whereabouts, moved, whereabouts
+from boundby.step.host_time import spent_idle
+from boundby.step.idle_causes import CORELESS, LABELS, gap_causes, idle_rows
+from boundby.step.op_record import Work
+from boundby.step.simulator import retimed, script_of, with_clean_phases
+
+# A profiled step this much longer than a clean one says little about where the idle time goes.
+_DILATED = 1.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accounted:
+    """An account and the tables that go with it."""
+
+    account: Account
+    utilisation: Utilisation
+    classes: list[ClassRow]
+    ops: list[OpRow]
+    lines: list[LineRow]
+    modules: list[LineRow]
+    collectives: list[CollectiveRow]
+    idle: list[IdleRow]
+    device_busy_ns: float | None
+    kernels: int
+    inferred_share: float
+    scaled: float  # by what the profile's work was scaled down to fit into the clean step
+    works: list[Work]
+    member: Ints  # the work that each device event belongs to
+    where: Whereabouts
+    warnings: list[str]
+
+
+def account_for(
+    timeline: Timeline,
+    machine: Machine,
+    *,
+    wall_ns: float,
+    phases: Mapping[str, float] | None = None,
+    data_ns: float | None = None,
+    coreless: Coreless | None = None,
+    fresh_pages: FreshPages | None = None,
+    precision: Precision = UNTOLD,
+    folders: Sequence[str] = (),
+) -> Accounted:
+    """Divide a step's clean wall time among compute, bandwidth, overhead and the unknown.
+
+    Kernel time is taken as measured. What is left of the wall is idle time, divided in the
+    proportions in which the step idles when it is replayed with the host's clean times, `phases`;
+    without those, in which the profiled step idled. `data_ns` is how long a clean step waits for
+    its batches, where that was measured: while a profiler starts and stops, workers get ahead, and
+    the profiled step finds its batch waiting. `coreless`: standing ready without a core, which on a
+    CPU is neither an operator's time nor Python's; None where nobody tells. `fresh_pages`:
+    memory that the profiled step was handed, on a CPU, and clean ones have no need of. `precision`
+    is what float32 products may be computed in. `folders` are where source files are looked for.
+    """
+    warnings: list[str] = []
+    dispatch, scaled = 0.0, 1.0
+    member = np.empty(0, np.int64)
+    where = whereabouts(timeline)
+    causes: list[IdleRow] = []
+    on_device = len(timeline.device) > 0
+    if on_device:
+        works, member = device_work(timeline, machine, precision)
+        pace = _clean_pace(timeline, machine, phases) if phases else timeline
+        busy_times = union(pace.device.start_ns, pace.device.duration_ns)
+        gaps = gap_causes(pace, *busy_times)
+        idle = {label: float(amount.sum()) for label, amount in gaps.parts.items()}
+        spent = spent_idle(pace, moved(where, timeline, pace), gaps)
+        causes = idle_rows(pace, *busy_times)
+    else:
+        step = cpu_step(
+            timeline,
+            machine,
+            precision,
+            where,
+            wall_ns=wall_ns,
+            phases=phases or {},
+            data_ns=data_ns,
+            coreless=coreless,
+            fresh_pages=fresh_pages,
+        )
+        works, dispatch, spent, scaled = step.works, step.dispatch_ns, step.spent, step.scaled
+        idle = step.waits
+    busy = sum(work.exposed_ns for work in works)
+    if busy + dispatch > wall_ns:
+        factor = wall_ns / (busy + dispatch)
+        warnings.append(_scale_down(works, factor, timeline))
+        busy *= factor
+        scaled *= factor
+    left = wall_ns - busy
+    idle = _divide(left, idle) if on_device else _divide_cpu(left, idle)
+    account = _account(works, idle, wall_ns)
+    return Accounted(
+        account=account,
+        utilisation=_utilisation(works, timeline, machine, wall_ns, busy if on_device else None),
+        classes=tables.class_rows(works),
+        ops=tables.op_rows(works, timeline, machine),
+        lines=tables.line_rows(works, spent.scaled(idle), timeline, wall_ns, folders),
+        modules=tables.module_rows(works, timeline, wall_ns),
+        collectives=tables.collective_rows(works),
+        idle=causes,
+        device_busy_ns=busy if on_device else None,
+        kernels=len(timeline.device),
+        inferred_share=left / wall_ns if timeline.wall_ns > _DILATED * wall_ns else 0.0,
+        scaled=scaled,
+        works=works,
+        member=member,
+        where=where,
+        warnings=warnings,
+    )
+
+
+def _scale_down(works: Sequence[Work], factor: float, timeline: Timeline) -> str:
+    """Work that adds up to more than the whole step is made to fit; a line that says so."""
+    on_device = len(timeline.device) > 0
+    for work in works:
+        work.exposed_ns *= factor
+        # On a CPU all of a profiled step is slower than a clean one, operators too.
+        work.ns *= 1.0 if on_device else factor
+    several = not on_device and len(np.unique(timeline.host.thread)) > 1
+    reason = "on several threads " if several else ""
+    return (
+        f"the profiled step's work {reason}adds up to {1 / factor - 1:.1%} more than the whole "
+        "step: all of it is scaled down to fit"
+    )
+
+
+def _clean_pace(timeline: Timeline, machine: Machine, phases: Mapping[str, float]) -> Timeline:
+    """The step as it runs without a profiler, whose cost makes any host late."""
+    script = script_of(timeline, gap_ns=machine.overheads.gap_ns(timeline.device.duration_ns))
+    return retimed(timeline, with_clean_phases(script, dict(phases)))
+
+
+def _divide(left: float, idle: dict[str, float]) -> dict[str, float]:
+    """What is left of the wall, in the proportions of the replayed step's idle time."""
+    total = sum(idle.values())
+    if not total:
+        return {"python": left}
+    return {label: left * amount / total for label, amount in idle.items()}
+
+
+def _divide_cpu(left: float, idle: dict[str, float]) -> dict[str, float]:
+    """On a CPU waiting is seen directly; everything else that is no kernel is Python."""
+    data = min(left, idle["data"])
+    parts = {"data": data}
+    if CORELESS in idle:
+        parts[CORELESS] = min(left - data, idle[CORELESS])
+    return {"python": left - sum(parts.values())} | parts
+
+
+def _account(works: list[Work], idle: dict[str, float], wall_ns: float) -> Account:
+    ns: dict[str, float] = defaultdict(float)
+    excess: dict[str, float] = defaultdict(float)
+    parts: dict[str, dict[str, float]] = {
+        "bandwidth": {"device_memory": 0.0, "host_link": 0.0, "network": 0.0},
+        "overhead": dict.fromkeys(LABELS, 0.0) | idle | {"small_kernels": 0.0},
+    }
+    for work in works:
+        name, part = tables.group_of(work)
+        ns[name] += work.exposed_ns
+        if part is not None:
+            parts[name][part] += work.exposed_ns
+        if work.floor_ns is not None and work.ns:
+            excess[name] += work.exposed_ns * max(0.0, 1 - work.floor_ns / work.ns)
+    ns["overhead"] += sum(idle.values())
+
+    def group(name: str, *, with_excess: bool) -> Group:
+        return Group(
+            ns=ns[name],
+            share=ns[name] / wall_ns if wall_ns else 0.0,
+            excess_ns=excess[name] if with_excess else None,
+            parts=parts.get(name, {}),
+        )
+
+    return Account(
+        compute=group("compute", with_excess=True),
+        bandwidth=group("bandwidth", with_excess=True),
+        overhead=group("overhead", with_excess=False),
+        unknown=group("unknown", with_excess=False),
+    )
+
+
+def _utilisation(
+    works: list[Work],
+    timeline: Timeline,
+    machine: Machine,
+    wall_ns: float,
+    busy_ns: float | None,
+) -> Utilisation:
+    units = tables.total_matrix_flops(works)
+    total = sum(units.values())
+    again = recomputed_flops(works, timeline)
+    useful = (total - again) / total if total else None
+    hfu = _ideal_ns(units, {unit: rate for unit in units if (rate := machine.reach(unit))}, wall_ns)
+    sheet = {roof.name: roof.datasheet for roof in machine.roofs if roof.datasheet}
+    hfu_sheet = _ideal_ns(units, sheet, wall_ns)
+    moved = sum(work.cost.bytes for work in works if work.cost and work.bound != "host_link")
+    memory = machine.rate("memory.dram")
+    return Utilisation(
+        mfu=hfu * useful if hfu is not None and useful is not None else None,
+        hfu=hfu,
+        mfu_datasheet=hfu_sheet * useful if hfu_sheet is not None and useful is not None else None,
+        hfu_datasheet=hfu_sheet,
+        bandwidth=moved / memory * 1e9 / wall_ns if memory and wall_ns else None,
+        device=busy_ns / wall_ns if busy_ns is not None and wall_ns else None,
+        host_lead_ns=_host_lead(timeline),
+    )
+
+
+def _ideal_ns(units: dict[str, float], rates: dict[str, float], wall_ns: float) -> float | None:
+    """The share of the wall that the matrix arithmetic would take at full rate."""
+    if not units or not wall_ns or any(unit not in rates for unit in units):
+        return None
+    return sum(amount / rates[unit] * 1e9 for unit, amount in units.items()) / wall_ns
+
+
+def _host_lead(timeline: Timeline) -> float | None:
+    """How long work waits in the queue, in the median: near launch latency, the host is behind."""
+    device, host = timeline.device, timeline.host
+    known = device.launch >= 0
+    if not known.any():
+        return None
+    issued = (host.start_ns + host.duration_ns)[device.launch[known]]
+    return float(np.median(device.start_ns[known] - issued))

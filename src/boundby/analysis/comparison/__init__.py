@@ -1,0 +1,195 @@
+"""Two diagnoses side by side: what got slower, by how much, and whether that is noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from boundby.analysis.comparison.lines import match_lines
+from boundby.model.comparison import Comparison, Difference, Side
+from boundby.model.diagnosis import Diagnosis, LineRow, Range
+
+# Two processes of one script differ by this much without any reason: 3% each as a standard
+# deviation, twice that of their difference.
+_PROCESSES = 1.085
+_FEWEST_SAMPLES = 5
+_RESAMPLES = 4000
+_MOST_ROWS = 400
+_MISSING = 0.01  # of a step, in lines that are many and cut off
+
+
+def compare(before: Diagnosis, after: Diagnosis, *, names: tuple[str, str]) -> Comparison:
+    ratio, beyond = _ratio(before, after)
+    return Comparison(
+        before=_side(before, names[0]),
+        after=_side(after, names[1]),
+        ratio=ratio,
+        beyond_noise=beyond,
+        groups=_groups(before, after),
+        ops=_ops(before, after),
+        lines=_lines(before.lines, after.lines),
+        warnings=_warnings(before, after),
+    )
+
+
+def _side(diagnosis: Diagnosis, name: str) -> Side:
+    step = diagnosis.step
+    return Side(
+        name=name,
+        target=diagnosis.target,
+        device=diagnosis.machine.device,
+        kind=step.kind,
+        bound_by=diagnosis.verdict.bound_by,
+        wall_ns=step.wall_ns,
+        wall_source=step.wall_source,
+        interval_ns=step.wall_interval_ns,
+        samples_ns=_samples(diagnosis),
+    )
+
+
+def _ratio(before: Diagnosis, after: Diagnosis) -> tuple[Range, bool | None]:
+    """After over before: of the medians, resampled; of all samples where there are few."""
+    expected = after.step.wall_ns / before.step.wall_ns
+    first, second = _samples(before), _samples(after)
+    if min(len(first), len(second)) >= _FEWEST_SAMPLES:
+        low, high = _resampled(first, second)
+    elif min(len(first), len(second)) > 1:
+        low, high = min(second) / max(first), max(second) / min(first)
+    else:
+        return Range(low=expected, expected=expected, high=expected), None
+    low = expected / _wider(expected / min(low, expected))
+    high = expected * _wider(max(high, expected) / expected)
+    return Range(low=low, expected=expected, high=high), not low <= 1 <= high
+
+
+def _wider(reach: float) -> float:
+    """How far an interval reaches when processes differ too: independent errors, as factors."""
+    return math.exp(math.hypot(math.log(reach), math.log(_PROCESSES)))
+
+
+def _samples(diagnosis: Diagnosis) -> list[float]:
+    """The step times that its time is the median of; a time that was given has none."""
+    step = diagnosis.step
+    around = step.samples_ns and min(step.samples_ns) <= step.wall_ns <= max(step.samples_ns)
+    return step.samples_ns if around else []
+
+
+def _kind(diagnosis: Diagnosis) -> str:
+    """What kind of step it is; the profiler's markers carry the step's number."""
+    return diagnosis.step.kind.partition("#")[0]
+
+
+def _resampled(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """A bootstrap of the ratio of medians: where it lies with 95% confidence."""
+    chance = np.random.default_rng(0)
+    medians = [
+        np.median(chance.choice(np.asarray(samples), (_RESAMPLES, len(samples))), axis=1)
+        for samples in (first, second)
+    ]
+    low, high = np.percentile(medians[1] / medians[0], [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _groups(before: Diagnosis, after: Diagnosis) -> list[Difference]:
+    """The account's groups, each followed by its parts."""
+    rows = []
+    others = after.account.groups()
+    for name, group in before.account.groups().items():
+        other = others[name]
+        rows.append(_difference(name, "", group.ns, other.ns))
+        for part in dict.fromkeys([*group.parts, *other.parts]):
+            now, then = group.parts.get(part, 0.0), other.parts.get(part, 0.0)
+            if now or then:
+                rows.append(_difference(name, part, now, then))
+    return rows
+
+
+def _ops(before: Diagnosis, after: Diagnosis) -> list[Difference]:
+    """By operator and shapes, wherever they are called: lines move between versions."""
+    gathered: dict[tuple[str, str], list[list[float]]] = {}
+    for side, diagnosis in enumerate((before, after)):
+        for row in diagnosis.ops:
+            entry = gathered.setdefault((row.name, row.shapes), [[], []])
+            entry[side] += [row.ns, row.count]
+    rows = []
+    for (name, shapes), (first, second) in gathered.items():
+        rows.append(
+            Difference(
+                name=name,
+                detail=shapes,
+                before_ns=sum(first[0::2]) if first else None,
+                after_ns=sum(second[0::2]) if second else None,
+                delta_ns=sum(second[0::2]) - sum(first[0::2]),
+                before_count=int(sum(first[1::2])) if first else None,
+                after_count=int(sum(second[1::2])) if second else None,
+            )
+        )
+    return _ranked(rows)
+
+
+def _lines(before: Sequence[LineRow], after: Sequence[LineRow]) -> list[Difference]:
+    """By source line, wherever it has moved to."""
+    pairs, gone, new = match_lines(before, after)
+    rows = [
+        _difference(b.where, "" if a.where == b.where else f"was {a.where}", a.ns, b.ns, b.text)
+        for a, b in pairs
+    ]
+    rows += [_difference(row.where, "gone", row.ns, None, row.text) for row in gone]
+    rows += [_difference(row.where, "new", None, row.ns, row.text) for row in new]
+    return _ranked(rows)
+
+
+def _difference(
+    name: str,
+    detail: str,
+    before_ns: float | None,
+    after_ns: float | None,
+    text: str | None = None,
+) -> Difference:
+    return Difference(
+        name=name,
+        detail=detail,
+        text=text,
+        before_ns=before_ns,
+        after_ns=after_ns,
+        delta_ns=(after_ns or 0.0) - (before_ns or 0.0),
+    )
+
+
+def _ranked(rows: list[Difference]) -> list[Difference]:
+    """What got slower first, what got faster last."""
+    largest = sorted(rows, key=lambda row: -abs(row.delta_ns))[:_MOST_ROWS]
+    return sorted(largest, key=lambda row: -row.delta_ns)
+
+
+def _whole(diagnosis: Diagnosis) -> bool | None:
+    """Whether its lines are all of the step; None where it has none."""
+    missing = diagnosis.step.wall_ns - sum(row.ns for row in diagnosis.lines)
+    return missing <= _MISSING * diagnosis.step.wall_ns if diagnosis.lines else None
+
+
+def _warnings(before: Diagnosis, after: Diagnosis) -> list[str]:
+    warnings = []
+    if before.machine.device != after.machine.device:
+        warnings.append(
+            f"different machines: {before.machine.device} and {after.machine.device}; what differs "
+            "may be theirs, not the program's"
+        )
+    if before.step.wall_source != after.step.wall_source:
+        warnings.append(
+            f"one step was timed {before.step.wall_source}, the other {after.step.wall_source}"
+        )
+    elif before.step.wall_source == "profiled":
+        warnings.append("both steps were timed under a profiler, which slows the host")
+    if _kind(before) != _kind(after):
+        warnings.append(f"different steps: {_kind(before)} and {_kind(after)}")
+    if {_whole(before), _whole(after)} >= {True, False}:
+        warnings.append(
+            "the lines of one hold its work alone, as an older boundby wrote them, and those of "
+            "the other its overhead too: make both anew to compare their lines"
+        )
+    if before.verdict.uncertain or after.verdict.uncertain:
+        warnings.append("a verdict is uncertain: see the diagnoses themselves")
+    return warnings

@@ -1,0 +1,190 @@
+"""The step as pieces on lanes, for the page and for Perfetto: host over device, cause and all."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.analysis.account import Accounted
+from boundby.capture.kineto.names import is_own
+from boundby.model import HostKind, Ints, Timeline
+from boundby.model.diagnosis import Slice
+from boundby.model.intervals import union
+from boundby.step.idle_causes import LABELS, Gaps, gap_causes
+from boundby.step.op_record import shapes_of
+
+MOST_SLICES = 20_000
+# With as many kernels as that, each is given its launch, and the host still has room left.
+_MOST_ON_DEVICE = 7_000
+_MOST_GAPS = 3_000
+# The device is never quite gapless: what is shorter than this is no gap a person looks for.
+_SHORTEST_GAP_NS = 1_000
+_MODULE = "nn.Module: "
+
+Mask = npt.NDArray[np.bool_]
+
+
+def slices_of(timeline: Timeline, accounted: Accounted) -> list[Slice]:
+    """At most 20,000 slices, the longest of each kind, in order of lanes and then of time.
+
+    A kernel's launch is kept with it. Python frames are left out, for they nest past any screen,
+    but modules stay, and functions in which no operator was called: time of Python's own.
+    """
+    device = timeline.device
+    on_device = _longest(device.duration_ns, np.ones(len(device), np.bool_), _MOST_ON_DEVICE)
+    gaps, kept_gaps = _gaps(timeline)
+    launched = device.launch[on_device]
+    required = np.zeros(len(timeline.host), np.bool_)
+    required[launched[launched >= 0]] = True
+    room = MOST_SLICES - len(on_device) - len(kept_gaps) - int(required.sum())
+    others = _longest(timeline.host.duration_ns, _worth_showing(timeline) & ~required, room)
+    on_host = np.sort(np.concatenate([np.flatnonzero(required), others]))
+    lookup = _Lookup(timeline, accounted)
+    slices = [lookup.of_host(int(row)) for row in on_host]
+    slices += [_idle_slice(timeline, gaps, int(gap)) for gap in kept_gaps]
+    position = np.full(len(timeline.host) + 1, -1, np.int64)
+    position[on_host] = np.arange(len(on_host))
+    order = np.lexsort((device.start_ns[on_device], device.stream[on_device]))
+    for event in on_device[order]:
+        slices.append(lookup.of_device(int(event), int(position[device.launch[event]])))
+    return slices
+
+
+def _longest(durations: Ints, wanted: Mask, most: int) -> Ints:
+    """The rows wanted, in their order; the longest of them where they are too many."""
+    rows = np.flatnonzero(wanted)
+    if len(rows) > most:
+        rows = np.sort(rows[np.argsort(-durations[rows], kind="stable")[: max(0, most)]])
+    return rows
+
+
+def _gaps(timeline: Timeline) -> tuple[Gaps | None, Ints]:
+    device = timeline.device
+    if not len(device):
+        return None, np.empty(0, np.int64)
+    gaps = gap_causes(timeline, *union(device.start_ns, device.duration_ns))
+    lengths = gaps.end_ns - gaps.start_ns
+    return gaps, _longest(lengths, lengths >= _SHORTEST_GAP_NS, _MOST_GAPS)
+
+
+def _worth_showing(timeline: Timeline) -> Mask:
+    host = timeline.host
+    is_module = np.array([name.startswith(_MODULE) for name in timeline.names] or [False])
+    python = host.kind == HostKind.PYTHON
+    shown: Mask = ~python | is_module[host.name] | _python_alone(timeline)
+    return shown
+
+
+def _python_alone(timeline: Timeline) -> Mask:
+    """Python functions with no operator and no runtime call inside, the outermost of them."""
+    host = timeline.host
+    python = host.kind == HostKind.PYTHON
+    # Rows inside another follow it directly: they are counted up to the first that starts later.
+    after = np.empty(len(host), np.int64)
+    ends = host.start_ns + host.duration_ns
+    for thread in np.unique(host.thread):
+        rows = np.flatnonzero(host.thread == thread)
+        after[rows] = rows[0] + np.searchsorted(host.start_ns[rows], ends[rows], side="left")
+    busy = np.concatenate([[0], np.cumsum(~python)])
+    here = np.arange(len(host))
+    after = np.maximum(after, here + 1)
+    alone = python & (busy[after] == busy[here])
+    outer = (host.parent >= 0) & alone[host.parent]
+    ours = np.array([is_own(name) for name in timeline.names] or [False])
+    shown: Mask = alone & ~outer & ~ours[host.name]
+    return shown
+
+
+def _idle_slice(timeline: Timeline, gaps: Gaps | None, gap: int) -> Slice:
+    assert gaps is not None
+    cause = max(LABELS, key=lambda label: gaps.parts[label][gap])
+    launch = int(gaps.launches[gap])
+    source = int(timeline.host.source[launch]) if launch >= 0 else -1
+    return Slice(
+        lane="idle",
+        name="idle",
+        start_ns=float(gaps.start_ns[gap] - timeline.start_ns),
+        ns=float(gaps.end_ns[gap] - gaps.start_ns[gap]),
+        cause=cause,
+        where=_entry(timeline.sources, source),
+    )
+
+
+class _Lookup:
+    """What a timeline's rows are in the account: their work, and its row among the operators."""
+
+    def __init__(self, timeline: Timeline, accounted: Accounted) -> None:
+        self._timeline = timeline
+        self._works = accounted.works
+        self._member = accounted.member
+        rows = {
+            (row.name, row.bound, row.where, row.inside, row.shapes): index
+            for index, row in enumerate(accounted.ops)
+        }
+        shapes = {-1: ""}
+        for call in {work.call for work in self._works} - {-1}:
+            shapes[call] = shapes_of(timeline.calls[call])
+        self._op_of_work = [
+            rows.get(
+                (
+                    work.name,
+                    work.bound,
+                    _entry(timeline.sources, work.source),
+                    _entry(timeline.sources, work.inside),
+                    shapes[work.call],
+                )
+            )
+            for work in self._works
+        ]
+        self._work_of_row = {work.row: index for index, work in enumerate(self._works)}
+
+    def of_host(self, row: int) -> Slice:
+        timeline = self._timeline
+        host = timeline.host
+        index = self._work_of_row.get(row)
+        # On a CPU operators are the work itself; on a device they only ask for it.
+        on_cpu = index is not None and not len(timeline.device)
+        work = self._works[index] if index is not None and on_cpu else None
+        return Slice(
+            lane=f"host {host.thread[row]}",
+            name=timeline.names[host.name[row]],
+            start_ns=float(host.start_ns[row] - timeline.start_ns),
+            ns=float(host.duration_ns[row]),
+            where=_entry(timeline.sources, int(host.source[row])),
+            op=self._op_of_work[index] if index is not None else None,
+            bound=work.bound if work else None,
+            floor_ns=work.floor_ns if work else None,
+            cause=_HOST_CAUSES.get(int(host.kind[row])),
+        )
+
+    def of_device(self, event: int, flow: int) -> Slice:
+        timeline = self._timeline
+        device = timeline.device
+        index = int(self._member[event])
+        work = self._works[index]
+        ns = float(device.duration_ns[event])
+        floor = work.floor_ns
+        return Slice(
+            lane=f"stream {device.stream[event]}",
+            name=timeline.names[device.name[event]],
+            start_ns=float(device.start_ns[event] - timeline.start_ns),
+            ns=ns,
+            op=self._op_of_work[index],
+            bound=work.bound,
+            # An operator's floor is spread over its kernels by their time.
+            floor_ns=floor * ns / work.ns if floor is not None and work.ns else floor,
+            where=_entry(timeline.sources, work.source),
+            flow=flow if flow >= 0 else None,
+        )
+
+
+# What the host was doing, where that is a cause of idleness by itself.
+_HOST_CAUSES: dict[int, str] = {
+    HostKind.LAUNCH: "launch",
+    HostKind.SYNC: "sync",
+    HostKind.DATA: "data",
+}
+
+
+def _entry(table: list[str], index: int) -> str | None:
+    return table[index] if 0 <= index < len(table) else None

@@ -1,0 +1,279 @@
+"""The same work seen by operator, by source line, by module and by class."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from boundby.analysis.source_text import SourceText
+from boundby.model import Cost, Machine, Phase, Timeline
+from boundby.model.diagnosis import NO_LINE, ClassName, ClassRow, CollectiveRow, LineRow, OpRow
+from boundby.step.device_ops import matrix_flops
+from boundby.step.host_time import Spent
+from boundby.step.op_record import Work, dtype_of, shapes_of
+
+# Past these an operator is faster than light: a formula or a roof is wrong, and it is said.
+_PAST_DRAM = 1.02
+_PAST_CACHE = 1.05
+# Datasheets give no bandwidth for caches: what is smaller than this may have come from one.
+_MAY_BE_CACHED = 256e6
+_MOST_ROWS = 2000
+_MOST_INSIDE = 100
+_ASKS_FOR_COLLECTIVE = "c10d::"
+_CLASSES: tuple[ClassName, ...] = (
+    "contraction",
+    "normalization",
+    "elementwise",
+    "movement",
+    "communication",
+    "unknown",
+)
+
+
+def group_of(work: Work) -> tuple[str, str | None]:
+    """The account's group and part that a piece of work belongs to."""
+    match work.bound:
+        case "compute":
+            return "compute", None
+        case "memory":
+            return "bandwidth", "device_memory"
+        case "network":
+            return "bandwidth", "network"
+        case "host_link":
+            return "bandwidth", "host_link"
+        case "small":
+            return "overhead", "small_kernels"
+        case _:
+            return "unknown", None
+
+
+def op_rows(works: list[Work], timeline: Timeline, machine: Machine) -> list[OpRow]:
+    """One row per operator, line and shapes; the longest first."""
+    gathered: dict[tuple[object, ...], list[Work]] = defaultdict(list)
+    shapes: dict[int, str] = {}
+    for work in works:
+        if work.call >= 0 and work.call not in shapes:
+            shapes[work.call] = shapes_of(timeline.calls[work.call])
+        key = (work.name, work.bound, work.source, work.inside, shapes.get(work.call, ""))
+        gathered[key].append(work)
+    rows = [_op_row(same, timeline, machine, shapes) for same in gathered.values()]
+    rows.sort(key=lambda row: -row.ns)
+    return rows[:_MOST_ROWS]
+
+
+def _op_row(
+    same: list[Work], timeline: Timeline, machine: Machine, shapes: dict[int, str]
+) -> OpRow:
+    one = same[0]
+    ns = sum(work.ns for work in same)
+    costs = [work.cost for work in same if work.cost is not None]
+    floors = [work.floor_ns for work in same if work.floor_ns is not None]
+    floor = sum(floors) if len(floors) == len(same) else None
+    # On a CPU what is small is too short, beside an operator's overhead, to be compared.
+    comparable = one.bound != "small" or len(timeline.device) > 0
+    fraction = floor / ns if floor is not None and ns and comparable else None
+    suspect = (
+        fraction is not None
+        and one.cost is not None
+        and not (one.cost.upper_bound and one.bound == "memory")
+        and one.bound in ("compute", "memory")
+        and fraction > _light_limit(machine, one.cost)
+    )
+    return OpRow(
+        name=one.name,
+        op_class=one.op_class,
+        where=_entry(timeline.sources, one.source),
+        inside=_entry(timeline.sources, one.inside),
+        module=_common_module({_entry(timeline.modules, work.module) for work in same}),
+        phase=Phase(one.phase).name.lower(),
+        shapes=shapes.get(one.call, ""),
+        dtype=dtype_of(timeline.calls[one.call]) if one.call >= 0 else None,
+        count=len(same),
+        ns=ns,
+        floor_ns=floor,
+        excess_ns=ns - floor if floor is not None else None,
+        flops=sum(cost.total_flops for cost in costs) if costs else None,
+        bytes=sum(cost.bytes for cost in costs) if costs else None,
+        bound=one.bound,
+        roof_fraction=fraction,
+        roof_suspect=suspect,
+        upper_bound=any(cost.upper_bound for cost in costs),
+    )
+
+
+def _common_module(modules: set[str | None]) -> str | None:
+    """The module that all of some work lies in."""
+    paths = [module.split(".") for module in modules if module]
+    if len(paths) < len(modules):
+        return None
+    shared = []
+    for level in zip(*paths, strict=False):
+        if len(set(level)) > 1:
+            break
+        shared.append(level[0])
+    return ".".join(shared) or None
+
+
+def _light_limit(machine: Machine, cost: Cost) -> float:
+    """How far past its roof a piece of work may seem before it is suspect."""
+    if machine.rate("memory.cache") is None and cost.bytes < _MAY_BE_CACHED:
+        return float("inf")
+    roof = machine.memory_roof(cost.footprint)
+    return _PAST_DRAM if roof is None or roof.name == "memory.dram" else _PAST_CACHE
+
+
+class _Piece(NamedTuple):
+    """A part of the step at one place: by group of the account, and by part of the group."""
+
+    place: int
+    group: str
+    part: str | None
+    ns: float
+    floor_ns: float = 0.0
+
+
+def line_rows(
+    works: list[Work],
+    spent: Sequence[Spent],
+    timeline: Timeline,
+    wall_ns: float,
+    folders: Sequence[str],
+) -> list[LineRow]:
+    """The whole step by the source line that asked for it; backward work at its forward's line."""
+    source = SourceText(folders)
+    pieces = [_work_piece(work, work.source) for work in works]
+    pieces += [_Piece(one.source, "overhead", one.label, one.ns) for one in spent]
+    within: dict[str, list[_Piece]] = defaultdict(list)
+    for work in works:
+        if work.inside >= 0 and work.source >= 0:
+            within[timeline.sources[work.source]].append(_work_piece(work, work.inside))
+    for one in spent:
+        if one.inside >= 0 and one.source >= 0:
+            piece = _Piece(one.inside, "overhead", one.label, one.ns)
+            within[timeline.sources[one.source]].append(piece)
+    rows = []
+    for row in _rows_by(pieces, timeline.sources, wall_ns):
+        inside = _rows_by(within[row.where], timeline.sources, wall_ns)
+        texts = [_with_text(one, source) for one in inside[:_MOST_INSIDE]]
+        rows.append(msgspec.structs.replace(_with_text(row, source), inside=texts))
+    return rows
+
+
+def module_rows(works: list[Work], timeline: Timeline, wall_ns: float) -> list[LineRow]:
+    pieces = [_work_piece(work, work.module) for work in works]
+    return _rows_by(pieces, timeline.modules, wall_ns)
+
+
+def _work_piece(work: Work, place: int) -> _Piece:
+    return _Piece(place, *group_of(work), work.exposed_ns, work.floor_ns or 0.0)
+
+
+def _rows_by(pieces: Sequence[_Piece], names: list[str], wall_ns: float) -> list[LineRow]:
+    total: dict[int, float] = defaultdict(float)
+    floors: dict[int, float] = defaultdict(float)
+    groups: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    parts: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for piece in pieces:
+        total[piece.place] += piece.ns
+        floors[piece.place] += piece.floor_ns
+        groups[piece.place][piece.group] += piece.ns
+        if piece.part is not None:
+            parts[piece.place][piece.part] += piece.ns
+    rows = [
+        LineRow(
+            where=_entry(names, place) or NO_LINE,
+            ns=ns,
+            share=ns / wall_ns if wall_ns else 0.0,
+            floor_ns=floors[place],
+            groups=dict(groups[place]),
+            parts=dict(parts[place]),
+        )
+        for place, ns in total.items()
+    ]
+    rows.sort(key=lambda row: -row.ns)
+    return rows[:_MOST_ROWS]
+
+
+def class_rows(works: list[Work]) -> list[ClassRow]:
+    """The seeds' table: how little arithmetic most of the time does."""
+    ns: dict[str, float] = defaultdict(float)
+    flops: dict[str, float] = defaultdict(float)
+    for work in works:
+        ns[work.op_class] += work.ns
+        flops[work.op_class] += work.cost.total_flops if work.cost else 0.0
+    total_ns, total_flops = sum(ns.values()), sum(flops.values())
+    contraction = flops["contraction"] / ns["contraction"] if ns["contraction"] else None
+    rows = []
+    for name in _CLASSES:
+        if not ns[name]:
+            continue
+        rate = flops[name] / ns[name] * 1e9 if flops[name] else None
+        rows.append(
+            ClassRow(
+                name=name,
+                flops_share=flops[name] / total_flops if total_flops else 0.0,
+                time_share=ns[name] / total_ns,
+                ns=ns[name],
+                flops_per_s=rate,
+                slower_than_contractions=contraction * 1e9 / rate
+                if contraction and rate and name != "contraction"
+                else None,
+            )
+        )
+    return rows
+
+
+def collective_rows(works: list[Work]) -> list[CollectiveRow]:
+    """Collectives by name and message size, the longest first.
+
+    A message is as large as the larger of what goes in and what comes out. What only asks for one
+    that another thread then runs is not told beside it.
+    """
+    gathered: dict[tuple[str, float | None], list[Work]] = defaultdict(list)
+    for work in works:
+        if work.bound == "network":
+            cost = work.cost
+            size = max(cost.bytes_read, cost.bytes_written) if cost else None
+            gathered[work.name, size].append(work)
+    run = {size for name, size in gathered if not name.startswith(_ASKS_FOR_COLLECTIVE)}
+    rows = []
+    for (name, size), same in gathered.items():
+        if name.startswith(_ASKS_FOR_COLLECTIVE) and size in run:
+            continue
+        ns = sum(work.ns for work in same)
+        rows.append(
+            CollectiveRow(
+                name=name,
+                bytes=size,
+                count=len(same),
+                ns=ns,
+                exposed_ns=sum(work.exposed_ns for work in same),
+                bytes_per_s=size * len(same) / ns * 1e9 if size and ns else None,
+            )
+        )
+    return sorted(rows, key=lambda row: -row.ns)
+
+
+def _entry(table: list[str], index: int) -> str | None:
+    return table[index] if 0 <= index < len(table) else None
+
+
+def _with_text(row: LineRow, source: SourceText) -> LineRow:
+    found = source.at(row.where)
+    if found is None:
+        return row
+    return msgspec.structs.replace(row, text=found.text, function=found.function)
+
+
+def total_matrix_flops(works: list[Work]) -> dict[str, float]:
+    """Matrix arithmetic by unit."""
+    units: dict[str, float] = defaultdict(float)
+    for work in works:
+        if work.cost is not None and matrix_flops(work.cost):
+            for unit, amount in work.cost.flops.items():
+                if unit.startswith("matmul."):
+                    units[unit] += amount
+    return dict(units)

@@ -1,0 +1,387 @@
+"""What went on around the clean steps: the collector, the scheduler, the compiler.
+
+Everything is read at step ends, or by the collector itself: nothing runs inside a step but two
+looks at the clock for each collection. Loaded before the script: nothing heavy is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from boundby.capture.host.page_faults import faults, handed, resident
+
+_SCHEDULER = Path("/proc/self/task")
+_CORES = Path("/proc/stat")
+# Of its first line: user, nice, system, irq, softirq and steal; not idle and waiting for disks.
+_BUSY = (0, 1, 2, 5, 6, 7)
+_STOLEN = 7
+# After a process's name: user and system time, its own and that of its children that ended.
+_PROCESSES = Path("/proc")
+_RAN = (11, 12, 13, 14)
+_COMPILING = ("entire_frame_compile", "entire_backward_compile")
+# A reason is a paragraph; its first line says what it was.
+_MOST_REASONS = 20
+_MOST_PLACES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadTime:
+    """A thread during the clean steps: on a core, and ready to run but without one."""
+
+    ran_ns: float
+    delayed_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What is known of the clean steps beyond their time; each list has an entry a step.
+
+    `data_ns` is how long the script waited for a loader's batches, `loader_workers` how many
+    processes make them (of the loader that has most). `collected_at` are the files
+    and lines at which collections began, the longest first. `main` is the thread that takes the
+    steps, `busiest` the one of the others that wanted a core most, `ours_ns` what all threads
+    together had of the `cores` that the script may use, `others_ns` what other processes had of
+    all of them, `workers_ns` those among them that the script has started, `stolen_share` what
+    other virtual machines took of the core time that this one asked for, `allocations` how often
+    torch asked the device for memory or gave it back, `fresh_pages` how many the system handed out,
+    `kept_pages` how many more of them there are at the end, `system_ns` what the system did for all
+    threads; they are over the whole window of `wall_ns`, and None where nobody tells. `step_pages`
+    are those that each step was handed, `fresh_page_ns` what it costs to write to one, where that
+    was tried.
+    """
+
+    steps_ns: tuple[float, ...] = ()
+    data_ns: tuple[float, ...] = ()
+    loader_workers: int = 0
+    collector_ns: tuple[float, ...] = ()
+    collected_at: tuple[tuple[str, int], ...] = ()
+    compiler_ns: tuple[float, ...] = ()
+    wall_ns: float = 0.0
+    main: ThreadTime | None = None
+    busiest: ThreadTime | None = None
+    ours_ns: float | None = None
+    cores: int | None = None
+    others_ns: float | None = None
+    workers_ns: float | None = None
+    stolen_share: float | None = None
+    graph_breaks: tuple[str, ...] = ()
+    peak_bytes: int | None = None
+    allocations: int | None = None
+    fresh_pages: int = 0
+    step_pages: tuple[int, ...] = ()
+    kept_pages: int | None = None
+    system_ns: float = 0.0
+    fresh_page_ns: float = 0.0
+
+    @property
+    def data_share(self) -> float | None:
+        """Of the clean steps' time, what was spent waiting for batches; None: none came."""
+        waited, total = sum(self.data_ns), sum(self.steps_ns)
+        return min(1.0, waited / total) if waited and total else None
+
+    @property
+    def coreless_share(self) -> float:
+        """Of the clean steps, the share in which the script stood ready without a core."""
+        if self.main is None or not self.wall_ns:
+            return 0.0
+        return min(1.0, self.main.delayed_ns / self.wall_ns)
+
+    @property
+    def asleep_share(self) -> float:
+        """Of the clean steps, the share in which the script wanted no core."""
+        if self.main is None or not self.wall_ns:
+            return 0.0
+        return max(0.0, 1 - (self.main.ran_ns + self.main.delayed_ns) / self.wall_ns)
+
+    @property
+    def loading_share(self) -> float:
+        """Of the time in which the script wanted a core, what it spent making batches itself."""
+        awake = 1 - self.asleep_share
+        return max(0.0, (self.data_share or 0.0) - self.asleep_share) / awake if awake else 0.0
+
+    @property
+    def lent_share(self) -> float:
+        """Of the clean steps, the share in which processes of the script's own had its core."""
+        if not self.workers_ns or not self.wall_ns:
+            return 0.0
+        return min(self.coreless_share, self.workers_ns / self.wall_ns)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Counters at one moment."""
+
+    at_ns: int
+    threads: dict[int, ThreadTime] = field(default_factory=dict)
+    cores: _Cores | None = None
+    workers_ns: float | None = None
+    allocations: int | None = None
+    faults: int = 0
+    system_ns: float = 0.0
+    resident: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cores:
+    """All cores together, since the system started: for how long they were wanted, and of that
+    given to others."""
+
+    busy_ns: float
+    stolen_ns: float
+
+
+class Bystander:
+    """Stands by during the clean window: `begin`, `step` at each step's end, `end`."""
+
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._clock = clock
+        self._since: int | None = None
+        self._place = ("", 0)
+        self._places: dict[tuple[str, int], int] = {}
+        self._collected = 0
+        self._compiled = 0.0
+        self._main = 0
+        self._before: _Reading | None = None
+        self._after: _Reading | None = None
+        self._waited = 0
+        self._loader_workers = 0
+        self._data_ns: list[float] = []
+        self._collector_ns: list[float] = []
+        self._compiler_ns: list[float] = []
+        self._step_pages: list[int] = []
+        self._pages = 0
+
+    def begin(self) -> None:
+        self._data_ns, self._waited = [], 0
+        self._collector_ns, self._compiler_ns, self._places = [], [], {}
+        self._step_pages, self._pages = [], faults()
+        self._main = threading.get_native_id()
+        self._before, self._after = self._read(), None
+        self._collected, self._compiled = 0, _compiled_ns()
+        if self._collect not in gc.callbacks:
+            gc.callbacks.append(self._collect)
+
+    def waited(self, ns: int, workers: int = 0) -> None:
+        """For a batch, of so many processes: inside the step, or before its first call."""
+        self._waited += ns
+        self._loader_workers = max(self._loader_workers, workers)
+
+    def step(self) -> None:
+        self._data_ns.append(float(self._waited))
+        self._waited = 0
+        self._collector_ns.append(float(self._collected))
+        self._collected = 0
+        pages = faults()
+        self._step_pages.append(pages - self._pages)
+        self._pages = pages
+        compiled = _compiled_ns()
+        # A script that resets the compiler starts counting at nothing.
+        self._compiler_ns.append(max(0.0, compiled - self._compiled))
+        self._compiled = compiled
+
+    def end(self) -> None:
+        if self._collect in gc.callbacks:
+            gc.callbacks.remove(self._collect)
+        self._after = self._after or self._read()
+
+    def circumstances(
+        self,
+        steps_ns: tuple[float, ...],
+        peak_bytes: int | None,
+        fresh_page_ns: float = 0.0,
+    ) -> Circumstances:
+        """What was seen; without a clean window, nothing but the compiler's own notes."""
+        main = busiest = ours = others = workers = stolen = allocations = None
+        wall, fresh_pages, system = 0.0, 0, 0.0
+        kept_pages: int | None = None
+        if self._before is not None and self._after is not None:
+            wall = float(self._after.at_ns - self._before.at_ns)
+            spent = _between(self._before.threads, self._after.threads)
+            ours = sum(thread.ran_ns for thread in spent.values()) if spent else None
+            before, after = self._before.cores, self._after.cores
+            if before is not None and after is not None:
+                if ours is not None:
+                    others = max(0.0, after.busy_ns - before.busy_ns - ours)
+                if after.busy_ns > before.busy_ns:
+                    taken = after.stolen_ns - before.stolen_ns
+                    stolen = taken / (after.busy_ns - before.busy_ns)
+            if self._before.workers_ns is not None and self._after.workers_ns is not None:
+                workers = max(0.0, self._after.workers_ns - self._before.workers_ns)
+            if self._before.allocations is not None and self._after.allocations is not None:
+                allocations = max(0, self._after.allocations - self._before.allocations)
+            fresh_pages = self._after.faults - self._before.faults
+            if self._before.resident is not None and self._after.resident is not None:
+                kept_pages = max(0, self._after.resident - self._before.resident)
+            system = self._after.system_ns - self._before.system_ns
+            main = spent.pop(self._main, None)
+            busiest = max(spent.values(), key=lambda t: t.ran_ns + t.delayed_ns, default=None)
+        return Circumstances(
+            steps_ns=steps_ns,
+            data_ns=tuple(self._data_ns),
+            loader_workers=self._loader_workers,
+            collector_ns=tuple(self._collector_ns),
+            collected_at=_relative(self._places),
+            compiler_ns=tuple(self._compiler_ns),
+            wall_ns=wall,
+            main=main,
+            busiest=busiest,
+            ours_ns=ours,
+            cores=cores_at_hand(),
+            others_ns=others,
+            workers_ns=workers,
+            stolen_share=stolen,
+            graph_breaks=_graph_breaks(),
+            peak_bytes=peak_bytes,
+            allocations=allocations,
+            fresh_pages=fresh_pages,
+            step_pages=tuple(self._step_pages),
+            kept_pages=kept_pages,
+            system_ns=system,
+            fresh_page_ns=fresh_page_ns,
+        )
+
+    def _collect(self, phase: str, _: object) -> None:
+        if phase == "start":
+            # Work of a C++ thread may set it off, with no Python around it.
+            frame = sys._getframe().f_back
+            self._place = (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
+            self._since = self._clock()
+        elif self._since is not None:
+            took = self._clock() - self._since
+            self._collected += took
+            self._since = None
+            self._places[self._place] = self._places.get(self._place, 0) + took
+
+    def _read(self) -> _Reading:
+        return _Reading(
+            self._clock(),
+            _thread_times(),
+            _cores(),
+            _workers_ns(),
+            _allocations(),
+            *handed(),
+            resident(),
+        )
+
+
+def cores_at_hand() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _relative(places: dict[tuple[str, int], int]) -> tuple[tuple[str, int], ...]:
+    """The longest first; files as seen from where they are imported, as profilers name them."""
+    roots = sorted((f"{root}/" for root in sys.path if root), key=len, reverse=True)
+
+    def trimmed(file: str) -> str:
+        root = next((root for root in roots if file.startswith(root)), "")
+        return file[len(root) :]
+
+    ranked = sorted(places, key=lambda place: -places[place])[:_MOST_PLACES]
+    return tuple((trimmed(file), line) for file, line in ranked)
+
+
+def _thread_times() -> dict[int, ThreadTime]:
+    """Linux tells for each thread how long it ran and how long it waited for a core."""
+    found: dict[int, ThreadTime] = {}
+    try:
+        threads = [place.name for place in _SCHEDULER.iterdir()]
+    except OSError:
+        return found
+    for thread in threads:
+        time_of = thread_time(int(thread))
+        if time_of is not None:  # it may have ended meanwhile
+            found[int(thread)] = time_of
+    return found
+
+
+def thread_time(thread: int) -> ThreadTime | None:
+    """Since it began; None where the system keeps no such figures."""
+    try:
+        ran, delayed, *_ = (_SCHEDULER / str(thread) / "schedstat").read_text().split()
+        return ThreadTime(ran_ns=float(ran), delayed_ns=float(delayed))
+    except (OSError, ValueError):
+        return None
+
+
+def _cores() -> _Cores | None:
+    """What the system tells of all its cores together."""
+    try:
+        _, *words = _CORES.read_text().splitlines()[0].split()
+        # The two behind these are counted among the first.
+        ticks = [int(word) for word in words[: _STOLEN + 1]]
+        each = 1e9 / os.sysconf("SC_CLK_TCK")
+        busy = sum(ticks[at] for at in _BUSY)
+        return _Cores(busy_ns=each * busy, stolen_ns=each * ticks[_STOLEN])
+    except (OSError, ValueError, IndexError):  # not Linux, or a container that hides it
+        return None
+
+
+def _workers_ns() -> float | None:
+    """How long the processes that this one has started have run, those that ended included."""
+    try:
+        lists = [(thread / "children").read_text() for thread in _SCHEDULER.iterdir()]
+    except OSError:  # not Linux, or a kernel that keeps no such lists
+        return None
+    ended = os.times()
+    total = (ended.children_user + ended.children_system) * 1e9
+    for child in " ".join(lists).split():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # Its name stands in brackets and may have any character.
+            fields = (_PROCESSES / child / "stat").read_text().rpartition(")")[2].split()
+            ticks = sum(int(fields[at]) for at in _RAN)
+            total += ticks * 1e9 / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def _allocations() -> int | None:
+    """How often torch has asked the device for memory and given it back; None without a device."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    stats = torch.cuda.memory_stats()
+    # Another allocator may be in place, which counts neither.
+    counts = [stats.get(name) for name in ("num_device_alloc", "num_device_free")]
+    known = [int(count) for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _between(before: dict[int, ThreadTime], after: dict[int, ThreadTime]) -> dict[int, ThreadTime]:
+    none = ThreadTime(ran_ns=0.0, delayed_ns=0.0)
+    return {
+        thread: ThreadTime(
+            ran_ns=now.ran_ns - before.get(thread, none).ran_ns,
+            delayed_ns=now.delayed_ns - before.get(thread, none).delayed_ns,
+        )
+        for thread, now in after.items()
+    }
+
+
+def _compiler() -> object:
+    """The compiler's own figures, where a script has loaded it; it is never loaded for them."""
+    return sys.modules.get("torch._dynamo.utils")
+
+
+def _compiled_ns() -> float:
+    """How long the process has compiled so far, backward graphs included."""
+    spent = getattr(_compiler(), "cumulative_time_spent_ns", None) or {}
+    return sum(float(spent.get(name, 0.0)) for name in _COMPILING)
+
+
+def _graph_breaks() -> tuple[str, ...]:
+    """Why compiled code is in pieces, in the compiler's words, each once."""
+    counters = getattr(_compiler(), "counters", None) or {}
+    words = [*counters.get("graph_break", {}), *counters.get("unimplemented", {})]
+    lines = (str(reason).strip().splitlines() for reason in words)
+    first = dict.fromkeys(line[0].strip() for line in lines if line)
+    return tuple(first)[:_MOST_REASONS]

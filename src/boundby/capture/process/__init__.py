@@ -1,0 +1,1 @@
+"""Running a script in this process: patches, windows of steps, child processes, its ending."""

@@ -1,0 +1,155 @@
+"""Running somebody's script as if boundby were not there: its argv, path, `__main__`, exit code."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import io
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, ModuleType, TracebackType
+from typing import TYPE_CHECKING
+
+from boundby.capture.own_files import is_own_file
+from boundby.model.errors import INTERRUPTED, BoundbyError
+
+if TYPE_CHECKING:
+    from boundby.capture.process.guard import Failure
+    from boundby.capture.process.plan import How
+    from boundby.capture.torch.recorder import Capture
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A script's path, or a module's name, with its own arguments."""
+
+    name: str
+    args: Sequence[str]
+    is_module: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class Ending:
+    """How the script ended: its exit code, or the exception it died of; and what was captured."""
+
+    exit_code: int
+    error: BaseException | None = None
+    capture: Capture | None = None
+    failure: Failure | None = None  # of boundby itself
+    asked: bool = False
+    refused: bool = False
+    forked: bool = False
+
+    @property
+    def how(self) -> How:
+        if self.error is None:
+            return "ended"
+        return "was interrupted" if isinstance(self.error, KeyboardInterrupt) else "failed"
+
+
+def execute(target: Target) -> Ending:
+    """The script itself, in this process, as `python` would run it."""
+    if not target.is_module and not Path(target.name).is_file():
+        raise BoundbyError(f"no such script: {target.name}")
+    sys.argv = [target.name, *target.args]
+    try:
+        code, main = _module(target.name) if target.is_module else _script(target.name)
+        # For good, not until it ends: its threads and exit handlers live longer.
+        sys.modules["__main__"] = main
+        exec(code, main.__dict__)  # this is what it is all about
+    except BoundbyError:
+        raise
+    except SystemExit as ended:
+        return Ending(exit_code=_exit_code(ended))
+    except KeyboardInterrupt as error:
+        return Ending(exit_code=INTERRUPTED, error=error)
+    except BaseException as error:  # noqa: BLE001 - it is the script's own, and is shown as such
+        return Ending(exit_code=1, error=without_our_frames(error))
+    return Ending(exit_code=0)
+
+
+def without_our_frames(error: BaseException) -> BaseException:
+    """The same exception, and those it came from, as they would look without boundby."""
+    waiting: list[BaseException | None] = [error]
+    done: set[int] = set()
+    while waiting:
+        current = waiting.pop()
+        if current is None or id(current) in done:
+            continue
+        done.add(id(current))
+        current.__traceback__ = _without_our_frames(current.__traceback__)
+        waiting += [current.__cause__, current.__context__]
+        if isinstance(current, BaseExceptionGroup):
+            waiting += current.exceptions
+    return error
+
+
+def _without_our_frames(trace: TracebackType | None) -> TracebackType | None:
+    kept = []
+    while trace is not None:
+        if not is_own_file(trace.tb_frame.f_code.co_filename):
+            kept.append(trace)
+        trace = trace.tb_next
+    following: TracebackType | None = None
+    for one in reversed(kept):
+        following = TracebackType(following, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    return following
+
+
+def _script(name: str) -> tuple[CodeType, ModuleType]:
+    path = str(Path(name).absolute())
+    _look_first_in(str(Path(path).resolve().parent))
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    main = ModuleType("__main__")
+    main.__file__ = path
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    main.__package__ = None
+    vars(main).update(__spec__=None, __cached__=None, __builtins__=__builtins__)
+    return code, main
+
+
+def _module(name: str) -> tuple[CodeType, ModuleType]:
+    _look_first_in(str(Path.cwd()))
+    spec = _find(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = _find(f"{name}.__main__")
+    if spec is None or not isinstance(spec.loader, importlib.abc.InspectLoader):
+        raise BoundbyError(f"no module named {name} that can be run")
+    code = spec.loader.get_code(spec.name)
+    if code is None or spec.origin is None:
+        raise BoundbyError(f"no module named {name} that can be run")
+    sys.argv[0] = spec.origin
+    main = ModuleType("__main__")
+    main.__file__ = spec.origin
+    main.__loader__ = spec.loader
+    main.__package__ = spec.parent
+    vars(main).update(__spec__=spec, __cached__=spec.cached, __builtins__=__builtins__)
+    return code, main
+
+
+def _find(name: str) -> importlib.machinery.ModuleSpec | None:
+    """Where a module is; the packages around it are imported, as `python -m` does."""
+    try:
+        return importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            return None
+        raise
+
+
+def _look_first_in(folder: str) -> None:
+    if not sys.flags.safe_path:
+        sys.path[0] = folder
+
+
+def _exit_code(ended: SystemExit) -> int:
+    """What python makes of sys.exit's argument."""
+    if ended.code is None:
+        return 0
+    if isinstance(ended.code, int):
+        return ended.code
+    print(ended.code, file=sys.stderr)  # noqa: T201 - python prints a message given to sys.exit
+    return 1

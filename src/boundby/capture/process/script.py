@@ -1,0 +1,271 @@
+"""A script under watch: from torch's arrival until it ends, or has been seen enough of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from boundby.capture.process.children import Attend, Children, Watched
+from boundby.capture.process.execution import Ending, Target, execute
+from boundby.capture.process.guard import Failure, Guard, failure_of, stopped_after
+from boundby.capture.process.import_hooks import when_imported
+from boundby.capture.process.plan import How, Plan
+from boundby.capture.process.step_finder import StepBy
+from boundby.capture.torch.hooks import Hooks
+from boundby.capture.torch.recorder import Capture, Recorder
+
+# One script runs at a time: boundby.step() finds what watches it here.
+_current: list[_Watch] = []
+
+
+def mark_step() -> None:
+    """Say that a step of the script ends here. Outside `boundby run` it does nothing."""
+    if _current:
+        _current[-1].mark()
+
+
+def run_script(
+    target: Target,
+    *,
+    plan: Plan,
+    step_by: StepBy,
+    folder: Path,
+    keep_going: bool,
+    on_refusal: Callable[[Capture], None],
+    on_failure: Callable[[Failure], None],
+    attend: Attend | None = None,
+) -> Ending:
+    """Run the script under watch until it ends, or has been seen enough of.
+
+    `on_refusal` gets the capture of a script that swallowed the request to end; it runs on,
+    unwatched, as it does where boundby itself has failed, of which `on_failure` is told. `attend`
+    runs a function in a process that the script starts, with `attend_to`.
+    """
+    watch = _Watch(plan, step_by, folder, keep_going, on_refusal, on_failure)
+    children = Children(attend, lambda: not watch.has_steps, watch.guard)
+    os.environ["BOUNDBY"] = "1"
+    when_imported("torch", watch.torch_arrived)
+    _current.append(watch)
+    children.follow()
+    try:
+        ending = execute(target)
+    finally:
+        children.let_go()
+        _current.remove(watch)
+    if watch.is_forked:
+        ending.forked = True
+        return ending
+    ending.capture = watch.last_capture(how=ending.how)
+    if ending.capture is not None:
+        ending.capture.started = children.commands
+    ending.failure = watch.failure
+    ending.asked = watch.asked
+    ending.refused = watch.refused
+    return ending
+
+
+def attend_to(
+    watched: Watched,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    plan: Plan,
+    step_by: StepBy,
+    folder: Path,
+    keep_going: bool,
+    conclude: Callable[[Capture], None],
+    on_failure: Callable[[Failure], None],
+) -> Any:
+    """Run a function that the script handed to this process, under watch.
+
+    A spawned rank is ended when enough of it was seen, as a script is. Somebody may wait for what
+    any other function does in the end: it goes on, unwatched.
+    """
+    ends = watched.is_spawned_rank and not keep_going
+    seen = conclude if not watched.is_spawned_rank else None
+    watch = (
+        _current[-1] if _current else _Watch(plan, step_by, folder, not ends, conclude, on_failure)
+    )
+    watch.begin_anew(
+        plan, step_by, folder, keep_going=not ends, on_enough=seen, on_failure=on_failure
+    )
+    when_imported("torch", watch.torch_arrived)
+    try:
+        return watched.function(*args, **kwargs)
+    finally:
+        watch.guard.do(watch.conclude, conclude)
+
+
+class _Watch:
+    """The hooks of one run, from torch's arrival to the last step that is wanted."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        step_by: StepBy,
+        folder: Path,
+        keep_going: bool,
+        on_refusal: Callable[[Capture], None],
+        on_failure: Callable[[Failure], None],
+    ) -> None:
+        self.guard = Guard(self._failed)
+        self.failure: Failure | None = None
+        self.asked = False
+        self.refused = False
+        self._process = os.getpid()
+        self._plan = plan
+        self._step_by: StepBy = step_by
+        self._folder = folder
+        self._keep_going = keep_going
+        self._on_refusal = on_refusal
+        self._on_failure = on_failure
+        self._hooks = Hooks(self.guard)
+        self._recorder: Recorder | None = None
+        self._capture: Capture | None = None
+        self._is_taken = False
+        self._on_enough: Callable[[Capture], None] | None = None
+        self._concluded = False
+
+    def begin_anew(
+        self,
+        plan: Plan,
+        step_by: StepBy,
+        folder: Path,
+        *,
+        keep_going: bool,
+        on_enough: Callable[[Capture], None] | None,
+        on_failure: Callable[[Failure], None],
+    ) -> None:
+        """Watch this process: a forked one has all this from the script's, hooks included."""
+        self._process = os.getpid()
+        self._plan, self._step_by, self._folder = plan, step_by, folder
+        self._keep_going, self._on_enough = keep_going, on_enough
+        self._on_failure, self.failure = on_failure, None
+        self._recorder = self._capture = None
+        self._is_taken = False
+
+    @property
+    def has_steps(self) -> bool:
+        return self._recorder is not None and self._recorder.windows.steps > 0
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a copy, in a process that the script forked off."""
+        return os.getpid() != self._process
+
+    def torch_arrived(self, torch: ModuleType) -> None:
+        self.guard.do(self._begin, torch)
+
+    def _begin(self, torch: ModuleType) -> None:
+        if self.is_forked or self._recorder is not None:
+            return
+        self._recorder = Recorder(
+            torch,
+            plan=self._plan,
+            step_by=self._step_by,
+            folder=self._folder,
+            on_done=self._enough,
+            on_first_step=self._hooks.narrow,
+            guard=self.guard,
+        )
+        if not self._hooks.is_installed:
+            self._hooks.install(torch)
+        self._hooks.watcher = self._recorder
+        self._hooks.graphs = self._recorder.graphs
+
+    def mark(self) -> None:
+        watcher = self._hooks.watcher
+        if watcher is not None and watcher is self._recorder:
+            self.guard.do(self._recorder.mark)
+        elif watcher is not None:
+            self.guard.do(self._refuse)
+
+    def last_capture(self, *, how: How) -> Capture | None:
+        """What was seen of a script that is over; None also where that cannot be told any more."""
+        try:
+            return self._take(how=how)
+        except Exception as error:  # noqa: BLE001 - it is told, behind what the script died of
+            self.failure = failure_of("what was seen of the script cannot be told", [error])
+        return None
+
+    def conclude(self, conclude: Callable[[Capture], None]) -> None:
+        """The function that was watched has ended, before enough was seen of it."""
+        capture = self._take()
+        if capture is not None and not self._concluded and capture.main_kind is not None:
+            conclude(capture)
+
+    def _take(self, *, how: How = "ended") -> Capture | None:
+        if not self._is_taken and self._recorder is not None:
+            self._is_taken = True
+            self._hooks.watcher = None
+            self._capture = self._recorder.capture(how=how)
+            if self.failure is not None:
+                self._capture.warnings.append(self.failure.line)
+        return self._capture
+
+    def _take_enough(self) -> None:
+        capture = self._take()
+        if self._on_enough is not None and capture is not None:
+            self._concluded = True
+            self._on_enough(capture)
+
+    def _enough(self) -> None:
+        self.guard.do(self._take_enough)
+        if self._keep_going:
+            return
+        # Should the script catch this, its next step is the first sign that it did.
+        self._hooks.watcher = _Refusal(self._refuse)
+        self.asked = True
+        # No class of our own: on a thread, python shows any other with a traceback.
+        raise SystemExit(0)
+
+    def _refuse(self) -> None:
+        self._hooks.watcher = None
+        self.refused = True
+        if self._capture is not None:
+            self._on_refusal(self._capture)
+
+    def _failed(self, error: Exception) -> None:
+        """Something of ours has raised inside the script, which goes on, unwatched."""
+        self._hooks.watcher = self._hooks.graphs = None
+        recorder, is_first = self._recorder, self.failure is None
+        errors = [error]
+        if recorder is not None and is_first:
+            # Ranks of a job end after the same step, or those that go on wait for ever.
+            counts = self._plan.in_step and not self._keep_going and not self._is_taken
+            errors += recorder.give_up(count_on=counts)
+            self._hooks.watcher = recorder if counts else None
+        steps = recorder.windows.steps if recorder is not None else 0
+        self.failure = failure_of(stopped_after(steps), errors)
+        self._on_failure(self.failure)
+
+
+class _Refusal:
+    """Watches for a script that goes on after it was asked to end."""
+
+    def __init__(self, on_step: Callable[[], None]) -> None:
+        self._on_step = on_step
+
+    def call_begins(self, *_: Any) -> None:
+        self._on_step()
+
+    def backward_begins(self) -> None:
+        return
+
+    def backward_ends(self) -> None:
+        return
+
+    def optimizer_made(self, _: object) -> None:
+        return
+
+    def optimizer_begins(self, _: object) -> None:
+        return
+
+    def optimizer_ends(self, _: object) -> None:
+        self._on_step()
+
+    def batch_came(self, _: int, __: int) -> None:
+        return

@@ -1,0 +1,198 @@
+"""From what the hooks see to steps: where one ends, and what kind of step it was.
+
+Pure bookkeeping, without torch or a clock, so that every habit of a training loop can be tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from boundby.capture.torch.shapes import Shape, Shapes
+
+StepBy = Literal["auto", "optimizer", "forward", "backward", "mark"]
+
+# A script that has made an optimizer is expected to step it; this many calls later it is not.
+# The same holds for one that has stepped it and then only calls its model.
+_PATIENCE = 500
+# Before a cycle of several optimizers is known, one of them may fire this often alone:
+# critics are commonly trained five times per generator.
+_FIRST_CYCLE = 5
+# In a known cycle, one that stays silent for more than thrice the usual has left; at the most
+# this many firings of another are waited for.
+_LONGEST_CYCLE = 50
+
+
+class StepFinder:
+    """Tells where a step ends. `on_step(kind)` is called at each end with the kind that ended.
+
+    `on_training` is called when a script that seemed to run forward only turns out to train.
+    Modules and optimizers are known by numbers that are never used again.
+    """
+
+    def __init__(
+        self,
+        step_by: StepBy,
+        on_step: Callable[[str], None],
+        on_training: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.step_by: StepBy = step_by
+        self.seen = {"calls": 0, "backward passes": 0, "optimizer steps": 0, "marks": 0}
+        self._decided: StepBy | None = None if step_by == "auto" else step_by
+        self._on_step = on_step
+        self._on_training = on_training
+        self._cycle = _Cycle()
+        self._anchor = _Anchor()
+        self._shapes = Shapes()
+        self._calls_since_optimizer = 0
+        self._inside = _Inside()
+
+    @property
+    def found_by(self) -> StepBy | None:
+        """How steps are being found; None before the first."""
+        return self._decided
+
+    def mark(self) -> None:
+        """The script says itself that a step ends here."""
+        self.seen["marks"] += 1
+        if self.step_by in ("auto", "mark"):
+            self._decided = "mark"
+            self._end()
+
+    def optimizer_made(self, optimizer: int) -> None:
+        self._cycle.made.add(optimizer)
+
+    def optimizer_gone(self, optimizer: int) -> None:
+        """An optimizer was deleted: nobody waits for it any more."""
+        self._cycle.forget(optimizer)
+
+    def optimizer_stepped(self, optimizer: int) -> None:
+        """An optimizer's step has ended; a step ends when all of them have fired."""
+        self.seen["optimizer steps"] += 1
+        self._calls_since_optimizer = 0
+        self._inside.trained = True
+        if self._decided == "mark" or self.step_by == "forward":
+            return
+        if self._decided != "optimizer":
+            if self._decided is not None:
+                self._on_training()
+            self._decided = "optimizer"
+            self._inside.evaluations = 0
+        if self._cycle.completes(optimizer):
+            self._end()
+
+    def backward_ended(self) -> None:
+        """Where weights are updated by hand and no module is called, a step ends here."""
+        self.seen["backward passes"] += 1
+        self._inside.trained = True
+        nothing_else = not self._cycle.made and not self.seen["calls"]
+        if self._decided == "backward" or (self._decided is None and nothing_else):
+            self._decided = "backward"
+            self._end()
+
+    def called(
+        self, key: int, training: bool, shape: Shape | None, patience: int = _PATIENCE
+    ) -> None:
+        """An outermost call begins. In a forward-only script that is where a step ends.
+
+        `patience`: after how many calls without an optimizer's step this one is no training.
+        """
+        self.seen["calls"] += 1
+        self._calls_since_optimizer += 1
+        if self._decided == "backward" and self.step_by == "auto":
+            self._decided = None
+            self._on_training()
+        if self._is_forward_only(patience) and self._anchor.begins_step(key):
+            self._decided = "forward"
+            if self._inside.calls:
+                self._end()
+        self._inside.add(training, shape)
+
+    def _is_forward_only(self, patience: int) -> bool:
+        if self._decided == "forward":
+            return True
+        if self.step_by != "auto" or self._decided == "mark":
+            return False
+        return not self._cycle.made or self._calls_since_optimizer > patience
+
+    def _end(self) -> None:
+        ended, self._inside = self._inside, _Inside()
+        self._on_step(ended.kind(self._shapes))
+
+
+class _Inside:
+    """What has happened since the last step ended."""
+
+    __slots__ = ("calls", "evaluations", "first", "first_training", "trained")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.evaluations = 0
+        self.trained = False
+        self.first: Shape | None = None
+        self.first_training: Shape | None = None
+
+    def add(self, training: bool, shape: Shape | None) -> None:
+        self.calls += 1
+        self.evaluations += not training
+        self.first = self.first or shape
+        if training:
+            self.first_training = self.first_training or shape
+
+    def kind(self, shapes: Shapes) -> str:
+        """`train`, `forward` or just `step`, with the shape it saw and what else it ran."""
+        if not self.trained:
+            return f"forward{shapes.words(self.first)}" if self.calls else "step"
+        kind = f"train{shapes.words(self.first_training)}"
+        return f"{kind} with {self.evaluations} evaluation calls" if self.evaluations else kind
+
+
+class _Cycle:
+    """The optimizers of a script: a step is one in which each of them fires."""
+
+    def __init__(self) -> None:
+        self.made: set[int] = set()
+        self._members: set[int] = set()
+        self._fired: dict[int, int] = {}
+        # How often one of them fired in the longest cycle so far.
+        self._longest = 0
+
+    def completes(self, optimizer: int) -> bool:
+        """Count a firing; True when it is the last of a cycle."""
+        self.made.add(optimizer)
+        if self._members:
+            self._members.add(optimizer)
+        self._fired[optimizer] = self._fired.get(optimizer, 0) + 1
+        busiest = max(self._fired.values())
+        if (self._members or self.made) - self._fired.keys() and busiest <= self._limit():
+            return False
+        self._members = set(self._fired)
+        self._longest = max(self._longest, busiest) if busiest <= self._limit() else 1
+        self._fired = {}
+        return True
+
+    def forget(self, optimizer: int) -> None:
+        self.made.discard(optimizer)
+        self._members.discard(optimizer)
+        self._fired.pop(optimizer, None)
+
+    def _limit(self) -> int:
+        return min(_LONGEST_CYCLE, 3 * self._longest + 3) if self._members else _FIRST_CYCLE
+
+
+class _Anchor:
+    """What is called once in every step of a forward-only script: the first called twice."""
+
+    def __init__(self) -> None:
+        self._key: int | None = None
+        self._counts: dict[int, int] = {}
+
+    def begins_step(self, key: int) -> bool:
+        count = self._counts[key] = self._counts.get(key, 0) + 1
+        # One that is not called any more gives way to what is called instead.
+        if key != self._key and count > (1 if self._key is None else _LONGEST_CYCLE):
+            self._key = key
+        if key != self._key:
+            return False
+        self._counts = {}
+        return True

@@ -1,0 +1,1 @@
+"""A live PyTorch script: hooks, the profiler, and what only the process knows of its calls."""

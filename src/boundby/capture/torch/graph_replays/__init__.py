@@ -1,0 +1,7 @@
+"""Operators that were seen while a CUDA graph was captured, put to the kernels it replays."""
+
+from boundby.capture.torch.graph_replays.alignment import Alignment, align
+from boundby.capture.torch.graph_replays.recording import Operator, Recording, parse, read
+from boundby.capture.torch.graph_replays.replays import recall
+
+__all__ = ["Alignment", "Operator", "Recording", "align", "parse", "read", "recall"]

@@ -1,0 +1,402 @@
+"""What is put around torch to see steps from outside, without changing what a script computes.
+
+Six doors are watched: calling a module, calling what torch.compile returned, replaying a CUDA
+graph, backward, an optimizer's step, and a loader's next batch. They are wrapped before the script
+starts. Once a step was
+seen, only the classes of outermost modules stay wrapped: the hundreds of calls inside them go
+their usual way. Each wrapper asks first whether Dynamo is tracing, which Dynamo answers for good
+while it traces: no guard is left on anything of ours, and nothing is compiled again. No dispatch
+mode is ever entered: under one, a compiled model falls back to eager for good.
+
+This module is imported, never `__main__`: a script replaces that.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import time
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from boundby.capture.process.guard import Guard
+from boundby.capture.process.patching import Swaps
+from boundby.capture.process.step_hooks import companions
+from boundby.capture.torch import graph_recorder as graph_notes
+from boundby.capture.torch import line_tracer
+from boundby.capture.torch.optimizers import optimizer_in, optimizer_of
+from boundby.capture.torch.provenance import ask_for_provenance
+
+
+class Watcher(Protocol):
+    """What is told of a step's parts as they happen, on the thread that runs them."""
+
+    def call_begins(self, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """An outermost module, compiled function or graph is about to run."""
+        ...
+
+    def backward_begins(self) -> None: ...
+
+    def backward_ends(self) -> None: ...
+
+    def optimizer_made(self, optimizer: object) -> None: ...
+
+    def optimizer_begins(self, optimizer: object) -> None: ...
+
+    def optimizer_ends(self, optimizer: object) -> None: ...
+
+    def batch_came(self, waited_ns: int, workers: int) -> None:
+        """A loader, with so many processes to make batches, has handed over its next one."""
+        ...
+
+
+class Hooks:
+    """The wrapped doors. `watcher` None lets everything through unseen, as `graphs` does graphs.
+
+    Whoever watches is told by way of `guard`: what a door is asked for is done, whatever fails
+    here. Graphs' notes have one of their own. Companions have none: they change the program, and
+    one that fails spoils the trial that it is part of.
+    """
+
+    def __init__(self, guard: Guard | None = None) -> None:
+        self._do = (guard or Guard()).do
+        self.watcher: Watcher | None = None
+        self.graphs: graph_notes.GraphNotes | None = None
+        # Nested calls, and parts that backward runs again, are not new steps.
+        self._depth = 0
+        self._in_backward = False
+        # An optimizer that steps others inside its own step is the one that counts.
+        self._is_stepping = False
+        self._has_stepped = False
+        self._thread = threading.get_ident()
+        self._swaps = Swaps()
+        # What undoes the watch on every module; empty once it is narrowed to the outermost ones.
+        self._wide = Swaps()
+        self._outermost: set[type] = set()
+        _all.add(self)
+
+    def install(self, torch: Any) -> None:
+        """Wrap torch's doors; `torch` is passed in, since it is the script's to import."""
+        self._is_compiling: Callable[[], bool] = torch.compiler.is_compiling
+        self._optimizer_class: type = torch.optim.Optimizer
+        self._module_class: type = torch.nn.Module
+        self._swaps.swap(torch.autograd, "backward", self._around_backward)
+        self._swaps.swap(torch.optim.Optimizer, "_patch_step_function", self._around_patching)
+        self._swaps.swap(torch, "compile", self._around_compile)
+        if hasattr(torch.cuda.CUDAGraph, "replay"):
+            self._swaps.swap(torch.cuda.CUDAGraph, "replay", self._around_replay)
+            self._swaps.swap(torch.cuda.CUDAGraph, "capture_begin", self._around_capture_begin)
+            self._swaps.swap(torch.cuda.CUDAGraph, "capture_end", self._around_capture_end)
+        self._swaps.swap(
+            torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", self._around_next
+        )
+        for optimizer in _subclasses(torch.optim.Optimizer):
+            if getattr(optimizer.step, "hooked", False):
+                self._watch_optimizer_class(optimizer)
+        self._wide.swap(torch.nn.Module, "__call__", self._around_module)
+        self._tell_dynamo(torch.nn.Module.__call__)
+
+    @property
+    def is_installed(self) -> bool:
+        return bool(self._swaps)
+
+    def narrow(self) -> None:
+        """Leave all modules alone but the outermost ones that were seen."""
+        if not self._wide or not self._outermost:
+            return
+        self._wide.undo()
+        for outermost in self._outermost:
+            self._swaps.swap(outermost, "__call__", self._around_module)
+
+    def remove(self) -> None:
+        """Put torch back as it was; for use from Python, where nothing ends with the script."""
+        self.watcher = None
+        self._wide.undo()
+        self._swaps.undo()
+
+    def _unseen(self) -> bool:
+        """Whether a call passes unseen: inside another, or on a thread that is not the steps'."""
+        return bool(self._depth or self.watcher is None or threading.get_ident() != self._thread)
+
+    def _tell_dynamo(self, call: Any) -> None:
+        """Where Dynamo is loaded already, let it know our call of a module as the plain one.
+
+        It remembers the plain one when it is loaded, and traces into any other.
+        """
+        for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
+            module = sys.modules.get(name)
+            if hasattr(module, "unpatched_nn_module_call"):
+                self._wide.swap(module, "unpatched_nn_module_call", lambda _: call)
+
+    def _around_module(self, original: Any) -> Any:
+        hooks, is_compiling = self, self._is_compiling
+
+        # torch's profiler knows a module's call by this code object and reads its local `self`:
+        # under any other name it crashes.
+        def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            # Nested calls take the first exit: this line is all that clean steps pay for.
+            if is_compiling() or hooks._depth or hooks.watcher is None or hooks._unseen():
+                return original(self, *args, **kwargs)
+            return hooks._watch_call(original, self, (self, *args), kwargs)
+
+        return functools.wraps(original)(__call__)
+
+    def _around_replay(self, original: Any) -> Any:
+        hooks = self
+
+        def run(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            # Also inside a call that is seen already, where most graphs are replayed.
+            if hooks.graphs is not None and hooks.graphs.replays is not None:
+                hooks.graphs.replayed(graph)
+            return original(graph, *args, **kwargs)
+
+        @functools.wraps(original)
+        def replay(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            if hooks._unseen():
+                return run(graph, *args, **kwargs)
+            return hooks._watch_call(run, graph, (graph, *args), kwargs)
+
+        return replay
+
+    def _around_capture_begin(self, original: Any) -> Any:
+        hooks = self
+
+        @functools.wraps(original)
+        def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(graph, *args, **kwargs)
+            if hooks.graphs is not None and hooks.watcher is not None:
+                hooks.graphs.capture_began(graph)
+            return result
+
+        return capture_begin
+
+    def _around_capture_end(self, original: Any) -> Any:
+        hooks = self
+
+        @functools.wraps(original)
+        def capture_end(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            if hooks.graphs is not None:
+                hooks.graphs.capture_ends(graph)
+            return original(graph, *args, **kwargs)
+
+        return capture_end
+
+    def _watch_call(
+        self, run: Any, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        watcher = self.watcher
+        if self._wide and isinstance(called, self._module_class):
+            self._outermost.add(type(called))
+        if watcher is not None:
+            self._do(watcher.call_begins, called, args, kwargs)
+        self._depth += 1
+        try:
+            for companion in companions:
+                companion.call_begins(called, args, kwargs)
+            result = run(*args, **kwargs)
+            for companion in companions:
+                companion.call_ends(called, result)
+        finally:
+            self._depth -= 1
+        return result
+
+    def _around_backward(self, original: Any) -> Any:
+        hooks, is_compiling = self, self._is_compiling
+
+        @functools.wraps(original)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if is_compiling() or hooks._unseen():
+                return original(*args, **kwargs)
+            return hooks._watch_backward(original, args, kwargs)
+
+        return backward
+
+    def _watch_backward(self, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        watcher = self.watcher
+        if watcher is not None:
+            self._do(watcher.backward_begins)
+        for companion in companions:
+            companion.backward_begins(args[0] if args else kwargs.get("tensors"))
+        self._depth += 1
+        self._in_backward = True
+        try:
+            result = run(*args, **kwargs)
+        finally:
+            self._depth -= 1
+            self._in_backward = False
+        if watcher is not None and watcher is self.watcher:
+            self._do(watcher.backward_ends)
+        return result
+
+    def _around_patching(self, original: Any) -> Any:
+        """Where torch itself wraps an optimizer's step: when one is made, copied or loaded."""
+        hooks = self
+
+        @functools.wraps(original)
+        def _patch_step_function(optimizer: Any) -> None:
+            original(optimizer)
+            hooks._do(hooks._watch_optimizer_class, type(optimizer))
+            if hooks.watcher is not None:
+                hooks._do(hooks.watcher.optimizer_made, optimizer)
+
+        return _patch_step_function
+
+    def _watch_optimizer_class(self, optimizer: Any) -> None:
+        if not hasattr(optimizer.step, "_boundby_unwatched"):
+            self._swaps.swap(optimizer, "step", self._around_step)
+
+    def _around_step(self, original: Any) -> Any:
+        hooks, is_compiling = self, self._is_compiling
+
+        @functools.wraps(original)
+        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling() or hooks._step_is_unseen():
+                return original(self, *args, **kwargs)
+            return hooks._watch_step(original, self, (self, *args), kwargs)
+
+        step._boundby_unwatched = original  # type: ignore[attr-defined]
+        return step
+
+    def _step_is_unseen(self) -> bool:
+        if self.watcher is None or self._is_stepping:
+            return True
+        if threading.get_ident() == self._thread or self._in_backward:
+            return False
+        # A script that trains in a thread of its own: the steps are there.
+        if self._has_stepped or self._depth:
+            return True
+        self._thread = threading.get_ident()
+        return False
+
+    def _watch_step(
+        self, run: Any, optimizer: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        watcher = self.watcher
+        if watcher is None:
+            return run(*args, **kwargs)
+        self._do(watcher.optimizer_begins, optimizer)
+        for companion in companions:
+            companion.optimizer_begins(optimizer)
+        self._is_stepping = self._has_stepped = True
+        try:
+            result = run(*args, **kwargs)
+        finally:
+            self._is_stepping = False
+        if watcher is self.watcher:
+            self._do(watcher.optimizer_ends, optimizer)
+        return result
+
+    def _around_next(self, original: Any) -> Any:
+        hooks, is_compiling = self, self._is_compiling
+
+        @functools.wraps(original)
+        def __next__(loader: Any) -> Any:  # noqa: N807
+            if is_compiling() or hooks._unseen():
+                return original(loader)
+            began = time.perf_counter_ns()
+            batch = original(loader)
+            if hooks.watcher is not None:
+                waited, workers = time.perf_counter_ns() - began, getattr(loader, "_num_workers", 0)
+                hooks._do(hooks.watcher.batch_came, waited, workers)
+            return batch
+
+        return __next__
+
+    def _around_compile(self, original: Any) -> Any:
+        hooks = self
+
+        @functools.wraps(original)
+        def compile(model: Any = None, **kwargs: Any) -> Any:  # noqa: A001
+            if model is None:
+                return lambda function: compile(function, **kwargs)
+            hooks._do(hooks._hide_from_dynamo)
+            if kwargs.get("backend", "inductor") == "inductor":
+                hooks._do(ask_for_provenance)
+            plain = hooks._do(_unwatched, model, otherwise=model)
+            compiled = original(plain, **kwargs)
+            return hooks._do(hooks._around_compiled, plain, compiled, otherwise=compiled)
+
+        return compile
+
+    def _around_compiled(self, plain: Any, compiled: Any) -> Any:
+        """What torch.compile returned, watched: an optimizer's step, or a function.
+
+        A compiled module is a module: its `__call__` is watched already.
+        """
+        if not isinstance(compiled, types.FunctionType):
+            return compiled
+        hooks, is_compiling = self, self._is_compiling
+        stepped = optimizer_of(plain, self._optimizer_class)
+        contains = stepped or optimizer_in(plain, self._optimizer_class)
+
+        @functools.wraps(compiled)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if is_compiling() or hooks._unseen():
+                return compiled(*args, **kwargs)
+            optimizer = hooks._do(contains, *args) if contains is not None else None
+            if optimizer is None:
+                return hooks._watch_call(compiled, watched, args, kwargs)
+            if stepped is not None:
+                return hooks._watch_step(compiled, optimizer, args, kwargs)
+            # Tells of the call with its shapes; the optimizer's step ends when the call does.
+            call = functools.partial(hooks._watch_call, compiled, watched, args, kwargs)
+            return hooks._watch_step(call, optimizer, (), {})
+
+        watched._boundby_unwatched = compiled  # type: ignore[attr-defined]
+        return watched
+
+    def _hide_from_dynamo(self) -> None:
+        """Have Dynamo pass over our own frames and go on with those inside.
+
+        A compiled module is called through ours: taken for the script's, it would be compiled
+        instead of the module's forward, and once more when the hooks fall silent.
+        """
+        from torch._dynamo.eval_frame import skip_code
+
+        for code in (*_codes(self), Guard.do.__code__):
+            skip_code(code)
+        graph_notes.hide_from_dynamo()
+        line_tracer.hide_from_dynamo()
+
+
+def _unwatched(model: Any) -> Any:
+    """What is to be compiled, without our own wrapper around it."""
+    function = getattr(model, "__func__", model)
+    plain = vars(function).get("_boundby_unwatched") if hasattr(function, "__dict__") else None
+    if plain is None or hasattr(function, "_wrapped_by_lr_sched"):
+        return model
+    return plain if function is model else types.MethodType(plain, model.__self__)
+
+
+def _subclasses(owner: Any) -> list[Any]:
+    found = list(owner.__subclasses__())
+    return found + [deeper for one in found for deeper in _subclasses(one)]
+
+
+def _codes(hooks: Hooks) -> list[types.CodeType]:
+    """The code of every function in here, those made inside others included."""
+    found = [
+        function.__code__
+        for function in vars(type(hooks)).values()
+        if isinstance(function, types.FunctionType)
+    ]
+    for code in found:
+        found += [inner for inner in code.co_consts if isinstance(inner, types.CodeType)]
+    return found
+
+
+_all: weakref.WeakSet[Hooks] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for hooks in _all:
+        hooks.watcher = None
+
+
+# Workers that are forked off a script run its code too: what they do is nobody's step.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_all)

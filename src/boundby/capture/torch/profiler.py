@@ -1,0 +1,184 @@
+"""The profiled steps as one trace file, and what only the running process knows of them."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from boundby.capture.host.line_sampler import LineSampler
+from boundby.capture.process.guard import Guard
+from boundby.capture.process.patching import Swaps
+from boundby.capture.process.stderr_mute import unheard
+from boundby.capture.torch.device import TorchDevice
+from boundby.capture.torch.line_tracer import LineTracer
+from boundby.capture.torch.profiler_cost import Taken, take_times, toll_of
+
+_LOG_LEVEL = "KINETO_LOG_LEVEL"
+_RUNNING_ALREADY = (
+    "a profiler was running already, so the steps could not be profiled: "
+    "switch the script's own profiler off"
+)
+_ENDED_OURS = "the script started a profiler of its own, which ended ours: switch it off"
+# As many calls of Python's as can be read: one takes some 2 kB of memory, and 50 us until its step
+# is accounted for.
+_MOST_CALLS = 2_000_000
+
+
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
+    """Keep the profiler's notes on itself off stderr, and its warnings of cycles: there are none.
+
+    It asks for the level once a process.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        if _LOG_LEVEL in os.environ:
+            yield
+            return
+        os.environ[_LOG_LEVEL] = "99"
+        try:
+            yield
+        finally:
+            del os.environ[_LOG_LEVEL]
+
+
+class TorchProfiler:
+    """torch's own profiler, unless the script is using it."""
+
+    def __init__(
+        self, torch: Any, device: TorchDevice, folder: Path, guard: Guard | None = None
+    ) -> None:
+        self.trace = folder / "trace.json"
+        self.problem: str | None = None
+        self.results: Any = None
+        self.sampler = LineSampler()
+        self.toll: Taken | None = None
+        self._torch = torch
+        self._device = device
+        self._guard = guard or Guard()
+        self._profiler: Any = None
+        self.line_tracer = LineTracer(torch)
+        self._is_starting = False
+        self._has_theirs = False
+        self._others = Swaps()
+        self._watch_for_others()
+
+    @property
+    def is_running(self) -> bool:
+        return self._profiler is not None
+
+    def start(self) -> bool:
+        """False, with a `problem`, where steps cannot be profiled."""
+        profiler = self._torch.profiler
+        if self._has_theirs or self._torch.autograd._profiler_enabled():
+            self.problem = _RUNNING_ALREADY
+            return False
+        activities = [profiler.ProfilerActivity.CPU]
+        if self._device.is_cuda:
+            activities.append(profiler.ProfilerActivity.CUDA)
+        # Imported while profiling, it would leave frames behind whose names are freed.
+        with contextlib.suppress(ImportError):
+            importlib.import_module("torch.profiler._cupti_monitor")
+        self._device.sync()
+        self._is_starting = True
+        try:
+            with _silenced():
+                started = profiler.profile(
+                    activities=activities,
+                    record_shapes=True,
+                    profile_memory=True,
+                    with_stack=True,
+                    # Only with a schedule are steps marked in the trace.
+                    schedule=lambda _: profiler.ProfilerAction.RECORD,
+                )
+                before = self._torch.empty(1)
+                without = take_times()
+                started.start()
+                self.toll = toll_of(without, take_times())
+            with unheard():
+                # Once a process, it remarks on memory it has not seen taken: here, to nobody.
+                del before
+        except RuntimeError as error:
+            self.problem = _failure(error)
+            return False
+        finally:
+            self._is_starting = False
+        self._profiler = started
+        # Only now: the profiler would follow a thread that is there when it starts.
+        self.sampler.start()
+        self.line_tracer.start()
+        return True
+
+    def step(self) -> None:
+        self.line_tracer.stop()
+        if self._profiler is not None:
+            with _silenced():
+                self._profiler.step()
+
+    def is_full(self, late_ns: float, steps: int) -> bool:
+        """All of the delay is taken for calls; where much of it is operators', there are many."""
+        if self.toll is None or self.toll.builtin_ns <= 0:
+            return False
+        calls = late_ns / self.toll.builtin_ns
+        return calls * (steps + 1) > _MOST_CALLS * steps
+
+    def stop(self) -> None:
+        """End profiling and write the trace, plain: compressing takes ten times longer."""
+        self._others.undo()
+        if self._profiler is None:
+            return
+        profiler, self._profiler = self._profiler, None
+        self.sampler.stop()
+        self.line_tracer.stop()
+        try:
+            # The last step ends here: waiting for the device is no part of it.
+            with _silenced():
+                profiler.step()
+                self._device.sync()
+                profiler.stop()
+            profiler.export_chrome_trace(str(self.trace))
+            self.results = profiler.profiler.kineto_results
+        except (OSError, RuntimeError) as error:
+            self.problem = _failure(error)
+
+    def _watch_for_others(self) -> None:
+        """End ours, with the steps it has, when the script starts a profiler of its own.
+
+        torch runs one at a time: a second ends the first without a word, and whoever then asks
+        the first for its events crashes the process. One that is prepared and warms up is not
+        running yet, as far as torch tells.
+        """
+        module = self._torch.autograd.profiler
+        self._others.swap(module, "_prepare_profiler", self._preparing)
+        self._others.swap(module, "_disable_profiler", self._disabling)
+
+    def _preparing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def prepare(*args: Any, **kwargs: Any) -> Any:
+            if not self._is_starting:
+                if self._profiler is not None:
+                    self._guard.do(self._end_for_another)
+                self._has_theirs = True
+            return original(*args, **kwargs)
+
+        return prepare
+
+    def _disabling(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def disable(*args: Any, **kwargs: Any) -> Any:
+            self._has_theirs = False
+            return original(*args, **kwargs)
+
+        return disable
+
+    def _end_for_another(self) -> None:
+        self.stop()
+        self.problem = _ENDED_OURS
+
+
+def _failure(error: OSError | RuntimeError) -> str:
+    lines = str(error).splitlines() or [type(error).__name__]
+    return f"the profiler failed: {lines[0]}"

@@ -1,0 +1,334 @@
+"""The watcher that turns a running script into a capture."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from boundby.capture.host.counters import Bystander, Circumstances, thread_time
+from boundby.capture.host.line_sampler import Sample
+from boundby.capture.host.page_faults import fault_ns, faults
+from boundby.capture.host.speed import Pace
+from boundby.capture.process.guard import Failure, Guard, failure_of
+from boundby.capture.process.plan import PROFILER_START, How, Plan, Spelling, shortfall
+from boundby.capture.process.step_finder import StepBy, StepFinder
+from boundby.capture.process.step_hooks import companions
+from boundby.capture.process.windows import Window, Windows
+from boundby.capture.torch.compiled_code import CompiledGraphs, compiled_graphs
+from boundby.capture.torch.device import TorchDevice
+from boundby.capture.torch.graph_recorder import GraphNotes
+from boundby.capture.torch.line_tracer import LineTrace
+from boundby.capture.torch.object_ids import Keys
+from boundby.capture.torch.phases import usual_phases
+from boundby.capture.torch.precision import float32_allowed
+from boundby.capture.torch.profiler import TorchProfiler
+from boundby.capture.torch.profiler_cost import Taken
+from boundby.capture.torch.provenance import kernel_lines
+from boundby.capture.torch.shapes import first_shape
+
+_PROFILED_ITSELF = (
+    "the script's own profiler was running in clean steps, which it makes longer: switch it off"
+)
+_OLD_LINES = (
+    "compiled code came out of a cache that an older version of the script has filled, and some of "
+    "its lines are gone: that work stands where the compiled code is called "
+    "(TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 compiles it anew)"
+)
+_NO_NOTES = "taking notes of captured CUDA graphs failed"
+_ANOTHER_KIND = "no {} step came while steps were profiled: another kind is diagnosed in its place"
+# A script that trains by replaying graphs steps its optimizer before it records them.
+_PATIENCE_WITH_GRAPHS = 10
+
+
+@dataclass(slots=True, kw_only=True)
+class Capture:
+    """What was seen of one script, whatever became of it."""
+
+    step_by: StepBy | None
+    main_kind: str | None
+    clean: dict[str, list[float]] = field(default_factory=dict)
+    warmup: dict[str, list[float]] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=dict)
+    issue: list[dict[str, float]] = field(default_factory=list)  # the steps behind `phases`
+    pace: list[float] = field(default_factory=list)  # of the host: ns an addition, between steps
+    issue_pace: list[float] = field(default_factory=list)  # beside those behind `phases`
+    trace: Path | None = None
+    profiled: list[str] = field(default_factory=list)  # the kinds of those that are whole
+    first_profiled: int = PROFILER_START  # of these, the first that counts
+    coreless: list[float] = field(default_factory=list)  # of each, ns ready to run without a core
+    fresh_pages: list[int] = field(default_factory=list)  # of each, handed out by the system
+    results: Any = None
+    line_trace: LineTrace | None = None  # of the first profiled step
+    samples: list[Sample] = field(default_factory=list)  # of the lines it was at
+    toll: Taken | None = None  # of the profiler's
+    kernel_lines: dict[str, str] = field(default_factory=dict)  # of compiled kernels
+    compiled: CompiledGraphs = field(default_factory=dict)
+    graphs: Mapping[int, Path] = field(default_factory=dict)  # recordings of captured graphs
+    replays: list[list[int]] = field(default_factory=list)  # of which, step by profiled step
+    cuda_index: int | None = None
+    seen: dict[str, int] = field(default_factory=dict)
+    started: list[str] = field(default_factory=list)  # scripts it ran in processes of their own
+    rank: int | None = None  # where it is one of several
+    world: int | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    circumstances: Circumstances = field(default_factory=Circumstances)
+    warnings: list[str] = field(default_factory=list)
+    failure: Failure | None = None  # of boundby itself
+
+    @property
+    def profiled_steps(self) -> list[int]:
+        """Which of the profiled steps can be looked into."""
+        if self.trace is None:
+            return []
+        return [
+            index
+            for index, kind in enumerate(self.profiled)
+            if index >= self.first_profiled and kind == self.main_kind
+        ]
+
+
+class Recorder:
+    """Implements the hooks' `Watcher`; one per run."""
+
+    def __init__(
+        self,
+        torch: Any,
+        *,
+        plan: Plan,
+        step_by: StepBy,
+        folder: Path,
+        on_done: Callable[[], None],
+        on_first_step: Callable[[], None] = lambda: None,
+        spelling: Spelling = "options",
+        guard: Guard | None = None,
+    ) -> None:
+        self._torch = torch
+        self._spelling = spelling
+        self._plan = plan
+        self._device = TorchDevice(torch)
+        self._profiler = TorchProfiler(torch, self._device, folder, guard)
+        # Without a profile, nothing is asked of what graphs were captured from.
+        self.graphs = GraphNotes(torch, folder) if plan.profiled else None
+        self._bystander = Bystander()
+        self._paces = {window: Pace() for window in Window}
+        self.windows = Windows(
+            plan,
+            self._device,
+            self._profiler,
+            on_done,
+            observer=self._bystander,
+            look=lambda window: self._paces[window].look(),
+        )
+        self.finder = StepFinder(step_by, self._step_ended, self.windows.start_over)
+        self._on_first_step: Callable[[], None] | None = on_first_step
+        self._keys = Keys()
+        self._is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
+        self._disturbed = False
+        self._whole_profiled = 0
+        self._coreless: list[float] = []
+        self._fresh_pages: list[int] = []
+        self._before_step = (0.0, 0)
+        self._settings: dict[str, Any] = {}
+        self._in_optimizer = False
+        self._in_backward = False
+        self._stepped_in_backward: list[int] = []
+
+    def _step_ended(self, kind: str) -> None:
+        if self._on_first_step is not None:
+            self._on_first_step()
+            self._on_first_step = None
+        for companion in companions:
+            companion.step_ended()
+        if self.windows.window is Window.CLEAN and self._is_profiling():
+            self._disturbed = True
+        if self.windows.window is Window.PROFILED:
+            coreless, pages = self._before_step
+            self._coreless.append(_coreless_so_far() - coreless)
+            self._fresh_pages.append(faults() - pages)
+            # One that the script's own profiler has cut short does not count.
+            self._whole_profiled += self._profiler.is_running
+            # Here, where the steps are taken: at the script's end they may be others again.
+            self._settings = self._settings or self._read_settings()
+        self.windows.step_ended(kind)
+        if self.windows.window is Window.PROFILED:
+            self._before_step = _coreless_so_far(), faults()
+        if self.graphs is not None:
+            self.graphs.step_ended(profiles=self.windows.window is Window.PROFILED)
+
+    def call_begins(self, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._is_blind():
+            return
+        torch = self._torch
+        training = torch.is_grad_enabled() and bool(getattr(called, "training", True))
+        # A module is its own first argument.
+        given = args[1:] if args and args[0] is called else args
+        key, shape = self._keys.of(called), first_shape(given, kwargs)
+        if isinstance(called, torch.cuda.CUDAGraph):
+            self.finder.called(key, True, shape, patience=_PATIENCE_WITH_GRAPHS)
+        else:
+            self.finder.called(key, training, shape)
+        self.windows.phase_changed("forward")
+
+    def backward_begins(self) -> None:
+        self._in_backward = True
+        if not self._is_blind():
+            self.windows.phase_changed("backward")
+
+    def backward_ends(self) -> None:
+        self._in_backward = False
+        if self._is_blind():
+            return
+        self.windows.phase_changed("optimizer" if self._in_optimizer else "other")
+        stepped, self._stepped_in_backward = self._stepped_in_backward, []
+        for key in stepped:
+            self.finder.optimizer_stepped(key)
+        self.finder.backward_ended()
+
+    def optimizer_made(self, optimizer: object) -> None:
+        self.finder.optimizer_made(self._keys.of(optimizer))
+
+    def optimizer_begins(self, optimizer: object) -> None:
+        self._in_optimizer = True
+        if not self._is_blind() and not self._in_backward:
+            self.windows.phase_changed("optimizer")
+
+    def optimizer_ends(self, optimizer: object) -> None:
+        self._in_optimizer = False
+        if self._is_blind():
+            return
+        key = self._keys.of(optimizer)
+        while self._keys.gone:
+            self.finder.optimizer_gone(self._keys.gone.pop())
+        if self._in_backward:
+            # Backward may run on a thread of its own: a step ends where it began.
+            self._stepped_in_backward.append(key)
+            return
+        self.windows.phase_changed("other")
+        self.finder.optimizer_stepped(key)
+
+    def batch_came(self, waited_ns: int, workers: int) -> None:
+        self._bystander.waited(waited_ns, workers)
+
+    def mark(self) -> None:
+        if not self._device.is_capturing:
+            self.finder.mark()
+
+    def give_up(self, *, count_on: bool) -> list[Exception]:
+        """We have failed: whatever is under way in the script's process ends; what fails in that.
+
+        `count_on`: go on finding steps, to end after as many as were planned.
+        """
+        failed: list[Exception] = []
+        quietly = Guard(failed.append)
+        quietly.do(self._end_windows)
+        quietly.do(self._bystander.end)
+        if self.graphs is not None:
+            quietly.do(self.graphs.close)
+        if count_on:
+            self.windows.count_on()
+        return failed
+
+    def _end_windows(self) -> None:
+        # Both wait for the device, which breaks a capture: then they end with the script.
+        if not self._device.is_capturing:
+            try:
+                self.windows.finish()
+            finally:
+                self._profiler.stop()
+
+    def _is_blind(self) -> bool:
+        return self.windows.window is Window.DONE or self._device.is_capturing
+
+    def capture(self, *, how: How = "ended") -> Capture:
+        """Everything seen so far; the script has ended, has failed or is made to end."""
+        windows = self.windows
+        stopped_in = windows.window
+        windows.finish()
+        # Where it has never been started, it lets go of the script's.
+        self._profiler.stop()
+        taken = Capture(
+            step_by=self.finder.found_by,
+            main_kind=windows.main_kind,
+            profiled=windows.profiled[: self._whole_profiled],
+            first_profiled=windows.first_profiled,
+            coreless=self._coreless[: self._whole_profiled],
+            fresh_pages=self._fresh_pages[: self._whole_profiled],
+            seen=dict(self.finder.seen),
+            settings=self._settings or self._read_settings(),
+        )
+        for sample in windows.warmup:
+            taken.warmup.setdefault(sample.kind, []).append(sample.ns)
+        for sample in windows.clean:
+            taken.clean.setdefault(sample.kind, []).append(sample.ns)
+        taken.issue = windows.issue
+        taken.pace = [ns for pace in self._paces.values() for ns in pace.seen]
+        taken.issue_pace = self._paces[Window.ISSUE].seen
+        taken.phases = usual_phases(windows.issue, windows.steady)
+        distributed = self._torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            taken.rank, taken.world = distributed.get_rank(), distributed.get_world_size()
+        if self._device.is_cuda:
+            taken.cuda_index = self._torch.cuda.current_device()
+        taken.circumstances = self._bystander.circumstances(
+            tuple(sample.ns for sample in windows.clean),
+            self._device.peak_bytes,
+            0.0 if self._device.is_cuda else fault_ns(self._torch),
+        )
+        if self._profiler.trace.exists():
+            taken.trace = self._profiler.trace
+            taken.results = self._profiler.results
+            taken.line_trace = self._profiler.line_tracer.trace
+            taken.samples = self._profiler.sampler.samples()
+            taken.toll = self._profiler.toll
+            taken.kernel_lines = kernel_lines()
+            taken.compiled = compiled_graphs()
+            if any(graph.is_of_another_script for graph in taken.compiled.values()):
+                taken.warnings.append(_OLD_LINES)
+        if self.graphs is not None:
+            taken.graphs, taken.replays = self.graphs.close()
+            if self.graphs.failed:
+                taken.failure = failure_of(_NO_NOTES, self.graphs.failed)
+                taken.warnings.append(taken.failure.line)
+        taken.warnings += self._what_is_missing(
+            stopped_in, advise=not taken.profiled_steps, how=how
+        )
+        return taken
+
+    def _what_is_missing(self, window: Window, *, advise: bool, how: How) -> list[str]:
+        """A line for each thing that kept a window from being filled."""
+        missing = [self._profiler.problem] if self._profiler.problem else []
+        if self.windows.unprofiled is not None:
+            missing.append(_ANOTHER_KIND.format(self.windows.unprofiled))
+        if self._disturbed:
+            missing.append(_PROFILED_ITSELF)
+        steps = self.windows.steps
+        if steps and window not in (Window.COUNTED, Window.DONE):
+            wanted = self._plan.profiled if advise else 0
+            missing.append(
+                shortfall(
+                    window.value,
+                    steps,
+                    wanted,
+                    spelling=self._spelling,
+                    share=self.windows.main_share,
+                    how=how,
+                )
+            )
+        return missing
+
+    def _read_settings(self) -> dict[str, Any]:
+        torch = self._torch
+        return {
+            "float32": float32_allowed(torch),
+            "threads": int(torch.get_num_threads()),
+            "torch": str(torch.__version__),
+        }
+
+
+def _coreless_so_far() -> float:
+    """How long this thread has stood ready without a core since it began."""
+    so_far = thread_time(threading.get_native_id())
+    return so_far.delayed_ns if so_far is not None else 0.0

@@ -1,0 +1,203 @@
+"""What would fix a step, and how much each fix would buy: one file per fault.
+
+Adding one is its file, one line in `REMEDIES`, one test. A user's own is added with `register`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from boundby.faults import (
+    at_the_roof,
+    batch_too_small,
+    collector_pauses,
+    dense_tables,
+    eager_launches,
+    exposed_collectives,
+    far_from_roof,
+    float32_activations,
+    float32_products,
+    fragmented_memory,
+    growing_cache,
+    host_sync,
+    layout_copies,
+    logits_materialised,
+    looped_samples,
+    materialised_attention,
+    memory_given_back,
+    openmp_spin,
+    pageable_copies,
+    python_in_step,
+    recompilation,
+    repeated_casts,
+    slow_attention,
+    slow_dropout,
+    slow_sixteen_bits,
+    unfused_operators,
+    unfused_optimizer,
+    waiting_for_data,
+    wasted_tiles,
+    wasteful_checkpointing,
+    zeroed_gradients,
+)
+from boundby.faults.batch_too_small import batches
+from boundby.faults.combinations import combined, wall_of
+from boundby.faults.fault import HEADINGS, Imagined, Remedy, Treatment
+from boundby.model.diagnosis import Finding, Range, WhatIf
+from boundby.step.model import Change, Picture
+
+__all__ = [
+    "HEADINGS",
+    "REMEDIES",
+    "Change",
+    "Imagined",
+    "Picture",
+    "Remedy",
+    "Treatment",
+    "batches",
+    "combine",
+    "find",
+    "register",
+]
+
+# In the order in which several are imagined together: what replaces kernels before what fuses the
+# rest, and launches last.
+REMEDIES: list[Remedy] = [
+    looped_samples.REMEDY,
+    python_in_step.REMEDY,
+    float32_products.REMEDY,
+    float32_activations.REMEDY,
+    slow_sixteen_bits.REMEDY,
+    materialised_attention.REMEDY,
+    slow_attention.REMEDY,
+    slow_dropout.REMEDY,
+    wasted_tiles.REMEDY,
+    layout_copies.REMEDY,
+    repeated_casts.REMEDY,
+    growing_cache.REMEDY,
+    logits_materialised.REMEDY,
+    wasteful_checkpointing.REMEDY,
+    zeroed_gradients.REMEDY,
+    dense_tables.REMEDY,
+    unfused_optimizer.REMEDY,
+    unfused_operators.REMEDY,
+    far_from_roof.REMEDY,
+    exposed_collectives.REMEDY,
+    pageable_copies.REMEDY,
+    host_sync.REMEDY,
+    waiting_for_data.REMEDY,
+    collector_pauses.REMEDY,
+    fragmented_memory.REMEDY,
+    memory_given_back.REMEDY,
+    recompilation.REMEDY,
+    openmp_spin.REMEDY,
+    eager_launches.REMEDY,
+    batch_too_small.REMEDY,
+    at_the_roof.REMEDY,
+]
+
+# A finding worth less than this share of the step is not worth anyone's reading.
+_WORTH_SAYING = 0.01
+_MOST_INSIDE = 3
+
+
+def register(remedy: Remedy) -> None:
+    """Add a remedy of one's own; a fault that is known already fails loudly."""
+    if any(known.fault == remedy.fault for known in REMEDIES):
+        raise ValueError(f"there is a remedy for {remedy.fault} already")
+    REMEDIES.append(remedy)
+
+
+def find(pictures: Sequence[Picture]) -> list[Finding]:
+    """What would fix this step, the largest expected saving first.
+
+    Several pictures are the same step under different assumptions, the likeliest first: the
+    saving's interval then spans them all.
+    """
+    findings = []
+    for remedy in REMEDIES:
+        imagined = [(picture, remedy.imagine(picture)) for picture in pictures]
+        known = [(picture, found) for picture, found in imagined if found is not None]
+        if not known:
+            continue
+        finding = _finding(known, remedy, pictures[0])
+        if finding.saving_ns.high >= _WORTH_SAYING * pictures[0].wall_ns:
+            findings.append(finding)
+    ranked = sorted(findings, key=lambda finding: -finding.saving_ns.expected)
+    return _without_repeats(ranked)
+
+
+def _without_repeats(findings: Sequence[Finding]) -> list[Finding]:
+    """Of faults that exclude each other and ask for the same line, one: it is a single gain."""
+    kept: list[Finding] = []
+    for finding in findings:
+        same = [at for at, first in enumerate(kept) if _asks_the_same(first, finding)]
+        if not same:
+            kept.append(finding)
+            continue
+        first = kept[same[0]]
+        saving = first.saving_ns
+        kept[same[0]] = msgspec.structs.replace(
+            first,
+            also=[*first.also, finding.fault],
+            where=list(dict.fromkeys([*first.where, *finding.where])),
+            saving_ns=Range(
+                low=saving.low,
+                expected=saving.expected,
+                high=max(saving.high, finding.saving_ns.high),
+            ),
+        )
+    return kept
+
+
+def _asks_the_same(one: Finding, other: Finding) -> bool:
+    exclude = one.fault in other.excludes or other.fault in one.excludes
+    code, others = (finding.change.partition("  #")[0] for finding in (one, other))
+    return exclude and code == others
+
+
+def combine(pictures: Sequence[Picture], findings: Sequence[Finding]) -> list[WhatIf]:
+    """The step's time with every combination of findings that do not exclude each other."""
+    found = {finding.fault for finding in findings}
+    return combined(pictures, [one for one in REMEDIES if one.combines and one.fault in found])
+
+
+def _inside(picture: Picture, imagined: Imagined) -> list[str]:
+    """The lines of libraries at which there would be less to do, the most first."""
+    less: dict[int, float] = {}
+    for index, ns in imagined.expected.work_ns.items():
+        work = picture.works[index]
+        if work.inside >= 0:
+            less[work.inside] = less.get(work.inside, 0.0) + work.ns - ns
+    ranked = sorted((place for place in less if less[place] > 0), key=lambda place: -less[place])
+    return [picture.timeline.sources[place] for place in ranked[:_MOST_INSIDE]]
+
+
+def _finding(known: list[tuple[Picture, Imagined]], remedy: Remedy, likeliest: Picture) -> Finding:
+    savings = [
+        max(0.0, wall_of(picture.base_ns - picture.replay(change), picture, likeliest))
+        for picture, found in known
+        for change in (found.worst, found.expected, found.best)
+    ]
+    imagined = known[0][1]
+    # A fault that the likeliest picture does not show saves nothing there.
+    seen = known[0][0] is likeliest
+    expected = savings[1] if seen else 0.0
+    savings += [] if seen else [0.0]
+    return Finding(
+        fault=remedy.fault,
+        group=remedy.group,
+        where=imagined.where,
+        inside=_inside(*known[0]) if imagined.where else [],
+        saving_ns=Range(low=min(savings), expected=expected, high=max(savings)),
+        change=imagined.change,
+        assumes=imagined.assumes,
+        excludes=list(remedy.excludes),
+        out_of=remedy.out_of,
+        provable=bool(remedy.treatments),
+        summary=remedy.summary,
+        why=remedy.section("Why it costs time"),
+        when_not=remedy.section("When it does not help"),
+    )

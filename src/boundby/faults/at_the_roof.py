@@ -1,0 +1,120 @@
+"""Nothing is left to mend: the device does what it can.
+
+What it sees
+    A device that is busy nearly all of the step, at work that is near its roofs, and no fault
+    worth a twentieth of it.
+
+Why it costs time
+    The arithmetic and the traffic that the model asks for, at the rates this chip has.
+
+The change
+    Less work (a smaller model, lower precision, fewer tokens), more chips, or a faster one: the
+    report names chips of the datasheet table that would take the step further, each with the step
+    replayed on its roofs, by the same host.
+
+When it does not help
+    A chip twice as fast needs a host that issues twice as fast: the replay shows where that ends.
+    Datasheets are not reached alike: of the printed bfloat16 rate, products were seen to reach
+    87% on an A100, 80% on an H100, 78% on a B200, 51% on an MI300X.
+
+Proven on
+    Not yet. It is no finding and cannot be proven here: it says what remains when there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from boundby.faults.fault import Imagined, Remedy
+from boundby.hardware import datasheet
+from boundby.model.diagnosis import ChipRow, Finding, Range
+from boundby.step.model import Change, Picture
+from boundby.step.op_record import Work
+
+_BUSY = 0.85
+# Of all busy time, the floors of its work: by the datasheet 0.49 in a compiled BERT-large, 0.15 in
+# an eager ResNet-18 with slow kernels.
+_NEAR = 0.4
+_WORTH_MENDING = 0.05
+_MOST_CHIPS = 3
+_VENDORS = ("nvidia", "amd")
+# How much of the other sheet is had beside this one's: a newer chip of the same vendor reaches less
+# of its own (80 to 87% were seen), another vendor's may reach half of it.
+_SAME_VENDOR = (0.75, 0.9, 1.0)
+_OTHER_VENDOR = (0.5, 0.7, 1.0)
+# A chip that takes the step less far than this is no answer.
+_FASTER = 0.9
+
+
+def imagine(_: Picture) -> Imagined | None:
+    """Never a finding: a step that is well tuned must not be told that it has a fault."""
+    return None
+
+
+def bigger_chips(picture: Picture, findings: Sequence[Finding]) -> list[ChipRow]:
+    """The chips on which the step would run fastest; none where there is anything to mend."""
+    machine = picture.machine
+    here = next((chip for chip in datasheet.chips() if chip.name == machine.chip), None)
+    busy = sum(work.exposed_ns for work in picture.works)
+    mendable = max((finding.saving_ns.expected for finding in findings), default=0.0)
+    wall = picture.wall_ns
+    if here is None or picture.script is None or busy < _BUSY * wall:
+        return []
+    if mendable > _WORTH_MENDING * wall or _nearness(picture) < _NEAR:
+        return []
+    needed = picture.circumstances.peak_bytes or here.memory_gb * 1e9
+    rows = []
+    for chip in datasheet.chips():
+        if chip.vendor in _VENDORS and chip.memory_gb * 1e9 >= needed and chip.name != here.name:
+            row = _on(picture, here, chip)
+            if row is not None and row.wall_ns.expected < _FASTER * wall:
+                rows.append(row)
+    return sorted(rows, key=lambda row: row.wall_ns.expected)[:_MOST_CHIPS]
+
+
+def _nearness(picture: Picture) -> float:
+    """How much of the step's time its work needs by its roofs."""
+    known = [work for work in picture.works if work.bound in ("compute", "memory")]
+    floors = sum(work.floor_ns or 0.0 for work in known)
+    return floors / max(1.0, sum(work.exposed_ns for work in picture.works))
+
+
+def _on(picture: Picture, here: datasheet.Chip, there: datasheet.Chip) -> ChipRow | None:
+    """The step on another chip, by the ratio of the two sheets; None where one lacks a figure."""
+    ratios = {}
+    for index, work in enumerate(picture.works):
+        if work.bound not in ("compute", "memory"):
+            continue
+        before, after = (_floor(chip, work) for chip in (here, there))
+        if before is None or after is None:
+            return None
+        ratios[index] = after / before
+    slow, expected, fast = _SAME_VENDOR if here.vendor == there.vendor else _OTHER_VENDOR
+
+    def wall(had: float) -> float:
+        work_ns = {i: picture.works[i].ns * r / had for i, r in ratios.items()}
+        return picture.wall_ns - picture.saving(Change(work_ns=work_ns))
+
+    return ChipRow(
+        chip=there.name, wall_ns=Range(low=wall(fast), expected=wall(expected), high=wall(slow))
+    )
+
+
+def _floor(chip: datasheet.Chip, work: Work) -> float | None:
+    """The work's roofline time on paper, in any unit of time."""
+    assert work.cost is not None
+    memory = chip.figures.get("memory.dram")
+    if memory is None:
+        return None
+    longest = work.cost.bytes / memory.value
+    for unit, amount in work.cost.flops.items():
+        if not amount:
+            continue
+        figure = chip.figures.get(unit)
+        if figure is None:
+            return None
+        longest = max(longest, amount / figure.value)
+    return longest or None
+
+
+REMEDY = Remedy(fault="at-the-roof", group="compute", document=__doc__, imagine=imagine)

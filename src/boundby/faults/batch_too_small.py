@@ -1,0 +1,153 @@
+"""The batch is too small to keep the device busy.
+
+What it sees
+    A step that would take hardly longer with twice the batch: replayed with twice the activations,
+    the same weights and the same host. What compares all samples with all, as contrastive losses
+    do, is four times as large then. Time that the script itself takes, outside the model and
+    torch, may grow with the samples: not at best, in proportion at worst, and where a function is
+    called over and over, most likely so.
+
+Why it costs time
+    The host's time, the optimizer's and the weights' traffic are paid once a step, however many
+    samples it holds. An overhead-bound step does twice the work in the same time.
+
+The change
+    Twice the batch (and a learning rate to go with it), or fewer, larger accumulation steps.
+
+When it does not help
+    When the device is the limit: twice the batch takes twice the time. A product with few rows
+    also looks flat, because its weights are read once for all of them: there the gain is real too,
+    but it is bandwidth that was short, not the host, and the finding says which. More memory is
+    needed, and a larger batch may train worse a sample. A step that calls the model many times to
+    make its samples (a rollout) is not spoken of: more samples are more calls.
+
+Proven on
+    BERT (12 layers) on an H200: twice the batch took 61.2 ms, 60.8 predicted; four times 112, 112
+    predicted.
+"""
+
+from __future__ import annotations
+
+from boundby.faults.combinations import is_known, saving_of, wall_of
+from boundby.faults.fault import Imagined, Remedy
+from boundby.model import units
+from boundby.model.diagnosis import BatchRow, Range
+from boundby.step.batch_growth import AS_THE_CURVES, FAST, LIKELY, SLOW, Growth, times_with
+from boundby.step.model import Change, Picture
+from boundby.step.user_python_growth import growing_ns, rolls_out
+
+# A step that takes less than this much longer with twice the batch is short of work.
+_FLAT = 1.6
+_FACTORS = (2, 4)
+# The script's own Python is spoken of from this share of the step on.
+_TOLD = 0.02
+# Of the device's memory, what may be filled.
+_USABLE = 0.9
+_GROWTHS = (SLOW, LIKELY, FAST)
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    """Savings are for the same number of samples: half of a step with twice the batch."""
+    if not picture.works or picture.base_ns <= 0 or rolls_out(picture):
+        return None
+    grown = [larger(picture, 2, growth) for growth in _GROWTHS]
+    if grown[1] > _FLAT * picture.base_ns:
+        return None
+    device = picture.contended * sum(work.ns for work in picture.works)
+    twice = picture.contended * sum(times_with(picture, 2, AS_THE_CURVES).values())
+    skinny = twice < _FLAT * device and 2 * device - twice > picture.base_ns - device
+    times = grown[1] / picture.base_ns
+    return Imagined(
+        worst=_for_half(picture, grown[0]),
+        expected=_for_half(picture, grown[1]),
+        best=_for_half(picture, grown[2]),
+        where=[],
+        change=f"batch_size = 2 * batch_size  # a step takes {times:.2f}x as long, for twice the "
+        f"samples: {max(0.0, 1 - times / 2):.0%} less for each",
+        assumes=f"there are samples and {_room(picture)}; what is flat is "
+        + ("the traffic of weights, which more rows share" if skinny else "the host's time")
+        + _own_time(picture),
+    )
+
+
+def _room(picture: Picture) -> str:
+    """Whether twice the activations fit: all that is in use, twice, at most."""
+    peak, total = picture.circumstances.peak_bytes, picture.machine.memory_bytes
+    if not peak or not total or 2 * peak < _USABLE * total:
+        return "memory for it"
+    return (
+        f"memory for it: {units.size(peak)} of {units.size(total)} are in use, and "
+        "gradient checkpointing makes room (prove --try checkpoints)"
+    )
+
+
+def _own_time(picture: Picture) -> str:
+    """What it depends on, where the script itself takes a part of the step that counts."""
+    before, after = growing_ns(picture, growth=1.0)
+    own = float(before.sum()) + after
+    if own < _TOLD * picture.base_ns:
+        return ""
+    return f", as far as the script's own Python ({units.time(own)}) loops over no samples"
+
+
+def batches(likeliest: Picture, *others: Picture) -> list[BatchRow]:
+    """The step's time with larger batches, each with its range; none where samples are calls.
+
+    The others are the same step with a host that is faster or slower.
+    """
+    rows: list[BatchRow] = []
+    if rolls_out(likeliest):
+        return rows
+    runs = [(likeliest, growth) for growth in _GROWTHS]
+    runs += [(other, LIKELY) for other in others]
+    middle, known = _GROWTHS.index(LIKELY), is_known([likeliest, *others])
+    for factor in _FACTORS:
+        before = [factor * wall_of(picture.base_ns, picture, likeliest) for picture, _ in runs]
+        walls = [wall_of(larger(one, factor, growth), one, likeliest) for one, growth in runs]
+        rows.append(
+            BatchRow(
+                factor=factor,
+                wall_ns=Range(low=min(walls), expected=walls[middle], high=max(walls)),
+                saving_ns=saving_of(before, walls, middle, known=known),
+            )
+        )
+    return rows
+
+
+def larger(picture: Picture, factor: int, growth: Growth) -> float:
+    """The replayed step with a larger batch, in ns."""
+    work_ns = times_with(picture, factor, growth)
+    before, after = growing_ns(picture, growth=growth.script)
+    if picture.script is None:
+        return picture.replay(Change(work_ns=work_ns, python_ns=-(factor - 1) * after))
+    return picture.replay(
+        Change(
+            work_ns=work_ns,
+            host_ns=picture.script.host_ns + (factor - 1) * before,
+            after_ns=picture.script.after_ns + (factor - 1) * after,
+        )
+    )
+
+
+def _for_half(picture: Picture, doubled_ns: float) -> Change:
+    """A change whose replay is half of the doubled step: what the same samples take."""
+    left = min(1.0, doubled_ns / 2 / picture.base_ns)
+    if picture.script is None:
+        return Change(python_ns=picture.wall_ns * (1 - left))
+    work_ns = {index: work.ns * left for index, work in enumerate(picture.works)}
+    return Change(
+        work_ns=work_ns,
+        host_ns=picture.script.host_ns * left,
+        after_ns=picture.script.after_ns * left,
+        gap_ns=picture.script.gap_ns * left,
+    )
+
+
+REMEDY = Remedy(
+    fault="batch-too-small",
+    group="overhead",
+    document=__doc__,
+    imagine=imagine,
+    combines=False,
+    out_of="what the same samples take",
+)

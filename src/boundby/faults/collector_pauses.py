@@ -1,0 +1,96 @@
+"""Python's garbage collector runs inside the step.
+
+What it sees
+    Time that the interpreter spent collecting garbage during the clean steps, told by the
+    interpreter itself; in a trace, calls of `gc.collect()` in the step.
+
+Why it costs time
+    A full collection walks every object the process holds, hundreds of milliseconds with large
+    libraries and datasets loaded, and all Python threads stand still meanwhile. Once the work
+    that was queued is done, so does the device; in a job of many ranks all wait for the one that
+    collects.
+
+The change
+    `gc.collect(); gc.freeze()` once everything is built, so that later collections walk only what
+    came after; or `gc.disable()` and `gc.collect()` every few hundred steps, on all ranks at the
+    same step. A `gc.collect()` that the loop itself calls every step can simply go.
+
+When it does not help
+    When the device is far behind the host: it works through the pause. Objects in cycles that
+    hold tensors are freed by the collector only: without it memory may grow.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boundby.capture.kineto.names import frame_of
+from boundby.faults.fault import Imagined, Remedy
+from boundby.model import HostKind, units
+from boundby.step.model import Change, Picture
+from boundby.step.pauses import shares
+
+_CALL = "<built-in function collect>"
+# What is left of the pauses when objects that stay are frozen (collections of what is young), and
+# when a call of the script's own is taken out.
+_FROZEN_LEFT = (0.5, 0.1)
+_UNCALLED_LEFT = (0.2, 0.0)
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    calls = _calls(picture)
+    pauses, steps = _pauses(picture)
+    if not pauses and len(calls):
+        # A trace tells of the script's own calls alone; the profiler hardly slows them.
+        pauses = [float(picture.timeline.host.duration_ns[calls].sum())]
+        steps = [float(picture.timeline.wall_ns)]
+    if not any(pauses):
+        return None
+    low, expected, high = shares(pauses, steps)
+    step = picture.base_ns * picture.delayed(max(pauses))
+    paused = sum(ns > 0 for ns in pauses)
+    worst_left, expected_left = _UNCALLED_LEFT if len(calls) else _FROZEN_LEFT
+    return Imagined(
+        worst=Change(python_ns=step * low * (1 - worst_left)),
+        expected=Change(python_ns=step * expected * (1 - expected_left)),
+        best=Change(python_ns=step * high),
+        where=_lines(picture, calls),
+        change="gc.disable()  # and gc.collect() every few hundred steps, not in each"
+        if len(calls)
+        else "gc.collect(); gc.freeze()  # once, before the loop",
+        assumes=f"garbage can wait, and later steps are like these: {paused} of {len(pauses)} "
+        f"paused, {units.time(max(pauses))} at most",
+    )
+
+
+def _pauses(picture: Picture) -> tuple[list[float], list[float]]:
+    """Time collecting in each clean step; the compiler's own collections are its affair."""
+    seen = picture.circumstances
+    if not len(seen.collector_ns) == len(seen.compiler_ns) == len(seen.steps_ns):
+        return [], []
+    rows = zip(seen.collector_ns, seen.compiler_ns, seen.steps_ns, strict=True)
+    kept = [(pause, step) for pause, compiled, step in rows if not compiled]
+    return [pause for pause, _ in kept], [step for _, step in kept]
+
+
+def _calls(picture: Picture) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    host, names = picture.timeline.host, picture.timeline.names
+    named = np.array([name == _CALL for name in names] or [False])
+    return np.flatnonzero(named[host.name] & (host.kind == HostKind.PYTHON))
+
+
+def _lines(picture: Picture, calls: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
+    """Where the script calls the collector; where it runs by itself says nothing."""
+    timeline = picture.timeline
+    known = picture.circumstances.collected_at
+    if len(calls) and known:
+        file, line = known[0]
+        return [frame_of(f"{file}({line}): collect").source]
+    found = dict.fromkeys(int(source) for source in timeline.host.source[calls])
+    return [timeline.sources[s] for s in found if 0 <= s < len(timeline.sources)]
+
+
+REMEDY = Remedy(fault="collector-pauses", group="overhead", document=__doc__, imagine=imagine)

@@ -1,0 +1,139 @@
+"""Several remedies together: the step's time with every combination of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from boundby.faults.fault import Remedy
+from boundby.model.diagnosis import Range, WhatIf
+from boundby.step.model import Change, Picture
+
+_SCENARIOS = ("worst", "expected", "best")
+_GROUP_OF = {
+    "compute": "compute",
+    "memory": "bandwidth",
+    "network": "bandwidth",
+    "host_link": "bandwidth",
+    "small": "overhead",
+}
+# Combinations are worked out beforehand for this many: there are 63 of six.
+_MOST = 6
+
+
+def combined(pictures: Sequence[Picture], remedies: Sequence[Remedy]) -> list[WhatIf]:
+    """Every combination of remedies that do not exclude each other: the step's time with it.
+
+    Fixes do not simply add up: each is imagined in the step as the others left it. The first is
+    none of them: the step that all are to be held against, which a trace's profiled one is not.
+    """
+    mended = _most_promising(pictures[0], remedies) if len(remedies) > _MOST else remedies
+    runs = [(pictures[0], scenario) for scenario in _SCENARIOS]
+    runs += [(picture, "expected") for picture in pictures[1:]]
+    walls: dict[tuple[str, ...], list[float]] = {}
+    groups: dict[tuple[str, ...], dict[str, float]] = {}
+    for picture, scenario in runs if mended else []:
+        unmended: tuple[tuple[str, ...], Picture] = ((), picture)
+        for faults, changed in (unmended, *_combinations(picture, mended, scenario)):
+            wall = wall_of(changed.replay(Change()), picture, pictures[0])
+            walls.setdefault(faults, []).append(wall)
+            if picture is pictures[0] and scenario == "expected":
+                groups[faults] = _groups(changed, wall)
+    middle = _SCENARIOS.index("expected")
+    known = is_known(pictures)
+    return [
+        WhatIf(
+            faults=list(faults),
+            wall_ns=Range(low=min(found), expected=found[middle], high=max(found)),
+            saving_ns=saving_of(walls[()], found, middle, known=known) if faults else None,
+            groups=groups[faults],
+        )
+        for faults, found in walls.items()
+    ]
+
+
+def saving_of(
+    unmended: Sequence[float], mended: Sequence[float], likeliest: int, *, known: bool = True
+) -> Range:
+    """What is saved, of several pictures' times, of which one is the likeliest.
+
+    Each is held against the step as it is in the same picture: a host that comes to be slower is
+    so for both. And, where the step's time is known, against that: it may be so for one alone.
+    """
+    savings = [before - after for before, after in zip(unmended, mended, strict=True)]
+    savings += [unmended[likeliest] - after for after in mended if known]
+    expected = unmended[likeliest] - mended[likeliest]
+    return Range(low=min(savings), expected=expected, high=max(savings))
+
+
+def _most_promising(picture: Picture, remedies: Sequence[Remedy]) -> list[Remedy]:
+    """Those worth combining, in the order given: each in turn the one that then saves most.
+
+    What saves nothing alone may save much once others are made: launches, when kernels are short.
+    """
+    taken: list[Remedy] = []
+    while len(taken) < _MOST:
+        left = [one for one in remedies if one not in taken]
+        walls = [_made(picture, _ordered([*taken, one], remedies)) for one in left]
+        taken.append(left[walls.index(min(walls))])
+    return _ordered(taken, remedies)
+
+
+def _ordered(some: Sequence[Remedy], remedies: Sequence[Remedy]) -> list[Remedy]:
+    return [one for one in remedies if one in some]
+
+
+def _made(picture: Picture, remedies: Sequence[Remedy]) -> float:
+    """The step with some remedies made, as expected; of two that exclude each other, the first."""
+    taken: list[Remedy] = []
+    for remedy in remedies:
+        if any(_exclude(remedy, one) for one in taken):
+            continue
+        imagined = remedy.imagine(picture)
+        picture = picture.after(imagined.expected) if imagined else picture
+        taken.append(remedy)
+    return picture.replay(Change())
+
+
+def _exclude(one: Remedy, other: Remedy) -> bool:
+    return one.fault in other.excludes or other.fault in one.excludes
+
+
+def _combinations(
+    picture: Picture, remedies: Sequence[Remedy], scenario: str, taken: tuple[Remedy, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Picture]]:
+    """The step with every combination of remedies made, each built on the one it extends."""
+    for position, remedy in enumerate(remedies):
+        if any(_exclude(remedy, one) for one in taken):
+            continue
+        imagined = remedy.imagine(picture)
+        changed = picture.after(getattr(imagined, scenario)) if imagined else picture
+        chosen = (*taken, remedy)
+        yield tuple(one.fault for one in chosen), changed
+        yield from _combinations(changed, remedies[position + 1 :], scenario, chosen)
+
+
+def _groups(picture: Picture, wall_ns: float) -> dict[str, float]:
+    """Where the imagined step's time goes: its work by bound, and the host for the rest."""
+    groups = {"compute": 0.0, "bandwidth": 0.0, "overhead": 0.0, "unknown": 0.0}
+    for work in picture.works:
+        groups[_GROUP_OF.get(work.bound, "unknown")] += work.exposed_ns
+    busy = sum(groups.values())
+    if busy > wall_ns:
+        return {name: ns * wall_ns / busy for name, ns in groups.items()}
+    groups["overhead"] += wall_ns - busy
+    return groups
+
+
+def is_known(pictures: Sequence[Picture]) -> bool:
+    """Whether the clean step's time is: then it is the same in all pictures of it."""
+    return len({picture.wall_ns for picture in pictures}) == 1
+
+
+def wall_of(replayed_ns: float, picture: Picture, likeliest: Picture) -> float:
+    """What a replayed time is of the clean step, in one of several pictures.
+
+    Where the clean step's time is known, it is the same in all of them: only the host's part in
+    the imagined step differs. In a trace the step itself is a guess in each.
+    """
+    known = is_known([picture, likeliest])
+    return picture.wall_ns * replayed_ns / (likeliest if known else picture).base_ns

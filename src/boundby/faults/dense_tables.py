@@ -1,0 +1,163 @@
+"""A step uses a few rows of an embedding's table, and updates all of them.
+
+What it sees
+    Gradients of embeddings as large as their tables, of which a tenth of the rows at most were
+    named in the step: zeros but for those, filled in first and read by every pass of the optimizer.
+
+Why it costs time
+    The traffic of a step grows with the table instead of the batch: a fill, then for Adam some ten
+    passes over the weights, the gradient and both moments. With a gradient that holds the rows
+    alone, each of these touches as many rows as the batch names.
+
+The change
+    `nn.Embedding(..., sparse=True)` or `nn.EmbeddingBag(..., sparse=True)`, with the tables given
+    to `torch.optim.SparseAdam` and the other parameters to the optimizer they had. SGD and Adagrad
+    take such gradients as they are.
+
+When it does not help
+    It is not quite the same training: SparseAdam leaves the moments of rows alone that a step does
+    not use, where Adam decays them and goes on moving the rows, and has no weight decay. Momentum,
+    clipping of norms and most wrappers do not take such gradients, nor does a table whose weights
+    are those of a product too (tied with the output layer), which is not spoken of. On a device
+    that waits for its host it may lose: SparseAdam asks for some thirty operators for each table,
+    which ask for more.
+
+Proven on
+    A recommender with four tables of 400,000 rows, 512 samples a step, two busy cores of a CPU: 8
+    and 10 times as fast with SparseAdam in place of Adam (2.5 times that of a fused one), 5 and 4
+    times with SGD. One of 400,000 rows beside a small model on an H200: 8.1 to 2.4 ms, 71% less;
+    66% (47 to 74) were predicted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.unfused_optimizer import class_of
+from boundby.model import Phase, Tensor
+from boundby.ops.registry import NotRecordedError
+from boundby.ops.traffic import integer
+from boundby.step.batch_invariant import is_set
+from boundby.step.dataflow import Flow
+from boundby.step.model import Change, Picture
+
+# Where these have the number of a table's rows among their arguments; indices come second.
+_GRADIENTS = {"aten::embedding_dense_backward": 2, "aten::_embedding_bag_dense_backward": 5}
+_ADDED = ("::add", "::add_")
+_ADAM = ("Adam", "AdamW")
+# Of those that take gradients of rows, some as they are.
+_TAKING_ROWS = ("SGD", "Adagrad")
+_SMALLEST_TABLE = 4e6
+_MOST_ROWS = 0.1
+# For a row that is used, what is left of it: gathered, updated and scattered, each in passes of its
+# own, over rows that lie apart.
+_WORST, _EXPECTED, _BEST = 10.0, 4.0, 1.0
+# What a table's update asks of the host besides, in operators: 32 instead of 15 with Adam, which
+# ask for 187 instead of 27 between them.
+_MOST_OPERATORS, _MORE_OPERATORS, _FEWEST_OPERATORS = 160, 60, 17
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    work: int  # that makes its gradient
+    shape: tuple[int, ...]
+    used: int  # rows at most
+    fills: tuple[int, ...]  # works that fill its gradient with zeros
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    optimizer = class_of(picture)
+    if picture.flow is None or (optimizer is not None and optimizer not in _ADAM + _TAKING_ROWS):
+        return None
+    tables = list(_tables(picture, picture.flow))
+    if not tables:
+        return None
+    to_adam = optimizer not in _TAKING_ROWS
+    bag = all("bag" in picture.works[table.work].name for table in tables)
+    change = f"nn.Embedding{'Bag' * bag}(..., sparse=True)"
+    return Imagined(
+        worst=_of_rows(picture, tables, _WORST, _MOST_OPERATORS),
+        expected=_of_rows(picture, tables, _EXPECTED, _MORE_OPERATORS),
+        best=_of_rows(picture, tables, _BEST, _FEWEST_OPERATORS),
+        where=picture.lines(picture.works[table.work] for table in tables)[:3],
+        change=f"{change}  # its weights to torch.optim.SparseAdam" if to_adam else change,
+        assumes="rows that a step does not use may be left alone, moments, weight decay and all; "
+        "and nothing else, as clipping does, works on the whole gradient",
+    )
+
+
+def _tables(picture: Picture, flow: Flow) -> Iterator[_Table]:
+    for index, work in enumerate(picture.works):
+        call = picture.call(work)
+        place = _GRADIENTS.get(work.name)
+        if place is None or call is None or len(call.tensors) < 2:
+            continue
+        gradient, indices = call.tensors[:2]
+        try:
+            rows = integer(call, place)
+        except NotRecordedError:
+            continue
+        table = Tensor(shape=(rows, gradient.shape[-1]), dtype=gradient.dtype)
+        if table.bytes < _SMALLEST_TABLE or indices.elements > _MOST_ROWS * rows:
+            continue
+        made = [flow.values[value] for value in flow.makes[index]]
+        readers = {reader for value in made for reader in value.readers}
+        if any(_is_added(picture, reader) for reader in readers):
+            continue
+        read = (flow.values[value] for value in flow.reads[index])
+        fills = tuple(value.maker for value in read if is_set(picture, value))
+        yield _Table(work=index, shape=table.shape, used=indices.elements, fills=fills)
+
+
+def _is_added(picture: Picture, reader: int) -> bool:
+    """Another gradient of the same weights is added to it, which names every row."""
+    work = picture.works[reader]
+    return work.phase == Phase.BACKWARD and work.name.endswith(_ADDED)
+
+
+def _of_rows(picture: Picture, tables: list[_Table], passes: float, operators: int) -> Change:
+    left = _left(tables, passes)
+    work_ns = {fill: 0.0 for table in tables for fill in table.fills}
+    for index, work in enumerate(picture.works):
+        call = picture.call(work)
+        if work.phase != Phase.OPTIMIZER or call is None:
+            continue
+        whole = sum(tensor.bytes for tensor in call.tensors)
+        spared = sum(
+            tensor.bytes * (1 - left[tensor.shape])
+            for tensor in call.tensors
+            if tensor.shape in left
+        )
+        if spared:
+            work_ns[index] = work.ns * (1 - spared / whole)
+    more = len(tables) * operators * (picture.machine.overheads.eager_op_ns or 0.0)
+    if picture.script is None:
+        return Change(work_ns=work_ns, python_ns=-more)
+    host = picture.script.host_ns.copy()
+    updating = picture.actions_of(
+        index for index in work_ns if picture.works[index].phase == Phase.OPTIMIZER
+    )
+    host[updating[:1]] += more
+    return Change(work_ns=work_ns, host_ns=host)
+
+
+def _left(tables: list[_Table], passes: float) -> dict[tuple[int, ...], float]:
+    """Of all that is done to tables of one shape, the share that is left."""
+    used: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for table in tables:
+        used[table.shape].append(table.used)
+    return {
+        shape: min(1.0, passes * sum(rows) / (len(rows) * shape[0])) for shape, rows in used.items()
+    }
+
+
+REMEDY = Remedy(
+    fault="dense-tables",
+    group="bandwidth",
+    document=__doc__,
+    imagine=imagine,
+    excludes=("unfused-optimizer",),
+)

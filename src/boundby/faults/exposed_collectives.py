@@ -1,0 +1,168 @@
+"""Ranks talk while nothing else runs, or in messages too small for the link.
+
+What it sees
+    Collectives that no kernel of this rank runs beside, and runs of collectives so small that
+    their latency is most of their time.
+
+Why it costs time
+    A collective costs a latency of some tens of microseconds before its first byte, so a hundred
+    small messages take a hundred latencies and one large one takes one. And the link is a unit of
+    its own: what it does while the device computes is free, what the device waits for is not.
+
+The change
+    Larger buckets (`DistributedDataParallel(model, bucket_cap_mb=100,
+    gradient_as_bucket_view=True)`), fewer wrapped pieces and earlier prefetch under FSDP, and
+    `with model.no_sync():` around all but the last backward of an accumulated step.
+
+When it does not help
+    When the time in a collective is spent waiting for a rank that is late: the table of ranks
+    shows who waits for whom, and that rank is the one to mend. When the next operator needs the
+    result at once, as after an all-to-all, there is nothing to hide it behind.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from boundby import ops as costs
+from boundby.faults.fault import Imagined, Remedy
+from boundby.model import Cost, DeviceKind
+from boundby.step.model import Picture
+
+_KIND = re.compile(r"^(?:nccl|gloo|xccl|c10d|_c10d_functional)::?_?(?P<kind>\w+?)_?$")
+# What the next operator needs at once.
+_BLOCKING = re.compile(r"all_?to_?all|send|recv|broadcast|barrier")
+_REDUCING = re.compile(r"all_?reduce")
+_GATHERING = re.compile(r"all_?gather")
+_SCATTERING = re.compile(r"reduce_?scatter")
+# Before the first byte arrives, where nothing shorter was seen: usual inside one machine.
+_USUAL_LATENCY_NS = 20_000.0
+# Of the link's printed rate, as large messages reach it.
+_REACHED = 0.5
+# Of a transfer that could be hidden, as much as is expected to be.
+_HALF_HIDDEN = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Collective:
+    work: int
+    kind: str
+    exposed_ns: float
+    transfer_ns: float | None  # latency and bytes over the link; None where its size is not known
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    latency = _latency(picture)
+    found = list(_collectives(picture, latency))
+    exposed = sum(one.exposed_ns for one in found)
+    if picture.script is None or not exposed:
+        return None
+    merged = _merged(found, latency)
+    computing = sum(work.exposed_ns for work in picture.works if work.op_class != "communication")
+    hideable = [one for one in found if not _BLOCKING.search(one.kind)]
+    room = min(1.0, computing / max(1.0, sum(one.exposed_ns for one in hideable)))
+
+    def hidden(share: float, *, all_of_it: bool) -> dict[int, float]:
+        work_ns = {index: picture.works[index].ns - ns for index, ns in merged.items()}
+        for one in hideable:
+            most = one.exposed_ns if all_of_it else min(one.exposed_ns, one.transfer_ns or 0.0)
+            now = work_ns.get(one.work, picture.works[one.work].ns)
+            work_ns[one.work] = max(0.0, now - share * room * most)
+        return work_ns
+
+    worst = {index: picture.works[index].ns - ns for index, ns in merged.items()}
+    return Imagined(
+        worst=picture.shortened(worst),
+        expected=picture.shortened(hidden(_HALF_HIDDEN, all_of_it=False)),
+        best=picture.shortened(hidden(1.0, all_of_it=True)),
+        where=picture.lines(picture.works[one.work] for one in found)[:2],
+        change=_change(hideable or found),
+        assumes="the time goes into the transfer, not into waiting for a rank that is late",
+    )
+
+
+def _collectives(picture: Picture, latency: float) -> Iterator[_Collective]:
+    device = picture.timeline.device
+    link = picture.machine.rate("network.link")
+    for event in np.flatnonzero(device.kind == DeviceKind.COLLECTIVE):
+        index = picture.work_of(int(event))
+        work = picture.works[index]
+        kind, size, ranks = _message(picture, index)
+        transfer = None
+        if size is not None and link:
+            crossing = _crossing(kind, size, ranks)
+            transfer = min(work.ns, latency + crossing / (link * _REACHED) * 1e9)
+        yield _Collective(work=index, kind=kind, exposed_ns=work.exposed_ns, transfer_ns=transfer)
+
+
+def _crossing(kind: str, size: float, ranks: float) -> float:
+    """The bytes that cross this rank's link, of those that it gives: of what it gathers it gives
+    one part, and all the others come in."""
+    if _GATHERING.search(kind):
+        return size * (ranks - 1)
+    rounds = 2 if _REDUCING.search(kind) else 1
+    return rounds * size * (ranks - 1) / ranks
+
+
+def _message(picture: Picture, index: int) -> tuple[str, float | None, float]:
+    """What kind of collective it is, from the ranges around its launch; what it gives, and to how
+    many: those that its sizes tell of, else all ranks there are."""
+    timeline, work = picture.timeline, picture.works[index]
+    size = work.cost.bytes_read if work.cost is not None else None
+    ranks = float(timeline.world or 2)
+    kind, row = "", work.row
+    while row >= 0:
+        name = timeline.names[timeline.host.name[row]]
+        named = _KIND.match(name)
+        kind = kind or (named["kind"] if named else "")
+        call = int(timeline.host.call[row])
+        if call >= 0 and costs.op_class(name) == "communication":
+            cost = costs.cost(timeline.calls[call])
+            if cost is not None:
+                size = size or cost.bytes_read or None
+                ranks = _group(kind, cost) or ranks
+        row = int(timeline.host.parent[row])
+    return kind or work.name, size, ranks
+
+
+def _group(kind: str, cost: Cost) -> float | None:
+    """How many ranks take part: as many as there are parts in a whole, where both are recorded."""
+    part, whole = sorted((cost.bytes_read, cost.bytes_written))
+    parted = _GATHERING.search(kind) or _SCATTERING.search(kind)
+    return whole / part if parted and part else None
+
+
+def _latency(picture: Picture) -> float:
+    """The shortest collective of the step, where that is shorter than usual."""
+    shortest = [work.ns for work in picture.works if work.bound == "network" and work.ns]
+    return min([_USUAL_LATENCY_NS, *shortest])
+
+
+def _merged(found: list[_Collective], latency: float) -> dict[int, float]:
+    """Latency saved in small collectives that follow one of their own kind, by their work."""
+    saved = {}
+    for before, one in itertools.pairwise(found):
+        small = one.transfer_ns is not None and one.transfer_ns < 2 * latency
+        if small and before.kind == one.kind:
+            saved[one.work] = min(latency, one.exposed_ns)
+    return saved
+
+
+def _change(found: list[_Collective]) -> str:
+    main = max(found, key=lambda one: one.exposed_ns)
+    if re.search(r"reduce_scatter|all_?gather", main.kind):
+        return "fully_shard(model)  # wrap larger pieces, prefetch the next while this one computes"
+    if _BLOCKING.search(main.kind):
+        return f"# exchange earlier, or split the batch in two: {main.kind} of one beside the other"
+    return "DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True)"
+
+
+REMEDY = Remedy(fault="exposed-collectives", group="bandwidth", document=__doc__, imagine=imagine)

@@ -1,0 +1,192 @@
+"""Kernels that take several times what the hardware asks for.
+
+What it sees
+    Operators, at one line and on one set of shapes, that take a fair share of the step and run
+    under two fifths of their roof, while others of their class on this machine do better. What
+    another fault already names (the optimizer, odd dimensions, attention's scores) is left to it.
+
+Why it costs time
+    The floor is what the arithmetic or the bytes need at least. A kernel far above it reads
+    memory in the wrong order (a transpose: 7 times its floor on an H200), reads it twice (a
+    softmax in bfloat16: 3 times), adds with atomics (gradients of an index or an embedding), or
+    does one thing after another where many could be done at once.
+
+The change
+    Another kernel for the same mathematics: `torch.compile` generates one for the shapes at hand;
+    another layout or a fused operator avoids it; a larger or rounder shape may choose a better
+    one.
+
+When it does not help
+    When there is no better kernel: a floor is a bound, not a promise, and some work (sorting,
+    random numbers, scattered indices) never comes near it. When the host is the limit.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from boundby.faults import wasted_tiles
+from boundby.faults.fault import Imagined, Remedy
+from boundby.model import OpCall, Phase, Tensor, units
+from boundby.step.index_searches import searches
+from boundby.step.model import Picture
+from boundby.step.op_record import Work, shapes_of
+
+_FAR = 0.4
+# In start-ups: a floor much shorter than one is no measure, time of a few of them is no work.
+_SHORTEST_FLOOR = 0.5
+_START_UPS = 4
+# Shares of all work's time: an operator below this is not worth a word.
+_WORTH_A_WORD = 0.03
+# What three quarters of its class's time stay under stands for what its class can reach; no more
+# than this, which fused pointwise kernels reach of the memory roof on an H200.
+_REACHED_BY_FEW = 75
+_BEST_REACH = 0.8
+# Of the way to what comparable kernels reach.
+_WORST, _EXPECTED, _BEST = 0.0, 0.25, 1.0
+# Fused attention has no roof that is reached by any, and what was compiled already is as good as a
+# compiler makes it.
+_NEVER_NEAR = ("attention", "triton", "cpp_fused_")
+# Outside of the model these are made-up data, which no compiled model has a part in.
+_DRAWN = ("::normal_", "::uniform_", "::random_")
+_SCORES = 128
+_VOCABULARY = 8192
+_TILE = 8
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    groups = [
+        (group, reached)
+        for group in _far(picture)
+        if (reached := _reach(picture, group)) is not None
+    ]
+    if not groups:
+        return None
+    reach = {index: reached for group, reached in groups for index in group}
+
+    def brought(share: float) -> dict[int, float]:
+        work_ns = {}
+        for index, reached in reach.items():
+            work = picture.works[index]
+            assert work.floor_ns is not None
+            work_ns[index] = work.ns - share * max(0.0, work.ns - work.floor_ns / reached)
+        return work_ns
+
+    return Imagined(
+        worst=picture.shortened(brought(_WORST)),
+        expected=picture.shortened(brought(_EXPECTED)),
+        best=picture.shortened(brought(_BEST)),
+        where=picture.lines(picture.works[index] for index in reach)[:3],
+        change=_change(picture, groups[0][0]),
+        assumes="there is a better kernel, and a quarter of the way to what others of its class "
+        "reach can be had",
+    )
+
+
+def _far(picture: Picture) -> list[list[int]]:
+    """Calls of one operator, at one line, on the same shapes, that run far under their roof."""
+    works = picture.works
+    groups: dict[tuple[str, int, str], list[int]] = defaultdict(list)
+    for index, work in enumerate(works):
+        if work.bound in ("compute", "memory") and not _is_another_fault(picture, work):
+            call = picture.call(work)
+            groups[work.name, work.source, shapes_of(call) if call else ""].append(index)
+    start_up = picture.machine.overheads.shortest_kernel_ns or 0.0
+    if not picture.on_device:
+        start_up = picture.machine.overheads.eager_op_ns or 0.0
+    least = _WORTH_A_WORD * sum(work.ns for work in works)
+    far = []
+    for group in groups.values():
+        ns = sum(works[index].ns for index in group)
+        kernels = sum(works[index].kernels for index in group)
+        floor = sum(works[index].floor_ns or 0.0 for index in group)
+        long_enough = ns >= max(least, _START_UPS * start_up * kernels)
+        if long_enough and _SHORTEST_FLOOR * start_up * kernels < floor < _FAR * ns:
+            far.append((ns, group))
+    return [group for _, group in sorted(far, key=lambda row: -row[0])]
+
+
+def _reach(picture: Picture, group: list[int]) -> float | None:
+    """The share of their roofs that other work of the same class reaches; None without any."""
+    inside = set(group)
+    one = picture.works[group[0]]
+    others = [
+        (min(1.0, work.floor_ns / work.ns), work.ns)
+        for index, work in enumerate(picture.works)
+        if index not in inside
+        and work.op_class == one.op_class
+        and work.bound == one.bound
+        and work.floor_ns
+        and work.ns
+    ]
+    if not others:
+        return None
+    others.sort()
+    fractions, times = (np.array(column) for column in zip(*others, strict=True))
+    at = np.searchsorted(np.cumsum(times), _REACHED_BY_FEW / 100 * times.sum())
+    return float(min(_BEST_REACH, fractions[min(int(at), len(fractions) - 1)]))
+
+
+def _is_another_fault(picture: Picture, work: Work) -> bool:
+    if work.phase == Phase.OPTIMIZER or searches(work) or picture.is_for_data(work):
+        return True
+    if any(name in work.name for name in _NEVER_NEAR):
+        return True
+    if work.module < 0 and work.name.endswith(_DRAWN):
+        return True
+    call = picture.call(work)
+    if call is None or _is_off_the_matrix_units(picture, work):
+        return True
+    return _is_odd(work, call) or any(
+        _is_scores(tensor) or _is_logits(work, tensor) for tensor in call.tensors
+    )
+
+
+def _is_off_the_matrix_units(picture: Picture, work: Work) -> bool:
+    """Float32 products, another fault where there are matrix units; on a CPU they come from one
+    library, whatever is compiled around them."""
+    if work.op_class != "contraction":
+        return False
+    on_vectors = work.cost is not None and "matmul.float32" in work.cost.flops
+    return not picture.on_device or (on_vectors and bool(picture.machine.rate("matmul.tf32")))
+
+
+def _is_scores(tensor: Tensor) -> bool:
+    shape = tensor.shape
+    return len(shape) >= 3 and shape[-1] == shape[-2] >= _SCORES
+
+
+def _is_odd(work: Work, call: OpCall) -> bool:
+    """Products that wasted-tiles names; for images of odd sides there is no better kernel."""
+    if wasted_tiles.is_product(call):
+        return bool(wasted_tiles.odd_extents(call))
+    extents = (extent for tensor in call.tensors for extent in tensor.shape[-2:])
+    return work.op_class == "contraction" and any(extent % _TILE for extent in extents)
+
+
+def _is_logits(work: Work, tensor: Tensor) -> bool:
+    loses = "log_softmax" in work.name or "nll_loss" in work.name
+    return loses and tensor.shape[-1:] >= (_VOCABULARY,)
+
+
+def _change(picture: Picture, group: list[int]) -> str:
+    """What may bring a better kernel, and the costliest of them, as far as it is from its roof."""
+    works = [picture.works[index] for index in group]
+    ns, floor = sum(work.ns for work in works), sum(work.floor_ns or 0.0 for work in works)
+    mode = ', mode="max-autotune"' if works[0].op_class == "contraction" else ""
+    beyond = units.quantity(ns / floor, "x")
+    return f"model = torch.compile(model{mode})  # {works[0].name} takes {beyond} its floor"
+
+
+REMEDY = Remedy(
+    fault="far-from-roof",
+    group="bandwidth",
+    document=__doc__,
+    imagine=imagine,
+    excludes=("unfused-operators",),  # the same compiler would write the same kernels
+)

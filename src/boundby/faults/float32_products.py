@@ -1,0 +1,115 @@
+"""Matrix products in float32, off the matrix units.
+
+What it sees
+    Contractions on float32 inputs that run on the vector units, because tf32 is off: for products,
+    or for cuDNN's convolutions and recurrent layers, which have a switch of their own.
+
+Why it costs time
+    On an H200 the matrix units do eight times as many tf32 FLOP/s as the vector units do float32
+    ones, and sixteen times as many in bfloat16.
+
+The change
+    `torch.set_float32_matmul_precision("high")`, one line, for tf32; on a CPU with bfloat16 units
+    "medium". Where a script has switched tf32 off for cuDNN,
+    `torch.backends.cudnn.allow_tf32 = True`. Or `torch.autocast` to bfloat16, which also halves the
+    bytes of activations: that is the other fault, float32-activations, and takes the place of this
+    one.
+
+When it does not help
+    When the products are small or memory-bound, or the host is the limit. On a CPU the precision
+    of products reaches neither convolutions nor LSTMs, which are oneDNN's: with PyTorch 2.13 an
+    LSTM is the same to the bit under "highest" and "medium", and whatever
+    `torch.backends.mkldnn.rnn.fp32_precision` says. GRUs and plain RNNs are made of products. tf32
+    keeps ten bits of mantissa, bfloat16 seven: check the loss.
+
+Proven on
+    BERT (12 layers) in float32 on an H200: 119 to 44.0 ms a step with tf32; 43.4 were predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from boundby.faults.fault import Imagined, Remedy
+from boundby.model import Cost
+from boundby.step.model import Change, Picture
+from boundby.step.op_record import is_convolution, is_recurrent
+from boundby.step.op_variants import as_it_is, timed_ratio
+
+_FROM = "matmul.float32"
+# How near the new roof a product comes that came this near the old one.
+_WORST, _EXPECTED, _BEST = 0.7, 0.9, 1.0
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    old, new = picture.machine.rate(_FROM), picture.machine.rate(_target(picture))
+    if not old or not new or new < 1.2 * old:
+        return None
+    mine = {
+        index: work.cost
+        for index, work in enumerate(picture.works)
+        if work.bound == "compute"
+        and work.cost is not None
+        and _FROM in work.cost.flops
+        # On a CPU the precision of products is not that of the layers oneDNN has, which stay in
+        # float32.
+        and (picture.on_device or not _is_layer(work.name))
+    }
+    if not mine:
+        return None
+    return Imagined(
+        worst=_faster(picture, mine, old, new * _WORST),
+        expected=_faster(picture, mine, old, new * _EXPECTED),
+        best=_faster(picture, mine, old, new * _BEST),
+        where=picture.lines(picture.works[index] for index in mine)[:3],
+        change=_change(picture, mine),
+        assumes="ten bits of mantissa in products are enough"
+        if picture.on_device
+        else "seven bits of mantissa in products are enough",
+    )
+
+
+def _change(picture: Picture, mine: Iterable[int]) -> str:
+    """A line for each kind of product that is among them."""
+    if not picture.on_device:
+        return 'torch.set_float32_matmul_precision("medium")'
+    layers = {_is_layer(picture.works[index].name) for index in mine}
+    lines = {
+        False: 'torch.set_float32_matmul_precision("high")',
+        True: "torch.backends.cudnn.allow_tf32 = True",
+    }
+    return "\n".join(lines[kind] for kind in sorted(layers))
+
+
+def _is_layer(operator: str) -> bool:
+    """Whether it is a layer that cuDNN or oneDNN has in one, with a precision of its own."""
+    return is_convolution(operator) or is_recurrent(operator)
+
+
+def _faster(picture: Picture, mine: dict[int, Cost], old: float, new: float) -> Change:
+    """Timed on the matrix units; else as far above its new floor as it was above its old one."""
+    work_ns = {}
+    for index, cost in mine.items():
+        work = picture.works[index]
+        ratio = timed_ratio(picture, work, as_it_is, loose=True)
+        if ratio is not None:
+            expected = picture.machine.rate(_target(picture)) or new
+            # Not every kernel gains: a CPU's fused attention takes longer in fewer digits.
+            work_ns[index] = work.ns * ratio * _EXPECTED * expected / new
+            continue
+        memory = picture.machine.memory_ns(cost) or 0.0
+        work_ns[index] = min(work.ns, max(work.ns * old / new, memory))
+    return Change(work_ns=work_ns, digits="loose")
+
+
+def _target(picture: Picture) -> str:
+    return "matmul.tf32" if picture.on_device else "matmul.bfloat16"
+
+
+REMEDY = Remedy(
+    fault="float32-products",
+    group="compute",
+    document=__doc__,
+    imagine=imagine,
+    excludes=("float32-activations",),
+)

@@ -1,0 +1,129 @@
+"""Logits over a large vocabulary are written to memory, several times.
+
+What it sees
+    A log-softmax over 8192 classes or more, with the casts, copies, losses and fills around it
+    that read or write all of tokens x vocabulary.
+
+Why it costs time
+    The logits are the largest tensor of a language model and are used for one number a token.
+    Eagerly they are written by the product, cast to float32, normalised, picked from, filled with
+    zeros, differentiated and cast back: each a pass over gigabytes, and several of the copies are
+    held at once.
+
+The change
+    Compile the loss, with what stands between it and the last product:
+    `torch.compile(F.cross_entropy)(logits, targets)`. It reads the logits as the product wrote
+    them and keeps no float32 copy. Further goes a loss that takes the hidden states and the
+    weights and makes logits and gradient one chunk of tokens at a time, from a library or as
+    `F.linear_cross_entropy(..., options=torch.nn.LinearCrossEntropyOptions())` (PyTorch 2.13):
+    its gain is memory more than time.
+
+When it does not help
+    When the logits are needed for something else; with few tokens a step; when the host is the
+    limit. On a CPU neither form was faster (2.6 ms eagerly, 2.9 compiled, over 128 x 10000), so
+    nothing is said there.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from boundby.faults.fault import Imagined, Remedy
+from boundby.model import DTYPE_BYTES, Phase, Tensor, units
+from boundby.step.model import Change, Picture
+
+_SMALLEST_VOCABULARY = 8192
+_FEWEST_TOKENS = 64
+# Passes over the logits that are left, in the dtype of the product: largest and sum, picked one,
+# logits again and their gradient; the sum in a pass of its own, and a copy, at worst; chunk by
+# chunk in the cache at best.
+_WORST, _EXPECTED, _BEST = 7, 5, 3
+_WITHOUT_BACKWARD = 2 / 5
+# Of the memory roof, as fused kernels reach it: 0.65 to 0.85 on an H200.
+_REACHED = 0.75
+_LAUNCHES_LEFT = 0.5
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    logits = _logits(picture)
+    if logits is None or not picture.on_device:
+        return None
+    vocabulary, tokens = logits.shape[-1], logits.elements // logits.shape[-1]
+    mine = [index for index in range(len(picture.works)) if _touches(picture, index, logits)]
+    size = tokens * vocabulary * _product_bytes(picture, logits)
+    roof = picture.machine.memory_roof(size)
+    if roof is None:
+        return None
+    backward = any(picture.works[index].phase == Phase.BACKWARD for index in mine)
+    once = size / (roof.value * _REACHED) * 1e9 * (1.0 if backward else _WITHOUT_BACKWARD)
+    before = sum(picture.works[index].ns for index in mine)
+
+    def left(passes: int) -> dict[int, float]:
+        scale = min(1.0, passes * once / before) if before else 1.0
+        return {index: picture.works[index].ns * scale for index in mine}
+
+    def fused(passes: int, launches: float) -> Change:
+        # It is one kernel each way then, with nothing left to be fused.
+        return replace(picture.shortened(left(passes), launches=launches), opaque=frozenset(mine))
+
+    held = units.size(2 * logits.bytes)
+    return Imagined(
+        worst=fused(_WORST, 1.0),
+        expected=fused(_EXPECTED, _LAUNCHES_LEFT),
+        best=fused(_BEST, _LAUNCHES_LEFT),
+        where=picture.lines(picture.works[index] for index in mine)[:2],
+        change=f"loss = torch.compile(F.cross_entropy)(logits, targets)  # {held} less memory",
+        assumes="the logits are used for nothing but the loss",
+    )
+
+
+def _logits(picture: Picture) -> Tensor | None:
+    """The largest input of a log-softmax over a vocabulary."""
+    found = [
+        call.tensors[0]
+        for work in picture.works
+        if work.name.endswith("::_log_softmax")
+        and (call := picture.call(work)) is not None
+        and call.tensors
+    ]
+    large = [
+        tensor
+        for tensor in found
+        if tensor.shape
+        and tensor.shape[-1] >= _SMALLEST_VOCABULARY
+        and tensor.elements >= _FEWEST_TOKENS * tensor.shape[-1]
+    ]
+    return max(large, key=lambda tensor: tensor.elements, default=None)
+
+
+def _touches(picture: Picture, index: int, logits: Tensor) -> bool:
+    """Whether work other than a product reads or writes tokens x vocabulary, or nearly all of it:
+    shifted by one, the last token is missing."""
+    work = picture.works[index]
+    call = picture.call(work)
+    if call is None or work.phase == Phase.OPTIMIZER or work.op_class == "contraction":
+        return False
+    return any(
+        tensor.shape
+        and tensor.shape[-1] == logits.shape[-1]
+        and 0.5 * logits.elements <= tensor.elements <= 2 * logits.elements
+        and tensor.elements // tensor.shape[-1] >= _FEWEST_TOKENS
+        for tensor in call.tensors
+    )
+
+
+def _product_bytes(picture: Picture, logits: Tensor) -> int:
+    """Bytes an element in the dtype that the last product works in."""
+    for work in picture.works:
+        call = picture.call(work)
+        if work.op_class == "contraction" and call is not None and call.tensors:
+            shapes = [tensor.shape for tensor in call.tensors]
+            if any(shape and shape[-1] == logits.shape[-1] for shape in shapes):
+                return DTYPE_BYTES.get(call.tensors[0].dtype, 4)
+    return DTYPE_BYTES.get(logits.dtype, 4)
+
+
+REMEDY = Remedy(fault="logits-materialised", group="bandwidth", document=__doc__, imagine=imagine)

@@ -1,0 +1,99 @@
+"""A loop in the script goes over the samples of a batch, one by one.
+
+What it sees
+    A line of the script at which the same operator is called as often as the batch has samples, on
+    tensors that have no samples in them.
+
+Why it costs time
+    Each call asks for work that is over at once: Python, the dispatcher and autograd are paid for
+    every sample, and the arithmetic hardly counts. Taking one sample out of a batch also makes its
+    gradient a whole batch, of zeros but for that one.
+
+The change
+    The same operators for all samples at once: without the index, with a sum or a mean over
+    dimensions, `torch.bmm` or `torch.einsum` for products, `torch.vmap` for a function that is
+    written for one.
+
+When it does not help
+    When a sample's work depends on the one before. When each is large enough to keep the device
+    busy.
+
+Proven on
+    A variational autoencoder on two cores of a Xeon, whose loss was summed sample by sample over
+    128 of them: 44.5 to 6.9 ms a step, medians of five runs each in turn; of steps of 40.7 ms 10.2
+    were predicted to be left, somewhat more than there were: the rest of the step got faster too.
+    A loss like that on an H200: 15.7 to 1.7 ms, 89% less; 84% (33 to 100) were predicted.
+"""
+
+from __future__ import annotations
+
+from boundby.faults.fault import Imagined, Remedy
+from boundby.model import Cost
+from boundby.step.model import Change, Picture
+from boundby.step.sample_loops import SampleLoop, asking_ns, holds_samples, sample_loops
+
+# At worst half of it cannot be done at once.
+_WORST_LEFT = 0.5
+_MOST_LINES = _MOST_NAMES = 3
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    loops = sample_loops(picture)
+    if not loops:
+        return None
+    loops.sort(key=lambda loop: -sum(picture.works[index].ns for index in loop.works))
+    calls = sum(len(same) for loop in loops for same in loop.calls)
+    sources = picture.timeline.sources
+    return Imagined(
+        worst=_at_once(picture, loops, left=_WORST_LEFT),
+        expected=_at_once(picture, loops, left=0.0),
+        best=_at_once(picture, loops, left=0.0, for_nothing=True),
+        where=[sources[loop.source] for loop in loops[:_MOST_LINES]],
+        change=f"# all {picture.samples} samples at once: {calls:,} calls "
+        f"({_names(picture, loops)}) are {sum(len(loop.calls) for loop in loops)} then",
+        assumes="no sample's work depends on another's",
+    )
+
+
+def _names(picture: Picture, loops: list[SampleLoop]) -> str:
+    """Of what is called over and over, the costliest."""
+    total: dict[str, float] = {}
+    for loop in loops:
+        for index in (index for same in loop.calls for index in same):
+            work = picture.works[index]
+            name = work.name.rpartition("::")[2]
+            total[name] = total.get(name, 0.0) + work.ns
+    ranked = sorted(total, key=lambda name: -total[name])
+    return ", ".join(ranked[:_MOST_NAMES]) + (", ..." if len(ranked) > _MOST_NAMES else "")
+
+
+def _at_once(
+    picture: Picture, loops: list[SampleLoop], *, left: float, for_nothing: bool = False
+) -> Change:
+    work_ns: dict[int, float] = {}
+    gone: list[int] = []
+    for loop in loops:
+        for first, *others in loop.calls:
+            same = sum(picture.works[index].ns for index in (first, *others))
+            together = 0.0 if for_nothing else min(same, _together_ns(picture, first, len(others)))
+            work_ns[first] = together + left * (same - together)
+            work_ns |= dict.fromkeys(others, 0.0)
+            gone += others
+    if picture.script is None:
+        return Change(work_ns=work_ns, python_ns=(1 - left) * asking_ns(picture, loops))
+    host = picture.script.host_ns.copy()
+    host[picture.actions_of(gone)] *= left
+    return Change(work_ns=work_ns, host_ns=host)
+
+
+def _together_ns(picture: Picture, index: int, others: int) -> float:
+    """One call for all, by the machine's curves: as many times the work, where one sample was it,
+    and the same where it was all of them each time."""
+    cost, machine = picture.works[index].cost or Cost(), picture.machine
+    count = 1 if holds_samples(picture, index) else others + 1
+    moved = machine.copy_ns(count * cost.bytes) or 0.0
+    products = (machine.product_ns(unit, count * flops) for unit, flops in cost.flops.items())
+    return max(moved, *(ns or 0.0 for ns in products), 0.0)
+
+
+REMEDY = Remedy(fault="looped-samples", group="overhead", document=__doc__, imagine=imagine)

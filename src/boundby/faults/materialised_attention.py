@@ -1,0 +1,366 @@
+"""Attention that writes its scores to memory.
+
+What it sees
+    A softmax over square scores, with the products, masks, casts and dropout around it, each of
+    which reads and writes all of batch x heads x length x length.
+
+Why it costs time
+    The scores are the largest tensor of the layer and are used once. A fused kernel keeps a tile
+    of them on the chip and writes only the result; the backward recomputes them.
+
+The change
+    `F.scaled_dot_product_attention(q, k, v, is_causal=True)`, or `attn_implementation="sdpa"` for
+    a model that has the switch. Where several heads share their keys and values, these need not be
+    repeated for it: `enable_gqa=True`.
+
+When it does not help
+    With short sequences, where the scores fit in the cache: nothing is said of those unless the
+    fused kernel could be timed. On a CPU with dropout of the weights, or with a bias that is added
+    to the scores and trained: torch has no fused kernel for those there, and does plain products,
+    whoever calls it. When the scores themselves are needed; when the host is the limit.
+
+Proven on
+    GPT-2 (batch 8 x 1024) on an H200: 92.1 to 59.7 ms a step; 60.4 were predicted. A Llama-style
+    model (16 layers, batch 4 x 1024): 140 to 86.2 ms; 88.8 were predicted, before shared heads
+    counted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.repeated_heads import Repeats, repeats
+from boundby.hardware.op_benchmark import Exercise
+from boundby.model import Phase, Tensor
+from boundby.step.model import Change, Digits, Picture
+from boundby.step.nesting import nearest
+from boundby.step.op_record import Work
+from boundby.step.op_variants import is_loose
+from boundby.step.simulator import Script, Wait
+
+# From this side on square matrices are scores; of those shorter than the second, a timing tells.
+_SHORTEST, _SHORTEST_UNTIMED = 32, 128
+# What torch falls back on where no fused kernel will do.
+_PLAIN = "aten::_scaled_dot_product_attention_math"
+# Of the matrix roof, forward and backward together; 120 to 255 of 796 TF/s were seen on an H200.
+_WORST, _EXPECTED, _BEST = 0.15, 0.25, 0.33
+# Products of a backward, in units of the forward's two.
+_BACKWARD = 2.5
+# Beside one timed at the same shapes: masks and layouts differ, and on a CPU its pace: twice so.
+_TIMED = (1.3, 1.0, 0.75)
+_USUAL_DROPOUT = 0.1
+_DIGITS: tuple[Digits | None, ...] = (None, "loose", "bfloat16")
+_FILLING = ("masked_fill", "where")
+# A CPU has no operator for dropout: it draws a mask.
+_DROPPING = ("dropout", "bernoulli")
+# Where transformers makes its masks: part of one is copied from the host in every step.
+_MASKS = "transformers/masking_utils.py"
+# What is called to make a mask that hides what comes later, wherever it is defined.
+_MAKES_CAUSAL = (": create_causal_mask", "::tril", "::tril_", "::triu", "::triu_")
+
+Scores = tuple[int, int]  # how many score matrices, and their side
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    layers = _softmaxes(picture)
+    sides: dict[Scores, int] = defaultdict(int)
+    for index in layers:
+        call = picture.call(picture.works[index])
+        scores = _scores(call.tensors[0]) if call and call.tensors else None
+        if scores is not None:
+            sides[scores] += 1
+    if not sides:
+        return None
+    mine = [index for index in range(len(picture.works)) if _touches(picture, index, set(sides))]
+    mine = _without_look_alikes(picture, mine, sides)
+    mine += _layout_copies(picture, set(mine))
+    if not picture.on_device and _drops_out(picture, mine):
+        return None
+    flops = _attention_flops(picture, mine)
+    rate = _matrix_rate(picture, mine)
+    if not flops or not rate:
+        return None
+    times = _fused_times(picture, mine, sides, flops / rate * 1e9)
+    if times is None:
+        return None
+    slow, middle, fast = times
+    shared = repeats(picture, sides)
+    return Imagined(
+        # A kernel that knows nothing of shared heads wants them repeated.
+        worst=_fused(picture, mine, slow, Repeats()),
+        expected=_fused(picture, mine, middle, shared),
+        best=_fused(picture, mine, fast, shared),
+        where=picture.lines(picture.works[index] for index in layers)[:2],
+        change=_change(picture, layers, mine, shared),
+        assumes="the scores are used for nothing else",
+    )
+
+
+def _softmaxes(picture: Picture) -> list[int]:
+    """Those that the script asks for, not torch on its behalf."""
+    timeline = picture.timeline
+    plain = np.array([name == _PLAIN for name in timeline.names] or [False])
+    inside = nearest(timeline.host.parent, plain[timeline.host.name])
+    return [
+        index
+        for index, work in enumerate(picture.works)
+        if work.name.endswith("::_softmax")
+        and work.ns > 0
+        and (work.row < 0 or inside[work.row] < 0)
+    ]
+
+
+def _without_look_alikes(picture: Picture, mine: list[int], sides: dict[Scores, int]) -> list[int]:
+    """Where a head is as wide as the sequence is long, its queries have the shape of scores: what
+    only copies them is none of this."""
+    works = [picture.works[index] for index in mine]
+    heads = ((scores[1], _head(picture, works, scores)) for scores in sides)
+    if not any(head is not None and head[0] == side for side, head in heads):
+        return mine
+    return [index for index in mine if not picture.works[index].name.endswith("::copy_")]
+
+
+def _change(picture: Picture, layers: list[int], mine: list[int], shared: Repeats) -> str:
+    """With what the step is seen to do; a model of transformers has a switch for it."""
+    sources = picture.timeline.sources
+    places = {picture.works[index].inside for index in layers}
+    if any(sources[place].startswith("transformers/") for place in places if place >= 0):
+        return 'model.set_attn_implementation("sdpa")  # or attn_implementation= when it is made'
+    given = ["q", "k", "v"]
+    if _causality(picture, mine)[0]:
+        given.append("is_causal=True")
+    elif _is_masked(picture, mine):
+        given.append("attn_mask=mask")
+    if _drops_out(picture, mine):
+        given.append("dropout_p=p")
+    if shared.gone:
+        given.append("enable_gqa=True")
+    return f"y = F.scaled_dot_product_attention({', '.join(given)})"
+
+
+def _fused_times(
+    picture: Picture, mine: list[int], sides: dict[Scores, int], at_roof_ns: float
+) -> tuple[float, float, float] | None:
+    """What the fused kernels take: the slowest, the likeliest, the fastest; None if unknown.
+
+    A causal one skips what is masked: half of all, and what that saves depends on the kernel.
+    """
+    is_causal, may_be = _causality(picture, mine)
+    plain = _timed(picture, mine, sides, causal=False)
+    causal = _timed(picture, mine, sides, causal=True) if may_be else plain
+    slow, middle, fast = (one if picture.on_device else one**2 for one in _TIMED)
+    if plain is None:
+        if min(side for _, side in sides) < _SHORTEST_UNTIMED:
+            return None
+        plain, causal = at_roof_ns, at_roof_ns / 2
+        slow, middle, fast = 1 / _WORST, 1 / _EXPECTED, 1 / _BEST
+    causal = plain if causal is None else min(plain, causal)
+    likely, best = causal if is_causal else plain, causal if may_be else plain
+    return plain * slow, likely * middle, best * fast
+
+
+def _causality(picture: Picture, mine: list[int]) -> tuple[bool, bool]:
+    """Whether a mask hides what comes later, and whether one may.
+
+    One of length x length that all heads share, and all samples, and that is filled in: surely.
+    One that is added, or that each sample has its own of, may as well hide padding, unless the step
+    is seen to make a causal one.
+    """
+    surely = perhaps = False
+    made = any(name.endswith(_MAKES_CAUSAL) for name in picture.timeline.names)
+    for index in mine:
+        work = picture.works[index]
+        call = picture.call(work)
+        if call is None or work.op_class == "contraction" or work.phase == Phase.BACKWARD:
+            continue
+        side = max((scores[1] for t in call.tensors if (scores := _scores(t))), default=0)
+        most = max(tensor.elements for tensor in call.tensors)
+        for tensor in call.tensors:
+            if tensor.elements < most and _is_mask(tensor, side):
+                perhaps = True
+                filled = any(part in work.name for part in _FILLING)
+                surely = surely or made or (filled and tensor.elements == side**2)
+    return surely, perhaps
+
+
+def _is_masked(picture: Picture, mine: list[int]) -> bool:
+    """Whether something is added to the scores, or filled into them."""
+    return any(
+        sum(len(tensor.shape) > 1 for tensor in call.tensors) > 1
+        for index in mine
+        if picture.works[index].phase != Phase.BACKWARD
+        and any(part in picture.works[index].name for part in (*_FILLING, "::add"))
+        and picture.works[index].op_class != "contraction"
+        and (call := picture.call(picture.works[index])) is not None
+    )
+
+
+def _is_mask(tensor: Tensor, side: int) -> bool:
+    """A mask of length x length, the same for all heads; one of keys alone has a stride of 0."""
+    shape, strides = tensor.shape, tensor.strides
+    if shape[-2:] != (side, side) or (len(shape) > 2 and shape[-3] != 1):
+        return False
+    return strides is None or all(strides[-2:])
+
+
+def _layout_copies(picture: Picture, mine: set[int]) -> list[int]:
+    """Copies that only bring tensors into the order that batched products want, and back."""
+    flow = picture.flow
+    if flow is None:
+        return []
+    found = []
+    for index in flow.order:
+        call = picture.call(picture.works[index])
+        if index in mine or not picture.works[index].name.endswith("::copy_") or call is None:
+            continue
+        tensors = call.tensors
+        if len(tensors) < 2 or tensors[0].dtype != tensors[1].dtype:
+            continue
+        readers = {reader for value in flow.makes[index] for reader in flow.values[value].readers}
+        if (readers and readers <= mine) or (flow.makers[index] and flow.makers[index] <= mine):
+            found.append(index)
+    return found
+
+
+def _timed(
+    picture: Picture, mine: list[int], sides: dict[Scores, int], *, causal: bool
+) -> float | None:
+    """The fused attention of all layers, timed at their shapes; None where one is unknown."""
+    works = [picture.works[index] for index in mine]
+    dropout = _drops_out(picture, mine)
+    backward = any(work.phase == Phase.BACKWARD for work in works)
+    total = 0.0
+    for (count, side), layers in sides.items():
+        head = _head(picture, works, (count, side))
+        if head is None:
+            return None
+        width, dtype = head
+        digits = picture.digits or ("loose" if any(map(is_loose, works)) else None)
+        exercises = {
+            one: _exercise((1, count, side, width), dtype, one, (dropout, causal, backward))
+            for one in _DIGITS
+        }
+        # The others are asked for too: another remedy may change the digits of products.
+        ns = {one: picture.timings.ns(exercise) for one, exercise in exercises.items()}[digits]
+        if ns is None:
+            return None
+        total += layers * ns
+    return total
+
+
+def _drops_out(picture: Picture, mine: list[int]) -> bool:
+    return any(part in picture.works[index].name for index in mine for part in _DROPPING)
+
+
+def _exercise(
+    shape: tuple[int, ...], dtype: str, digits: Digits | None, how: tuple[bool, bool, bool]
+) -> Exercise:
+    """What is float32 in a step is in fewer digits where products are."""
+    dropout, causal, backward = how
+    if dtype == "float32" and digits == "bfloat16":
+        dtype = digits
+    each = Tensor(shape=shape, dtype=dtype)
+    values = (each, each, each, _USUAL_DROPOUT if dropout else 0.0, causal, backward)
+    return Exercise(name="attention", args=values, loose=dtype == "float32" and digits == "loose")
+
+
+def _head(picture: Picture, works: list[Work], scores: Scores) -> tuple[int, str] | None:
+    """A head's width and its dtype, from the product that makes the scores."""
+    for work in works:
+        call = picture.call(work)
+        if work.op_class == "contraction" and call and _makes(call.tensors) == scores:
+            return call.tensors[0].shape[-1], call.tensors[0].dtype
+    return None
+
+
+def _scores(tensor: Tensor) -> Scores | None:
+    """How many square score matrices a tensor holds; None where it is none."""
+    if len(tensor.shape) < 3 or tensor.shape[-1] != tensor.shape[-2]:
+        return None
+    side = tensor.shape[-1]
+    return (tensor.elements // side**2, side) if side >= _SHORTEST else None
+
+
+def _touches(picture: Picture, index: int, wanted: set[Scores]) -> bool:
+    """Whether work reads score matrices, or is a product that makes them."""
+    work = picture.works[index]
+    call = picture.call(work)
+    if call is None or work.phase == Phase.OPTIMIZER or work.op_class == "communication":
+        return False
+    if any(_scores(tensor) in wanted for tensor in call.tensors):
+        return True
+    return work.op_class == "contraction" and _makes(call.tensors) in wanted
+
+
+def _makes(tensors: tuple[Tensor, ...]) -> Scores | None:
+    """The score matrices that a batched product of two operands makes."""
+    if len(tensors) < 2 or len(tensors[0].shape) != 3 or len(tensors[1].shape) != 3:
+        return None
+    batch, rows, _ = tensors[0].shape
+    columns = tensors[1].shape[-1]
+    return (batch, rows) if rows == columns and rows >= _SHORTEST else None
+
+
+def _attention_flops(picture: Picture, mine: list[int]) -> float:
+    """The products a fused attention does; its backward makes the scores once more."""
+    forward = backward = 0.0
+    for index in mine:
+        work = picture.works[index]
+        if work.op_class == "contraction" and work.cost is not None:
+            if work.phase == Phase.BACKWARD:
+                backward += work.cost.total_flops
+            else:
+                forward += work.cost.total_flops
+    return forward + (_BACKWARD / 2 * backward if backward else 0.0)
+
+
+def _matrix_rate(picture: Picture, mine: list[int]) -> float | None:
+    units = {
+        unit
+        for index in mine
+        if (cost := picture.works[index].cost) is not None
+        for unit in cost.flops
+        if unit.startswith("matmul.")
+    }
+    rates = [rate for unit in units if (rate := picture.machine.rate(unit))]
+    return max(rates, default=None)
+
+
+def _fused(picture: Picture, mine: list[int], ns: float, shared: Repeats) -> Change:
+    """The softmax's place is taken by the fused kernels, forward and backward; the rest is gone."""
+    works = picture.works
+    kept = [index for index in mine if "_softmax" in works[index].name]
+    before = sum(works[index].ns for index in kept)
+    left = ns / before if before else 1.0
+    work_ns = {index: works[index].ns / times for index, times in shared.larger.items()}
+    work_ns |= dict.fromkeys([*shared.gone, *mine], 0.0)
+    work_ns |= {index: works[index].ns * left for index in kept}
+    if picture.script is None:
+        return Change(work_ns=work_ns, opaque=frozenset(kept))
+    host = picture.script.host_ns.copy()
+    gone = picture.actions_of((shared.gone | set(mine)) - set(kept))
+    host[gone] = 0.0
+    return Change(
+        work_ns=work_ns,
+        opaque=frozenset(kept),
+        host_ns=host,
+        wait=_without_masks(picture, picture.script),
+    )
+
+
+def _without_masks(picture: Picture, script: Script) -> npt.NDArray[np.int8]:
+    """The waits that are left: the kernel masks by itself, and no mask is made on the host."""
+    inside, sources = picture.timeline.host.inside, picture.timeline.sources
+    if inside is None or not script.wait.any():
+        return script.wait
+    masking = np.array([*(source.startswith(_MASKS) for source in sources), False])
+    return np.where(masking[inside[script.rows]], np.int8(Wait.NOTHING), script.wait)
+
+
+REMEDY = Remedy(
+    fault="materialised-attention", group="bandwidth", document=__doc__, imagine=imagine
+)

@@ -1,0 +1,79 @@
+"""Threads of a CPU step keep their cores busy by waiting.
+
+What it sees
+    A helper thread that is never asleep during the clean steps, and time in which it, or the
+    thread that takes the steps, was ready to run and had no core; on work that needs a small part
+    of the step's time. Linux counts both for every thread; elsewhere nothing is said.
+
+Why it costs time
+    OpenMP's threads do not sleep between two operators: they spin, so as to be quick to start.
+    With fewer free cores than threads (another process, a container's limit, two threads put on
+    one core) the spinning thread holds the core that the working one needs, until the scheduler
+    takes it away, some milliseconds later, at every parallel region. A step of 3 ms took 104 so,
+    another of 8 ms took 501 and 1,321.
+
+The change
+    `export OMP_WAIT_POLICY=passive`, set before the process starts (`KMP_BLOCKTIME=0`
+    with Intel's OpenMP); or as many threads as there are free cores, `OMP_NUM_THREADS=1` for
+    small models.
+
+When it does not help
+    On a machine with a free core for each thread: there spinning costs nothing but power, and
+    threads that sleep take longer to wake up. When other processes need the cores for their own
+    work, no policy gives them back.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+from boundby.capture.host.counters import Circumstances
+from boundby.faults.fault import Imagined, Remedy
+from boundby.step.model import Change, Picture
+
+# A thread that works and then sleeps is runnable half of the time or less in steps of small
+# operators (0.48 was seen); one that spins, all of it.
+_NEVER_ASLEEP = 0.85
+# Work that needs this share of the step by its roofs keeps its threads busy honestly.
+_MOSTLY_WORK = 0.25
+# A thread that is without a core for less than this share of its time is on a machine as it is.
+_QUIET = 0.10
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    seen = picture.circumstances
+    steps = len(seen.steps_ns)
+    if picture.on_device or not steps or seen.main is None or seen.busiest is None:
+        return None
+    awake = (seen.busiest.ran_ns + seen.busiest.delayed_ns) / max(seen.wall_ns, 1.0)
+    main, other = _delays(seen)
+    floor = sum(work.floor_ns or 0.0 for work in picture.works)
+    wall = picture.wall_ns
+    if awake < _NEVER_ASLEEP or max(main, other) < _QUIET or floor > _MOSTLY_WORK * wall:
+        return None
+    # What the work and its dispatch need at least; all else may be waiting, as far as any was seen.
+    needed = floor + len(picture.works) * (picture.machine.overheads.eager_op_ns or 0.0)
+    most = min(max(0.0, wall - needed), (main + other) * wall)
+    # Both delays may be the step's, one after the other, or one and the same; and while other
+    # processes are at work, half of what they may have caused would have come about anyway.
+    theirs = min(1.0, (seen.others_ns or 0.0) / max(seen.wall_ns, 1.0) / (main + other))
+    expected = min(most, max(main, other) * wall * (1 - 0.5 * theirs))
+    return Imagined(
+        worst=Change(python_ns=min(expected, 0.5 * main * wall * (1 - theirs))),
+        expected=Change(python_ns=expected),
+        best=Change(python_ns=most),
+        where=[],
+        change="export OMP_WAIT_POLICY=passive  # before it is started; or OMP_NUM_THREADS=1",
+        assumes=f"the {main:.0%} and {other:.0%} of the time in which the step's thread and its "
+        "busiest helper had no core were lost to each other, not to other processes",
+    )
+
+
+def _delays(seen: Circumstances) -> tuple[float, float]:
+    """The shares of the clean steps in which both threads were ready and had no core."""
+    assert seen.busiest is not None
+    return seen.coreless_share, min(1.0, seen.busiest.delayed_ns / max(seen.wall_ns, 1.0))
+
+
+REMEDY = Remedy(fault="openmp-spin", group="overhead", document=__doc__, imagine=imagine)

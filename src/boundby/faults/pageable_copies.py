@@ -1,0 +1,108 @@
+"""Batches go to the device out of pageable memory.
+
+What it sees
+    Copies between host and device whose host side is ordinary, pageable memory, as the profiler
+    names them.
+
+Why it costs time
+    The device can only read memory that the system has pinned. A copy out of other memory is
+    staged, piece by piece, through a pinned buffer by the calling thread: it runs at a fraction
+    of the link (18 of 55 GB/s on an H200), it first waits for the work queued before it, and the
+    host stands still until it is done.
+
+The change
+    `DataLoader(..., pin_memory=True)` and `batch.to(device, non_blocking=True)`; for tensors made
+    by hand `tensor.pin_memory()`. To hide the copy altogether, issue the next batch's copy on a
+    stream of its own while this one is worked on.
+
+When it does not help
+    When copies are few and small, or values are read back at once: a copy to the host that the
+    program waits for stays a wait, however fast. Pinned memory cannot be swapped out, and pinning
+    it anew for every batch costs more than it saves.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boundby.faults.fault import Imagined, Remedy
+from boundby.model import DeviceKind
+from boundby.step.model import Change, Picture
+from boundby.step.simulator import Wait
+
+_LINKS = {DeviceKind.COPY_H2D: "host_link.h2d", DeviceKind.COPY_D2H: "host_link.d2h"}
+# A value read back is a sync with a few bytes in it, not a copy that is slow.
+_SMALLEST_TO_HOST = 1 << 20
+# Of the link's rate, as copies of one batch reach it: less where it is the datasheet's.
+_MEASURED, _PRINTED = 0.95, 0.8
+_WORST = 0.7
+_HARDLY = 0.01
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    copies = _copies(picture)
+    if picture.script is None or not copies:
+        return None
+    pinned = {work: _pinned_ns(picture, kind, work) for work, kind in copies.items()}
+    known = {work: ns for work, ns in pinned.items() if ns is not None}
+    to_device = [work for work, kind in copies.items() if kind is DeviceKind.COPY_H2D]
+    wait = _without_waits(picture, to_device)
+    slower = {work: min(picture.works[work].ns, ns / _WORST) for work, ns in known.items()}
+    hidden = known | dict.fromkeys(to_device, 0.0)
+    return Imagined(
+        worst=Change(work_ns=slower),
+        expected=Change(work_ns=known, wait=wait),
+        best=Change(work_ns=hidden, wait=wait),
+        where=picture.lines(picture.works[work] for work in copies)[:3],
+        change="DataLoader(..., pin_memory=True); batch = batch.to(device, non_blocking=True)",
+        assumes="batches can be made in pinned memory, and nothing waits for a copy on purpose",
+    )
+
+
+def _copies(picture: Picture) -> dict[int, DeviceKind]:
+    """Work that is a pageable copy, and which way it goes."""
+    device = picture.timeline.device
+    pageable = np.array(["Pageable" in name for name in picture.timeline.names] or [False])
+    found: dict[int, DeviceKind] = {}
+    for event in np.flatnonzero(pageable[device.name]):
+        kind = DeviceKind(int(device.kind[event]))
+        large = device.bytes[event] >= _SMALLEST_TO_HOST
+        if kind is DeviceKind.COPY_H2D or (kind is DeviceKind.COPY_D2H and large):
+            found[picture.work_of(int(event))] = kind
+    return found
+
+
+def _pinned_ns(picture: Picture, kind: DeviceKind, index: int) -> float | None:
+    """The copy's time out of pinned memory; None where the link's rate is not known."""
+    work = picture.works[index]
+    roof = picture.machine.roof(_LINKS[kind])
+    if roof is None or work.cost is None:
+        return None
+    reached = roof.value * (_MEASURED if roof.source == "measured" else _PRINTED)
+    return min(work.ns, work.cost.bytes / reached * 1e9)
+
+
+def _without_waits(
+    picture: Picture, copies: list[int]
+) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
+    """Waits inside the operators that copy are gone: the call's own, and the sync after it.
+
+    Where the profiled step hardly waited there, a replay that does is wrong: they stay.
+    """
+    script, host = picture.script, picture.timeline.host
+    assert script is not None
+    around = {picture.works[index].row for index in copies} - {-1}
+    copying = np.zeros(len(host), np.bool_)
+    copying[list(around)] = True
+    wait = script.wait.copy()
+    gone = picture.inside(copying)[script.rows] & (script.wait == Wait.STREAM)
+    gone[picture.actions_of(copies)] = True
+    if host.duration_ns[script.rows[gone]].sum() >= _HARDLY * picture.timeline.wall_ns:
+        wait[gone] = Wait.NOTHING
+    return wait
+
+
+REMEDY = Remedy(fault="pageable-copies", group="bandwidth", document=__doc__, imagine=imagine)

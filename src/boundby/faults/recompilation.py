@@ -1,0 +1,110 @@
+"""Compiled code is compiled again, or falls into pieces.
+
+What it sees
+    Steps after the warm-up in which `torch.compile` built another graph, by the compiler's own
+    counters; and functions it had to resume after a graph break, with the line of the break.
+
+Why it costs time
+    A shape, a flag or a number that differs from what was compiled for makes the compiler start
+    again, for seconds. A graph break ends one compiled region and begins another: each checks its
+    guards, nothing is fused across, and what stands between runs eagerly.
+
+The change
+    Pad batches to a few lengths, or `torch.compile(model, dynamic=True)`, or
+    `torch._dynamo.mark_dynamic(x, 0)`; `TORCH_LOGS=recompiles` names the guard that failed. For
+    breaks, take what the compiler cannot follow (`.item()`, `print`, a branch on a value) out of
+    the compiled function; `fullgraph=True` turns breaks into errors.
+
+When it does not help
+    When each shape is compiled once and then comes back: wait for the warm-up. When the pieces
+    are large and few, the breaks cost little.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from boundby.faults.fault import Imagined, Remedy
+from boundby.model import HostKind, units
+from boundby.step.model import Change, Picture
+from boundby.step.pauses import shares
+
+_RESUMED = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): torch_dynamo_resume_in_")
+_REGION = re.compile(r"^Torch-Compiled Region: (?P<frame>\d+)/")
+# The host's cost of entering a compiled region where the machine's own figure is not known.
+_USUAL_CALL_NS = 30_000.0
+# In entries saved for each break: its guards alone; with some of what runs eagerly between the
+# regions; with what fusing over the break would save as well.
+_WORST, _EXPECTED, _BEST = 0.5, 1.5, 4.0
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    seen = picture.circumstances
+    breaks, count = _breaks(picture)
+    if not any(seen.compiler_ns) and not count:
+        return None
+    low, expected, high = shares(seen.compiler_ns, seen.steps_ns)
+    step = picture.base_ns * picture.delayed(max(seen.compiler_ns, default=0.0))
+    each = picture.machine.overheads.compiled_call_ns or _USUAL_CALL_NS
+    calls = each * count * picture.delayed(each)
+    return Imagined(
+        worst=Change(python_ns=step * low + _WORST * calls),
+        expected=Change(python_ns=step * expected + _EXPECTED * calls),
+        best=Change(python_ns=step * high + _BEST * calls),
+        where=breaks[:3],
+        change="model = torch.compile(model, dynamic=True)"
+        if any(seen.compiler_ns)
+        else "model = torch.compile(model, fullgraph=True)  # and mend what it names",
+        assumes=_evidence(picture, count),
+    )
+
+
+def _breaks(picture: Picture) -> tuple[list[str], int]:
+    """The lines at which compiled code breaks, and how often a step resumes after a break."""
+    timeline = picture.timeline
+    host = timeline.host
+    resumed = [_RESUMED.match(name) for name in timeline.names]
+    after_break = np.array([found is not None for found in resumed] or [False])
+    rows = after_break[host.name] & (host.kind == HostKind.PYTHON)
+    lines: dict[str, int] = {}
+    for name, count in zip(*np.unique(host.name[rows], return_counts=True), strict=True):
+        found = resumed[name]
+        assert found is not None
+        line = f"{found['file']}:{found['line']}"
+        lines[line] = lines.get(line, 0) + int(count)
+    if lines:
+        return sorted(lines, key=lambda line: -lines[line]), sum(lines.values())
+    if not picture.circumstances.graph_breaks:
+        # Several compiled functions in a step are no fault: only the compiler knows of breaks.
+        return [], 0
+    named = (_REGION.match(timeline.names[name]) for name in np.unique(host.name))
+    frames = {found["frame"] for found in named if found}
+    return [], max(0, len(frames) - 1)
+
+
+def _evidence(picture: Picture, breaks: int) -> str:
+    seen = picture.circumstances
+    words = []
+    if any(seen.compiler_ns):
+        compiling = sum(ns > 0 for ns in seen.compiler_ns)
+        words.append(
+            f"later steps are like these, {compiling} of {len(seen.compiler_ns)} of which compiled "
+            f"for {units.time(sum(seen.compiler_ns) / compiling)} each"
+        )
+    if breaks:
+        reasons = f" ({'; '.join(seen.graph_breaks[:2])})" if seen.graph_breaks else ""
+        words.append(f"the {breaks} breaks in a step can be avoided{reasons}")
+    return ", and ".join(words)
+
+
+REMEDY = Remedy(
+    fault="recompilation",
+    group="overhead",
+    document=__doc__,
+    imagine=imagine,
+)

@@ -1,0 +1,80 @@
+"""Weights are cast to sixteen bits again in every step.
+
+What it sees
+    Casts in the forward whose input is a float32 parameter, as autocast makes them, and the casts
+    of its gradient back to float32. A batch that comes in float32 is none.
+
+Why it costs time
+    Six bytes a parameter on the way in and six on the way out, and two launches for each of them:
+    as many as there are products. A product then reads the cast copy once more.
+
+The change
+    Keep the weights in sixteen bits: for inference `model.to(torch.bfloat16)`; for training a
+    bfloat16 model whose optimizer holds float32 copies.
+
+When it does not help
+    With large batches, where activations outweigh the weights; with an optimizer that has no
+    float32 copies, where small updates are lost: check the loss.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+from boundby.faults.fault import Imagined, Remedy
+from boundby.model import Phase, Tensor
+from boundby.step.batch_invariant import weights_of
+from boundby.step.model import Picture
+from boundby.step.op_variants import without
+
+_HALF = ("bfloat16", "float16")
+_FEWEST_ELEMENTS = 1_000
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    coming, going = casts_of_weights(picture)
+    if not coming:
+        return None
+    inference = not any(work.phase == Phase.OPTIMIZER for work in picture.works)
+    return Imagined(
+        worst=without(picture, coming),
+        expected=without(picture, coming + going),
+        best=without(picture, coming + going),
+        where=picture.lines(picture.works[index] for index in coming)[:3],
+        change="model = model.to(torch.bfloat16)"
+        + ("" if inference else "  # and float32 copies in the optimizer"),
+        assumes="the weights may live in sixteen bits",
+    )
+
+
+def casts_of_weights(picture: Picture) -> tuple[list[int], list[int]]:
+    """Casts of parameters on their way in, and of gradients on their way out."""
+    flow = picture.flow
+    if flow is None:
+        return [], []
+    weights = weights_of(picture, flow)
+    coming, shapes = [], set()
+    going = []
+    for index in flow.order:
+        work = picture.works[index]
+        call = picture.call(work)
+        if not work.name.endswith("::copy_") or call is None or work.ns <= 0:
+            continue
+        tensors = call.tensors
+        if len(tensors) < 2 or tensors[0].elements < _FEWEST_ELEMENTS:
+            continue
+        of_weight = any(value in weights for value in flow.reads[index])
+        if work.phase == Phase.FORWARD and of_weight and _narrows(tensors[1], tensors[0]):
+            coming.append(index)
+            shapes.add(tensors[0].shape)
+        elif work.phase == Phase.BACKWARD and _narrows(tensors[0], tensors[1]):
+            going.append((index, tensors[0].shape))
+    return coming, [index for index, shape in going if shape in shapes]
+
+
+def _narrows(before: Tensor, after: Tensor) -> bool:
+    return before.dtype == "float32" and after.dtype in _HALF
+
+
+REMEDY = Remedy(fault="repeated-casts", group="bandwidth", document=__doc__, imagine=imagine)

@@ -1,0 +1,77 @@
+"""Keys and values that are copied once for each of the heads that share them.
+
+Attention of batched products wants as many keys as there are queries, so that shared ones are
+repeated first, and their gradients summed afterwards. A fused kernel reads the shared ones as they
+are (`enable_gqa=True`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from boundby.model import Phase, Tensor
+from boundby.step.model import Picture
+
+
+class Repeats(NamedTuple):
+    """Works that are not needed without the repetition, and by how much others are too large."""
+
+    gone: frozenset[int] = frozenset()
+    larger: Mapping[int, int] = MappingProxyType({})
+
+
+def repeats(picture: Picture, heads: dict[tuple[int, int], int]) -> Repeats:
+    """Copies that repeat what attention reads (so many heads of so many tokens), the sums of their
+    gradients, and the casts between them and the products."""
+    wide: dict[tuple[int, ...], int] = {}
+    gone: dict[int, int] = {}
+    for index, work in enumerate(picture.works):
+        call = picture.call(work)
+        if call is None or len(call.tensors) < 2 or not work.name.endswith("::copy_"):
+            continue
+        copy, source = call.tensors[:2]
+        times = _times(source)
+        if times > 1 and len(copy.shape) > 1 and _heads(copy) in heads:
+            gone[index] = wide[copy.shape] = times
+    if not wide:
+        return Repeats()
+    for index, work in enumerate(picture.works):
+        call = picture.call(work)
+        if call is None or work.phase != Phase.BACKWARD or not work.name.endswith("::sum"):
+            continue
+        if call.tensors and call.tensors[0].shape in wide:
+            gone[index] = wide[call.tensors[0].shape]
+    return Repeats(frozenset(gone), _casts(picture, gone))
+
+
+def _casts(picture: Picture, gone: dict[int, int]) -> dict[int, int]:
+    flow = picture.flow
+    if flow is None:
+        return {}
+    found = {}
+    for index, times in gone.items():
+        readers = {reader for value in flow.makes[index] for reader in flow.values[value].readers}
+        summed = picture.works[index].phase == Phase.BACKWARD
+        for other in flow.makers[index] if summed else readers:
+            call = picture.call(picture.works[other])
+            if call is None or not picture.works[other].name.endswith("::copy_"):
+                continue
+            if len({tensor.dtype for tensor in call.tensors}) > 1:
+                found[other] = times
+    return found
+
+
+def _times(source: Tensor) -> int:
+    """How often each element of it is read: along a dimension that takes no step in memory."""
+    times = 1
+    for size, stride in zip(source.shape, source.strides or (), strict=False):
+        times *= size if stride == 0 else 1
+    return times
+
+
+def _heads(tensor: Tensor) -> tuple[int, int]:
+    """How many heads, of how many tokens, where the last two dimensions are tokens and width."""
+    tokens, width = tensor.shape[-2:]
+    return tensor.elements // (tokens * width or 1), tokens

@@ -1,0 +1,193 @@
+"""Fused attention by a kernel that is not the fastest one here.
+
+What it sees
+    Calls of `scaled_dot_product_attention` that took one of torch's fused kernels (flash, memory-
+    efficient, cuDNN), while another of them, timed at the same shapes on this device, is faster.
+    From a trace alone: memory-efficient attention in sixteen bits, far under what flash attention
+    reaches of the matrix roof.
+
+Why it costs time
+    The kernels were written for different chips: the memory-efficient one does without what newer
+    matrix units offer, and cuDNN's for Hopper and later overlaps its products with its softmax.
+    torch chooses by a fixed order, not by time; a mask given as a tensor rules flash attention out.
+
+The change
+    `with torch.nn.attention.sdpa_kernel(SDPBackend.CUDNN_ATTENTION):` around the step, or the
+    switches in `torch.backends.cuda` (`enable_flash_sdp`, `enable_cudnn_sdp`, ...) once at the
+    start. Where a mask is only causal, `is_causal=True` instead of it.
+
+When it does not help
+    When the host is the limit. A kernel may not do these shapes, this mask or this dtype: then
+    torch falls back on plain products, which is slower by far. cuDNN compiles for every new
+    shape, so that lengths which change all the time are slower with it.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from boundby.faults.fault import Imagined, Remedy
+from boundby.hardware.op_benchmark import Exercise
+from boundby.model import OpCall, Tensor
+from boundby.step.model import Picture
+from boundby.step.op_record import Work
+from boundby.step.op_variants import is_loose
+
+# Where dropout, `is_causal` and a bias stand in each forward.
+_FORWARD: dict[str, tuple[str, int, int, int | None]] = {
+    "aten::_scaled_dot_product_flash_attention": ("flash", 3, 4, None),
+    "aten::_scaled_dot_product_efficient_attention": ("efficient", 5, 6, 3),
+    "aten::_scaled_dot_product_cudnn_attention": ("cudnn", 5, 6, 3),
+}
+_WORDS = {
+    "flash": "FLASH_ATTENTION",
+    "efficient": "EFFICIENT_ATTENTION",
+    "cudnn": "CUDNN_ATTENTION",
+}
+_HALF = ("bfloat16", "float16")
+# A rival must be this much faster to be worth a word.
+_FASTER = 0.92
+# Of the timed difference, what comes true: alone a kernel finds other caches and clocks.
+_COMES_TRUE = (0.5, 0.9, 1.2)
+# Of the matrix roof, from a trace: what flash attention was seen to reach, and far under that.
+_USUAL, _FAR = 0.25, 0.12
+
+
+@dataclass(slots=True)
+class _Calls:
+    """Calls of one kernel on one set of shapes, forward and backward."""
+
+    backend: str
+    call: OpCall
+    forward: list[int] = field(default_factory=list)
+    backward: list[int] = field(default_factory=list)
+
+    @property
+    def works(self) -> list[int]:
+        return [*self.forward, *self.backward]
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    if not picture.on_device:
+        return None
+    mended: dict[int, tuple[float, float, float]] = {}
+    rivals: dict[str, float] = defaultdict(float)
+    for calls in _groups(picture):
+        found = _timed(picture, calls) or _from_roof(picture, calls)
+        if found is None:
+            continue
+        rival, ratio, certain = found
+        for index in calls.works:
+            rivals[rival] += picture.works[index].ns
+            mended[index] = _left(ratio, certain)
+    if not mended:
+        return None
+
+    def with_rivals(scenario: int) -> dict[int, float]:
+        return {index: picture.works[index].ns * left[scenario] for index, left in mended.items()}
+
+    best = max(rivals, key=lambda name: rivals[name])
+    return Imagined(
+        worst=picture.shortened(with_rivals(0)),
+        expected=picture.shortened(with_rivals(1)),
+        best=picture.shortened(with_rivals(2)),
+        where=picture.lines(picture.works[index] for index in mended)[:3],
+        change=f"with torch.nn.attention.sdpa_kernel(SDPBackend.{_WORDS[best]}): ...",
+        assumes="the faster kernel takes these shapes in the step as it does alone",
+    )
+
+
+def _left(ratio: float, certain: bool) -> tuple[float, float, float]:
+    worst, expected, best = (max(0.05, 1 - share * (1 - ratio)) for share in _COMES_TRUE)
+    return (worst if certain else 1.0), expected, best
+
+
+def _groups(picture: Picture) -> list[_Calls]:
+    groups: dict[tuple[str, tuple[int, ...], bool], _Calls] = {}
+    for index, work in enumerate(picture.works):
+        call = picture.call(work)
+        if call is None or work.name not in _FORWARD or work.ns <= 0 or not call.tensors:
+            continue
+        backend = _FORWARD[work.name][0]
+        key = (backend, call.tensors[0].shape, _bias(call) is not None)
+        groups.setdefault(key, _Calls(backend, call)).forward.append(index)
+    for index, work in enumerate(picture.works):
+        call = picture.call(work)
+        forward = work.name.removesuffix("_backward")
+        if call is None or forward == work.name or forward not in _FORWARD:
+            continue
+        # The gradient comes first, then query, key and value.
+        shape = call.tensors[1].shape if len(call.tensors) > 1 else ()
+        for (backend, known, _), calls in groups.items():
+            if backend == _FORWARD[forward][0] and known == shape:
+                calls.backward.append(index)
+                break
+    return list(groups.values())
+
+
+def _timed(picture: Picture, calls: _Calls) -> tuple[str, float, bool] | None:
+    """The fastest other kernel at these shapes, as a share of this one's time; None if unknown."""
+    loose = any(is_loose(picture.works[index]) for index in calls.works)
+    own = picture.timings.ns(_exercise(calls, calls.backend, loose=loose))
+    times = {name: picture.timings.ns(_exercise(calls, name, loose=loose)) for name in _WORDS}
+    known = {name: ns for name, ns in times.items() if ns and name != calls.backend}
+    if not own or not known:
+        return None
+    rival = min(known, key=lambda name: known[name])
+    ratio = known[rival] / own
+    return (rival, ratio, True) if ratio < _FASTER else None
+
+
+def _exercise(calls: _Calls, backend: str, *, loose: bool) -> Exercise:
+    _, dropout, causal, _ = _FORWARD[calls.call.name]
+    args = calls.call.args
+    plain = [_plain(tensor) for tensor in calls.call.tensors[:3]]
+    rate = args[dropout] if len(args) > dropout else None
+    bias = _bias(calls.call)
+    return Exercise(
+        name="attention",
+        args=(
+            *plain,
+            float(rate) if isinstance(rate, (int, float)) else 0.0,
+            bool(args[causal]) if len(args) > causal else False,
+            bool(calls.backward),
+            backend,
+            _plain(bias) if bias is not None else None,
+        ),
+        loose=loose and plain[0].dtype == "float32",
+    )
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    return Tensor(shape=tensor.shape, dtype=tensor.dtype, strides=tensor.strides)
+
+
+def _bias(call: OpCall) -> Tensor | None:
+    place = _FORWARD[call.name][3]
+    value = call.args[place] if place is not None and len(call.args) > place else None
+    return value if isinstance(value, Tensor) else None
+
+
+def _from_roof(picture: Picture, calls: _Calls) -> tuple[str, float, bool] | None:
+    """Without a timing: memory-efficient attention far under what flash attention reaches."""
+    query = calls.call.tensors[0]
+    rate = picture.machine.rate(f"matmul.{query.dtype}")
+    works = [picture.works[index] for index in calls.works]
+    if calls.backend != "efficient" or query.dtype not in _HALF or not rate:
+        return None
+    if _bias(calls.call) is not None or picture.timings.known:
+        return None
+    flops, ns = sum(map(_flops, works)), sum(work.ns for work in works)
+    reached = flops / rate * 1e9 / ns if ns else 1.0
+    return ("flash", reached / _USUAL, False) if 0 < reached < _FAR else None
+
+
+def _flops(work: Work) -> float:
+    return work.cost.total_flops if work.cost is not None else 0.0
+
+
+REMEDY = Remedy(fault="slow-attention", group="compute", document=__doc__, imagine=imagine)

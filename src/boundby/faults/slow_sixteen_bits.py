@@ -1,0 +1,126 @@
+"""Products in sixteen bits, which are slower here than in float32.
+
+What it sees
+    Contractions in bfloat16 or float16 on a device that was measured to be faster at float32 ones:
+    a CPU without matrix units, or an old GPU.
+
+Why it costs time
+    What has no units for sixteen bits widens its numbers, multiplies them in float32 and rounds
+    what comes out: a Xeon without matrix units did 52 GFLOP/s so in bfloat16, 22 in float16, and
+    265 in float32 itself. The casts that autocast makes come on top of it.
+
+The change
+    `enabled=False` for `torch.autocast` on such a device, or no `model.bfloat16()`. Tests on a
+    laptop of what is trained on a GPU are the usual place for it. An old GPU may be faster still in
+    float16: `boundby machine` tells.
+
+When it does not help
+    Where products read large weights for few rows, so that their bytes take the time and not the
+    arithmetic: in float32 they are twice as many. And it takes twice the memory.
+
+Proven on
+    BERT-base of one sample on two cores of a Xeon without matrix units: 2.47 to 1.11 s a step,
+    2.23x (2.11 to 2.37); of 2.33 s in a run before, 1.11 were predicted to be left.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.repeated_casts import casts_of_weights
+from boundby.step.model import Change, Picture
+from boundby.step.op_record import Work
+from boundby.step.op_variants import in_dtype, timed_ratio, without
+
+_FLOAT32 = "matmul.float32"
+_SIXTEEN_BITS = ("matmul.bfloat16", "matmul.float16")
+_HALF = ("bfloat16", "float16")
+_WIDE = in_dtype("float32")
+# How much longer than that products take, and whether casts go with it: the worst, expected, best.
+_HOPES = ((1.25, False), (1.0, True), (0.9, True))
+_FASTER = 1.2
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    rate = picture.machine.rate
+    wide = rate(_FLOAT32) or 0.0
+    slow = {unit for unit in _SIXTEEN_BITS if wide > _FASTER * (rate(unit) or wide)}
+    products = {
+        index
+        for index, work in enumerate(picture.works)
+        if work.op_class == "contraction"
+        and work.cost is not None
+        and not slow.isdisjoint(work.cost.flops)
+        and work.ns > 0
+    }
+    if not products:
+        return None
+    casts = [index for index, work in enumerate(picture.works) if _is_cast(picture, work)]
+    worst, expected, best = (
+        _widened(picture, products, near, casts if gone else []) for near, gone in _HOPES
+    )
+    by_autocast = bool(casts if picture.flow is None else casts_of_weights(picture)[0])
+    device = "cuda" if picture.on_device else "cpu"
+    return Imagined(
+        worst=worst,
+        expected=expected,
+        best=best,
+        where=picture.lines(picture.works[index] for index in sorted(products))[:3],
+        change=f'with torch.autocast("{device}", enabled=False):'
+        if by_autocast
+        else "model = model.float()",
+        assumes="there is memory for activations of 32 bits",
+    )
+
+
+def _widened(picture: Picture, products: set[int], near: float, casts: list[int]) -> Change:
+    change = without(picture, casts)
+    work_ns = dict(change.work_ns)
+    for index, work in enumerate(picture.works):
+        is_product = index in products
+        if index in work_ns or not (is_product or _is_between(picture, work)):
+            continue
+        ratio = timed_ratio(picture, work, _WIDE, loose=False)
+        if ratio is None:
+            ratio = _from_roofs(picture, work)
+        work_ns[index] = work.ns * ratio * (near if is_product else 1.0)
+    return dataclasses.replace(change, work_ns=work_ns)
+
+
+def _from_roofs(picture: Picture, work: Work) -> float:
+    """Without a timing: as far above the new roof as above the old one; twice the bytes."""
+    flops = work.cost.flops if work.cost is not None else {}
+    unit = next((unit for unit in _SIXTEEN_BITS if unit in flops), None)
+    if work.bound == "memory" or unit is None:
+        return 2.0 if work.bound == "memory" else 1.0
+    old, new = picture.machine.rate(unit), picture.machine.rate(_FLOAT32)
+    return old / new if old and new else 1.0
+
+
+def _is_cast(picture: Picture, work: Work) -> bool:
+    """From float32 to sixteen bits or back, as autocast does it."""
+    call = picture.call(work)
+    if call is None or not work.name.endswith("::copy_") or len(call.tensors) < 2:
+        return False
+    kinds = {tensor.dtype for tensor in call.tensors[:2]}
+    return "float32" in kinds and not kinds.isdisjoint(_HALF)
+
+
+def _is_between(picture: Picture, work: Work) -> bool:
+    """What is no product and has sixteen bits; an optimizer too, where the weights have."""
+    call = picture.call(work)
+    return (
+        call is not None
+        and work.op_class in ("elementwise", "normalization", "movement")
+        and any(tensor.dtype in _HALF for tensor in call.tensors)
+    )
+
+
+REMEDY = Remedy(
+    fault="slow-sixteen-bits",
+    group="compute",
+    document=__doc__,
+    imagine=imagine,
+    excludes=("float32-products", "float32-activations", "repeated-casts"),
+)

@@ -1,0 +1,198 @@
+"""The step waits for its next batch.
+
+What it sees
+    Time inside a DataLoader's `__next__` in which the device has nothing to do.
+
+Why it costs time
+    With no workers the batch is made between the steps, by the process that also launches
+    kernels. With too few, or slow ones, the queue runs empty.
+
+The change
+    `DataLoader(..., num_workers=4, persistent_workers=True)`, with `pin_memory=True` where batches
+    go to a GPU, and more `prefetch_factor` for uneven batches.
+
+When it does not help
+    When the machine has no spare cores (then only cheaper samples help), or the storage is the
+    limit. Workers make batches no faster than one of them does, divided by their number; and on
+    a CPU they take their cores from the step itself.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from boundby.faults.fault import Imagined, Remedy
+from boundby.fixes.loaders import most_workers, spare_workers
+from boundby.model import HostKind
+from boundby.step.model import Change, Picture
+from boundby.step.nesting import nearest
+
+# What is left of a batch's time when a worker has it ready: taking it out of a queue.
+_LEFT = (0.30, 0.08, 0.01)  # worst, expected, best
+# Where there are workers already, nobody knows how many more would be enough.
+_LEFT_BY_MORE = (1.0, 0.5, 0.01)
+# And where there is no core left for any: with samples that take half as long to make.
+_LEFT_BY_CHEAPER = (1.0, 0.5, 0.01)
+_WITH_WORKERS = "_MultiProcessing"
+# From here on there is no core left for another worker.
+_FULL = 0.85
+_CORELESS = 0.15
+_USUAL_WORKERS = 4
+# How long a thread shares its core with a worker before it is moved, on a CPU with all cores busy.
+_MOVED_NS = 50e6
+# Of a step that never sleeps: its threads wait for each other now and then.
+_AWAKE = 0.95
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    host = picture.timeline.host
+    waiting = host.kind == HostKind.DATA
+    around = np.append(nearest(host.parent, waiting), -1)[host.parent]
+    outermost = np.flatnonzero(waiting & (around < 0))
+    waited = picture.account.overhead.parts.get("data", 0.0)
+    if not len(outermost) or waited <= 0:
+        return None
+    cores = picture.circumstances.cores
+    rest = max(1.0, picture.wall_ns - waited)
+    # One worker makes a batch as fast as the script did: enough where the step takes as long.
+    wanted = math.ceil(max(waited, _made_ns(picture)) / rest)
+    workers = (
+        min(max(wanted, spare_workers(cores)), most_workers(cores)) if cores else _USUAL_WORKERS
+    )
+    named = {picture.timeline.names[name] for name in host.name[waiting]}
+    has_workers = any(_WITH_WORKERS in name for name in named)
+    is_full = has_workers and _is_full(picture)
+    if is_full:
+        worst, expected, best = (_shorter(picture, waited, left) for left in _LEFT_BY_CHEAPER)
+    elif has_workers:
+        worst, expected, best = (_shorter(picture, waited, left) for left in _LEFT_BY_MORE)
+    else:
+        worst, expected, best = (
+            _shorter(picture, waited, max(left, (least - (picture.wall_ns - waited)) / waited))
+            for left, least in zip(_LEFT, _shortest_steps(picture, waited, workers), strict=True)
+        )
+    return Imagined(
+        worst=worst,
+        expected=expected,
+        best=best,
+        where=_lines(picture, outermost),
+        change=_cheaper(picture)
+        if is_full
+        else _more(picture, workers)
+        if has_workers
+        else _loader(picture, workers),
+        assumes="samples can be made in half the time; at best they cost nothing"
+        if is_full
+        else "there are idle cores to make batches on",
+    )
+
+
+def _loader(picture: Picture, workers: int) -> str:
+    pinned = "pin_memory=True, " if picture.on_device else ""
+    return f"DataLoader(dataset, num_workers={workers}, {pinned}persistent_workers=True)"
+
+
+def _more(picture: Picture, workers: int) -> str:
+    """As many as there are cores; past that they can only wait, for a disk, more at a time."""
+    cores, have = picture.circumstances.cores or workers, picture.circumstances.loader_workers
+    wanted = cores if have < cores else 2 * have
+    return f"{_loader(picture, wanted)}  # more than {_there_are(have)}"
+
+
+def _cheaper(picture: Picture) -> str:
+    seen = picture.circumstances
+    return (
+        f"# make samples cheaper: no core of {seen.cores} is left for more workers than "
+        f"{_there_are(seen.loader_workers)}"
+    )
+
+
+def _there_are(workers: int) -> str:
+    return f"the {workers} there are" if workers else "there are"
+
+
+def _is_full(picture: Picture) -> bool:
+    """Whether the script and what it has started keep all of its cores busy, or others do."""
+    seen = picture.circumstances
+    if seen.coreless_share > _CORELESS:
+        return True
+    if not seen.cores or not seen.wall_ns or seen.ours_ns is None or seen.workers_ns is None:
+        return False
+    return seen.ours_ns + seen.workers_ns > _FULL * seen.cores * seen.wall_ns
+
+
+def _made_ns(picture: Picture) -> float:
+    """What making a batch takes the host, where the replay knows."""
+    return 0.0 if picture.script is None else float(picture.script.data_ns.sum())
+
+
+def _shortest_steps(picture: Picture, waited: float, workers: int) -> tuple[float, float, float]:
+    """What a step takes at least, at worst, as expected and at best: batches come no faster.
+
+    On a CPU nothing that is done now goes away, and it has only so many cores to be done on: all
+    that threads do now, waiting for each other included; the step's own work on all cores and the
+    batch on one; the step's work on one of them. And who shares a core is held up.
+    """
+    supply = max(waited, _made_ns(picture)) / workers
+    seen = picture.circumstances
+    if picture.on_device or not seen.cores:
+        return supply, supply, supply
+    rest = picture.wall_ns - waited
+    batch, busy = waited, np.inf
+    if seen.main is not None and seen.wall_ns:
+        # A batch that sleeps, or waits for a disk, needs no core; one that waits for a core does.
+        awake = min(1.0, (seen.main.ran_ns + seen.main.delayed_ns) / seen.wall_ns / _AWAKE)
+        batch = min(waited, max(0.0, picture.wall_ns * awake - rest))
+    if seen.ours_ns is not None and seen.wall_ns:
+        busy = picture.wall_ns * seen.ours_ns / seen.wall_ns
+    usual = min(busy, rest * seen.cores + batch)
+    worst = busy if np.isfinite(busy) else usual
+    others = seen.coreless_share > _CORELESS
+    crowded = 1.0 if others else _crowded(usual - batch, rest, seen.cores)
+    longest, likely = _held_up(rest, batch, crowded, seen.cores)
+    return (
+        max(supply, worst / seen.cores, longest),
+        max(supply, usual / seen.cores, likely),
+        max(supply, (rest + batch) / seen.cores),
+    )
+
+
+def _crowded(work: float, rest: float, cores: int) -> float:
+    """The share of a step's own time in which its threads have every core."""
+    return min(1.0, max(0.0, work / rest - (cores - 1)))
+
+
+def _held_up(rest: float, batch: float, crowded: float, cores: int) -> tuple[float, float]:
+    """A step on a CPU beside a worker that makes the next batch: at worst, and as expected.
+
+    What the worker takes from one of the step's threads, while they have all cores, all of them
+    wait for, until the system has moved them: a step of 168 ms on both of two cores with batches of
+    23 took 191 ms without workers, 196 with one and 194 with two; with batches of 182 it took 350,
+    279 and 279. A thread that shares its core has half of it.
+    """
+    until_moved = min(batch, _MOVED_NS) * (1 - 1 / cores)
+    likely = rest + crowded * (until_moved + batch / cores)
+    return min(rest + batch if crowded else rest, 2 * rest), min(likely, 2 * rest)
+
+
+def _shorter(picture: Picture, waited: float, left: float) -> Change:
+    """Of the time for a batch, a part is left."""
+    left = min(1.0, left)
+    script = picture.script
+    if script is None:
+        return Change(python_ns=waited * (1 - left))
+    return Change(host_ns=script.host_ns - np.minimum(script.data_ns, script.host_ns) * (1 - left))
+
+
+def _lines(picture: Picture, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
+    sources = picture.timeline.sources
+    found = {int(source) for source in picture.timeline.host.source[rows]}
+    return [sources[source] for source in found if 0 <= source < len(sources)]
+
+
+REMEDY = Remedy(fault="waiting-for-data", group="overhead", document=__doc__, imagine=imagine)

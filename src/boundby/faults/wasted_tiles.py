@@ -1,0 +1,156 @@
+"""A product with a dimension that does not fit the matrix units' tiles.
+
+What it sees
+    Matrix products in sixteen bits whose rows in memory are of an odd length, a vocabulary of
+    50257 or 30522 most often, that run far under the roof. Odd numbers of rows do no harm.
+
+Why it costs time
+    The matrix units work on whole tiles, and load rows that start at multiples of 16 bytes. A
+    dimension that is no multiple of 8 (in 16-bit types) makes the library fall back to kernels
+    that load element by element: on an H200 a product of 4096 x 1024 x 30522 ran at 32% of the
+    roof, and at 98% with 30528.
+
+The change
+    Round the dimension up to a multiple of 64: pad the vocabulary and mask the extra logits.
+    `torch.compile` pads such products by itself.
+
+When it does not help
+    When the product is memory-bound already, or the host is the limit.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+from boundby.faults.fault import Imagined, Remedy
+from boundby.model import OpCall, Tensor
+from boundby.step.model import Change, Picture
+from boundby.step.op_variants import padded, timed_ratio
+
+_TILE = 8
+_PADDED = 64
+# Only products this far under their roof; others cope with their shape.
+_SLOW = 0.6
+# Of the roof, as whole products of this size are seen to reach it.
+_WORST, _EXPECTED, _BEST = 0.65, 0.85, 1.0
+_LARGE = 256
+_VOCABULARY = 8192
+# Where each product takes its two matrices; of `linear`, the second is transposed.
+_OPERANDS = {
+    "aten::mm": (0, 1),
+    "aten::bmm": (0, 1),
+    "aten::linear": (0, 1),
+    "aten::addmm": (1, 2),
+    "aten::addmm_": (1, 2),
+    "aten::_addmm_activation": (1, 2),
+    "aten::baddbmm": (1, 2),
+    "aten::baddbmm_": (1, 2),
+}
+_BATCHED = ("aten::bmm", "aten::baddbmm", "aten::baddbmm_")
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    odd = _odd_products(picture)
+    if not odd:
+        return None
+    wanted = max(extent for extents in odd.values() for extent in extents)
+    return Imagined(
+        worst=Change(work_ns=_times(picture, odd, _WORST)),
+        expected=Change(work_ns=_times(picture, odd, _EXPECTED)),
+        best=Change(work_ns=_times(picture, odd, _BEST)),
+        where=picture.lines(picture.works[index] for index in odd)[:3],
+        change=f"{_word(picture, odd, wanted)} = {_round_up(wanted)}"
+        f"  # instead of {wanted}: a multiple of {_PADDED}",
+        assumes="the dimension may be padded and what is added is masked or never used",
+    )
+
+
+def padded_times(picture: Picture) -> dict[int, float]:
+    """What the odd products would take with padded dimensions, by work."""
+    return _times(picture, _odd_products(picture), _EXPECTED)
+
+
+def _odd_products(picture: Picture) -> dict[int, set[int]]:
+    """Slow products in 16-bit types, each with its large dimensions that fit no tile."""
+    odd: dict[int, set[int]] = {}
+    for index, work in enumerate(picture.works):
+        call = picture.call(work)
+        if call is None or not work.floor_ns or work.floor_ns >= _SLOW * work.ns:
+            continue
+        found = odd_extents(call)
+        if found:
+            odd[index] = found
+    return odd
+
+
+def is_product(call: OpCall) -> bool:
+    return call.name in _OPERANDS
+
+
+def odd_extents(call: OpCall) -> set[int]:
+    """The large dimensions that fit no tile, of those along which a product's matrices lie dense.
+
+    Rows of such a length start anywhere in memory; how many rows there are is of no matter.
+    """
+    operands = _operands(call)
+    if operands is None or operands[0].dtype not in ("bfloat16", "float16"):
+        return set()
+    lengths = {_columns(call, operands), *map(_dense_extent, operands)}
+    return {extent for extent in lengths if extent and extent > _LARGE and extent % _TILE}
+
+
+def _operands(call: OpCall) -> tuple[Tensor, Tensor] | None:
+    first, second = _OPERANDS.get(call.name, (0, 0))
+    if first == second or len(call.tensors) <= second:
+        return None
+    operands = call.tensors[first], call.tensors[second]
+    return operands if all(len(tensor.shape) > 1 for tensor in operands) else None
+
+
+def _columns(call: OpCall, operands: tuple[Tensor, Tensor]) -> int:
+    """Those of the result, which is dense along them."""
+    return operands[1].shape[-2 if call.name == "aten::linear" else -1]
+
+
+def _dense_extent(matrix: Tensor) -> int | None:
+    """The dimension whose length is the distance of two rows; None for a part of wider rows."""
+    rows, columns = matrix.shape[-2:]
+    if matrix.strides is None or len(matrix.strides) != len(matrix.shape):
+        return columns
+    if matrix.strides[-2:] == (columns, 1):
+        return columns
+    return rows if matrix.strides[-2:] == (1, rows) else None
+
+
+def _word(picture: Picture, odd: dict[int, set[int]], wanted: int) -> str:
+    """What people call the dimension: the last one of a linear layer has a name."""
+    calls = [call for index in odd if (call := picture.call(picture.works[index])) is not None]
+    made = {
+        _columns(call, operands)
+        for call in calls
+        if call.name not in _BATCHED and (operands := _operands(call)) is not None
+    }
+    if wanted not in made:
+        return "size"
+    return "vocabulary" if wanted >= _VOCABULARY else "out_features"
+
+
+def _times(picture: Picture, odd: dict[int, set[int]], efficiency: float) -> dict[int, float]:
+    """Timed with padded dimensions where the device is at hand; else from the roof."""
+    work_ns = {}
+    for index, extents in odd.items():
+        work = picture.works[index]
+        ratio = timed_ratio(picture, work, padded({n: _round_up(n) for n in extents}))
+        reached = (work.floor_ns or work.ns) / efficiency
+        if ratio is not None:
+            reached = work.ns * ratio * _EXPECTED / efficiency
+        work_ns[index] = min(work.ns, reached)
+    return work_ns
+
+
+def _round_up(extent: int) -> int:
+    return -(-extent // _PADDED) * _PADDED
+
+
+REMEDY = Remedy(fault="wasted-tiles", group="compute", document=__doc__, imagine=imagine)

@@ -1,0 +1,88 @@
+"""Backward computes again what forward had computed.
+
+What it sees
+    Operators of the forward that run a second time in backward, under activation checkpointing.
+
+Why it costs time
+    A checkpointed piece keeps its input only and is run once more when its gradients are needed:
+    a third more arithmetic when all of a model is wrapped. That buys memory, and is wasted where
+    there is enough of it.
+
+The change
+    Take checkpointing off (`model.gradient_checkpointing_disable()`), or off some layers; or keep
+    the results of products and recompute only what is cheap: `checkpoint(block, x,
+    use_reentrant=False, context_fn=...)` with `create_selective_checkpoint_contexts`.
+
+When it does not help
+    When the activations do not fit without it. Recomputing chains of pointwise operators that a
+    compiler fuses is a gain, not a loss: fewer bytes are written and read back than are saved in
+    arithmetic.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+from boundby.faults.fault import Imagined, Remedy
+from boundby.model import units
+from boundby.step.device_ops import recomputed
+from boundby.step.model import Picture
+
+# Of the device's memory, what may be filled: the rest is for fragments and the library's own.
+_USABLE = 0.9
+_LAUNCHES_LEFT = 0.1
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    again = recomputed(picture.timeline)
+    mine = [
+        index
+        for index, work in enumerate(picture.works)
+        if work.row >= 0 and again[work.row] and work.op_class != "communication"
+    ]
+    if not mine:
+        return None
+    products = [i for i in mine if picture.works[i].op_class == "contraction"]
+    free, kept = _free_bytes(picture), _written(picture, mine)
+    some = dict.fromkeys(products, 0.0)
+    everything = dict.fromkeys(mine, 0.0)
+    if free is not None and kept < free:
+        worst, expected, best = some, everything, everything
+    elif free is None:
+        # The memory is not known: keeping the products' results is what most can afford.
+        worst = {index: 0.5 * picture.works[index].ns for index in products}
+        expected, best = some, everything
+    elif _written(picture, products) < free:
+        worst, expected, best = dict[int, float](), some, some
+    else:
+        return None
+    return Imagined(
+        worst=picture.shortened(worst, launches=1.0),
+        expected=picture.shortened(expected, launches=_LAUNCHES_LEFT),
+        best=picture.shortened(best, launches=0.0),
+        where=picture.lines(picture.works[index] for index in mine)[:2],
+        change="model.gradient_checkpointing_disable()  # or keep the results of products",
+        assumes=_assumes(free, kept),
+    )
+
+
+def _free_bytes(picture: Picture) -> float | None:
+    """Memory that the step leaves unused; None where it is not known."""
+    peak, total = picture.circumstances.peak_bytes, picture.machine.memory_bytes
+    return _USABLE * total - peak if peak and total else None
+
+
+def _written(picture: Picture, works: list[int]) -> float:
+    """What would have to be kept instead: the results of what is computed again."""
+    return sum(cost.bytes_written for i in works if (cost := picture.works[i].cost) is not None)
+
+
+def _assumes(free: float | None, kept: float) -> str:
+    held = units.size(kept)
+    if free is None:
+        return f"up to {held} more of activations fit into memory"
+    return f"{units.size(free)} of memory stay free, and {held} more of activations are kept"
+
+
+REMEDY = Remedy(fault="wasteful-checkpointing", group="compute", document=__doc__, imagine=imagine)

@@ -1,0 +1,102 @@
+"""Gradients are filled with zeros before every step, then added to.
+
+What it sees
+    Fills inside `zero_grad`, and the additions with which backward accumulates into them.
+
+Why it costs time
+    A gradient that is kept and zeroed is written once by the fill; backward then makes the new
+    gradient and adds it, which reads two and writes one. With no gradient there, the new one is
+    simply kept: the fill and the addition vanish, with a launch for each parameter in both.
+
+The change
+    `optimizer.zero_grad(set_to_none=True)`, the default since PyTorch 2.0, or
+    `model.zero_grad(set_to_none=True)`; in an optimizer of one's own, `p.grad = None` in place of
+    `p.grad.zero_()`.
+
+When it does not help
+    When something holds on to the gradient tensors: a captured CUDA graph, gradients that are
+    views of one flat buffer (DDP's `gradient_as_bucket_view` wants None as well, other wrappers
+    may not). With accumulation only the first of the additions vanishes. When the device is the
+    limit and the model small, the traffic is a small part of it.
+
+Proven on
+    Not yet.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from boundby.faults.fault import Imagined, Remedy
+from boundby.step.model import Picture
+from boundby.step.nesting import nearest
+
+_ZEROING = ("zero_grad",)
+# A `zero_grad` of torch's, as torch marks it or as a profiler names its Python.
+_TORCHS = re.compile(r"^Optimizer\.zero_grad#|(?:^|/)torch/")
+_ACCUMULATING = ("AccumulateGrad",)
+_FILLS = ("fill_", "zero_", "_foreach_zero_", "Memset")
+_ADDITIONS = ("aten::add_",)
+# The loop over parameters stays, a launch less in each turn. A gradient in a layout of its own is
+# copied instead of kept: half of the additions at worst.
+_LAUNCHES_LEFT = 0.15
+_WORST_LEFT, _EXPECTED_LEFT, _BEST_LEFT = 0.5, 0.05, 0.0
+
+
+def imagine(picture: Picture) -> Imagined | None:
+    fills = _inside(picture, _ZEROING, _FILLS)
+    if not fills:
+        return None
+    # Under accumulation each gradient is added to several times for one zeroing.
+    added = _inside(picture, _ACCUMULATING, _ADDITIONS)[: _zeroed(picture, fills)]
+
+    def kept(left: float) -> dict[int, float]:
+        gone = dict.fromkeys(fills, 0.0)
+        return gone | {index: picture.works[index].ns * left for index in added}
+
+    where = picture.lines(picture.works[index] for index in fills)[:1]
+    return Imagined(
+        worst=picture.shortened(kept(_WORST_LEFT), launches=_WORST_LEFT),
+        expected=picture.shortened(kept(_EXPECTED_LEFT), launches=_LAUNCHES_LEFT),
+        best=picture.shortened(kept(_BEST_LEFT), launches=0.0),
+        where=where,
+        change=f"p.grad = None  # instead of zeros, at {where[0]}"
+        if where and _by_the_script(picture, fills)
+        else "optimizer.zero_grad(set_to_none=True)",
+        assumes="nothing keeps hold of the gradient tensors between steps",
+    )
+
+
+def _inside(picture: Picture, around: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
+    """Work of these names inside events of those, in order of issue."""
+    within = picture.within(*around)
+    found = [
+        index
+        for index, work in enumerate(picture.works)
+        if work.row >= 0 and within[work.row] and any(name in work.name for name in names)
+    ]
+    return sorted(found, key=lambda index: picture.works[index].row)
+
+
+def _by_the_script(picture: Picture, fills: list[int]) -> bool:
+    """Whether the script's own lines zero, in a `zero_grad` that need not know torch's argument."""
+    timeline = picture.timeline
+    zeroing = np.array([any(part in name for part in _ZEROING) for name in timeline.names])
+    around = nearest(timeline.host.parent, zeroing[timeline.host.name])
+    works = [picture.works[index] for index in fills]
+    names = (timeline.names[timeline.host.name[around[work.row]]] for work in works)
+    return all(work.inside < 0 for work in works) and not any(map(_TORCHS.search, names))
+
+
+def _zeroed(picture: Picture, fills: list[int]) -> int:
+    """How many gradients the fills cover: a `_foreach` one fills a list of them."""
+    total = 0
+    for index in fills:
+        call = picture.call(picture.works[index])
+        total += max(1, len(call.tensors)) if call is not None else 1
+    return total
+
+
+REMEDY = Remedy(fault="zeroed-gradients", group="overhead", document=__doc__, imagine=imagine)

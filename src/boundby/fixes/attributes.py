@@ -1,0 +1,31 @@
+"""Changing torch as soon as the script has imported it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from boundby.capture.process.import_hooks import when_imported
+from boundby.capture.process.patching import Swaps
+
+__all__ = ["Swaps", "when_torch_arrives"]
+
+
+@contextlib.contextmanager
+def when_torch_arrives(act: Callable[[Any, Swaps], None]) -> Iterator[None]:
+    """Change torch as soon as the script has imported it; undone at the end."""
+    swaps = Swaps()
+    active = [True]
+
+    def arrived(torch: ModuleType) -> None:
+        if active[0]:
+            act(torch, swaps)
+
+    when_imported("torch", arrived)
+    try:
+        yield
+    finally:
+        active[0] = False
+        swaps.undo()

@@ -1,0 +1,102 @@
+"""Gradient checkpointing, put on repeated blocks or taken off: memory against time."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from boundby.fixes.attributes import Swaps, when_torch_arrives
+from boundby.fixes.fix import Treatment
+from boundby.fixes.log import note
+from boundby.fixes.root_modules import outermost_modules
+
+_FEWEST_BLOCKS = 3
+
+
+def checkpointed_blocks() -> contextlib.AbstractContextManager[None]:
+    """The repeated blocks of a model keep only their inputs, and run again in backward."""
+    return outermost_modules(_checkpoint)
+
+
+def _checkpoint(
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[[], None] | None:
+    blocks = _repeated(module)
+    if not blocks:
+        return None
+    swaps = Swaps()
+    for block in blocks:
+        swaps.swap(block, "forward", _run_again)
+    note(f"{len(blocks)} blocks checkpointed")
+    return swaps.undo
+
+
+def _repeated(module: Any) -> list[Any]:
+    """The children of the first list of blocks that are alike."""
+    import torch
+
+    for part in module.modules():
+        if not isinstance(part, (torch.nn.ModuleList, torch.nn.Sequential)):
+            continue
+        children: list[Any] = list(part)
+        kind, count = Counter(map(type, children)).most_common(1)[0] if children else (None, 0)
+        if kind is not None and count >= _FEWEST_BLOCKS:
+            alike: list[Any] = [child for child in children if type(child) is kind]
+            # Lists of single layers are not blocks.
+            if any(True for _ in alike[0].children()):
+                return alike
+    return []
+
+
+def _run_again(original: Any) -> Any:
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    @functools.wraps(original)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return original(*args, **kwargs)
+        return checkpoint(original, *args, use_reentrant=False, **kwargs)
+
+    return forward
+
+
+@contextlib.contextmanager
+def without_checkpointing() -> Iterator[None]:
+    """`torch.utils.checkpoint` runs its function once and keeps what it needs."""
+
+    def arrived(torch: Any, swaps: Swaps) -> None:
+        import torch.utils.checkpoint as checkpointing
+
+        swaps.swap(checkpointing, "checkpoint", _run_once)
+
+    with when_torch_arrives(arrived):
+        yield
+
+
+_OPTIONS = ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug")
+
+
+def _run_once(original: Any) -> Any:
+    @functools.wraps(original)
+    def checkpoint(function: Any, *args: Any, **kwargs: Any) -> Any:
+        note("a checkpoint taken off")
+        kept = {name: value for name, value in kwargs.items() if name not in _OPTIONS}
+        return function(*args, **kept)
+
+    return checkpoint
+
+
+CHECKPOINTS = Treatment(
+    name="checkpoints",
+    change="x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
+    apply=checkpointed_blocks,
+)
+NO_CHECKPOINTS = Treatment(
+    name="no-checkpoints",
+    change="x = block(x)  # instead of checkpoint(block, x)",
+    apply=without_checkpointing,
+)

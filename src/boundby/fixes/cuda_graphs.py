@@ -1,0 +1,269 @@
+"""The outermost modules replayed as CUDA graphs, forward and backward."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
+
+from boundby.capture.process.step_hooks import Companion, accompanied_by
+from boundby.fixes.fix import Treatment
+from boundby.fixes.log import note
+from boundby.fixes.masks import CHANGE as NO_MASKS
+from boundby.fixes.masks import leave_out_needless_masks
+from boundby.fixes.root_modules import outermost_modules
+
+# Arguments of these kinds are part of what was recorded; anything else may change unseen.
+_CONSTANTS = (type(None), bool, int, float, str)
+_CHANGE = "model = torch.cuda.make_graphed_callables(model, (sample_input,))"
+_MASKS = "masks that a capture would build"
+
+
+@contextlib.contextmanager
+def cuda_graphs() -> Any:
+    recorder = _Recorder()
+    with accompanied_by(recorder), outermost_modules(recorder.attach):
+        yield
+
+
+class _Recorder(Companion):
+    """Records a module's call when the same kind of call comes the second time."""
+
+    def __init__(self) -> None:
+        self._recorded: dict[Any, Callable[..., Any]] = {}
+        self._seen: set[Any] = set()
+        self._gradients = _Gradients()
+
+    def start_over(self) -> None:
+        self._recorded.clear()
+        self._seen.clear()
+
+    def attach(
+        self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[], None] | None:
+        plain = module.forward
+
+        @functools.wraps(plain)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return self._call(module, plain, args, kwargs)
+
+        module.forward = forward
+
+        def undo() -> None:
+            module.forward = plain
+
+        return undo
+
+    def _call(self, module: Any, plain: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        import torch
+        from torch.utils import _pytree
+
+        leaves, spec = _pytree.tree_flatten((args, kwargs))
+        tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+        rest = [None if isinstance(x, torch.Tensor) else x for x in leaves]
+        if (
+            not tensors
+            or not all(x.is_cuda for x in tensors)
+            or not all(isinstance(x, _CONSTANTS) for x in rest)
+            or torch.cuda.is_current_stream_capturing()
+        ):
+            return plain(*args, **kwargs)
+        key = (
+            id(module),
+            module.training,
+            torch.is_grad_enabled(),
+            torch.is_autocast_enabled("cuda"),
+            tuple((tuple(x.shape), x.dtype, x.requires_grad) for x in tensors),
+            tuple(map(repr, rest)),
+        )
+        if key not in self._seen:
+            self._seen.add(key)
+            return plain(*args, **kwargs)
+        if key not in self._recorded:
+            masks = leave_out_needless_masks()
+            changed = [f"graph of {type(module).__name__}", *([_MASKS] if masks else [])]
+            try:
+                self._recorded[key] = _record(module, plain, leaves, spec, tensors)
+            except RuntimeError as error:
+                raise RuntimeError(
+                    f"{type(module).__name__} cannot be captured: {_first_line(_root(error))}"
+                ) from error
+            finally:
+                masks.undo()
+            for what in changed:
+                note(what)
+        self._gradients.make_own(module.parameters())
+        return self._recorded[key](tensors)
+
+
+class _Gradients:
+    """Gradients that outlive a replay.
+
+    Where a parameter has none yet, autograd takes over the tensor that a backward hands it, here a
+    graph's own memory. What is then kept for the next backward, to be added to or zeroed in place,
+    that graph's next replay writes over: the sum of two batches would be twice the second.
+    """
+
+    def __init__(self) -> None:
+        self._own: dict[int, Any] = {}
+
+    def make_own(self, parameters: Iterable[Any]) -> None:
+        """Before a replay, its forward too: both work in the same memory."""
+        for parameter in parameters:
+            if parameter.grad is None:
+                self._own.pop(id(parameter), None)
+            # Added to in place from then on, a copy stays what it is.
+            elif self._own.get(id(parameter)) is not parameter.grad:
+                parameter.grad = parameter.grad.clone()
+                self._own[id(parameter)] = parameter.grad
+
+
+def _root(error: BaseException) -> BaseException:
+    """What broke a capture: its end then fails once more, because of "a previous error"."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _record(
+    module: Any, plain: Any, leaves: list[Any], spec: Any, tensors: list[Any]
+) -> Callable[[list[Any]], Any]:
+    import torch
+    from torch.utils import _pytree
+
+    shape_of_result: list[Any] = []
+
+    def positional(*given: Any) -> tuple[Any, ...]:
+        """The module as a function of tensors alone, to tensors alone."""
+        following = iter(given)
+        filled = [next(following) if isinstance(x, torch.Tensor) else x for x in leaves]
+        args, kwargs = _pytree.tree_unflatten(filled, spec)
+        out, out_spec = _pytree.tree_flatten(plain(*args, **kwargs))
+        shape_of_result[:] = [
+            out_spec,
+            [None if isinstance(x, torch.Tensor) else (x,) for x in out],
+        ]
+        return tuple(x for x in out if isinstance(x, torch.Tensor))
+
+    # Recording runs the module a few times: what it counts and averages is put back after.
+    kept = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    static = [x.detach().clone().requires_grad_(x.requires_grad) for x in tensors]
+    with _autocast_without_cache(torch), _without_collector():
+        if torch.is_grad_enabled():
+            run = _trained(torch, module, positional, static)
+        else:
+            run = _replayed(torch, positional, static)
+    with torch.no_grad():
+        for buffer, value in kept:
+            buffer.copy_(value)
+
+    def call(given: list[Any]) -> Any:
+        results = iter(run(*given))
+        out_spec, constants = shape_of_result
+        out = [next(results) if constant is None else constant[0] for constant in constants]
+        return _pytree.tree_unflatten(out, out_spec)
+
+    return call
+
+
+def _trained(
+    torch: Any, module: Any, function: Callable[..., Any], static: list[Any]
+) -> Callable[..., Any]:
+    """With gradients: a graph of the forward, and one of the backward.
+
+    Recorded with twins in the place of the parameters, in the same memory: their own may be leaves
+    of an earlier step's graph, which belongs to a stream that cannot be recorded.
+    """
+    twins = {}
+    for parameter in module.parameters():
+        twin = torch.nn.Parameter(parameter.detach(), requires_grad=parameter.requires_grad)
+        twin.__dict__.update(parameter.__dict__)
+        twins[parameter] = twin
+    with _in_place_of(module, twins):
+        run = torch.cuda.make_graphed_callables(
+            function, (*static, *twins.values()), allow_unused_input=True
+        )
+    return lambda *given: run(*given, *twins)
+
+
+@contextlib.contextmanager
+def _in_place_of(module: Any, twins: dict[Any, Any]) -> Iterator[None]:
+    places = [
+        (owner, name, parameter)
+        for owner in module.modules()
+        for name, parameter in owner._parameters.items()
+        if parameter is not None
+    ]
+    try:
+        for owner, name, parameter in places:
+            setattr(owner, name, twins[parameter])
+        yield
+    finally:
+        for owner, name, parameter in places:
+            setattr(owner, name, parameter)
+
+
+def _replayed(torch: Any, function: Any, static: list[Any]) -> Callable[..., Any]:
+    """Without gradients: one graph, its inputs copied in, its outputs copied out."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            function(*static)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = function(*static)
+
+    def run(*given: Any) -> tuple[Any, ...]:
+        for slot, value in zip(static, given, strict=True):
+            slot.copy_(value)
+        graph.replay()
+        # The next replay writes over them.
+        return tuple(x.clone() for x in outputs)
+
+    return run
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Graphs that Python's collector frees in the middle of a capture end it with an error."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _autocast_without_cache(torch: Any) -> contextlib.AbstractContextManager[Any]:
+    if not torch.is_autocast_enabled("cuda"):
+        return contextlib.nullcontext()
+    context: contextlib.AbstractContextManager[Any] = torch.autocast(
+        "cuda", torch.get_autocast_dtype("cuda"), cache_enabled=False
+    )
+    return context
+
+
+def _written(touched: Collection[str]) -> str:
+    """What keeps models of transformers from being captured comes first."""
+    return f"{NO_MASKS}  # with nothing padded\n{_CHANGE}" if _MASKS in touched else _CHANGE
+
+
+CUDA_GRAPHS = Treatment(
+    name="cuda-graphs",
+    change=_CHANGE,
+    written=_written,
+    apply=cuda_graphs,
+    devices=("cuda",),
+    slot="compilation",
+)

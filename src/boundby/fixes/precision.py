@@ -1,0 +1,154 @@
+"""Fewer digits, or more: matrix products in tf32 or bfloat16, autocast, and none of it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from boundby.capture.process.step_hooks import Companion, accompanied_by
+from boundby.capture.torch.precision import float32_allowed
+from boundby.fixes.attributes import Swaps, when_torch_arrives
+from boundby.fixes.fix import Treatment
+from boundby.fixes.log import note
+
+
+@contextlib.contextmanager
+def matmul_precision(precision: str) -> Iterator[None]:
+    """float32 products as `torch.set_float32_matmul_precision` says, whatever the script sets."""
+
+    def arrived(torch: Any, swaps: Swaps) -> None:
+        before, choose = torch.get_float32_matmul_precision(), torch.set_float32_matmul_precision
+        choose(precision)
+        note(f"matmul precision {precision}")
+        swaps.swap(torch, "set_float32_matmul_precision", lambda _: lambda wanted: None)
+        swaps.later(functools.partial(choose, before))
+
+    with when_torch_arrives(arrived):
+        yield
+
+
+class _CudnnInTF32(Companion):
+    """cuDNN's own switch, as torch has it unless a script has switched it off by its first call."""
+
+    def __init__(self) -> None:
+        self._done = False
+
+    def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._done:
+            return
+        self._done = True
+        import torch
+
+        allowed, cudnn = float32_allowed(torch)["cuda"], torch.backends.cudnn
+        if hasattr(torch.backends, "fp32_precision"):
+            for layers, setting in (("convolutions", cudnn.conv), ("recurrent", cudnn.rnn)):
+                if allowed[layers] == "float32":
+                    setting.fp32_precision = "tf32"
+                    note(f"tf32 {layers}")
+        elif allowed["convolutions"] == "float32":
+            cudnn.allow_tf32 = True
+            note("tf32 convolutions")
+
+
+@contextlib.contextmanager
+def tf32() -> Iterator[None]:
+    with matmul_precision("high"), accompanied_by(_CudnnInTF32()):
+        yield
+
+
+class _Autocast(Companion):
+    """Autocast from the forward's begin until backward: the loss is computed under it too.
+
+    Where nothing is differentiated, it ends with the call. A script that autocasts itself is left
+    alone.
+    """
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = dtype
+        self._entered: Any = None
+
+    def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._entered is not None or not hasattr(called, "parameters"):
+            return
+        import torch
+
+        parameter = next(iter(called.parameters()), None)
+        if parameter is None or parameter.dtype != torch.float32:
+            return
+        device = parameter.device.type
+        if torch.is_autocast_enabled(device):
+            return
+        self._entered = torch.autocast(device, getattr(torch, self._dtype))
+        self._entered.__enter__()
+        note(f"autocast to {self._dtype}")
+
+    def call_ends(self, called: Any, result: Any) -> None:
+        import torch
+
+        if not torch.is_grad_enabled():
+            self._leave()
+
+    def backward_begins(self, roots: Any) -> None:
+        self._leave()
+
+    def step_ended(self) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        entered, self._entered = self._entered, None
+        if entered is not None:
+            entered.__exit__(None, None, None)
+
+
+def autocast(dtype: str = "bfloat16") -> contextlib.AbstractContextManager[None]:
+    return accompanied_by(_Autocast(dtype))
+
+
+def switch_autocast_off(torch: Any, swaps: Swaps) -> None:
+    """From now on no autocast is one, whatever the script asks for."""
+
+    def disabled(original: Any) -> Any:
+        @functools.wraps(original)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            original(self, *args, **kwargs)
+            if self._enabled:
+                note("autocast off")
+            self._enabled = False
+
+        return __init__
+
+    swaps.swap(torch.amp.autocast_mode.autocast, "__init__", disabled)
+
+
+TF32 = Treatment(
+    name="tf32",
+    change='torch.set_float32_matmul_precision("high")',
+    apply=tf32,
+    precision="tf32",
+    devices=("cuda",),
+    slot="precision",
+)
+BFLOAT16_PRODUCTS = Treatment(
+    name="bf16-products",
+    change='torch.set_float32_matmul_precision("medium")',
+    apply=functools.partial(matmul_precision, "medium"),
+    precision="bfloat16",
+    devices=("cpu",),  # on CUDA it is no more than tf32
+    slot="precision",
+)
+AUTOCAST = Treatment(
+    name="autocast",
+    change="with torch.autocast(device.type, torch.bfloat16): ...  # around forward and loss",
+    apply=autocast,
+    precision="bfloat16",
+    slot="precision",
+    covers=("float32-activations",),
+)
+NO_AUTOCAST = Treatment(
+    name="no-autocast",
+    change="torch.autocast(device.type, enabled=False)",
+    apply=functools.partial(when_torch_arrives, switch_autocast_off),
+    slot="precision",
+)

@@ -1,0 +1,43 @@
+"""Changing the outermost modules of a program, each once, right before its first call."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from boundby.capture.process.step_hooks import Companion, accompanied_by
+
+# Changes a module; gives back how to undo it, or None where it left it alone.
+Change = Callable[[Any, tuple[Any, ...], dict[str, Any]], Callable[[], None] | None]
+
+
+class _Outermost(Companion):
+    def __init__(self, change: Change) -> None:
+        self.undo: list[Callable[[], None]] = []
+        self._change = change
+        self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not hasattr(called, "named_parameters") or called in self._seen:
+            return
+        self._seen.add(called)
+        # A loss that is written as a module has nothing to change.
+        if next(iter(called.parameters()), None) is None:
+            return
+        undo = self._change(called, args[1:], kwargs)
+        if undo is not None:
+            self.undo.append(undo)
+
+
+@contextlib.contextmanager
+def outermost_modules(change: Change) -> Iterator[None]:
+    """Apply `change` to every outermost module that has parameters."""
+    companion = _Outermost(change)
+    try:
+        with accompanied_by(companion):
+            yield
+    finally:
+        while companion.undo:
+            companion.undo.pop()()

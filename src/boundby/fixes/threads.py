@@ -1,0 +1,40 @@
+"""Threads of a CPU: how many, and what they do while they wait."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from boundby.fixes.attributes import Swaps, when_torch_arrives
+from boundby.fixes.fix import Treatment
+from boundby.fixes.log import note
+
+
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[None]:
+    def arrived(torch: Any, swaps: Swaps) -> None:
+        before = torch.get_num_threads()
+        torch.set_num_threads(count)
+        swaps.later(partial(torch.set_num_threads, before))
+        if before != count:
+            note(f"{count} threads instead of {before}")
+
+    with when_torch_arrives(arrived):
+        yield
+
+
+# One line for each OpenMP runtime: GNU's, LLVM's and Intel's.
+SLEEPING_THREADS = Treatment(
+    name="sleeping-threads",
+    change="OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 KMP_BLOCKTIME=0 python SCRIPT",
+    environment={"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"},
+    devices=("cpu",),
+)
+ONE_THREAD = Treatment(
+    name="one-thread",
+    change="torch.set_num_threads(1)",
+    apply=partial(threads, 1),
+    devices=("cpu",),
+)

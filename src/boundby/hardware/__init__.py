@@ -1,0 +1,114 @@
+"""What the machine can do: measured roofs, datasheet figures, and where they are kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from boundby.hardware import cache, worker
+from boundby.hardware.device import Device, identify
+from boundby.hardware.op_benchmark import Exercise
+from boundby.model import Machine
+from boundby.model.errors import BoundbyError
+
+__all__ = ["OperatorTimer", "await_saved", "identify", "obtain"]
+
+Progress = Callable[[str, float], None]
+Notice = Callable[[str], None]
+
+
+def _silent(*_: object) -> None:
+    return
+
+
+def obtain(
+    device: str | None = None,
+    *,
+    remeasure: bool = False,
+    quick: bool = False,
+    threads: int | None = None,
+    identity: Device | None = None,
+    progress: Progress = _silent,
+    notice: Notice = _silent,
+) -> Machine:
+    """The roofs of a device: the saved ones, or measured now in a process of their own and saved.
+
+    `notice` is told, in one line, when saved roofs exist and cannot be used. A caller that has
+    identified the device already spares the process that would.
+    """
+    if identity is not None and not remeasure:
+        saved = _load(identity, notice)
+        if saved is not None and (quick or not saved.quick):
+            return saved
+    place = worker.Place(device=device, threads=threads)
+    with worker.Worker(place) as process:
+        for message in process.messages(worker.Task(quick=quick)):
+            match message:
+                case worker.Identified(found):
+                    saved = None if remeasure or identity else _load(found, notice)
+                    if saved is not None and (quick or not saved.quick):
+                        return saved
+                    identity = found
+                case worker.Advanced(what, part):
+                    progress(what, part)
+                case worker.Measured(machine):
+                    assert identity is not None
+                    cache.save(machine, identity)
+                    return machine
+                case worker.Failed(reason, exit_code):
+                    raise BoundbyError(reason, exit_code=exit_code)
+    raise BoundbyError("the measuring process ended without a result")
+
+
+class OperatorTimer:
+    """What single operators take on a device, in a process of their own, which begins at once.
+
+    It takes seconds until it is ready, in which other things can be done: what to time need not be
+    known before.
+    """
+
+    def __init__(
+        self,
+        device: str | None = None,
+        *,
+        threads: int | None = None,
+        progress: Progress = _silent,
+    ) -> None:
+        self._progress = progress
+        self._worker = worker.Worker(worker.Place(device=device, threads=threads))
+
+    def __enter__(self) -> OperatorTimer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._worker.close()
+
+    def __call__(self, exercises: Sequence[Exercise]) -> dict[Exercise, float]:
+        """Once: the times in ns of those that ran there."""
+        for message in self._worker.messages(worker.Task(exercises=tuple(exercises))):
+            match message:
+                case worker.Advanced(what, part):
+                    self._progress(what, part)
+                case worker.Timed(times):
+                    known = zip(exercises, times, strict=True)
+                    return {exercise: ns for exercise, ns in known if ns is not None}
+                case worker.Failed(reason, exit_code):
+                    raise BoundbyError(reason, exit_code=exit_code)
+                case _:
+                    continue
+        raise BoundbyError("the measuring process ended without a result")
+
+
+def await_saved(device: Device, *, seconds: float) -> None:
+    """Wait until roofs are saved for this device, for a while."""
+    deadline = time.monotonic() + seconds
+    while not cache.path_for(device).exists() and time.monotonic() < deadline:
+        time.sleep(0.5)
+
+
+def _load(device: Device, notice: Notice) -> Machine | None:
+    try:
+        return cache.load(device)
+    except BoundbyError as error:
+        notice(f"{error}: measuring anew")
+        return None

@@ -1,0 +1,47 @@
+"""Measured roofs, kept in the user's cache directory."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import platformdirs
+
+from boundby.hardware.device import Device
+from boundby.model import Machine, store
+from boundby.model.errors import BoundbyError
+
+
+def folder() -> Path:
+    return Path(platformdirs.user_cache_dir("boundby")) / "machines"
+
+
+def path_for(device: Device) -> Path:
+    """One file per device, driver, torch version and thread count."""
+    key = f"{device.name} {device.driver} torch {device.torch} {device.threads} threads"
+    return folder() / (re.sub(r"[^A-Za-z0-9.]+", "-", key).strip("-").lower() + ".json")
+
+
+def read(path: Path) -> Machine:
+    """A machine saved here or, with `boundby machine --json`, elsewhere."""
+    return store.read(path, Machine, "machine")
+
+
+def load(device: Device) -> Machine | None:
+    """The roofs saved for this device; None when there are none yet."""
+    path = path_for(device)
+    return read(path) if path.exists() else None
+
+
+def save(machine: Machine, device: Device) -> Path:
+    """Keep a measurement. A quick one never replaces a full one."""
+    path = path_for(device)
+    if machine.quick:
+        try:
+            before = load(device)
+        except BoundbyError:
+            before = None
+        if before is not None and not before.quick:
+            return path
+    store.write(machine, path)
+    return path

@@ -1,0 +1,82 @@
+"""What the vendors print: one table of chips, matched by the names that drivers really report."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from importlib import resources
+
+import msgspec
+
+from boundby.model import Record
+
+# A slice of a card (vGPU, partition) reports the card's name with less memory: no match then.
+_MEMORY_TOLERANCE = 0.25
+_BILLION = 1e9
+
+
+class Figure(Record, frozen=True, kw_only=True):
+    """A dense peak: FLOP/s, OP/s or B/s. `unsure` where sources disagree."""
+
+    value: float
+    source: str
+    unsure: bool = False
+
+
+class Chip(Record, frozen=True, kw_only=True):
+    name: str
+    vendor: str
+    matches: list[str]
+    not_matches: list[str] = []
+    memory_gb: float
+    figures: dict[str, Figure]
+
+    def match_length(self, device_name: str) -> int:
+        """Length of the longest of its names found in the device's; 0 for no match."""
+        if any(_has_words(device_name, words) for words in self.not_matches):
+            return 0
+        return max(
+            (len(words) for words in self.matches if _has_words(device_name, words)), default=0
+        )
+
+
+class _Table(Record, frozen=True, kw_only=True):
+    sources: dict[str, str]
+    chip: list[Chip]
+
+
+@functools.cache
+def _table() -> _Table:
+    text = resources.files("boundby.hardware").joinpath("chips.toml").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(text), _Table)
+
+
+def chips() -> list[Chip]:
+    """Every chip of the table."""
+    return _table().chip
+
+
+def source(key: str) -> str:
+    """Where a figure comes from, in words."""
+    return _table().sources[key]
+
+
+def find_chip(device_name: str, memory_bytes: int | None = None) -> Chip | None:
+    """The chip a driver's name stands for: the longest match, then the nearest memory size."""
+    found = [(chip.match_length(device_name), chip) for chip in chips()]
+    longest = max(length for length, _ in found)
+    if not longest:
+        return None
+    candidates = [chip for length, chip in found if length == longest]
+    if memory_bytes is None:
+        return candidates[0]
+    reported = memory_bytes / _BILLION
+    nearest = min(candidates, key=lambda chip: abs(chip.memory_gb - reported))
+    off = abs(nearest.memory_gb - reported) / nearest.memory_gb
+    return nearest if off <= _MEMORY_TOLERANCE else None
+
+
+def _has_words(text: str, words: str) -> bool:
+    pattern = rf"(?<![a-z0-9]){re.escape(words.lower())}(?![a-z0-9])"
+    return re.search(pattern, text.lower()) is not None

@@ -1,0 +1,43 @@
+"""A machine from its datasheet alone, for traces from elsewhere."""
+
+from __future__ import annotations
+
+from boundby.hardware import datasheet
+from boundby.model import Machine, MemoryLevel, Overheads, Roof
+
+# Seen on an H200; other accelerators of these years are close. It decides only what is `small`.
+_SHORTEST_KERNEL_NS = 1000.0
+
+
+def from_datasheet(device_name: str, memory_bytes: int | None = None) -> Machine | None:
+    """The chip's printed peaks as roofs; None for a chip that is not in the table."""
+    chip = datasheet.find_chip(device_name, memory_bytes)
+    if chip is None:
+        return None
+    roofs = [
+        Roof(
+            name=name,
+            value=figure.value,
+            unit=_unit(name),
+            source="datasheet",
+            datasheet=figure.value,
+            note="unsure: sources disagree" if figure.unsure else None,
+        )
+        for name, figure in chip.figures.items()
+    ]
+    return Machine(
+        device=device_name,
+        kind="cuda",
+        chip=chip.name,
+        vendor=chip.vendor,
+        memory_bytes=memory_bytes,
+        roofs=roofs,
+        levels=[MemoryLevel(roof="memory.dram", capacity=None)],
+        overheads=Overheads(shortest_kernel_ns=_SHORTEST_KERNEL_NS),
+    )
+
+
+def _unit(name: str) -> str:
+    if name.startswith(("memory", "host_link", "network")):
+        return "B/s"
+    return "OP/s" if name.endswith("int8") else "FLOP/s"

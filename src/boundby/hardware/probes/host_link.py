@@ -1,0 +1,48 @@
+"""The link between host and device: pinned and pageable memory, both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from boundby.hardware.device import Device
+from boundby.hardware.stopwatch import Work, time_host_in_turns
+from boundby.model import Roof
+
+_BYTES = 256 * 1024**2
+
+
+def measure(device: Device, *, quick: bool, tick: Callable[[], None]) -> list[Roof]:
+    """Rates as a script sees them: from the call to the copy's end."""
+    import torch
+
+    size = _BYTES // 8 if quick else _BYTES
+    there = torch.randint(0, 256, (size,), dtype=torch.uint8, device=device.target)
+    pageable = torch.randint(0, 256, (size,), dtype=torch.uint8)
+    pinned = pageable.pin_memory()
+    copies = {
+        "host_link.h2d": lambda: there.copy_(pinned, non_blocking=True),
+        "host_link.d2h": lambda: pinned.copy_(there, non_blocking=True),
+        "host_link.h2d.pageable": lambda: there.copy_(pageable),
+        "host_link.d2h.pageable": lambda: pageable.copy_(there),
+    }
+
+    def finished(copy: Work) -> Work:
+        def run() -> None:
+            copy()
+            torch.cuda.synchronize(device.index)
+
+        return run
+
+    works = [(finished(copy), 1) for copy in copies.values()]
+    timings = time_host_in_turns(works, rounds=3 if quick else 15)
+    tick()
+    return [
+        Roof(
+            name=name,
+            value=size / timing.ns * 1e9,
+            unit="B/s",
+            source="measured",
+            spread=timing.spread,
+        )
+        for name, timing in zip(copies, timings, strict=True)
+    ]

@@ -1,0 +1,163 @@
+"""Measures in a process of its own, so that nothing of it stays behind in anybody else's.
+
+Probes compile code, fill caches, hold device memory and start a profiler. The parent says where,
+then what to measure, and reads one JSON message per line: the device, then progress, then the
+machine (or the times of the operators it asked for) or an error. Between the two it may take its
+time: the process imports and starts the device meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import msgspec
+
+from boundby.hardware.device import Device, identify
+from boundby.hardware.measure import measure
+from boundby.hardware.op_benchmark import Exercise, time_operators
+from boundby.model import Machine
+from boundby.model.errors import CANNOT_MEASURE, BoundbyError
+
+
+class Place(msgspec.Struct):
+    """Where to measure."""
+
+    device: str | None = None
+    threads: int | None = None
+
+
+class Task(msgspec.Struct):
+    """The machine, or, where there are any, these operators instead."""
+
+    quick: bool = False
+    exercises: tuple[Exercise, ...] = ()
+
+
+class Identified(msgspec.Struct, tag=True):
+    device: Device
+
+
+class Advanced(msgspec.Struct, tag=True):
+    what: str
+    part: float
+
+
+class Measured(msgspec.Struct, tag=True):
+    machine: Machine
+
+
+class Timed(msgspec.Struct, tag=True):
+    ns: tuple[float | None, ...]
+
+
+class Failed(msgspec.Struct, tag=True):
+    message: str
+    exit_code: int
+
+
+Message = Identified | Advanced | Measured | Timed | Failed
+
+
+class Worker:
+    """The process, from now until it is closed."""
+
+    def __init__(self, place: Place) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
+        self._send(place)
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def messages(self, task: Task) -> Iterator[Message]:
+        """What it says while it does it."""
+        self._send(task)
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            yield msgspec.json.decode(line, type=Message)
+        if self._process.wait() != 0:
+            raise BoundbyError(self._last_words(), exit_code=CANNOT_MEASURE)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            with contextlib.suppress(OSError):
+                stream.close()  # type: ignore[union-attr]
+
+    def _send(self, message: Place | Task) -> None:
+        """One that has died says why where its answer is read."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(msgspec.json.encode(message) + b"\n")
+            self._process.stdin.flush()
+
+    def _last_words(self) -> str:
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        reason = lines[-1] if lines else f"exit code {self._process.returncode}"
+        return f"the measuring process failed: {reason}"
+
+
+def main() -> None:
+    # What the probes' libraries print must not be taken for a message.
+    channel = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+
+    def say(message: Message) -> None:
+        channel.write(msgspec.json.encode(message) + b"\n")
+        channel.flush()
+
+    def advance(what: str, part: float) -> None:
+        say(Advanced(what, part))
+
+    try:
+        device = _prepare(msgspec.json.decode(sys.stdin.buffer.readline(), type=Place))
+        say(Identified(device))
+        asked = sys.stdin.buffer.readline()
+        if not asked:
+            return
+        task = msgspec.json.decode(asked, type=Task)
+        if task.exercises:
+            times = time_operators(
+                task.exercises, kind=device.kind, index=device.index, progress=advance
+            )
+            say(Timed(tuple(times)))
+        else:
+            say(Measured(measure(device, quick=task.quick, progress=advance)))
+    except BoundbyError as error:
+        say(Failed(str(error), error.exit_code))
+    except (KeyboardInterrupt, BrokenPipeError):
+        os._exit(1)
+
+
+def _prepare(place: Place) -> Device:
+    """Names the device, and starts it."""
+    if place.threads is not None:
+        import torch
+
+        torch.set_num_threads(place.threads)
+    device = identify(place.device)
+    if device.kind == "cuda":
+        import torch
+
+        torch.cuda.set_device(device.index)
+        torch.cuda.synchronize()
+    return device
+
+
+if __name__ == "__main__":
+    main()

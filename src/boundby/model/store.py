@@ -1,0 +1,96 @@
+"""Saved types as files: written whole or not at all, read with one clear line when it fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from boundby.model import SCHEMA, Record
+from boundby.model.errors import BoundbyError
+
+Saved = TypeVar("Saved", bound=Record)
+
+
+class _Header(msgspec.Struct):
+    schema: int
+
+
+def as_json(saved: Record) -> bytes:
+    """Indented, so that a diff of two says something."""
+    return msgspec.json.format(msgspec.json.encode(saved), indent=1)
+
+
+def write(saved: Record, path: Path) -> None:
+    """A saved type as indented JSON."""
+    write_bytes(as_json(saved), path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """A page or another text."""
+    write_bytes(text.encode(), path)
+
+
+def write_bytes(content: bytes, path: Path) -> None:
+    """Write all of it or nothing: a reader never sees half a file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".boundby-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            Path(name).chmod(0o666 & ~_umask())
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise BoundbyError(f"cannot write {path}: {error.strerror}") from None
+
+
+def copy(source: Path, path: Path) -> None:
+    """A file that is there already, however large."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, path)
+    except OSError as error:
+        raise BoundbyError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _umask() -> int:
+    """The mode bits that new files are to lack; it can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def is_saved(path: Path) -> bool:
+    """Whether a file starts as those do that `write` wrote."""
+    try:
+        with path.open("rb") as file:
+            return re.match(rb'\s*\{\s*"schema"\s*:', file.read(64)) is not None
+    except OSError:
+        return False
+
+
+def read(path: Path, kind: type[Saved], what: str) -> Saved:
+    """A saved type back from its file; a `BoundbyError` when it is no saved `what`."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BoundbyError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        header = msgspec.json.decode(content, type=_Header)
+        if header.schema != SCHEMA:
+            raise BoundbyError(
+                f"{path} was written by another version of boundby "
+                f"(schema {header.schema}, this one reads {SCHEMA})"
+            )
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BoundbyError(f"{path} is not a saved {what} ({error})") from None

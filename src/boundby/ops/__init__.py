@@ -1,0 +1,57 @@
+"""Operations and compulsory bytes of operators, from what a profiler records of them.
+
+One file per family; importing this package registers them all.
+"""
+
+from boundby.ops import (  # noqa: F401  (imported to register their formulas)
+    attention,
+    collective,
+    contraction,
+    convolution,
+    generated,
+    indexing,
+    loss,
+    movement,
+    multitensor,
+    normalization,
+    optimizer,
+    pointwise,
+    pooling,
+    random,
+    recurrent,
+    reduction,
+    sequences,
+    serving,
+    softmax,
+    sorting,
+    spectral,
+    views,
+    vision,
+)
+from boundby.ops.registry import (
+    CostFunction,
+    Formula,
+    NotRecordedError,
+    OpClass,
+    cost,
+    family,
+    find,
+    formula,
+    names,
+    op_class,
+    own,
+)
+
+__all__ = [
+    "CostFunction",
+    "Formula",
+    "NotRecordedError",
+    "OpClass",
+    "cost",
+    "family",
+    "find",
+    "formula",
+    "names",
+    "op_class",
+    "own",
+]

@@ -1,0 +1,142 @@
+"""Collectives. Their bytes are what goes into the network from this rank and what comes out of it,
+each once: the payload. How often it crosses a link depends on the algorithm and the group's size,
+which is for whoever divides by a link's bandwidth.
+"""
+
+from __future__ import annotations
+
+from boundby.model import Cost, OpCall, Tensor
+from boundby.ops.registry import formula
+from boundby.ops.traffic import dense, integer, listed, moved, tensor
+
+
+def _ranges(*names: str) -> list[str]:
+    """The ranges backends mark around a collective: "nccl:all_reduce"."""
+    backends = ("nccl", "gloo", "mpi", "xccl")
+    return [f"{backend}:{name}" for backend in backends for text in names for name in text.split()]
+
+
+def _payload(sent: tuple[Tensor, ...], received: tuple[Tensor, ...]) -> Cost:
+    """Tensors of a list are different tensors, however alike: no upper bound is marked."""
+    cost = moved(reads=sent, writes=received)
+    return Cost(bytes_read=cost.bytes_read, bytes_written=cost.bytes_written)
+
+
+@formula(
+    "c10d::allreduce_",
+    "c10d::allreduce_coalesced_",
+    "_c10d_functional::all_reduce",
+    "_c10d_functional::all_reduce_",
+    "_c10d_functional::all_reduce_coalesced",
+    "_c10d_functional::all_reduce_coalesced_",
+    "symm_mem::multimem_all_reduce_",
+    "symm_mem::two_shot_all_reduce_",
+    "symm_mem::one_shot_all_reduce",
+    "symm_mem::multimem_one_shot_all_reduce",
+    "c10d::broadcast_",
+    "_c10d_functional::broadcast",
+    "_c10d_functional::broadcast_",
+    "c10d::reduce_",
+    *_ranges(
+        "all_reduce allreduce allreduce_coalesced all_reduce_sparse broadcast reduce all_to_all",
+        "_broadcast_oop _reduce_oop",
+    ),
+    op_class="communication",
+)
+def all_reduce(call: OpCall) -> Cost:
+    """A buffer goes in and one of its size comes out."""
+    buffer = listed(call, 0)
+    return _payload(buffer, buffer)
+
+
+@formula(
+    "c10d::_allgather_base_",
+    "c10d::_reduce_scatter_base_",
+    "c10d::alltoall_base_",
+    "c10d::alltoall_",
+    "c10d::allgather_into_tensor_coalesced_",
+    "c10d::reduce_scatter_tensor_coalesced_",
+    "symm_mem::two_shot_all_reduce_out",
+    op_class="communication",
+)
+def output_first(call: OpCall) -> Cost:
+    """(output, input, group, ...): both sizes are recorded."""
+    return _payload(listed(call, 1), listed(call, 0))
+
+
+@formula(
+    "c10d::allgather_",
+    "c10d::allgather_coalesced_",
+    "c10d::gather_",
+    op_class="communication",
+)
+def gathered(call: OpCall) -> Cost:
+    """(lists of outputs, inputs): a list of lists is not recorded, so what comes out is not known;
+    what goes in is the least of it."""
+    return _payload(listed(call, 1), ())
+
+
+@formula("c10d::reduce_scatter_", "c10d::scatter_", op_class="communication")
+def scattered(call: OpCall) -> Cost:
+    """(outputs, lists of inputs): what comes out is the least of it."""
+    return _payload((), listed(call, 0))
+
+
+@formula(
+    "_c10d_functional::all_gather_into_tensor",
+    "_c10d_functional::all_gather_into_tensor_out",
+    "_c10d_functional::all_gather_into_tensor_coalesced",
+    op_class="communication",
+)
+def all_gather(call: OpCall) -> Cost:
+    """(input, group size): that many pieces come out."""
+    pieces, size = listed(call, 0), integer(call, 1)
+    return _payload(pieces, tuple(dense((p.elements * size,), p.dtype) for p in pieces))
+
+
+@formula(
+    "_c10d_functional::reduce_scatter_tensor",
+    "_c10d_functional::reduce_scatter_tensor_coalesced",
+    op_class="communication",
+)
+def reduce_scatter(call: OpCall) -> Cost:
+    """(input, reduction, group size): one piece of so many comes out."""
+    whole, size = listed(call, 0), integer(call, 2)
+    return _payload(whole, tuple(dense((p.elements // size,), p.dtype) for p in whole))
+
+
+@formula("_c10d_functional::all_to_all_single", op_class="communication")
+def all_to_all_single(call: OpCall) -> Cost:
+    """(input, output splits, input splits): as much comes out unless the splits say otherwise."""
+    x = tensor(call, 0)
+    return _payload((x,), (x,))
+
+
+@formula(
+    *_ranges(
+        "_all_gather_base all_gather _reduce_scatter_base reduce_scatter gather scatter coalesced",
+        "all_gather_into_tensor_coalesced reduce_scatter_tensor_coalesced",
+    ),
+    "c10d::send",
+    op_class="communication",
+)
+def annotated(call: OpCall) -> Cost:
+    """The backend's own range: it records the input only."""
+    return _payload(listed(call, 0), ())
+
+
+@formula("c10d::recv_", "c10d::recv_any_source_", op_class="communication")
+def received(call: OpCall) -> Cost:
+    """What arrives."""
+    return _payload((), listed(call, 0))
+
+
+@formula(
+    "c10d::barrier",
+    "c10d::monitored_barrier_",
+    "_c10d_functional::wait_tensor",
+    op_class="communication",
+)
+def waiting(_: OpCall) -> Cost:
+    """No payload."""
+    return Cost()

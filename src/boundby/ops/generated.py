@@ -1,0 +1,134 @@
+"""Kernels a compiler made (Inductor's Triton and C++): bytes from arguments, FLOPs from names.
+
+Every tensor among the arguments is taken as touched once. Whether one is read, written or both
+cannot be seen; arguments come inputs first, so the last one is counted as written, which leaves
+the sum right but for tensors updated in place. The name lists the operators that were fused, each
+once however often it occurs, and a long list is cut off: each counts once for every element of the
+largest tensor, which is an estimate. Templates of products and attention have FLOPs of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+from boundby.model import Cost, OpCall, Tensor
+from boundby.ops.attention import FULL, attend, attend_backward, measure
+from boundby.ops.contraction import matrix_flops
+from boundby.ops.normalization import BACKWARD_OPERATIONS, FORWARD_OPERATIONS
+from boundby.ops.pointwise import OPERATIONS
+from boundby.ops.registry import NotRecordedError, OpClass, family
+from boundby.ops.traffic import arithmetic, moved, partial, product
+
+_NORMALIZING = re.compile(r"norm|softmax|var_mean|logsumexp")
+_GATHERING = re.compile(r"embedding|index|gather|scatter|nll_loss")
+# What goes over all of a tensor, whatever is picked from it then.
+_WHOLE = re.compile(r"softmax|logsumexp|new_zeros|full")
+_NORMS = ("native_layer_norm", "native_group_norm", "native_batch_norm", "rms_norm")
+_COUNTED = {
+    **OPERATIONS,
+    **dict.fromkeys(["sum", "mean", "prod", "amax", "amin", "max", "min", "cumsum"], 1),
+    **dict.fromkeys(("var", "std", "var_mean", "native_dropout"), 2),
+    "logsumexp": 3,
+    **dict.fromkeys(("softmax", "log_softmax"), 5),
+    **dict.fromkeys(("softmax_backward_data", "log_softmax_backward_data"), 4),
+    **dict.fromkeys((*_NORMS, "native_batch_norm_legit_functional"), FORWARD_OPERATIONS),
+    **dict.fromkeys([f"{name}_backward" for name in _NORMS], BACKWARD_OPERATIONS),
+}
+# The longest first: `gelu_backward` is no `gelu`.
+_NAMED = re.compile(
+    rf"(?<![a-z0-9])({'|'.join(sorted(_COUNTED, key=len, reverse=True))})(?![a-z0-9])"
+)
+
+
+def op_class(name: str) -> OpClass:
+    """Read from what the name says was fused; a template is a contraction."""
+    if name.startswith("triton_tem_"):
+        return "contraction"
+    if name.startswith("triton_poi_"):
+        return "elementwise"
+    return "normalization" if _NORMALIZING.search(name) else "elementwise"
+
+
+def _touched(call: OpCall) -> Cost:
+    tensors = [item for item in call.tensors if item.elements]
+    if not tensors:
+        raise NotRecordedError(f"{call.name}: no tensor was recorded")
+    gathering = len(tensors) > 1 and _GATHERING.search(call.name) is not None
+    if gathering and _WHOLE.search(call.name) is None:
+        # A table is larger than anything else in the kernel, but no more of it is touched than
+        # the rest of the kernel has room for.
+        largest = max(tensors, key=lambda item: item.elements)
+        room = max(item.elements for item in tensors if item is not largest)
+        tensors = [partial(item, room) if item is largest else item for item in tensors]
+    cost = moved(reads=tensors[:-1], writes=tensors[-1:])
+    return Cost(
+        flops=_flops(call.name, tensors),
+        bytes_read=cost.bytes_read,
+        bytes_written=cost.bytes_written,
+        upper_bound=gathering,
+    )
+
+
+def _flops(name: str, tensors: Sequence[Tensor]) -> dict[str, float]:
+    """Computed in float32 whatever is stored, but for float64."""
+    named = set(_NAMED.findall(name.partition("_fused_")[2]))
+    floats = [item for item in tensors if "float" in item.dtype]
+    if not named or not floats:
+        return {}
+    dtype = "float64" if any(item.dtype == "float64" for item in floats) else "float32"
+    elements = max(item.elements for item in floats)
+    return arithmetic(dtype, elements * sum(_COUNTED[one] for one in named))
+
+
+@family("triton_", "cpp_fused_", "graph_", op_class=op_class)
+def fused(call: OpCall) -> Cost | None:
+    """Pointwise and reduction kernels."""
+    if call.name.startswith("graph_") and "_cpp_fused_" not in call.name:
+        return None
+    return _touched(call)
+
+
+def _factors(tensors: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    """The first two neighbours that can be multiplied; an added matrix may come before them."""
+    for a, b in itertools.pairwise(tensors):
+        ranks = len(a.shape), len(b.shape)
+        if min(ranks) >= 2 and a.shape[-1] == b.shape[-2] and ranks[0] == ranks[1]:
+            return a, b
+    raise NotRecordedError("no two factors of a product were recorded")
+
+
+@family("triton_tem_", op_class=op_class)
+def template(call: OpCall) -> Cost | None:
+    """Products: (..., A, B, ..., out). Attention: (query, key, value, ..., out).
+
+    A block mask given to flex attention skips scores nobody recorded: its FLOPs are those of the
+    full square, an upper bound.
+    """
+    touched = _touched(call)
+    traffic = Cost(
+        bytes_read=touched.bytes_read,
+        bytes_written=touched.bytes_written,
+        upper_bound=touched.upper_bound,
+    )
+    tensors = call.tensors
+    if "flex_attention_backward" in call.name:
+        query, key, value = [t for t in tensors if len(t.shape) == 4][:3]
+        shape = measure(query, key, value, "heads first")
+        cost = attend_backward(query, query, key, value, None, shape=shape, mask=FULL)
+        return _flex(cost, traffic)
+    if "flex" in call.name:
+        query, key, value = [t for t in tensors if len(t.shape) == 4][:3]
+        shape = measure(query, key, value, "heads first")
+        cost = attend(query, key, value, shape=shape, mask=FULL)
+        return _flex(cost, traffic)
+    if "convolution" in call.name:
+        return None
+    a, b = _factors(tensors)
+    multiply_adds = product(a.shape) * b.shape[-1]
+    return traffic + Cost(flops=matrix_flops(a.dtype, multiply_adds))
+
+
+def _flex(cost: Cost, traffic: Cost) -> Cost:
+    return traffic + Cost(flops=cost.flops, repeated=cost.repeated, upper_bound=True)

@@ -1,0 +1,136 @@
+"""What is worth trying: the treatments of what was found, on the device at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from boundby import faults as remedies
+from boundby.faults import Remedy, Treatment
+from boundby.model.diagnosis import Diagnosis, Range
+from boundby.model.errors import BoundbyError
+from boundby.prove.combination import Candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a user wants tried: names of faults, or of single fixes.
+
+    `only` these; never those to `skip`; `also` these, whether anything speaks for them or not;
+    `everything`: all that there is.
+    """
+
+    only: Collection[str] = ()
+    skip: Collection[str] = ()
+    also: Collection[str] = ()
+    everything: bool = False
+
+    def check(self) -> None:
+        """Fail, in one line, on a name that nobody knows."""
+        known = {remedy.fault for remedy in remedies.REMEDIES}
+        known |= {one.name for remedy in remedies.REMEDIES for one in remedy.treatments}
+        for name in (*self.only, *self.skip, *self.also):
+            if name not in known:
+                raise BoundbyError(
+                    f"no fault and no fix is called {name}: boundby explain lists them"
+                )
+
+    def asks_for(self, fault: str, treatment: Treatment) -> bool:
+        named = (*self.only, *self.also)
+        return fault in named or treatment.name in named
+
+    def allows(self, fault: str, treatment: Treatment, *, found: bool) -> bool:
+        if fault in self.skip or treatment.name in self.skip:
+            return False
+        if self.asks_for(fault, treatment):
+            return True
+        return not self.only and (found or self.everything)
+
+
+def candidates_of(diagnosis: Diagnosis, choice: Choice) -> list[Candidate]:
+    """Treatments by the saving that is expected of them."""
+    choice.check()
+    found = {finding.fault for finding in diagnosis.findings}
+    mended: dict[Treatment, list[Remedy]] = {}
+    for remedy, treatment in _pairs(diagnosis):
+        if diagnosis.machine.kind not in treatment.devices:
+            continue
+        if not choice.allows(remedy.fault, treatment, found=remedy.fault in found):
+            continue
+        mends = mended.setdefault(treatment, [])
+        # Asked for by its own name, it stands for one fault at most that was not found.
+        if remedy.fault in found or not mends or choice.everything:
+            mends.append(remedy)
+    return [_candidate(treatment, mends, diagnosis, choice) for treatment, mends in mended.items()]
+
+
+def pointless(diagnosis: Diagnosis, choice: Choice) -> list[str]:
+    """Fixes that were asked for by name and are for other devices than this one."""
+    every = {one for remedy in remedies.REMEDIES for one in remedy.treatments}
+    named = {*choice.only, *choice.also}
+    return sorted(
+        one.name for one in every if one.name in named and diagnosis.machine.kind not in one.devices
+    )
+
+
+def _pairs(diagnosis: Diagnosis) -> Iterator[tuple[Remedy, Treatment]]:
+    """The likeliest way for each fault first, then the second ways; found faults before others."""
+    known = {remedy.fault: remedy for remedy in remedies.REMEDIES}
+    found = [known[one.fault] for one in diagnosis.findings if one.fault in known]
+    ordered = [*found, *(remedy for remedy in remedies.REMEDIES if remedy not in found)]
+    ways = max((len(remedy.treatments) for remedy in ordered), default=0)
+    for way in range(ways):
+        for remedy in ordered:
+            for treatment in remedy.treatments[way : way + 1]:
+                yield remedy, treatment
+
+
+def _candidate(
+    treatment: Treatment, mends: list[Remedy], diagnosis: Diagnosis, choice: Choice
+) -> Candidate:
+    faults = tuple(remedy.fault for remedy in mends)
+    covers = treatment.covers
+    if not any(finding.fault in covers for finding in diagnosis.findings):
+        covers = faults[:1]
+    return Candidate(
+        key=f"{faults[0]}/{treatment.name}",
+        faults=faults,
+        change=treatment.change,
+        predicted=promised(diagnosis, covers),
+        precision=treatment.precision,
+        excludes=frozenset(fault for remedy in mends for fault in remedy.excludes),
+        environment=tuple(treatment.environment.items()),
+        preparation_s=treatment.preparation_s,
+        again_s=treatment.again_s,
+        slot=treatment.slot,
+        covers=covers,
+        frees_host="eager-launches" in covers and diagnosis.machine.kind != "cpu",
+        asked=any(name in choice.also for name in (treatment.name, *faults)),
+        written=treatment.written,
+        silent=not _is_ours(treatment),
+    )
+
+
+def _is_ours(treatment: Treatment) -> bool:
+    apply = getattr(treatment.apply, "func", treatment.apply)
+    return apply is None or apply.__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def promised(diagnosis: Diagnosis, covers: Collection[str]) -> Range | None:
+    """What the replay says of these faults mended together, as a speed-up; None if not found."""
+    wall = diagnosis.step.wall_ns
+    found = [finding for finding in diagnosis.findings if finding.fault in covers]
+    if len(found) == 1:
+        saving = found[0].saving_ns
+        left = [wall - saved for saved in (saving.low, saving.expected, saving.high)]
+    else:
+        imagined = {fault for one in diagnosis.what_if for fault in one.faults}
+        wanted = {finding.fault for finding in found} & imagined
+        together = [one.wall_ns for one in diagnosis.what_if if set(one.faults) == wanted]
+        if not wanted or not together:
+            return None
+        # The smallest findings are in no combination: at best each saves what it would alone.
+        more = sum(one.saving_ns.high for one in found if one.fault not in imagined)
+        left = [together[0].high, together[0].expected, together[0].low - more]
+    low, expected, high = (wall / max(ns, 0.01 * wall) for ns in left)
+    return Range(low=low, expected=expected, high=high)

@@ -1,0 +1,77 @@
+"""Which files a script opens for writing, as the interpreter itself sees it.
+
+Comparing a folder before and after would blame a script for what others wrote there meanwhile. The
+interpreter tells of every file that Python code opens; torch writes its checkpoints past it, so
+`torch.save` is listened to as well. Processes that the script forks are heard too.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import tempfile
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from boundby.capture.process.import_hooks import when_imported
+from boundby.capture.process.patching import Swaps
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+# Caches of the frameworks and of Python itself: nobody asks a script about those.
+_CACHES = {".cache", ".triton", ".nv", "__pycache__", "site-packages", "dist-packages"}
+_SYSTEM = ("/dev", "/proc", "/sys")
+
+
+def note_written_files(notes: Path) -> None:
+    """Write the name of each file that this process opens for writing to another file, from now on.
+
+    An interpreter's hook cannot be taken away again: this is for a process of one script.
+    """
+    handle = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    seen: set[str] = set()
+
+    def note(path: object) -> None:
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return
+        name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - no objects in a hook
+        if name not in seen:
+            seen.add(name)
+            os.write(handle, os.fsencode(name) + b"\0")
+
+    def hear(event: str, args: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(args[2], int) and args[2] & _WRITING:
+            note(args[0])
+        elif event in ("os.rename", "sqlite3.connect"):
+            note(args[1] if event == "os.rename" else args[0])
+
+    def arrived(torch: ModuleType) -> None:
+        def around(original: Any) -> Any:
+            @functools.wraps(original)
+            def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+                note(f)
+                return original(obj, f, *args, **kwargs)
+
+            return save
+
+        Swaps().swap(torch, "save", around)
+
+    when_imported("torch", arrived)
+    sys.addaudithook(hear)
+
+
+def left_behind(written: Iterable[str], folder: Path, ours: Collection[Path]) -> list[str]:
+    """Files that are still there, as seen from a folder; without caches and what is `ours`."""
+    temporary = Path(tempfile.gettempdir()).resolve()
+    found = []
+    for name in dict.fromkeys(written):
+        path = Path(name)
+        inside = folder in path.parents
+        hidden = _CACHES & set(path.parts) or name.startswith(_SYSTEM)
+        passing = temporary in path.parents and not inside
+        if hidden or passing or not path.is_file() or any(one in path.parents for one in ours):
+            continue
+        found.append(str(path.relative_to(folder)) if inside else name)
+    return sorted(found)

@@ -1,0 +1,127 @@
+"""Proving from Python: any function that is one step."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from boundby.capture.process.execution import Target
+from boundby.model import Machine, store
+from boundby.model import progress as waiting
+from boundby.model.diagnosis import Diagnosis
+from boundby.prove.candidates import Choice, candidates_of
+from boundby.prove.experiment import Request, foresee, ledger_of, prove_target
+from boundby.prove.in_process import CAVEAT, SameProcess
+from boundby.prove.proving import Trials
+from boundby.session import live as observation
+
+
+def prove(
+    function: Callable[..., Any],
+    *args: Any,
+    budget_s: float = 600.0,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    also: Sequence[str] = (),
+    steps: int = 15,
+    machine: Machine | None = None,
+    **kwargs: Any,
+) -> Diagnosis:
+    """Diagnose a function that is one step, apply each fix to it, and measure what that brings.
+
+    `only`, `skip` and `also` name faults or fixes; `also` those that nothing speaks for.
+
+    A function that can be imported, with arguments that can be pickled, is run in fresh processes;
+    any other in this one.
+    """
+    choice = Choice(only=only, skip=skip, also=also)
+    if _is_importable(function) and (arguments := _pickled(args, kwargs)) is not None:
+        with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
+            request = Request(
+                target=_driver(function, arguments, Path(folder)),
+                budget_s=budget_s,
+                choice=choice,
+                steps=steps,
+                machine_file=_saved(machine, Path(folder)),
+                search_path=[entry or str(Path.cwd()) for entry in sys.path],
+            )
+            with waiting.shown("proving:") as progress:
+                diagnosis = prove_target(request, progress).diagnosis
+        return msgspec.structs.replace(diagnosis, target=function.__qualname__)
+    return _prove_here(
+        functools.partial(function, *args, **kwargs), budget_s, choice, steps, machine
+    )
+
+
+def _prove_here(
+    call: Callable[[], Any],
+    budget_s: float,
+    choice: Choice,
+    steps: int,
+    machine: Machine | None,
+) -> Diagnosis:
+    began = time.monotonic()
+    trial = SameProcess(call, steps)
+    # A process that has run the profiler is slower for good: here it slows all trials alike.
+    diagnosis = observation.diagnose(call, machine=machine)
+    candidates = candidates_of(diagnosis, choice)
+    candidates = [one for one in candidates if not one.environment]
+    trials = Trials(
+        observe=trial.observe,
+        candidates=candidates,
+        ledger=ledger_of(candidates, ()),
+        budget_s=budget_s,
+        foresee=foresee(diagnosis),
+        elapsed_s=time.monotonic() - began,
+    )
+    if candidates:
+        with waiting.shown("proving:") as progress:
+            trials.run(progress)
+    return msgspec.structs.replace(
+        diagnosis, proofs=trials.proofs(), warnings=[*diagnosis.warnings, CAVEAT]
+    )
+
+
+def _is_importable(function: Callable[..., Any]) -> bool:
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if module in (None, "__main__") or name is None or "<" in name:
+        return False
+    try:
+        found: object = functools.reduce(getattr, name.split("."), sys.modules[module])
+    except (AttributeError, KeyError):
+        return False
+    return found is function
+
+
+def _pickled(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
+    try:
+        return pickle.dumps((args, kwargs))
+    except (pickle.PicklingError, TypeError, AttributeError):
+        return None
+
+
+def _driver(function: Callable[..., Any], arguments: bytes, folder: Path) -> Target:
+    path = folder / "arguments.pickle"
+    path.write_bytes(arguments)
+    return Target(
+        name="boundby.prove.function_target",
+        args=[function.__module__, function.__qualname__, os.fspath(path)],
+        is_module=True,
+    )
+
+
+def _saved(machine: Machine | None, folder: Path) -> Path | None:
+    if machine is None:
+        return None
+    path = folder / "machine.json"
+    store.write(machine, path)
+    return path

@@ -1,0 +1,62 @@
+"""Where trials run, and what they leave there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from boundby.model.errors import BoundbyError
+from boundby.model.units import size
+
+# Nothing that a training script reads or writes.
+_NEVER = {".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".boundby"}
+_MOST_FILES = 50_000
+_MOST_BYTES = 4_000_000_000
+
+Files = dict[Path, tuple[int, int]]  # when it was written last, and its size
+
+
+def files_in(folder: Path) -> Files:
+    """Every file below a folder; in a folder of very many, the first of them."""
+    found: Files = {}
+    for path in _walk(folder):
+        try:
+            status = path.stat()
+        except OSError:  # gone in the meantime, or a dead link
+            continue
+        found[path.relative_to(folder)] = (status.st_mtime_ns, status.st_size)
+        if len(found) >= _MOST_FILES:
+            break
+    return found
+
+
+def check_copy(folder: Path) -> None:
+    """Refuse to copy what would take minutes each time."""
+    total = sum(bytes_ for _, bytes_ in files_in(folder).values())
+    if total > _MOST_BYTES:
+        raise BoundbyError(
+            f"--scratch would copy {size(total)} of {folder} for every run: start it in a smaller "
+            "folder, or leave it out"
+        )
+
+
+def copy_of(folder: Path, place: Path) -> Path:
+    """A fresh copy of a folder, in place of any before it: no run finds what another has left."""
+    target = place / "scratch"
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(folder, target, symlinks=True, ignore=lambda _, names: _NEVER & set(names))
+    return target
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_dir() and not entry.is_symlink():
+            if entry.name not in _NEVER:
+                yield from _walk(entry)
+        else:
+            yield entry

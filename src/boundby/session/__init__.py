@@ -1,0 +1,1 @@
+"""A live run or a set of traces, from capture to diagnosis."""

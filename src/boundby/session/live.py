@@ -1,0 +1,284 @@
+"""Diagnosing from Python: a callable, or the steps of one's own loop."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from boundby import hardware as roofs
+from boundby.capture.process.guard import Failure, Guard, failure_of, stopped_after
+from boundby.capture.process.plan import Plan, plan_of
+from boundby.capture.process.windows import Window
+from boundby.capture.torch.hooks import Hooks
+from boundby.capture.torch.recorder import Capture, Recorder
+from boundby.diagnosis import Timer, diagnose_capture
+from boundby.hardware.op_benchmark import Exercise
+from boundby.model import Machine
+from boundby.model import progress as waiting
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.errors import CANNOT_MEASURE, BoundbyError
+
+# A quick look takes some seconds; a rank that waits longer for another's takes its own.
+_PATIENCE_S = 60.0
+
+
+class Watch:
+    """A loop under watch: call `step()` at the end of each step; `diagnosis` when it is over."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        machine: Machine | None,
+        guard: Guard,
+        folder: tempfile.TemporaryDirectory[str],
+    ) -> None:
+        self._recorder = recorder
+        self._machine = machine
+        self._guard = guard
+        # Holds the trace, for as long as a diagnosis may be asked for.
+        self._folder = folder
+        self._capture: Capture | None = None
+        self._diagnosis: Diagnosis | None = None
+        self._problem: BoundbyError | None = None
+        self._failure: Failure | None = None
+
+    def step(self) -> None:
+        """A step of the loop ends here."""
+        self._guard.do(self._recorder.mark)
+
+    @property
+    def done(self) -> bool:
+        """Whether enough steps were seen: more of them would not be looked at."""
+        return self._recorder.windows.window is Window.DONE or self._failure is not None
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """Of all steps, or of those before an exception; why there is none, as an error."""
+        if self._diagnosis is None and self._problem is None:
+            if self._capture is None:
+                raise BoundbyError("the diagnosis is made when the `with` block ends")
+            try:
+                self._diagnosis = self._diagnose(self._capture)
+            except BoundbyError as error:
+                self._problem = error
+            self._folder.cleanup()
+        if self._diagnosis is None:
+            assert self._problem is not None
+            raise self._problem
+        return self._diagnosis
+
+    def end(self) -> None:
+        """The loop is over, or has failed: what was seen of it is what there is."""
+        self._capture = self._recorder.capture()
+
+    def fail(self, error: Exception) -> None:
+        """Something of ours has raised in the loop, which goes on, unwatched."""
+        errors = [error, *self._recorder.give_up(count_on=False)]
+        self._failure = failure_of(stopped_after(self._recorder.windows.steps), errors)
+        _warn_of(self._failure)
+
+    def _diagnose(self, capture: Capture) -> Diagnosis:
+        if self._failure is not None:
+            capture.warnings.append(self._failure.line)
+            if capture.main_kind is None:
+                raise BoundbyError(self._failure.line, exit_code=CANNOT_MEASURE)
+        if capture.failure is not None:
+            _warn_of(capture.failure)
+        if capture.main_kind is None:
+            raise BoundbyError("no step was seen: call step() at the end of each step of the loop")
+        machine = self._machine
+        if machine is None:
+            with waiting.shown("measuring") as progress:
+                machine = machine_of(capture, progress=progress, notice=_warn)
+        with (
+            waiting.shown("timing") as progress,
+            timer_of(capture, machine, progress=progress) as timer,
+        ):
+            return diagnose_capture(capture, machine, target=None, timer=timer)
+
+    def __str__(self) -> str:
+        return str(self._diagnosis) if self._diagnosis else "a loop under watch"
+
+
+@contextlib.contextmanager
+def watch(
+    *,
+    warmup: int | None = None,
+    steps: int | None = None,
+    profiled: int = 3,
+    machine: Machine | None = None,
+) -> Iterator[Watch]:
+    """Watch one's own loop: some thirty steps are enough; the more there are, the better.
+
+    `warmup`, `steps` and `profiled` say how many steps are not measured, measured, and profiled;
+    left out, that is found out from the steps themselves.
+
+    with boundby.watch() as w:
+        for batch in loader:
+            train(batch)
+            w.step()
+    print(w.diagnosis)
+    """
+    with _watching(plan_of(warmup=warmup, steps=steps, profiled=profiled), machine) as watching:
+        yield watching
+    try:
+        watching.diagnosis  # noqa: B018 - made here, where a wait is expected
+    except BoundbyError as error:
+        # The loop itself is fine, and what it has computed is not lost for want of a diagnosis.
+        _warn(str(error))
+
+
+@contextlib.contextmanager
+def _watching(plan: Plan, machine: Machine | None) -> Iterator[Watch]:
+    torch = _torch()
+
+    def fail(error: Exception) -> None:
+        hooks.watcher = hooks.graphs = None
+        watching.fail(error)
+
+    guard = Guard(fail)
+    hooks = Hooks(guard)
+    folder = tempfile.TemporaryDirectory(prefix="boundby-", ignore_cleanup_errors=True)
+    recorder = Recorder(
+        torch,
+        plan=plan,
+        step_by="mark",
+        folder=Path(folder.name),
+        on_done=lambda: None,
+        on_first_step=hooks.narrow,
+        spelling="arguments",
+        guard=guard,
+    )
+    watching = Watch(recorder, machine, guard, folder)
+    hooks.install(torch)
+    hooks.watcher = recorder
+    hooks.graphs = recorder.graphs
+    try:
+        yield watching
+    except BaseException:
+        guard.do(watching.end)
+        raise
+    else:
+        watching.end()
+    finally:
+        hooks.remove()
+
+
+def diagnose(
+    function: Callable[..., Any],
+    *args: Any,
+    warmup: int | None = None,
+    steps: int | None = None,
+    profiled: int = 3,
+    machine: Machine | None = None,
+    **kwargs: Any,
+) -> Diagnosis:
+    """Call a function, one step of anything, as often as needed, and diagnose that step."""
+    plan = plan_of(warmup=warmup, steps=steps, profiled=profiled, at_leisure=True)
+    with _watching(plan, machine) as watching:
+        while not watching.done:
+            function(*args, **kwargs)
+            watching.step()
+    return watching.diagnosis
+
+
+def machine(
+    device: str | None = None,
+    *,
+    remeasure: bool = False,
+    quick: bool = False,
+    threads: int | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> Machine:
+    """The roofs of a device: the saved ones, or measured now, which takes some seconds to minutes.
+
+    `device` as torch calls it; the accelerator, or else the CPU, where it is not named. `quick`
+    measures in under ten seconds, with a wider error. `notice` is told, in one line, when saved
+    roofs exist and cannot be used; left out, that is a warning.
+    """
+    with waiting.shown("measuring") as progress:
+        return roofs.obtain(
+            device,
+            remeasure=remeasure,
+            quick=quick,
+            threads=threads,
+            progress=progress,
+            notice=notice or _warn,
+        )
+
+
+def machine_of(
+    capture: Capture,
+    *,
+    measured_elsewhere: bool = False,
+    progress: waiting.Progress = lambda *_: None,
+    notice: Callable[[str], None] = lambda *_: None,
+) -> Machine:
+    """The roofs of the device that a capture ran on: the saved ones, or a quick look taken now.
+
+    `measured_elsewhere`: another rank on this machine is taking that look; wait for it to save.
+    """
+    device = "cpu" if capture.cuda_index is None else f"cuda:{capture.cuda_index}"
+    identity = roofs.identify(device) if "torch" in sys.modules else None
+    if measured_elsewhere and identity is not None:
+        roofs.await_saved(identity, seconds=_PATIENCE_S)
+    return roofs.obtain(
+        device,
+        quick=True,
+        threads=capture.settings.get("threads"),
+        identity=identity,
+        progress=progress,
+        notice=notice,
+    )
+
+
+@contextlib.contextmanager
+def timer_of(
+    capture: Capture,
+    machine: Machine,
+    *,
+    progress: waiting.Progress = lambda *_: None,
+) -> Iterator[Timer | None]:
+    """Times single operators on the device that a capture ran on; None where that is not at hand.
+
+    Another machine's roofs, given by hand, are not to be mixed with this one's times.
+    """
+    device = "cpu" if capture.cuda_index is None else f"cuda:{capture.cuda_index}"
+    if "torch" not in sys.modules or roofs.identify(device).name != machine.device:
+        yield None
+        return
+    threads = capture.settings.get("threads")
+    with roofs.OperatorTimer(device, threads=threads, progress=progress) as operators:
+
+        def timer(exercises: Sequence[Exercise]) -> dict[Exercise, float]:
+            try:
+                return operators(exercises)
+            except BoundbyError:
+                # The roofs stand in: a prediction is wider then, not missing.
+                return {}
+
+        yield timer
+
+
+def _warn(line: str) -> None:
+    warnings.warn(line, stacklevel=3)
+
+
+def _warn_of(failure: Failure) -> None:
+    path = failure.keep(None)
+    _warn(f"{failure.line} (in full: {path})" if path else f"{failure.line}\n{failure.text}")
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise BoundbyError(
+            "watching a step needs PyTorch: pip install torch", exit_code=CANNOT_MEASURE
+        ) from None
+    return torch

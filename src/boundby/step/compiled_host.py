@@ -1,0 +1,183 @@
+"""What a compiled step asks of its host: launches of generated kernels, calls of libraries, entry.
+
+On an H200's host, in three models that train, a generated kernel took 22 to 27 us with all that
+goes with it: buffers, arguments, what is kept for the backward. In a small compiled function that
+trains it took 23 to 26 as well, in one without gradients 14. What lies between eager operators,
+views and nodes of autograd, is not there any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model import HostKind, Phase
+from boundby.step.fusion_groups import is_fusible
+from boundby.step.graph_break_regions import uncompiled
+from boundby.step.model import Picture
+from boundby.step.user_python import kept
+
+Floats = npt.NDArray[np.float64]
+_SLOWER_LAUNCH = 1.3
+# Going into a compiled forward, and into its backward, takes the host as long as so many launches,
+# and for each parameter so many more: guards, what is kept for the backward, gradients handed over.
+# Seen with 2 to 64 parameters on a CPU, in units of an eager backward's launches. Where the graph
+# breaks there is one function more to go into.
+_ENTRY_LAUNCHES = {Phase.FORWARD: (25.0, 0.3), Phase.BACKWARD: (25.0, 0.9)}
+_HANDED_OVER = "AccumulateGrad"
+
+
+def launch_costs(picture: Picture) -> tuple[float, float, float]:
+    """Host time for one launch of a compiled kernel: the worst, the expected, the best.
+
+    In a step that trains, what it took in a small one that did when the machine was measured, at
+    this host's pace. (How long the step's own operators take does not tell: they differ by more
+    from step to step.) Else what it takes on its own, as much longer as this step's eager operators
+    take inside it than on their own; at best it comes half way back from there.
+    """
+    overheads, script = picture.machine.overheads, picture.script
+    if script is not None and (script.phase == Phase.BACKWARD).any():
+        trained = overheads.trained_kernel_ns
+        if trained is not None:
+            return _SLOWER_LAUNCH * trained, trained, trained / _SLOWER_LAUNCH
+    eager = overheads.eager_op_ns or 0.0
+    alone = overheads.compiled_kernel_ns or eager
+    inside = _operator_ns(picture)
+    here = alone * inside / eager if inside and eager else alone
+    return _SLOWER_LAUNCH * here, here, min(here, (here + alone) / 2)
+
+
+def compiled_host_ns(picture: Picture, gone: list[int], launch_ns: float) -> Floats:
+    """Host time before each action, with forward and backward compiled and some work gone.
+
+    They are launched kernel after kernel; the rest of the loop stays.
+    """
+    script = picture.script
+    assert script is not None
+    stays = kept(picture).before_ns
+    host = script.host_ns - stays
+    vanished, called = _marked(picture, gone), _marked(picture, _libraries(picture))
+    left = uncompiled(picture)
+    compiled = (script.phase != Phase.OPTIMIZER) & (script.wait == 0)
+    compiled &= ~_marked(picture, left.works)
+    operators = _Operators.of(picture)
+    waiting = 0.0
+    for action in np.flatnonzero(compiled):
+        waiting += host[action]
+        if vanished[action]:
+            host[action] = 0.0
+        else:
+            launched = launch_ns if operators.first[action] else min(waiting, launch_ns)
+            host[action] = operators.own_ns[action] if called[action] else launched
+            waiting = 0.0
+    count = _parameters(picture)
+    for phase, (once, each) in _ENTRY_LAUNCHES.items():
+        first = np.flatnonzero(compiled & (script.phase == phase))[:1]
+        entries = (1 + left.calls) * once + each * count
+        host[first] += entries * (_eager_launch_ns(picture) or launch_ns)
+    return host + stays
+
+
+def _libraries(picture: Picture) -> Iterable[int]:
+    """Work that stays the call of a library."""
+    return (index for index in range(len(picture.works)) if not is_fusible(picture, index))
+
+
+def _marked(picture: Picture, works: Iterable[int]) -> npt.NDArray[np.bool_]:
+    """The actions that belong to these works."""
+    assert picture.script is not None
+    marked = np.zeros(len(picture.script.rows), np.bool_)
+    marked[picture.actions_of(list(works))] = True
+    return marked
+
+
+def _eager_launch_ns(picture: Picture) -> float | None:
+    """Of this step's backward, which runs without an interpreter, with all that lies between.
+
+    A gradient that is handed over takes about as long as a launch. A recurrent layer's hundreds of
+    launches from within one call say nothing of that.
+    """
+    script = picture.script
+    if script is None:
+        return None
+    launched = ~_marked(picture, uncompiled(picture).layers)
+    backward = script.host_ns[launched & (script.phase == Phase.BACKWARD)]
+    inside, count = (
+        (backward, _parameters(picture)) if len(backward) else (script.host_ns[launched], 0)
+    )
+    # What another fix has taken away is not launched any more.
+    launches = int((inside > 0).sum())
+    return float(inside.sum()) / (launches + count) if launches else None
+
+
+def _operator_ns(picture: Picture) -> float | None:
+    """What a simple eager operator takes the host inside this step: of one launch, in backward
+    where there is one."""
+    script = picture.script
+    if script is None:
+        return None
+    operators = _Operators.of(picture)
+    simple = operators.alone & (script.host_ns > 0)
+    simple &= ~_marked(picture, _libraries(picture))
+    backward = simple & (script.phase == Phase.BACKWARD)
+    seen = operators.own_ns[backward if backward.any() else simple]
+    return float(np.median(seen)) if len(seen) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Operators:
+    """The outermost operators that a step's actions belong to.
+
+    `own_ns`: of the host's time for each action, and after it, what its operator takes; what
+    calls the operator may go. `first`: it is its operator's first; `alone`: the only one.
+    """
+
+    own_ns: Floats
+    first: npt.NDArray[np.bool_]
+    alone: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, picture: Picture) -> _Operators:
+        script, host = picture.script, picture.timeline.host
+        assert script is not None
+        outer = _outermost(picture)
+        ends = host.start_ns + host.duration_ns
+        ended = ends[script.rows]
+        before = np.concatenate(([host.start_ns[outer[0]]], ended[:-1]))
+        # From the profiler's clock to the clean one.
+        pace = script.host_ns / np.maximum(ended - before, 1)
+        inside = np.clip(ended - np.maximum(host.start_ns[outer], before), 0, None)
+        # After its last launch an operator tidies up, before the next action's end.
+        another = outer[1:] != outer[:-1]
+        first, last = np.append(True, another), np.append(another, False)
+        after = np.where(last, np.minimum(ends[outer], np.append(ended[1:], 0)) - ended, 0)
+        own = inside * pace + np.clip(after, 0, None) * np.append(pace[1:], 0.0)
+        return cls(own, first, first & np.append(another, True))
+
+
+def _outermost(picture: Picture) -> npt.NDArray[np.int64]:
+    """The row of the outermost operator around each action, or the action's own."""
+    script, timeline = picture.script, picture.timeline
+    assert script is not None
+    host = timeline.host
+    named = np.array(["::" in name and "autograd::" not in name for name in timeline.names])
+    operator = (host.kind == HostKind.OP) & named[host.name]
+    outer = np.empty(len(script.rows), np.int64)
+    for action, row in enumerate(script.rows):
+        found = row
+        while (above := host.parent[found]) >= 0 and (operator[above] or not operator[found]):
+            found = above
+        outer[action] = found if operator[found] else row
+    return outer
+
+
+def _parameters(picture: Picture) -> int:
+    """How many gradients the step hands over."""
+    names = picture.timeline.names
+    handed = np.array([name.endswith(_HANDED_OVER) for name in names] or [False])
+    # The engine's own row, and the node's inside it.
+    engine = np.array([name.startswith("autograd::engine::") for name in names] or [False])
+    return int((handed & engine)[picture.timeline.host.name].sum())

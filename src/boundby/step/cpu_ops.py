@@ -1,0 +1,234 @@
+"""The work of a step on a CPU, where there are no kernel events: operators are timed themselves.
+
+An operator's overhead is at most what an eager operator costs; profiler cost is taken off per
+event. It is known well: on a CPU nothing overlaps, so a profiled step is longer than a clean one
+by the profiler's cost and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby import ops as costs
+from boundby.model import Cost, HostKind, Ints, Machine, Precision, Timeline
+from boundby.model.intervals import union
+from boundby.step.nesting import Mask, nearest
+from boundby.step.op_record import Costs, Work, allowed_dtype, bound_of
+from boundby.step.profiler_overhead import Dilation
+
+# What compiled code does before it runs any: finding itself, and checking what it was given. A
+# compiled region's own time is not among them: where its generated kernels leave no events, that
+# is theirs.
+_CHORES = ("TorchDynamo Cache Lookup", "Pregraph bytecode", "AOTDispatcher Runtime Wrapper")
+
+_GENERATED, _GENERATED_CODE = "cpp_fused_", "## Call CompiledFxGraph"
+_NAMELESS = "<built-in function kernel>"
+# Smaller tensors find memory that others have left.
+_MAPPED = 128 << 10
+_PAGE = 4096
+
+
+class Asked(NamedTuple):
+    """What asking for work took: of each row that was counted as work, and of all with a cost."""
+
+    counted: Mask
+    ns: npt.NDArray[np.float64]
+    costed_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreshPages:
+    """Memory that the system handed out in a profiled step, more than in clean ones."""
+
+    count: float
+    each_ns: float
+
+
+class Operators:
+    """A step's calls with what they cost, and which of them do work themselves."""
+
+    def __init__(self, timeline: Timeline, machine: Machine) -> None:
+        self.timeline, self.machine = timeline, machine
+        self.costed = Costs(timeline, machine)
+        self.working = _working(timeline, self.costed)
+
+    def paged_ns(self, pages: FreshPages | None) -> npt.NDArray[np.float64]:
+        """What fresh memory cost each row: by the large tensors that it makes, as far as those can
+        have been all fresh. The rest is the profiler's own."""
+        host, names = self.timeline.host, self.timeline.names
+        made = np.zeros(len(host))
+        for row in np.flatnonzero(self.working) if pages else ():
+            cost = self.costed.of_call[host.call[row]]
+            in_place = names[host.name[row]].endswith("_")
+            if cost is not None and not in_place and cost.bytes_written >= _MAPPED:
+                made[row] = cost.bytes_written / _PAGE
+        total = float(made.sum())
+        if pages is None or not total:
+            return made
+        return made * (min(1.0, pages.count / total) * pages.each_ns)
+
+
+def cpu_work(
+    operators: Operators,
+    precision: Precision,
+    dilation: Dilation,
+    paged_ns: npt.NDArray[np.float64],
+) -> tuple[list[Work], Asked]:
+    """One `Work` per operator call that does something itself, and their overhead."""
+    timeline, machine = operators.timeline, operators.machine
+    costed, works_itself = operators.costed, operators.working
+    host = timeline.host
+    is_unknown = _without_cost(timeline, costed, works_itself)
+    counted = works_itself | is_unknown
+    within = nearest(host.parent, counted)
+    net = _own_times(timeline, counted, within) - _observed(within, dilation)
+    net = np.clip(net - paged_ns, 0.0, None)
+    kernel = np.clip(net - (machine.overheads.eager_op_ns or 0.0), 0.0, None)
+    asking = np.where(counted, net - kernel, 0.0)
+    works = []
+    for row in np.flatnonzero(counted):
+        if is_unknown[row] and not kernel[row]:
+            continue
+        work = Work(
+            name=timeline.names[host.name[row]],
+            op_class="unknown",
+            bound="unknown",
+            ns=float(kernel[row]),
+            exposed_ns=float(kernel[row]),
+            row=int(row),
+            source=int(host.source[row]),
+            inside=-1 if host.inside is None else int(host.inside[row]),
+            module=int(host.module[row]),
+            phase=int(host.phase[row]),
+            call=int(host.call[row]),
+        )
+        cost = costed.of_call[work.call] if works_itself[row] else None
+        if cost is not None:
+            cost = costed.on(cost, allowed_dtype(precision, work.name, on_cuda=False))
+            work.cost = cost
+            work.floor_ns = machine.floor(cost)
+            work.op_class = costs.op_class(work.name) or "unknown"
+            # What takes less time than asking for it is overhead, and too short to compare.
+            is_small = kernel[row] < (machine.overheads.eager_op_ns or 0.0)
+            work.bound = "small" if is_small else bound_of(machine, cost, 1)
+            if work.op_class == "communication":
+                work.bound, work.floor_ns = (
+                    "network",
+                    None,
+                )  # the memory's roof is not the network's
+        works.append(work)
+    _hide_background(works, timeline)
+    return works, Asked(counted, asking, float(asking[works_itself].sum()))
+
+
+def _hide_background(works: list[Work], timeline: Timeline) -> None:
+    """A collective on a thread of its own costs what nothing else is doing meanwhile.
+
+    The thread that asked for it waits in an operator of the same time: `c10d::allreduce_` there,
+    `gloo:all_reduce` here.
+    """
+    host = timeline.host
+
+    def is_background(work: Work) -> bool:
+        return work.op_class == "communication" and host.kind[work.row] != HostKind.OP
+
+    rows = np.array([work.row for work in works if not is_background(work)], np.int64)
+    begins, ends = union(host.start_ns[rows], host.duration_ns[rows])
+    for work in filter(is_background, works):
+        start = host.start_ns[work.row]
+        end = start + host.duration_ns[work.row]
+        covered = np.clip(np.minimum(ends, end) - np.maximum(begins, start), 0, None).sum()
+        work.exposed_ns *= 1 - float(covered) / max(1.0, float(end - start))
+
+
+def _working(timeline: Timeline, costed: Costs) -> Mask:
+    """Rows that do work themselves, and have not handed it on to operators inside them."""
+    host = timeline.host
+    parent = host.parent
+    flops, moved = np.zeros(len(host)), np.zeros(len(host))
+    working = np.zeros(len(host), np.bool_)
+    # Inner rows come after the rows around them: from the end, each finds its inside complete.
+    for row in range(len(host) - 1, -1, -1):
+        call = int(host.call[row])
+        cost = costed.of_call[call] if call >= 0 and costed.is_costed[call] else None
+        if cost is not None:
+            inside = Cost(flops={"all": flops[row]}, bytes_read=moved[row])
+            own = costs.own(cost, inside)
+            if own.bytes or own.total_flops:
+                working[row] = True
+                flops[row] += own.total_flops
+                moved[row] += own.bytes
+        if parent[row] >= 0:
+            flops[parent[row]] += flops[row]
+            moved[parent[row]] += moved[row]
+    return working
+
+
+def _without_cost(timeline: Timeline, costed: Costs, working: Mask) -> Mask:
+    """Operators that nothing costs, outside everything that is: those known to work, and leaves.
+
+    A wrapper without a formula that calls other operators does nothing itself.
+    """
+    host = timeline.host
+    operator = host.kind == HostKind.OP
+    known = np.array([*(cost is not None for cost in costed.of_call), False])[host.call]
+    candidate = operator & ~known
+    around = np.zeros(len(host), np.bool_)
+    inner = host.parent[operator & (host.parent >= 0)]
+    around[np.unique(inner)] = True
+    works = np.array([costs.op_class(name) is not None for name in timeline.names] or [False])
+    candidate &= ~around | works[host.name]
+    chores = np.array([name.startswith(_CHORES) for name in timeline.names] or [False])
+    candidate &= ~chores[host.name] & ~_calling_generated(timeline)
+    alone: Mask = candidate & (nearest(host.parent, working) < 0)
+    return alone
+
+
+def _calling_generated(timeline: Timeline) -> Mask:
+    """What is around generated code whose kernels were seen, or that has none: it only calls.
+
+    Where Python's own calls were recorded, so were those of kernels; some may have no name.
+    """
+    host = timeline.host
+
+    def named(start: str) -> Mask:
+        return np.array([name.startswith(start) for name in timeline.names] or [False])[host.name]
+
+    is_python = host.kind == HostKind.PYTHON
+    recorded = np.zeros(len(host), np.bool_)
+    recorded[np.unique(host.parent[is_python & (host.parent >= 0)])] = True
+    seen = (named(_GENERATED) & ~is_python) | (named(_GENERATED_CODE) & recorded)
+    return _around(host.parent, seen) & ~_around(host.parent, named(_NAMELESS) & is_python)
+
+
+def _around(parent: npt.NDArray[np.int32], inner: Mask) -> Mask:
+    """The rows around some."""
+    around = np.zeros(len(parent), np.bool_)
+    rows = np.flatnonzero(inner)
+    while len(rows):
+        rows = np.unique(parent[rows])
+        rows = rows[(rows >= 0) & ~around[rows]]
+        around[rows] = True
+    return around
+
+
+def _own_times(timeline: Timeline, counted: Mask, within: Ints) -> npt.NDArray[np.float64]:
+    """Durations less those of counted rows inside."""
+    host = timeline.host
+    rows = np.flatnonzero(counted)
+    outer = np.where(host.parent[rows] >= 0, within[host.parent[rows]], -1)
+    inside = np.zeros(len(host))
+    np.add.at(inside, outer[outer >= 0], host.duration_ns[rows[outer >= 0]])
+    own: npt.NDArray[np.float64] = host.duration_ns - inside
+    return own
+
+
+def _observed(within: Ints, dilation: Dilation) -> npt.NDArray[np.float64]:
+    """What the events in each counted row, itself included, cost the profiler."""
+    cost = np.zeros(len(within))
+    np.add.at(cost, within[within >= 0], dilation.event_ns[within >= 0])
+    return cost

@@ -1,0 +1,193 @@
+"""Who makes what for whom: the values that pass from one piece of work to another.
+
+A value is what lies in one piece of memory from the moment an operator writes it until another
+overwrites it. With the addresses that the process itself knows, makers and readers are certain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model import Tensor, Timeline
+from boundby.step.nesting import nearest
+from boundby.step.op_record import Work
+
+OUTSIDE = -1
+# Operators that write their first argument without reading it.
+_OVERWRITING = ("::copy_", "::fill_", "::zero_")
+# Products that may be told where to write, as compiled code does: after so many tensors.
+_OUT_AT = {
+    "aten::mm": 2,
+    "aten::bmm": 2,
+    "aten::_int_mm": 2,
+    "aten::addmm": 3,
+    "aten::baddbmm": 3,
+}
+# What Inductor calls kernels on a GPU that hand numbers on, in another dtype or order, no more.
+_COPYING = re.compile(
+    r"triton_poi_fused_((_to_copy|_unsafe_view|clone|expand|permute|t|transpose|view)_)+\d+"
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Value:
+    """`maker` is the work that writes it, OUTSIDE what was there before the step."""
+
+    maker: int
+    bytes: float
+    readers: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class Flow:
+    """The step's values, and for each piece of work what it reads and what it makes."""
+
+    values: list[Value]
+    reads: list[dict[int, float]]  # value -> bytes of it that are read
+    given: list[list[int | None]]  # the value in each tensor of the call; None for one unknown
+    makes: list[list[int]]
+    makers: list[set[int]]  # the works whose values this one reads
+    order: list[int]  # the works as the host was done issuing them: what one calls comes before it
+
+
+def flow_of(timeline: Timeline, works: Sequence[Work]) -> Flow | None:
+    """None where memory was not recorded, as in a trace file."""
+    if timeline.allocations is None or not len(timeline.allocations):
+        return None
+    taken, fresh = _taken(timeline, works)
+    flow = Flow(
+        values=[],
+        reads=[{} for _ in works],
+        given=[[] for _ in works],
+        makes=[[] for _ in works],
+        makers=[set() for _ in works],
+        order=_issue_order(timeline, works),
+    )
+    current: dict[int, int] = {}
+    inside = _inside(timeline, works)
+    for index in flow.order:
+        work = works[index]
+        # Memory that was taken outside of any work holds nothing until someone writes it.
+        while fresh and fresh[-1][0] <= work.row:
+            current.pop(fresh.pop()[1], None)
+        tensors = _tensors(timeline, work)
+        written = _written_at(work.name, tensors)
+        for position, tensor in enumerate(tensors):
+            read = tensor.storage and position != written
+            flow.given[index].append(_read(flow, current, index, tensor) if read else None)
+        made = taken.get(index, [])
+        if written:
+            made = [*made, *((out.storage, out.bytes) for out in tensors[written:] if out.storage)]
+        for storage, size in made:
+            _read_own(flow, current, index, inside, storage)
+            _make(flow, current, index, storage, size)
+        if work.name.endswith("_") and tensors and tensors[0].storage:
+            _make(flow, current, index, tensors[0].storage, tensors[0].bytes)
+        makers = {flow.values[value].maker for value in flow.reads[index]}
+        flow.makers[index] = makers - {OUTSIDE, index}
+    return flow
+
+
+def _written_at(name: str, tensors: Sequence[Tensor]) -> int | None:
+    """Which of its tensors an operator writes without reading it, as far as its name tells."""
+    if name.endswith(_OVERWRITING):
+        return 0
+    if len(tensors) == 2 and _COPYING.fullmatch(name):
+        return 1
+    return _OUT_AT.get(name)
+
+
+def _read(flow: Flow, current: dict[int, int], index: int, tensor: Tensor) -> int:
+    assert tensor.storage is not None
+    value = current.get(tensor.storage)
+    if value is None:
+        value = current[tensor.storage] = len(flow.values)
+        flow.values.append(Value(maker=OUTSIDE, bytes=tensor.bytes))
+    known = flow.values[value]
+    known.bytes = max(known.bytes, tensor.bytes)
+    if index not in known.readers[-1:]:
+        known.readers.append(index)
+    flow.reads[index][value] = max(flow.reads[index].get(value, 0.0), tensor.bytes)
+    return value
+
+
+def _read_own(
+    flow: Flow, current: dict[int, int], index: int, inside: Sequence[int], storage: int
+) -> None:
+    """What a piece of work has had written into its own memory by others that it calls."""
+    value = current.get(storage)
+    if value is not None and (maker := flow.values[value].maker) >= 0 and inside[maker] == index:
+        flow.values[value].readers.append(index)
+        flow.reads[index][value] = flow.values[value].bytes
+
+
+def _make(flow: Flow, current: dict[int, int], index: int, storage: int, size: float) -> None:
+    known = current.get(storage)
+    if known is not None and known in flow.makes[index]:
+        return
+    current[storage] = len(flow.values)
+    flow.makes[index].append(len(flow.values))
+    flow.values.append(Value(maker=index, bytes=size))
+
+
+def _tensors(timeline: Timeline, work: Work) -> tuple[Tensor, ...]:
+    return timeline.calls[work.call].tensors if work.call >= 0 else ()
+
+
+def _issue_order(timeline: Timeline, works: Sequence[Work]) -> list[int]:
+    """By their ends: a product on a CPU calls a copy of its bias first, and adds to that."""
+    host = timeline.host
+    ends = host.start_ns + host.duration_ns
+    placed = [index for index, work in enumerate(works) if work.row >= 0]
+    # Of two that end together, the inner one began later.
+    return sorted(placed, key=lambda i: (int(ends[works[i].row]), -works[i].row))
+
+
+def _inside(timeline: Timeline, works: Sequence[Work]) -> list[int]:
+    """For each piece of work the one that calls it; OUTSIDE for none."""
+    work_of = {work.row: index for index, work in enumerate(works) if work.row >= 0}
+    around = nearest(timeline.host.parent, _is_work(timeline, work_of))
+    parents = timeline.host.parent
+    found = []
+    for work in works:
+        parent = int(parents[work.row]) if work.row >= 0 else -1
+        found.append(work_of.get(int(around[parent]), OUTSIDE) if parent >= 0 else OUTSIDE)
+    return found
+
+
+def _is_work(timeline: Timeline, rows: Iterable[int]) -> npt.NDArray[np.bool_]:
+    is_work = np.zeros(len(timeline.host), np.bool_)
+    is_work[list(rows)] = True
+    return is_work
+
+
+def _taken(
+    timeline: Timeline, works: Sequence[Work]
+) -> tuple[dict[int, list[tuple[int, float]]], list[tuple[int, int]]]:
+    """The memory each piece of work took, by it or by what it called.
+
+    And what was taken outside of all work: when (the row) and where, the latest first.
+    """
+    allocations = timeline.allocations
+    assert allocations is not None
+    work_of = {work.row: index for index, work in enumerate(works) if work.row >= 0}
+    around = nearest(timeline.host.parent, _is_work(timeline, work_of))
+    found: dict[int, list[tuple[int, float]]] = {}
+    fresh: list[tuple[int, int]] = []
+    for row, storage, size in zip(
+        allocations.row.tolist(),
+        allocations.storage.tolist(),
+        allocations.bytes.tolist(),
+        strict=True,
+    ):
+        owner = int(around[row])
+        if owner >= 0:
+            found.setdefault(work_of[owner], []).append((storage, float(size)))
+        else:
+            fresh.append((row, storage))
+    return found, fresh[::-1]

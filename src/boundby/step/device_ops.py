@@ -1,0 +1,194 @@
+"""The work of a step on an accelerator: kernels to operators, operators to floors."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby import ops as costs
+from boundby.model import Cost, DeviceEvents, DeviceKind, Ints, Machine, Phase, Precision, Timeline
+from boundby.step.device_busy import exposed, priorities
+from boundby.step.nesting import nearest
+from boundby.step.op_record import Costs, Work, allowed_dtype, bound_of
+
+# "tf32" in cuDNN's and newer cuBLAS kernels, "s1688" (float in, 16x8x8 tiles) in CUTLASS's.
+_TF32_KERNEL = re.compile(r"tf32|s1688")
+_CHECKPOINT = "torch/utils/checkpoint.py"
+_NODE = "evaluate_function"
+_LINKS = {DeviceKind.COPY_H2D: "host_link.h2d", DeviceKind.COPY_D2H: "host_link.d2h"}
+
+
+def owners(timeline: Timeline, costed: Costs) -> Ints:
+    """For each device event the innermost operator around it that has a cost; -1 for none."""
+    host = timeline.host
+    has_cost = np.array([*costed.is_costed, False])[host.call]
+    around = np.append(nearest(host.parent, has_cost), -1)
+    return around[timeline.device.op]
+
+
+def device_work(
+    timeline: Timeline, machine: Machine, precision: Precision
+) -> tuple[list[Work], Ints]:
+    """Every piece of device work, and which one each device event belongs to."""
+    device = timeline.device
+    costed = Costs(timeline, machine)
+    owner = owners(timeline, costed)
+    exposed_ns = exposed(
+        device.start_ns, device.duration_ns, priorities(timeline, _contractions(timeline, owner))
+    )
+    # Kernels of one operator call share its cost; what has no owner stands alone.
+    alone = np.isin(device.kind, [DeviceKind.COPY_H2D, DeviceKind.COPY_D2H, DeviceKind.COLLECTIVE])
+    group = np.where((owner >= 0) & ~alone, owner, _replayed_groups(device))
+    groups, member = np.unique(group, return_inverse=True)
+    ns = np.bincount(member, weights=device.duration_ns)
+    shown = np.bincount(member, weights=exposed_ns)
+    kernels = np.bincount(member)
+    first = np.full(len(groups), len(device), np.int64)
+    np.minimum.at(first, member, np.arange(len(device)))
+    names = [timeline.names[index] for index in device.name[first]]
+    on_tf32 = _on_tf32(timeline, member, len(groups))
+    works, calls = [], timeline.calls
+    for index, row in enumerate(groups):
+        event = int(first[index])
+        work = Work(
+            name=names[index],
+            op_class="unknown",
+            bound="unknown",
+            ns=float(ns[index]),
+            exposed_ns=float(shown[index]),
+            kernels=int(kernels[index]),
+        )
+        op = int(row) if row >= 0 else int(device.op[event])
+        _place(work, timeline, op)
+        if op >= 0 and device.kind[event] == DeviceKind.KERNEL:
+            work.name = timeline.names[timeline.host.name[op]]
+        call = _call_of(timeline, int(row), event)
+        cost = costed.of_call[call] if call >= 0 else None
+        if row < 0 and device.source is not None and device.source[event] >= 0:
+            work.source = int(device.source[event])
+        if call >= 0:
+            work.name = timeline.names[timeline.host.name[row]] if row >= 0 else calls[call].name
+            work.call = call
+        if cost is not None:
+            on_cuda = timeline.device_kind == "cuda"
+            dtype = allowed_dtype(precision, work.name, on_cuda=on_cuda)
+            _set_cost(work, machine, costed.on(cost, "tf32" if on_tf32[index] else dtype))
+        elif call < 0:
+            _cost_event(work, timeline, machine, event)
+        works.append(work)
+    return works, member
+
+
+def _replayed_groups(device: DeviceEvents) -> Ints:
+    """Numbers below zero, one a row; rows that one operator of a captured graph made share one."""
+    alone: Ints = -1 - np.arange(len(device), dtype=np.int64)
+    if device.share is None:
+        return alone
+    return np.where(device.share >= 0, -1 - len(device) - device.share.astype(np.int64), alone)
+
+
+def _on_tf32(timeline: Timeline, member: Ints, groups: int) -> npt.NDArray[np.bool_]:
+    """Which work runs a kernel whose name says that it uses the tf32 units."""
+    says_so = np.array([bool(_TF32_KERNEL.search(name)) for name in timeline.names])
+    found = np.zeros(groups, np.bool_)
+    found[member[says_so[timeline.device.name]]] = True
+    return found
+
+
+def _contractions(timeline: Timeline, owner: Ints) -> npt.NDArray[np.bool_]:
+    by_name = np.array([*(costs.op_class(name) == "contraction" for name in timeline.names), False])
+    name = np.where(owner >= 0, timeline.host.name[owner], -1)
+    result: npt.NDArray[np.bool_] = by_name[name]
+    if timeline.device.call is not None:
+        classes = [costs.op_class(call.name) == "contraction" for call in timeline.calls]
+        result |= np.array([*classes, False])[timeline.device.call] & (owner < 0)
+    return result
+
+
+def _place(work: Work, timeline: Timeline, row: int) -> None:
+    """Where in the program it was asked for."""
+    if row < 0:
+        return
+    host = timeline.host
+    work.row = row
+    work.source = int(host.source[row])
+    work.inside = -1 if host.inside is None else int(host.inside[row])
+    work.module = int(host.module[row])
+    work.phase = int(host.phase[row])
+    work.call = int(host.call[row])
+
+
+def _call_of(timeline: Timeline, row: int, event: int) -> int:
+    """The operator call that some work does; -1 for none.
+
+    A kernel of a graph does what the same kernel does where its operator is known.
+    """
+    if row >= 0:
+        return int(timeline.host.call[row])
+    calls = timeline.device.call
+    return -1 if calls is None else int(calls[event])
+
+
+def _set_cost(work: Work, machine: Machine, cost: Cost) -> None:
+    work.cost = cost
+    work.floor_ns = machine.floor(work.cost)
+    work.op_class = costs.op_class(work.name) or "unknown"
+    work.bound = bound_of(machine, work.cost, work.kernels)
+    if work.op_class == "communication":
+        work.bound, work.floor_ns = "network", None  # the memory's roof is not the network's
+
+
+def _cost_event(work: Work, timeline: Timeline, machine: Machine, event: int) -> None:
+    """A copy, a memset or a collective tells its own size; a kernel without an operator nothing."""
+    device = timeline.device
+    kind = DeviceKind(int(device.kind[event]))
+    size = float(device.bytes[event])
+    if kind is DeviceKind.COLLECTIVE:
+        work.op_class, work.bound = "communication", "network"
+        work.cost = Cost(bytes_read=size) if size > 0 else None
+        return
+    if kind is DeviceKind.KERNEL or size < 0:
+        return
+    work.op_class = "movement"
+    if kind in _LINKS:
+        work.bound = "host_link"
+        work.cost = Cost(bytes_read=size)
+        rate = machine.rate(_LINKS[kind])
+        work.floor_ns = size / rate * 1e9 if rate else None
+        return
+    reads = size if kind is DeviceKind.COPY_D2D else 0.0
+    work.cost = Cost(bytes_read=reads, bytes_written=size)
+    work.floor_ns = machine.floor(work.cost)
+    work.bound = bound_of(machine, work.cost, work.kernels)
+
+
+def recomputed(timeline: Timeline) -> npt.NDArray[np.bool_]:
+    """Which host rows run a second time in backward, by activation checkpointing.
+
+    A reentrant checkpoint also runs the backward of its piece inside its own frame: rows nearer to
+    the engine's evaluation of a node than to the checkpoint are that backward.
+    """
+    host = timeline.host
+    again = np.array([_CHECKPOINT in name for name in timeline.names] or [False])
+    nodes = np.array([_NODE in name for name in timeline.names] or [False])
+    around = nearest(host.parent, again[host.name] | nodes[host.name])
+    in_backward = host.phase == Phase.BACKWARD
+    found: npt.NDArray[np.bool_] = (around >= 0) & again[host.name[around]] & in_backward
+    return found
+
+
+def recomputed_flops(works: list[Work], timeline: Timeline) -> float:
+    """Arithmetic done a second time in backward: by checkpoints, and by attention that keeps no
+    scores."""
+    again = recomputed(timeline)
+    return sum(
+        matrix_flops(work.cost) if work.row >= 0 and again[work.row] else work.cost.repeated
+        for work in works
+        if work.cost is not None
+    )
+
+
+def matrix_flops(cost: Cost) -> float:
+    return sum(amount for unit, amount in cost.flops.items() if unit.startswith("matmul."))

@@ -1,0 +1,34 @@
+"""How long generated code takes for functions that are more than a multiplication or two.
+
+Measured in compiled float32 kernels on an H200 (torch 2.11), by what each more of them in a row
+adds, and told in FLOPs of its vector units: two passes over a tensor in bfloat16 take about as long
+as one GELU of it.
+"""
+
+from __future__ import annotations
+
+from boundby.model import OpCall
+from boundby.step.op_record import Work
+
+_FLOPS = {
+    "gelu": 72.0,
+    "gelu_backward": 106.0,
+    "silu": 39.0,
+    "silu_backward": 48.0,
+    "sigmoid": 32.0,
+    "tanh": 26.0,
+    "exp": 19.0,
+}
+# As an approximation, with a tangent in the place of an error function.
+_FLOPS_BY_TANGENT = {"gelu": 47.0, "gelu_backward": 75.0}
+
+
+def function_flops(work: Work, call: OpCall | None) -> float:
+    """Of all numbers that an operator makes; none for one that is simple."""
+    name = work.name.partition("::")[2].removesuffix("_")
+    if name not in _FLOPS or call is None or not call.tensors:
+        return 0.0
+    each = _FLOPS[name]
+    if "tanh" in call.args:
+        each = _FLOPS_BY_TANGENT.get(name, each)
+    return each * max(tensor.elements for tensor in call.tensors)

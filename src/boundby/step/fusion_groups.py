@@ -1,0 +1,186 @@
+"""What a compiler can make one kernel of, and the bytes that it still has to move.
+
+Works that hand values to each other with no product in between are one chain: what only they read
+never goes to memory. What the backward alone reads, a compiler makes once more from what it was
+made of, where that is less to keep. Reductions that need all of a column, and what has to be done
+at scattered places, stay passes of their own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from boundby.model import Phase
+from boundby.step.dataflow import Flow
+from boundby.step.graph_break_regions import uncompiled
+from boundby.step.index_searches import searches
+from boundby.step.model import Picture
+from boundby.step.op_record import Work
+from boundby.step.reductions import reduction_launches, takes_two_passes
+
+_FUSIBLE = ("elementwise", "normalization", "movement")
+_ELSEWHERE = ("host_link", "network")
+# A CPU makes random numbers one after the other, in whatever kernel.
+_RANDOM = ("bernoulli", "dropout", "rand", "normal_", "exponential_", "uniform_")
+# Each adds at places that others add at too: left to the library, or no pass over memory.
+_SCATTERS = ("upsample_", "grid_sampler_", "_adaptive_avg_pool", "adaptive_max_pool")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """Works that could be one kernel, and the bytes it would still have to move."""
+
+    works: list[int]
+    bytes: float
+    reductions: int  # launches for these, beside the one that uses them
+
+
+def chains_of(picture: Picture, flow: Flow) -> list[Chain]:
+    """What could be fused: works that hand values to each other with no product in between."""
+    works = picture.works
+    fusible = [is_fusible(picture, index) for index in range(len(works))]
+    depth = _depths(works, flow, fusible)
+    leader = list(range(len(works)))
+
+    def lead(index: int) -> int:
+        while leader[index] != index:
+            leader[index] = leader[leader[index]]
+            index = leader[index]
+        return index
+
+    for index in flow.order:
+        if not fusible[index]:
+            continue
+        for maker in flow.makers[index]:
+            if (
+                fusible[maker]
+                and depth[maker] == depth[index]
+                and works[maker].phase == works[index].phase
+            ):
+                leader[lead(index)] = lead(maker)
+    members: dict[int, list[int]] = defaultdict(list)
+    for index in flow.order:
+        if fusible[index]:
+            members[lead(index)].append(index)
+    groups = list(members.values())
+    again = _made_again(picture, flow, groups, fusible)
+    return [
+        Chain(
+            works=group,
+            bytes=_moved(picture, flow, group, again),
+            reductions=sum(
+                reduction_launches(works[index].name, picture.call(works[index])) for index in group
+            ),
+        )
+        for group in groups
+    ]
+
+
+def _made_again(
+    picture: Picture, flow: Flow, groups: Sequence[list[int]], fusible: Sequence[bool]
+) -> dict[int, dict[int, float]]:
+    """Values that only chains of the backward read, and what each is made from.
+
+    A compiler does not keep such a one: it keeps what it was made from, where that is smaller than
+    to write it and read it again (the results of reductions aside, which it keeps: they are few).
+    """
+    works = picture.works
+    again = {}
+    for group in groups:
+        if works[group[0]].phase == Phase.BACKWARD:
+            continue
+        inside = set(group)
+        for index in group:
+            for value in flow.makes[index]:
+                readers = [one for one in flow.values[value].readers if one not in inside]
+                later = [fusible[one] and works[one].phase == Phase.BACKWARD for one in readers]
+                if not readers or not all(later):
+                    continue
+                sources = _sources(works, flow, index, inside)
+                if sources and sum(sources.values()) < 2 * flow.values[value].bytes:
+                    again[value] = sources
+    return again
+
+
+def _sources(
+    works: Sequence[Work], flow: Flow, index: int, inside: set[int]
+) -> dict[int, float] | None:
+    """What enters a chain to become what one of its works makes; None where chance has a part."""
+    sources: dict[int, float] = {}
+    seen, rest = {index}, [index]
+    while rest:
+        index = rest.pop()
+        if is_random(works[index]):
+            return None
+        for value, size in flow.reads[index].items():
+            maker = flow.values[value].maker
+            if maker not in inside:
+                sources[value] = max(sources.get(value, 0.0), size)
+            elif maker not in seen:
+                seen.add(maker)
+                rest.append(maker)
+    return sources
+
+
+def is_fusible(picture: Picture, index: int) -> bool:
+    work = picture.works[index]
+    if not picture.on_device and is_random(work):
+        return False
+    return (
+        work.op_class in _FUSIBLE
+        and not searches(work)
+        and not _scatters(work)
+        and work.phase != Phase.OPTIMIZER
+        and work.bound not in _ELSEWHERE
+        and index not in picture.opaque
+        and index not in uncompiled(picture).works
+        and not picture.is_for_data(work)
+        and work.ns > 0
+    )
+
+
+def _scatters(work: Work) -> bool:
+    return work.name.endswith("_backward") and any(part in work.name for part in _SCATTERS)
+
+
+def is_random(work: Work) -> bool:
+    return any(part in work.name for part in _RANDOM) and not work.name.endswith("_backward")
+
+
+def _depths(works: Sequence[Work], flow: Flow, fusible: Sequence[bool]) -> list[int]:
+    """How many works that cannot be fused lie before each, on the longest way.
+
+    Two works of one depth have none between them, so that making them one closes no circle.
+    """
+    depth = [0] * len(works)
+    for index in flow.order:
+        for maker in flow.makers[index]:
+            # Work that was imagined away stands between nothing.
+            stands = works[maker].ns > 0 and not fusible[maker]
+            depth[index] = max(depth[index], depth[maker] + stands)
+    return depth
+
+
+def _moved(
+    picture: Picture, flow: Flow, group: list[int], again: dict[int, dict[int, float]]
+) -> float:
+    """What enters and what leaves a chain; values that only its own works read stay inside."""
+    inside = set(group)
+    entering: dict[int, float] = {}
+    moved = 0.0
+    for index in group:
+        for value, size in flow.reads[index].items():
+            if flow.values[value].maker in inside:
+                continue
+            for source, read in again.get(value, {value: size}).items():
+                entering[source] = max(entering.get(source, 0.0), read)
+        for value in flow.makes[index]:
+            made = flow.values[value]
+            if value not in again and any(reader not in inside for reader in made.readers):
+                moved += made.bytes
+        work = picture.works[index]
+        if takes_two_passes(work.name, picture.call(work)):
+            moved += sum(flow.reads[index].values())
+    return moved + sum(entering.values())

@@ -1,0 +1,67 @@
+"""What `torch.compile(model)` leaves as it is: recurrent layers, at which its graph breaks, and all
+that is no part of the model, as a loss that the script computes of what the model returns.
+
+Of layers not their products alone: what is cast, spread and laid out for them, and all of their
+backward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from boundby.model import HostKind, Phase
+from boundby.step.model import Picture
+
+# What `nn.LSTM`, `nn.GRU` and `nn.RNN` call. (A cell alone is compiled.)
+_LAYERS = ("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu")
+
+
+@dataclass(frozen=True, slots=True)
+class Uncompiled:
+    """Works by index: those of such layers, of which the model calls so many, and those outside."""
+
+    layers: frozenset[int]
+    calls: int
+    outside: frozenset[int]
+
+    @property
+    def works(self) -> frozenset[int]:
+        return self.layers | self.outside
+
+
+def uncompiled(picture: Picture) -> Uncompiled:
+    return picture.once(_found)
+
+
+def _found(picture: Picture) -> Uncompiled:
+    host = picture.timeline.host
+    named = np.array([name in _LAYERS for name in picture.timeline.names] or [False])
+    layers = (host.kind == HostKind.OP) & named[host.name]
+    outside = frozenset(_outside(picture))
+    if not layers.any():
+        return Uncompiled(frozenset(), 0, outside)
+    inside = picture.inside_both_ways(layers)
+    works = frozenset(
+        index for index, work in enumerate(picture.works) if work.row >= 0 and inside[work.row]
+    )
+    calls = int((layers & (host.phase != Phase.BACKWARD)).sum())
+    return Uncompiled(works, calls, outside)
+
+
+def _outside(picture: Picture) -> list[int]:
+    """Work in no module that is worth compiling, backward too; none where modules are not known.
+
+    A module that multiplies nothing is a loss, and not the model.
+    """
+    modules = picture.timeline.modules
+    outermost = [
+        modules[work.module].partition(".")[0] if work.module >= 0 else "" for work in picture.works
+    ]
+    models = {
+        name
+        for name, work in zip(outermost, picture.works, strict=True)
+        if name and work.op_class == "contraction"
+    }
+    return [index for index, name in enumerate(outermost) if models and name not in models]

@@ -1,0 +1,220 @@
+"""Which lines the time went to in which the device, or a CPU's kernels, had nothing to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.capture.kineto.names import is_own
+from boundby.model import HostKind, Ints, Timeline
+from boundby.step.cpu_ops import Asked
+from boundby.step.host_intervals import Whereabouts, called_from, main_thread
+from boundby.step.idle_causes import LABELS, Gaps
+from boundby.step.nesting import Mask, nearest
+from boundby.step.profiler_overhead import Dilation
+
+Floats = npt.NDArray[np.float64]
+
+_PYTHON, _LAUNCH, _SYNC, _DATA = (
+    LABELS.index(name) for name in ("python", "launch", "sync", "data")
+)
+_INSTANT_NS = 1.0
+# The observer's own functions, which no clean step runs: all that the profiler's call, and what
+# ours do themselves, for the script's modules are called from ours.
+_PROFILER = re.compile(r"^torch/profiler/profiler\.py\(")
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Time that is no kernel's, by cause, at one line; `inside` as in the host's columns."""
+
+    label: str
+    source: int
+    inside: int
+    ns: float
+
+
+class Pieces(NamedTuple):
+    """Columns: time that was spent for a cause, which `LABELS` names, at a line."""
+
+    label: Ints
+    source: Ints
+    inside: Ints
+    ns: Floats
+
+    def total(self, label: str) -> float:
+        return float(self.ns[self.label == LABELS.index(label)].sum())
+
+    def positive(self) -> Pieces:
+        """One a line and cause, without those at which more was taken off than there was."""
+        keys, member = np.unique(np.stack(self[:3]), axis=1, return_inverse=True)
+        ns = np.zeros(keys.shape[1])
+        np.add.at(ns, member.ravel(), self.ns)
+        label, source, inside = keys[:, ns > 0]
+        return Pieces(label, source, inside, ns[ns > 0])
+
+    def scaled(self, totals: Mapping[str, float]) -> list[Spent]:
+        """By cause as much as the account says; without a line where none is known."""
+        summed = self.positive()
+        found = []
+        for label, total in totals.items():
+            mine = summed.label == (LABELS.index(label) if label in LABELS else -1)
+            have = float(summed.ns[mine].sum())
+            if total and not have:
+                found.append(Spent(label, -1, -1, total))
+                continue
+            for source, inside, ns in zip(
+                *(column[mine].tolist() for column in summed[1:]), strict=True
+            ):
+                found.append(Spent(label, source, inside, total * ns / have))
+        return found
+
+
+def spent_idle(timeline: Timeline, where: Whereabouts, gaps: Gaps) -> Pieces:
+    """The device's idle time at the lines that the host was at meanwhile.
+
+    What passes from a launch until the work starts is at the launch's line. A sync keeps the host
+    from running ahead by no more than the time that it held it: so much of what follows is at its
+    line, the rest where the host was.
+    """
+    met = _met(timeline, where, gaps)
+    host, count = timeline.host, len(gaps.start_ns)
+    source = np.append(host.source, -1).astype(np.int64)
+    inside = np.append(_inside(timeline), -1)
+    owed = np.stack([gaps.parts[label] for label in LABELS])
+    held = np.append(host.duration_ns, 0)[gaps.syncs].astype(np.float64)
+    blamed = np.where(gaps.syncs >= 0, np.minimum(held, owed[_SYNC]), 0.0)
+    owed[_SYNC] -= blamed
+    seen = np.zeros_like(owed)
+    np.add.at(seen, (met.label, met.gap), met.ns)
+    lacks = seen == 0
+    factor = np.divide(owed, seen, out=np.zeros_like(owed), where=~lacks)
+    label, gap = np.nonzero(lacks & (owed > 0))
+    every = np.arange(count)
+    return Pieces(
+        np.concatenate([met.label, np.full(count, _SYNC), label]),
+        np.concatenate([met.source, source[gaps.syncs[every]], source[gaps.launches[gap]]]),
+        np.concatenate([met.inside, inside[gaps.syncs[every]], inside[gaps.launches[gap]]]),
+        np.concatenate([met.ns * factor[met.label, met.gap], blamed, owed[label, gap]]),
+    )
+
+
+class _Met(NamedTuple):
+    """Columns: what the host did in a gap before it issued what ends it, and the latency then."""
+
+    gap: Ints
+    label: Ints
+    source: Ints
+    inside: Ints
+    ns: Floats
+
+
+def _met(timeline: Timeline, where: Whereabouts, gaps: Gaps) -> _Met:
+    host = timeline.host
+    ends = np.append(host.start_ns + host.duration_ns, np.iinfo(np.int64).max)
+    issued = np.clip(ends[gaps.launches], gaps.start_ns, gaps.end_ns)
+    labels = _labels(timeline)
+    is_ours = np.append(_observers(timeline), False)
+    found = []
+    for thread in np.unique(gaps.threads):
+        mine, own = np.flatnonzero(gaps.threads == thread), where.on(int(thread))
+        starts, stops = where.start_ns[own], where.end_ns[own]
+        synced = np.clip(gaps.synced_ns[mine], gaps.start_ns[mine], issued[mine])
+        edges = [starts, stops, gaps.start_ns[mine], synced, issued[mine]]
+        times = np.unique(np.concatenate(edges))
+        at, lengths = times[:-1], np.diff(times).astype(np.float64)
+        gap = np.searchsorted(gaps.start_ns[mine], at, side="right") - 1
+        stretch = np.searchsorted(starts, at, side="right") - 1
+        kept = (gap >= 0) & (stretch >= 0)
+        kept[kept] &= (at < issued[mine][gap])[kept] & (at < stops[stretch])[kept]
+        at, lengths = at[kept], lengths[kept]
+        gap, stretch = mine[gap[kept]], stretch[kept] + own.start
+        rows = where.row[stretch]
+        label = labels[rows]
+        label = np.where((at >= gaps.synced_ns[gap]) & (label != _DATA), _SYNC, label)
+        ns = np.where(is_ours[rows], 0.0, lengths)
+        found.append(_Met(gap, label, where.source[stretch], where.inside[stretch], ns))
+    every = np.arange(len(gaps.start_ns))
+    late = np.where(gaps.parts["sync"] > gaps.parts["launch"], _SYNC, _LAUNCH)
+    source = np.append(host.source, -1)[gaps.launches].astype(np.int64)
+    inside = np.append(_inside(timeline), -1)[gaps.launches]
+    latency = np.where(gaps.launches >= 0, gaps.end_ns - issued, 0).astype(np.float64)
+    found.append(_Met(every, late, source, inside, latency))
+    return _Met(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
+
+def spent_on_cpu(
+    timeline: Timeline, where: Whereabouts, asked: Asked, dilation: Dilation
+) -> Pieces:
+    """What the thread that runs the step does besides its operators' kernels, line by line.
+
+    At an operator's line it is what asking for its work took; at any line, what passed outside of
+    operators that work, less what the profiler cost there.
+    """
+    host = timeline.host
+    thread = main_thread(timeline)
+    own = where.on(thread)
+    inside = _inside(timeline)
+    outside = np.append(nearest(host.parent, asked.counted) < 0, True)
+    outside &= ~np.append(_observers(timeline), False)
+    labels = np.where(_labels(timeline) == _DATA, _DATA, _PYTHON)
+    lengths = (where.end_ns - where.start_ns)[own].astype(np.float64)
+    lengths -= dilation.stretch_ns[own]
+    passed = outside[where.row[own]]
+    events = np.flatnonzero((host.thread == thread) & outside[:-1])
+    rows = np.flatnonzero(asked.counted)
+    found = [
+        Pieces(
+            labels[where.row[own]][passed],
+            where.source[own][passed],
+            where.inside[own][passed],
+            lengths[passed],
+        ),
+        Pieces(
+            labels[events],
+            called_from(host)[events].astype(np.int64),
+            inside[events],
+            -dilation.event_ns[events],
+        ),
+    ]
+    outer = _joined(found).positive()
+    at_work = host.source[rows].astype(np.int64), inside[rows], asked.ns[rows]
+    # Clean steps may wait for batches that the profiled one found ready: at the same lines.
+    loads = np.flatnonzero((host.thread == thread) & (host.kind == HostKind.DATA))
+    waits = host.source[loads].astype(np.int64), inside[loads], np.full(len(loads), _INSTANT_NS)
+    return _joined(
+        [outer, Pieces(labels[rows], *at_work), Pieces(np.full(len(loads), _DATA), *waits)]
+    )
+
+
+def _joined(pieces: Sequence[Pieces]) -> Pieces:
+    return Pieces(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+
+
+def _labels(timeline: Timeline) -> Ints:
+    """Of each row the cause that time in it is put down to; the last is that of no row."""
+    host = timeline.host
+    label = np.full(len(host) + 1, _PYTHON, np.int64)
+    label[:-1][nearest(host.parent, host.kind == HostKind.LAUNCH) >= 0] = _LAUNCH
+    label[:-1][nearest(host.parent, host.kind == HostKind.DATA) >= 0] = _DATA
+    return label
+
+
+def _observers(timeline: Timeline) -> Mask:
+    host = timeline.host
+    profiler, ours = (
+        np.array([bool(test(name)) for name in timeline.names] or [False])[host.name]
+        for test in (_PROFILER.search, is_own)
+    )
+    found: Mask = ours | (nearest(host.parent, profiler) >= 0)
+    return found
+
+
+def _inside(timeline: Timeline) -> Ints:
+    inside = timeline.host.inside
+    return np.full(len(timeline.host), -1, np.int64) if inside is None else inside.astype(np.int64)

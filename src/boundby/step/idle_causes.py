@@ -1,0 +1,206 @@
+"""Why the device stood idle, seen from the thread that issues its next piece of work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model import HostKind, Ints, Timeline
+from boundby.model.diagnosis import IdleRow
+from boundby.model.intervals import Coverage
+
+LABELS = ("python", "launch", "sync", "data")
+# On a CPU besides: no line's, for whatever runs there waits.
+CORELESS = "core"
+_MOST_ROWS = 20
+
+Floats = npt.NDArray[np.float64]
+
+# Queued work starts within a few microseconds once its stream is free (1 to 2 us between kernels on
+# an H200): what takes longer than this waits for an event, another stream or another rank.
+_LATENCY_NS = 20_000
+
+
+def label_idle(timeline: Timeline, begins: Ints, ends: Ints) -> dict[str, float]:
+    """The idle time of the step by cause, before the first device event and after the last too.
+
+    `data` inside a loader's next; `sync` from a sync's return until the kernel it delayed starts;
+    and while work that was queued long ago waits, on its stream, for an event; `launch` in the
+    runtime's launch calls, and until work that was just queued starts; `python` is the rest:
+    interpreter, framework, dispatch.
+    """
+    gaps = gap_causes(timeline, begins, ends)
+    return {label: float(amount.sum()) for label, amount in gaps.parts.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gaps:
+    """The times in which the device had nothing to do, in order, and why.
+
+    `parts` is each gap's time by cause; `launches` the host row that launched the work with which
+    it ends, `syncs` that of the sync that delayed it, -1 where there is none; `synced_ns` is when
+    that sync's doing begins, past the gap's end without one. `threads` issue that work.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    launches: Ints
+    syncs: Ints
+    synced_ns: Ints
+    threads: Ints
+    parts: dict[str, Floats]
+
+
+def gap_causes(timeline: Timeline, begins: Ints, ends: Ints) -> Gaps:
+    """Each gap between the busy intervals of a step, divided as `label_idle` says."""
+    gaps_from = np.concatenate([[timeline.start_ns], ends])
+    gaps_to = np.concatenate([begins, [max(timeline.end_ns, int(ends[-1]) if len(ends) else 0)]])
+    keep = gaps_to > gaps_from
+    gaps_from, gaps_to = gaps_from[keep], gaps_to[keep]
+    launches = _next_launches(timeline, gaps_to)
+    parts = {label: np.zeros(len(gaps_from)) for label in LABELS}
+    threads = _issuing_threads(timeline, launches)
+    syncs, synced = np.full(len(gaps_from), -1, np.int64), np.zeros(len(gaps_from), np.int64)
+    for thread in np.unique(threads):
+        mine = threads == thread
+        between = gaps_from[mine], gaps_to[mine]
+        syncs[mine], synced[mine] = _last_sync(timeline, timeline.host.thread == thread, *between)
+        split = _split(timeline, int(thread), *between, launches[mine], synced[mine])
+        for label, amount in split.items():
+            parts[label][mine] = amount
+    return Gaps(
+        start_ns=gaps_from,
+        end_ns=gaps_to,
+        launches=launches,
+        syncs=syncs,
+        synced_ns=synced,
+        threads=threads,
+        parts=parts,
+    )
+
+
+def idle_rows(timeline: Timeline, begins: Ints, ends: Ints) -> list[IdleRow]:
+    """The syncs and the loaders behind idle time, the longest first.
+
+    A gap is put down to the sync or the loader that ended last in it.
+    """
+    host = timeline.host
+    named = np.flatnonzero((host.kind == HostKind.SYNC) | (host.kind == HostKind.DATA))
+    stops = (host.start_ns + host.duration_ns)[named]
+    by_stop = np.argsort(stops, kind="stable")
+    named, stops = named[by_stop], stops[by_stop]
+    total: dict[tuple[str, str, int], float] = {}
+    for gap_from, gap_to in zip(
+        np.concatenate([[timeline.start_ns], ends]),
+        np.concatenate([begins, [max(timeline.end_ns, int(ends[-1]) if len(ends) else 0)]]),
+        strict=True,
+    ):
+        at = int(np.searchsorted(stops, gap_to, side="left")) - 1
+        if at < 0 or gap_to <= gap_from or stops[at] < gap_from:
+            continue
+        row = int(named[at])
+        cause = "data" if host.kind[row] == HostKind.DATA else "sync"
+        key = (cause, timeline.names[host.name[row]], int(host.source[row]))
+        total[key] = total.get(key, 0.0) + float(gap_to - gap_from)
+    rows = [
+        IdleRow(
+            cause=cause,
+            name=name,
+            where=timeline.sources[source] if 0 <= source < len(timeline.sources) else None,
+            ns=ns,
+        )
+        for (cause, name, source), ns in total.items()
+    ]
+    return sorted(rows, key=lambda row: -row.ns)[:_MOST_ROWS]
+
+
+def _next_launches(timeline: Timeline, gaps_to: Ints) -> Ints:
+    """The host row that launched the device event with which each gap ends; -1 for none."""
+    device = timeline.device
+    if not len(device):
+        return np.full(len(gaps_to), -1, np.int64)
+    order = np.argsort(device.start_ns, kind="stable")
+    at = np.searchsorted(device.start_ns[order], gaps_to)
+    launch = device.launch.astype(np.int64)[order]
+    found = np.full(len(gaps_to), -1, np.int64)
+    inside = at < len(device)
+    found[inside] = launch[at[inside]]
+    return found
+
+
+def _issuing_threads(timeline: Timeline, launches: Ints) -> Ints:
+    """The thread of each launch; where it is unknown, the thread that launches most."""
+    host = timeline.host
+    launching = host.thread[(host.kind == HostKind.LAUNCH)]
+    candidates = launching if len(launching) else host.thread
+    values, counts = np.unique(candidates, return_counts=True)
+    usual = int(values[np.argmax(counts)]) if len(values) else 0
+    known = launches >= 0
+    threads = np.full(len(launches), usual, np.int64)
+    threads[known] = host.thread[launches[known]]
+    return threads
+
+
+def _split(
+    timeline: Timeline,
+    thread: int,
+    gaps_from: Ints,
+    gaps_to: Ints,
+    launches: Ints,
+    synced_from: Ints,
+) -> dict[str, Floats]:
+    """Each gap's time by cause, for gaps that end with work from one thread."""
+    host = timeline.host
+    rows = host.thread == thread
+    of_data, of_launches = (rows & (host.kind == kind) for kind in (HostKind.DATA, HostKind.LAUNCH))
+    data = Coverage(host.start_ns[of_data], host.duration_ns[of_data])
+    launch = Coverage(host.start_ns[of_launches], host.duration_ns[of_launches])
+    # Work that was queued before the gap began waits for the device alone, not for the host.
+    known = launches >= 0
+    issued = np.full(len(gaps_from), np.iinfo(np.int64).max)
+    issued[known] = (host.start_ns + host.duration_ns)[launches[known]]
+    queued = issued <= gaps_from
+    waiting = ~queued
+    # After the launch call has returned, the rest of the gap is launch latency.
+    host_to = np.where(known, np.clip(issued, gaps_from, gaps_to), gaps_to)
+    in_data = data.between(gaps_from, host_to)
+    after_sync = np.clip(gaps_to - np.maximum(synced_from, gaps_from), 0, None).astype(np.float64)
+    after_sync -= data.between(np.maximum(synced_from, gaps_from), gaps_to)
+    before = np.where(synced_from < gaps_to, np.maximum(synced_from, gaps_from), host_to)
+    before = np.minimum(before, host_to)
+    in_launch = launch.between(gaps_from, before) + np.where(
+        synced_from < gaps_to, 0, gaps_to - host_to
+    )
+    whole = (gaps_to - gaps_from).astype(np.float64)
+    held_back = queued & (whole > _LATENCY_NS)
+    rest = np.clip(whole - in_data - np.maximum(after_sync, 0) - in_launch, 0, None)
+    after_sync = np.maximum(after_sync, 0)
+    return {
+        "data": np.where(waiting, in_data, 0.0),
+        "sync": np.where(waiting, after_sync, 0.0) + np.where(held_back, whole, 0.0),
+        "launch": np.where(waiting, in_launch, 0.0) + np.where(queued & ~held_back, whole, 0.0),
+        "python": np.where(waiting, rest, 0.0),
+    }
+
+
+def _last_sync(
+    timeline: Timeline, rows: npt.NDArray[np.bool_], gaps_from: Ints, gaps_to: Ints
+) -> tuple[Ints, Ints]:
+    """The last sync that ended in a gap, and when it began; -1, past the gap's end, for none."""
+    host = timeline.host
+    is_sync = np.flatnonzero(rows & (host.kind == HostKind.SYNC))
+    none = np.full(len(gaps_to), np.iinfo(np.int64).max)
+    if not len(is_sync):
+        return np.full(len(gaps_to), -1, np.int64), none
+    is_sync = is_sync[np.argsort((host.start_ns + host.duration_ns)[is_sync], kind="stable")]
+    returns = (host.start_ns + host.duration_ns)[is_sync]
+    starts = np.sort(host.start_ns[is_sync])
+    at = np.searchsorted(returns, gaps_to, side="left") - 1
+    found = np.where(at >= 0, returns[np.maximum(at, 0)], np.iinfo(np.int64).min)
+    # The host stood in the sync when the device ran dry: what idles from there on is its doing.
+    began = np.where(at >= 0, starts[np.maximum(at, 0)], np.iinfo(np.int64).max)
+    delayed = (found >= gaps_from) & (began <= gaps_to)
+    since = np.where(delayed, np.maximum(np.minimum(began, found), gaps_from), none)
+    return np.where(delayed, is_sync[np.maximum(at, 0)], -1), since

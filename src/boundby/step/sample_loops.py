@@ -1,0 +1,118 @@
+"""Loops over a batch's samples in the script: the same small operators, once for each.
+
+That a call is made as often as there are samples says little: so many layers, or parameters of one
+size, have many models. A loop over samples takes them out of the batch, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from boundby.model import Phase
+from boundby.ops.traffic import argument
+from boundby.step.model import Picture
+from boundby.step.op_record import Work
+
+# Fewer samples than this are not worth a word.
+_FEWEST_SAMPLES = 8
+_TAKES_OUT = "aten::select"
+# What stands within so many lines of one that takes a sample out may be in the same loop.
+_NEAR = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleLoop:
+    """One line that runs for each sample. `calls`: works that are the same call, over and over."""
+
+    source: int
+    calls: tuple[tuple[int, ...], ...]
+
+    @property
+    def works(self) -> Iterator[int]:
+        return (index for same in self.calls for index in same)
+
+
+def sample_loops(picture: Picture) -> list[SampleLoop]:
+    """Lines that take samples out of a batch, or are near one that does, at which one call is made
+    as often as there are samples, on tensors without them.
+
+    Where a line does that, whatever else it calls so often is called for each sample too: also what
+    makes a whole batch's tensor every time, as the gradient of taking one sample out does.
+    """
+    samples = picture.samples or 0
+    if samples < _FEWEST_SAMPLES or not (near := _near(picture, _taking_out(picture, samples))):
+        return []
+    at: dict[int, dict[tuple[object, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
+    for index, work in enumerate(picture.works):
+        call = picture.call(work)
+        if call is None or work.source not in near or not _may_loop(picture, work):
+            continue
+        shapes = tuple((tensor.shape, tensor.dtype) for tensor in call.tensors)
+        at[work.source][work.phase, call.name, shapes].append(index)
+    found = []
+    for source, calls in at.items():
+        often = [same for same in calls.values() if _for_each(len(same), samples)]
+        if any(not holds_samples(picture, same[0]) for same in often):
+            found.append(SampleLoop(source=source, calls=tuple(tuple(same) for same in often)))
+    return found
+
+
+def _taking_out(picture: Picture, samples: int) -> set[int]:
+    """Lines that take as many parts out of tensors of all samples as there are of them."""
+    host, calls = picture.timeline.host, picture.timeline.calls
+    taken: dict[int, int] = defaultdict(int)
+    for row in np.flatnonzero((host.call >= 0) & (host.source >= 0)):
+        call = calls[host.call[row]]
+        if call.name != _TAKES_OUT or not call.tensors:
+            continue
+        if call.tensors[0].shape[:1] == (samples,) and argument(call, 1) == 0:
+            taken[int(host.source[row])] += 1
+    return {source for source, count in taken.items() if count >= samples - 1}
+
+
+def _near(picture: Picture, sources: set[int]) -> set[int]:
+    """These lines, and those around them."""
+    places = [_place(line) for line in picture.timeline.sources]
+    wanted = {
+        (file, line + off)
+        for file, line in (places[source] for source in sources)
+        for off in range(-_NEAR, _NEAR + 1)
+    }
+    return {at for at, place in enumerate(places) if place in wanted}
+
+
+def _place(line: str) -> tuple[str, int]:
+    file, _, number = line.rpartition(":")
+    return file, int(number) if number.isdigit() else -_NEAR
+
+
+def asking_ns(picture: Picture, loops: Iterable[SampleLoop]) -> float:
+    """On a CPU, what asking for their work takes, and Python in between: all at their lines."""
+    lines = {picture.timeline.sources[loop.source] for loop in loops}
+    python = (row.parts.get("python", 0.0) for row in picture.line_rows if row.where in lines)
+    return picture.contended * sum(python)
+
+
+def holds_samples(picture: Picture, index: int) -> bool:
+    """Whether one of the tensors that a work is given has as many of something as there are
+    samples, or the first matrix a multiple of them, as many rows of words are."""
+    call, samples = picture.call(picture.works[index]), picture.samples or 0
+    if call is None or not samples:
+        return False
+    rows = next((tensor.shape[0] for tensor in call.tensors if len(tensor.shape) > 1), 1)
+    return rows % samples == 0 or any(samples in tensor.shape for tensor in call.tensors)
+
+
+def _may_loop(picture: Picture, work: Work) -> bool:
+    """An optimizer goes over parameters, and a loader over samples that it makes: both are known
+    for what they are."""
+    return work.source >= 0 and work.phase != Phase.OPTIMIZER and not picture.is_for_data(work)
+
+
+def _for_each(count: int, samples: int) -> bool:
+    """A sum that begins with nothing is added to once less."""
+    return count >= samples - 1 and (count % samples == 0 or (count + 1) % samples == 0)

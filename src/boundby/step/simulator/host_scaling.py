@@ -1,0 +1,192 @@
+"""Host times without the profiler's cost: brought to clean phases, to a wall, or by a factor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model import Phase
+from boundby.step.simulator.launch_sequence import Floats, Script, Wait
+from boundby.step.simulator.simulate import issue_ns, replay
+from boundby.step.simulator.waits import NOTHING
+
+# By groups of phases: what they took clean, and the factor of their host times, None for unknown.
+Clean = dict[tuple[Phase, ...], float]
+Factors = dict[tuple[Phase, ...], float | None]
+
+_FASTEST, _SLOWEST = 0.02, 3.0
+# The host sets the step's time where it is longer by at least half as much as the host is.
+_NUDGE, _HOST_BOUND = 1.05, 0.5
+_LEAST, _MOST = 0.6, 1.6
+_CLOSE = 0.01
+# A phase that takes nearly as long with a host that costs nothing was held up by the device.
+_BLOCKED = 0.8
+# Phases of the timeline, and what the clean measurement calls them.
+_CLEAN_PHASES: dict[tuple[Phase, ...], tuple[str, ...]] = {
+    (Phase.FORWARD, Phase.OTHER): ("forward", "other"),
+    (Phase.BACKWARD,): ("backward",),
+    (Phase.OPTIMIZER,): ("optimizer",),
+}
+
+
+def with_clean_phases(script: Script, clean: dict[str, float]) -> Script:
+    """Host times brought to what each phase was measured to take, from an idle device.
+
+    A phase may wait for the device in the middle, so its time is not simply proportional: the
+    factor is looked for with which the phase, replayed alone, takes as long as measured. A long
+    phase may fill the launch queue, and its time is then the device's: such a phase says nothing
+    of the host, and takes the factor of those that do.
+    """
+    clean_ns = {
+        phases: sum(clean.get(name, 0.0) for name in names)
+        for phases, names in _CLEAN_PHASES.items()
+    }
+    factors = _factors(script, clean_ns)
+    usual = _usual_factor(script, factors)
+    script = _with_data(script, clean_ns, factors, usual)
+    by_action, after = np.ones(len(script.host_ns)), script.after_ns
+    for phases, factor in factors.items():
+        used = usual if factor is None else factor
+        by_action[np.isin(script.phase, phases)] = used
+        if Phase.FORWARD in phases:
+            after *= used
+    return replace(script, host_ns=script.scaled(by_action), after_ns=after)
+
+
+def _factors(script: Script, clean_ns: Clean) -> Factors:
+    """For each phase that was measured the factor of its host times; None where it cannot tell."""
+    factors: Factors = {}
+    for phases, measured in clean_ns.items():
+        mine = np.isin(script.phase, phases)
+        if measured and mine.any():
+            alone = _only(script, mine, keep_after=Phase.FORWARD in phases)
+            blocked = issue_ns(with_host(alone, _FASTEST)) > _BLOCKED * measured
+            factors[phases] = None if blocked else _factor(alone, measured)
+    return factors
+
+
+def _with_data(script: Script, clean_ns: Clean, factors: Factors, usual: float) -> Script:
+    """Waits for data brought down where a profiled phase waited longer than the phase took clean.
+
+    Batches come unevenly, and a profiled step may have met a late one.
+    """
+    if not script.data_ns.any():
+        return script
+    for phases in (phases for phases, factor in factors.items() if factor is None):
+        mine = np.isin(script.phase, phases)
+        alone = _only(script, mine, keep_after=Phase.FORWARD in phases)
+
+        def takes(part: float, alone: Script = alone) -> float:
+            return issue_ns(with_host(_waiting(alone, part), usual))
+
+        if takes(1.0) > clean_ns[phases]:
+            part = _search(takes, clean_ns[phases], slowest=1.0)
+            script = _waiting(script, np.where(mine, part, 1.0))
+    return script
+
+
+def _waiting(script: Script, part: float | Floats) -> Script:
+    """The same step with only a part of each wait for data."""
+    held = np.minimum(script.data_ns, script.host_ns)
+    return replace(script, host_ns=script.host_ns - (1 - part) * held, data_ns=part * held)
+
+
+def _usual_factor(script: Script, factors: dict[tuple[Phase, ...], float | None]) -> float:
+    """What the profiler's host times come down to, over the phases that tell."""
+    before = after = 0.0
+    for phases, factor in factors.items():
+        if factor is not None:
+            host = float(script.host_ns[np.isin(script.phase, phases)].sum())
+            before += host
+            after += host * factor
+    return after / before if before else 1.0
+
+
+def with_host(script: Script, factor: float) -> Script:
+    """The same step with all host times longer or shorter."""
+    return replace(script, host_ns=script.scaled(factor), after_ns=script.after_ns * factor)
+
+
+def with_wall(script: Script, wall_ns: float) -> Script:
+    """Host times brought down so that the step takes a given time.
+
+    For traces alone, where nothing else is known of the host without a profiler: what a replay
+    of this says of its own step is empty, what it says of a changed one is not.
+    """
+    factor = _search(lambda tried: replay(with_host(script, tried)), wall_ns)
+    return with_host(script, factor)
+
+
+def explaining_host(script: Script, wall_ns: float) -> float | None:
+    """The factor of all host times with which the step takes as long as it did.
+
+    The host was timed in other steps than those that were, and its pace may have been another.
+    None where the host does not set the step's time, or would have to be quite another host.
+    """
+    factor, takes = 1.0, replay(script)
+    for _ in range(3):
+        nudged = replay(with_host(script, factor * _NUDGE))
+        share = (nudged / takes - 1) / (_NUDGE - 1)
+        if share < _HOST_BOUND:
+            return None
+        factor *= 1 + (wall_ns / takes - 1) / share
+        if not _LEAST < factor < _MOST:
+            return None
+        takes = replay(with_host(script, factor))
+        if abs(takes / wall_ns - 1) < _CLOSE:
+            # A faster host that explains it as well leaves it to the device.
+            relieved = replay(with_host(script, factor / _NUDGE))
+            return factor if 1 - relieved / takes > _HOST_BOUND * (1 - 1 / _NUDGE) else None
+    return None
+
+
+def _factor(script: Script, measured: float) -> float:
+    """A phase takes longer the longer its host times are."""
+    return _search(lambda tried: issue_ns(with_host(script, tried)), measured)
+
+
+def _search(takes: Callable[[float], float], wanted: float, *, slowest: float = _SLOWEST) -> float:
+    """By bisection: the factor with which something takes as long as wanted."""
+    low, high = _FASTEST, slowest
+    for _ in range(24):
+        middle = (low + high) / 2
+        if takes(middle) < wanted:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _only(script: Script, mine: npt.NDArray[np.bool_], *, keep_after: bool) -> Script:
+    """The actions of one phase, with the device work that they issue."""
+    actions = np.flatnonzero(mine)
+    counts = np.diff(script.first)[actions]
+    kept = np.concatenate(
+        [np.arange(script.first[a], script.first[a + 1]) for a in actions] or [np.empty(0, int)]
+    ).astype(np.int64)
+    wait, until = script.wait[actions], script.until
+    if len(until):
+        placed = np.full(len(script.device_ns) + 1, NOTHING, np.int64)
+        placed[kept] = np.arange(len(kept))
+        until = until[actions]
+        until = np.where(until >= 0, placed[until], until)
+        # What another phase issued has ended: each begins with an idle device.
+        wait = np.where(until == NOTHING, np.int8(Wait.NOTHING), wait)
+    return replace(
+        script,
+        host_ns=script.host_ns[actions],
+        data_ns=script.data_ns[actions] if len(script.data_ns) else script.data_ns,
+        wait=wait,
+        until=until,
+        phase=script.phase[actions],
+        first=np.concatenate([[0], np.cumsum(counts)]),
+        after_ns=script.after_ns if keep_after else 0.0,
+        device_ns=script.device_ns[kept],
+        stream=script.stream[kept],
+        depends=np.full(len(kept), -1, np.int64),
+        order=script.order[kept],
+        rows=script.rows[actions] if len(script.rows) else script.rows,
+    )

@@ -1,0 +1,168 @@
+"""A step as replay needs it: what the host does in order, and the device work it issues."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model import HostKind, Ints, Phase, Timeline
+from boundby.model.intervals import Coverage
+from boundby.step.simulator.streams import dependencies
+from boundby.step.simulator.waits import NOTHING, Waits, issued_ns, waits_of
+
+Floats = npt.NDArray[np.float64]
+
+# Between kernels of a backlogged stream, where the machine's own figure is not known.
+USUAL_GAP_NS = 1_100.0
+# From a launch call's return to the start of its work: 0.4 to 1.7 us were seen on an H200. A device
+# that lags through the whole step shows its backlog instead.
+_USUAL_LATENCY_NS = 1_000.0
+_LONGEST_LATENCY_NS = 20_000.0
+
+
+class Wait(enum.IntEnum):
+    """What the host does after it has issued something."""
+
+    NOTHING = 0
+    STREAM = 1  # until work that was issued has ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """A step as replay needs it: host actions in order, and device work in order of issue.
+
+    `host_ns[i]` is host time before action i is done; `first[i]:first[i + 1]` is the device work
+    it issues; `wait[i]` whether the host then waits; `phase[i]` the phase it belongs to. `after`
+    is the host time behind the last action. `depends[k]` is earlier work on another stream that
+    work k waits for, -1 for none. `until[i]` is the work that a waiting host waits for,
+    -1 (or no array at all) for all of it. `rows[i]` is action i's row among the host's events.
+    `data_ns[i]` is the part of `host_ns[i]` that waits for the next batch: no faster framework, and
+    no missing profiler, makes that shorter.
+    """
+
+    host_ns: Floats
+    wait: npt.NDArray[np.int8]
+    phase: npt.NDArray[np.int8]
+    first: Ints
+    after_ns: float
+    device_ns: Floats
+    stream: Ints
+    depends: Ints
+    order: Ints  # position of each piece of work among the timeline's device events
+    latency_ns: float
+    gap_ns: float
+    until: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    data_ns: Floats = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def held_ns(self) -> Floats:
+        """Of the host time before each action, the waiting for data."""
+        data = self.data_ns if len(self.data_ns) else np.zeros(len(self.host_ns))
+        return np.minimum(data, self.host_ns)
+
+    def scaled(self, factor: float | Floats) -> Floats:
+        """Host times longer or shorter, but for the waiting for data."""
+        held = self.held_ns
+        return held + (self.host_ns - held) * factor
+
+
+def script_of(timeline: Timeline, *, gap_ns: float | None = None) -> Script:
+    """The host's launches and syncs of a timeline, with the time it spent between them.
+
+    Time spent waiting inside a sync is not host time: it comes out of the replay again.
+    """
+    host, device = timeline.host, timeline.device
+    order = np.lexsort((device.start_ns, issued_ns(timeline)))
+    launches = device.launch[order].astype(np.int64)
+    acting = np.unique(launches[launches >= 0])
+    waits = waits_of(timeline)
+    rows = np.union1d(acting, waits.rows)
+    ends = (host.start_ns + host.duration_ns)[rows]
+    by_end = np.argsort(ends, kind="stable")
+    rows, ends = rows[by_end], ends[by_end]
+    stands = Coverage(waits.start_ns, waits.until_ns - waits.start_ns)
+    start = min(timeline.start_ns, int(host.start_ns.min()) if len(host) else 0)
+    # Several threads may act at once; what counts is when the next action is done.
+    edges = np.concatenate([[start], ends]).astype(np.int64)
+    host_ns = np.diff(edges) - stands.between(edges[:-1], edges[1:])
+    position = np.full(len(host) + 1, -1, np.int64)
+    position[rows] = np.arange(len(rows))
+    action = position[launches]
+    # Work whose launch is not in the trace is issued with what came before it.
+    action = np.maximum.accumulate(np.where(action < 0, 0, action)) if len(action) else action
+    arranged = np.argsort(action, kind="stable")
+    order, action = order[arranged], action[arranged]
+    until = _until(waits, position[waits.rows], len(rows), order)
+    after = max(0.0, float(host_end(timeline) - edges[-1]))
+    return Script(
+        host_ns=np.clip(host_ns, 0.0, None),
+        wait=np.where(until == NOTHING, Wait.NOTHING, Wait.STREAM).astype(np.int8),
+        until=until,
+        phase=_phases(timeline, rows),
+        first=np.searchsorted(action, np.arange(len(rows) + 1)),
+        after_ns=after,
+        device_ns=device.duration_ns[order].astype(np.float64),
+        stream=np.unique(device.stream[order], return_inverse=True)[1].astype(np.int64),
+        depends=dependencies(timeline, order),
+        order=order,
+        latency_ns=_latency(timeline),
+        gap_ns=USUAL_GAP_NS if gap_ns is None else gap_ns,
+        rows=rows,
+        data_ns=_data_before(timeline, edges),
+    )
+
+
+def _until(waits: Waits, actions: Ints, count: int, order: Ints) -> Ints:
+    """For each action the work, in order of issue, that it waits for."""
+    placed = np.empty(len(order), np.int64)
+    placed[order] = np.arange(len(order))
+    until = np.full(count, NOTHING, np.int64)
+    known = waits.event >= 0
+    until[actions] = waits.event
+    until[actions[known]] = placed[waits.event[known]]
+    return until
+
+
+def _latency(timeline: Timeline) -> float:
+    """From a launch call's return to the start of work that did not have to wait."""
+    known = timeline.device.launch >= 0
+    if not known.any():
+        return 0.0
+    waits = (timeline.device.start_ns - issued_ns(timeline))[known]
+    seen = max(0.0, float(np.percentile(waits, 10)))
+    return seen if seen < _LONGEST_LATENCY_NS else _USUAL_LATENCY_NS
+
+
+def host_end(timeline: Timeline) -> int:
+    """When the host's part of the step ends, which may be long before the device's."""
+    host = timeline.host
+    return int((host.start_ns + host.duration_ns).max()) if len(host) else timeline.end_ns
+
+
+def _data_before(timeline: Timeline, edges: Ints) -> Floats:
+    """How much of the time between consecutive actions went into waiting for the next batch.
+
+    Loaders may nest, and stand on several threads: no moment is waited for twice.
+    """
+    host = timeline.host
+    waiting = host.kind == HostKind.DATA
+    covered = Coverage(host.start_ns[waiting], host.duration_ns[waiting])
+    return covered.between(edges[:-1], edges[1:])
+
+
+def _phases(timeline: Timeline, rows: Ints) -> npt.NDArray[np.int8]:
+    """Phases as the clean measurement cuts them: gradients are zeroed outside the optimizer's."""
+    host = timeline.host
+    phase = host.phase[rows].copy()
+    zeroing = np.array(["zero_grad" in name for name in timeline.names] or [False])
+    row = rows.copy()
+    while True:
+        known = row >= 0
+        if not known.any():
+            return phase
+        phase[known & zeroing[host.name[row]]] = Phase.FORWARD
+        row[known] = host.parent[row[known]]

@@ -1,0 +1,182 @@
+"""The walk through a step: the host's clock, the streams' ends, the period of a loop of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from boundby.model import Ints, Timeline
+from boundby.step.simulator.launch_sequence import Floats, Script, host_end
+from boundby.step.simulator.waits import EVERYTHING
+
+# Work the launch queue holds before a launch call blocks; about a thousand on CUDA.
+QUEUE = 1024
+# The device reaches a steady state in its second turn: the third minus the second is the period.
+_TURNS = 3
+
+
+def replay(script: Script) -> float:
+    """The step's period in ns, in the steady state of a loop."""
+    if not len(script.host_ns):
+        return script.after_ns
+    ends = _turns(script, _TURNS)
+    return float(ends[-1] - ends[-2])
+
+
+def retimed(timeline: Timeline, script: Script) -> Timeline:
+    """The same events at the times at which the replay has them happen, in a loop's steady state.
+
+    The step lasts from the end of the previous one's device work to the end of its own. Host events
+    move with the launches and syncs around them.
+    """
+    lists = _lists(script)
+    free = [0.0] * (int(script.stream.max(initial=-1)) + 1)
+    clock = _walk(lists, free, 0.0)
+    seen = _Seen(began=clock, device_free=max(free, default=clock))
+    _walk(lists, free, clock, seen)
+    host, device = timeline.host, timeline.device
+    moved = np.empty(len(device), np.int64)
+    moved[script.order] = np.asarray(seen.started)
+    starts, ends = _moved_host(timeline, script, seen)
+    return msgspec.structs.replace(
+        timeline,
+        start_ns=int(seen.device_free),
+        end_ns=int(max(free, default=clock)),
+        host=msgspec.structs.replace(host, start_ns=starts, duration_ns=ends - starts),
+        device=msgspec.structs.replace(
+            device, start_ns=moved, duration_ns=_in_order(script.device_ns, script.order)
+        ),
+    )
+
+
+def _in_order(values: Floats, order: Ints) -> Ints:
+    placed = np.empty(len(values), np.int64)
+    placed[order] = values.astype(np.int64)
+    return placed
+
+
+def _moved_host(timeline: Timeline, script: Script, seen: _Seen) -> tuple[Ints, Ints]:
+    """Host times between two actions stretch as the time between those does."""
+    host = timeline.host
+    first = float(min(timeline.start_ns, host.start_ns.min()))
+    ends = (host.start_ns + host.duration_ns)[script.rows].astype(np.float64)
+    # A sync begins when its host time is spent, and ends when the device has caught up.
+    waits = script.wait != 0
+    begins = host.start_ns[script.rows].astype(np.float64)[waits]
+    profiled = np.concatenate([[first], ends, begins])
+    replayed = np.concatenate([[seen.began], seen.acted, np.asarray(seen.issued)[waits]])
+    last = float(host_end(timeline))
+    profiled = np.append(profiled, last + 1)
+    replayed = np.append(replayed, (seen.acted[-1] if seen.acted else seen.began) + script.after_ns)
+    order = np.lexsort((replayed, profiled))
+    profiled, replayed = profiled[order], np.maximum.accumulate(replayed[order])
+    stops = host.start_ns + host.duration_ns
+    moved = [
+        np.interp(times.astype(np.float64), profiled, replayed).astype(np.int64)
+        for times in (host.start_ns, stops)
+    ]
+    return moved[0], moved[1]
+
+
+def issue_ns(script: Script) -> float:
+    """How long the host takes to issue the step once, from an idle device, its waits included."""
+    return _walk(_lists(script), [0.0] * (int(script.stream.max(initial=-1)) + 1), 0.0)
+
+
+def _turns(script: Script, turns: int) -> list[float]:
+    """When the host and the device have finished each of several turns of the same step."""
+    lists = _lists(script)
+    free = [0.0] * (int(script.stream.max(initial=-1)) + 1)
+    clock = 0.0
+    ends = []
+    for _ in range(turns):
+        clock = _walk(lists, free, clock)
+        ends.append(max(clock, *free) if free else clock)
+    return ends
+
+
+@dataclass(slots=True)
+class _Seen:
+    """When things happened in one turn: work started, actions were issued and done."""
+
+    began: float
+    device_free: float
+    started: list[float] = field(default_factory=list)
+    issued: list[float] = field(default_factory=list)
+    acted: list[float] = field(default_factory=list)
+
+
+class _Lists(NamedTuple):
+    """A script as plain lists: a loop over these is fastest."""
+
+    host: list[float]
+    wait: list[int]
+    until: list[int]
+    counts: list[int]
+    device: list[float]
+    stream: list[int]
+    depends: list[int] | None
+    after: float
+    latency: float
+    gap: float
+
+
+def _lists(script: Script) -> _Lists:
+    waits_elsewhere = bool((script.depends >= 0).any())
+    return _Lists(
+        host=script.host_ns.tolist(),
+        wait=script.wait.tolist(),
+        until=(
+            script.until if len(script.until) else np.full(len(script.wait), EVERYTHING)
+        ).tolist(),
+        counts=np.diff(script.first).tolist(),
+        device=script.device_ns.tolist(),
+        stream=script.stream.tolist(),
+        depends=script.depends.tolist() if waits_elsewhere else None,
+        after=script.after_ns,
+        latency=script.latency_ns,
+        gap=script.gap_ns,
+    )
+
+
+def _walk(lists: _Lists, free: list[float], clock: float, seen: _Seen | None = None) -> float:
+    """One turn: the host's clock after it; the streams' ends are moved on in `free`."""
+    host, wait, until, counts, device, streams, depends, after, latency, gap = lists
+    ended = [0.0] * len(device)
+    started = [0.0] * len(device)
+    work = 0
+    for spent, count, waits, awaited in zip(host, counts, wait, until, strict=True):
+        clock += spent
+        for work in range(work, work + count):  # noqa: B020  one counter over all actions
+            if work >= QUEUE and started[work - QUEUE] > clock:
+                clock = started[work - QUEUE]
+            stream = streams[work]
+            duration = device[work]
+            if not duration:
+                # Imagined away: neither launched nor in anybody's way.
+                ended[work] = started[work] = free[stream]
+                continue
+            start = free[stream] + gap
+            if start < clock + latency:
+                start = clock + latency
+            if depends is not None and depends[work] >= 0:
+                start = max(start, ended[depends[work]])
+            started[work] = start
+            end = start + duration
+            # Kernels of a graph may overlap; none ends before the one ahead of it.
+            free[stream] = ended[work] = end if end > free[stream] else free[stream]
+        work += count > 0
+        if seen is not None:
+            seen.issued.append(clock)
+        if waits and awaited >= 0:
+            clock = max(clock, ended[awaited])
+        elif waits and free:
+            clock = max(clock, *free)
+        if seen is not None:
+            seen.acted.append(clock)
+    if seen is not None:
+        seen.started = started
+    return clock + after

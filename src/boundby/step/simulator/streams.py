@@ -1,0 +1,74 @@
+"""What work on one stream waits for on another: traces name no event edges."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boundby.model import DeviceKind, Ints, Timeline
+from boundby.step.simulator.waits import issued_ns
+
+# Work that starts later than this after it was ready has waited for something.
+_STREAM_WAIT_NS = 5_000
+
+
+def dependencies(timeline: Timeline, order: Ints) -> Ints:
+    """For each piece of work, in order of issue, one on another stream that it waits for, or -1."""
+    if len(np.unique(timeline.device.stream)) < 2:
+        return np.full(len(order), -1, np.int64)
+    seen = _seen(timeline, order)
+    return np.where(seen >= 0, seen, _within_operators(timeline, order))
+
+
+def _seen(timeline: Timeline, order: Ints) -> Ints:
+    """The observed order stands in: work that was issued long before it started, on a stream that
+    was free, started when the last work elsewhere ended."""
+    device = timeline.device
+    stream = device.stream[order]
+    depends = np.full(len(order), -1, np.int64)
+    start, end = device.start_ns[order], (device.start_ns + device.duration_ns)[order]
+    issued = issued_ns(timeline)[order]
+    last_on: dict[int, int] = {}
+    finished = np.argsort(end, kind="stable")
+    for work in np.argsort(start, kind="stable"):
+        mine = int(stream[work])
+        before = last_on.get(mine)
+        ready = max(int(issued[work]), int(end[before]) if before is not None else 0)
+        if start[work] - ready > _STREAM_WAIT_NS:
+            at = int(np.searchsorted(end[finished], start[work], side="right")) - 1
+            if at >= 0 and stream[finished[at]] != mine and finished[at] < work:
+                depends[work] = finished[at]
+        last_on[mine] = int(work)
+    return depends
+
+
+def _within_operators(timeline: Timeline, order: Ints) -> Ints:
+    """An operator whose library spreads it over several streams begins after what was issued
+    before it, and what is issued next on that stream begins after it.
+
+    A host that is slow enough hides this: every stream is idle whenever something is launched.
+    """
+    device = timeline.device
+    depends = np.full(len(order), -1, np.int64)
+    stream = device.stream[order].astype(np.int64)
+    # A collective is meant to run beside what follows it.
+    operator = np.where(device.kind == DeviceKind.COLLECTIVE, -1, device.op)[order]
+    duration = device.duration_ns[order]
+    grouped = np.argsort(operator, kind="stable")
+    sorted_by = operator[grouped]
+    spread = (np.diff(sorted_by) == 0) & (np.diff(stream[grouped]) != 0) & (sorted_by[1:] >= 0)
+    for one in np.unique(sorted_by[1:][spread]):
+        theirs = grouped[slice(*np.searchsorted(sorted_by, [one, one + 1]))]
+        before, last = int(theirs[0]) - 1, int(theirs[-1])
+        if before < 0:
+            continue
+        streams, first, which = np.unique(stream[theirs], return_index=True, return_inverse=True)
+        home = stream[before]
+        depends[theirs[first[streams != home]]] = before
+        # Of all its streams the one that takes longest: how they wait for each other is not known.
+        longest = streams[np.argmax(np.bincount(which, weights=duration[theirs]))]
+        after = last + 1
+        while after < len(order) and stream[after] != home:
+            after += 1
+        if after < len(order) and longest != home:
+            depends[after] = theirs[stream[theirs] == longest][-1]
+    return depends

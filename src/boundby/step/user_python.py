@@ -1,0 +1,254 @@
+"""The script's own Python, between the model and the operators."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from boundby.capture.kineto.names import is_own
+from boundby.model import HostKind, Timeline
+from boundby.model.intervals import Coverage, union
+from boundby.step.host_intervals import main_thread
+from boundby.step.model import Floats, Picture
+from boundby.step.nesting import Mask
+from boundby.step.simulator import Script
+
+# Python that is the model's, torch's or the observer's. torch's making of batches is the script's.
+_NOT_ITS_OWN = re.compile(
+    r"^nn\.Module: |(?:^|/)torch/(?!utils/data)|^<built-in function collect>$"
+)
+_OPTIMIZER = "Optimizer."
+_RUNS = (HostKind.OP, HostKind.LAUNCH, HostKind.SYNC, HostKind.RUNTIME)
+# From one operator to the next, Python takes a few times what an operator does. What takes longer
+# is something that the script does itself.
+_OPERATORS_LONG = 20
+# Where a machine's own is not known: as on the hosts of H200s.
+_USUAL_OPERATOR_NS = 10_000.0
+# A function that is called this often within such a stretch is called in a loop.
+_LOOP = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Time of the profiled step in which nothing ran but the script's own Python."""
+
+    start_ns: int
+    end_ns: int
+    loops: bool
+    loads: bool = False  # inside a loader, which makes its samples one by one
+
+    @property
+    def ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+def stretches(picture: Picture) -> list[Stretch]:
+    """Where the script is at work itself, in order of time."""
+    timeline, host = picture.timeline, picture.timeline.host
+    least = _OPERATORS_LONG * (picture.machine.overheads.eager_op_ns or _USUAL_OPERATOR_NS)
+    others = _is_others(timeline)
+    begins, ends = union(host.start_ns[others], host.duration_ns[others])
+    starts = np.concatenate([[timeline.start_ns], ends])
+    stops = np.concatenate([begins, [timeline.end_ns]])
+    python = np.flatnonzero(host.kind == HostKind.PYTHON)
+    loads = np.flatnonzero(host.kind == HostKind.DATA)
+    found = []
+    for at in np.flatnonzero(stops - starts > least):
+        start, end = int(starts[at]), int(stops[at])
+        inside = python[(host.start_ns[python] >= start) & (host.start_ns[python] < end)]
+        most = np.bincount(host.name[inside]).max() if len(inside) else 0
+        # However few calls that takes.
+        around = host.start_ns[loads] <= start
+        loaded = bool((around & (host.start_ns[loads] + host.duration_ns[loads] >= end)).any())
+        loops = loaded or bool(most >= _LOOP)
+        found.append(Stretch(start_ns=start, end_ns=end, loops=loops, loads=loaded))
+    return found
+
+
+def _is_others(timeline: Timeline) -> Mask:
+    host, names = timeline.host, timeline.names
+    python = np.array(
+        [bool(_NOT_ITS_OWN.search(name)) or is_own(name) for name in names] or [False]
+    )
+    marked = np.array([name.startswith(_OPTIMIZER) for name in names] or [False])
+    # What is around the whole step says nothing of it.
+    ends = host.start_ns + host.duration_ns
+    partial = (host.start_ns > timeline.start_ns) | (ends < timeline.end_ns)
+    runs = np.isin(host.kind, _RUNS)
+    named = ((host.kind == HostKind.PYTHON) & python[host.name]) | (
+        (host.kind == HostKind.ANNOTATION) & marked[host.name]
+    )
+    others: Mask = runs | (named & partial)
+    return others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTime:
+    """Before each action and behind the last; on a CPU all of it is behind the last."""
+
+    before_ns: Floats
+    after_ns: float
+
+    @property
+    def ns(self) -> float:
+        return float(self.before_ns.sum()) + self.after_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Own:
+    """The script's own Python in the clean step: what it likely takes, and at most, if the profiler
+    made none of it longer."""
+
+    likely: HostTime
+    most: HostTime
+
+
+def own_python(picture: Picture) -> Own:
+    """All of it but what makes a loader's batches, and what a library does that runs the model: a
+    trainer's loop is not the script's."""
+    script = picture.script
+    if script is None:
+        likely_ns, most_ns = (0.0, 0.0) if picture.idle_script else picture.once(_own_on_cpu)
+        nothing = np.empty(0)
+        return Own(
+            likely=HostTime(before_ns=nothing, after_ns=picture.contended * likely_ns),
+            most=HostTime(before_ns=nothing, after_ns=picture.contended * most_ns),
+        )
+    clean = np.append(script.host_ns, script.after_ns)
+    if picture.idle_script:
+        clean = np.zeros(len(clean))
+    profiled, passed = picture.once(_own_beside_a_device)
+    likely = np.minimum(1.0, profiled / passed) * clean
+    most = np.minimum(clean, np.maximum(profiled, likely))
+    return Own(
+        likely=HostTime(before_ns=likely[:-1], after_ns=float(likely[-1])),
+        most=HostTime(before_ns=most[:-1], after_ns=float(most[-1])),
+    )
+
+
+def _own_on_cpu(picture: Picture) -> tuple[float, float]:
+    python = {row.where: row.parts.get("python", 0.0) for row in picture.line_rows}
+    lines = picture.once(own_lines)
+    own = sum(python.get(line, 0.0) * one.share for line, one in lines.items())
+    profiled = sum(one.ns for one in lines.values())
+    return own, min(sum(python.values()), max(own, profiled))
+
+
+def _own_beside_a_device(picture: Picture) -> tuple[Floats, Floats]:
+    assert picture.script is not None
+    at = picture.once(_at_lines)
+    by_stretch = zip(at.stretches, at.longest, strict=True)
+    found = [one for one, line in by_stretch if line >= 0 and at.is_own[line]]
+    return in_stretches(picture.script, picture.timeline, found)
+
+
+def kept(picture: Picture) -> HostTime:
+    """What stays of a device's host however the model is run: the script's own Python, a library's
+    beside the model, and waiting for batches."""
+    script = picture.script
+    assert script is not None
+    profiled, passed = picture.once(_all_beside_a_device)
+    if picture.idle_script:
+        own, _ = picture.once(_own_beside_a_device)
+        profiled, passed = profiled - own, np.maximum(passed - own, 1.0)
+    part = np.minimum(1.0, profiled / passed)
+    before = np.minimum(script.host_ns, script.host_ns * part[:-1] + script.held_ns)
+    return HostTime(before_ns=before, after_ns=script.after_ns * float(part[-1]))
+
+
+def _all_beside_a_device(picture: Picture) -> tuple[Floats, Floats]:
+    assert picture.script is not None
+    return in_stretches(picture.script, picture.timeline, _but_loaders(picture))
+
+
+def _but_loaders(picture: Picture) -> list[Stretch]:
+    return [one for one in picture.once(stretches) if not one.loads]
+
+
+def in_stretches(
+    script: Script, timeline: Timeline, found: list[Stretch], weight: Sequence[float] = ()
+) -> tuple[Floats, Floats]:
+    """Profiled time before each action, and behind the last: what lies in some stretches, or a part
+    of what does, and all of it."""
+    host, rows = timeline.host, script.rows
+    if not len(rows):
+        return np.zeros(len(script.host_ns) + 1), np.ones(len(script.host_ns) + 1)
+    done = host.start_ns[rows] + host.duration_ns[rows]
+    since = np.concatenate([[timeline.start_ns], done])
+    until = np.concatenate([done, [timeline.end_ns]])
+    own_ns = np.zeros(len(since))
+    for one, part in zip(found, weight or [1.0] * len(found), strict=True):
+        shared = np.minimum(until, one.end_ns) - np.maximum(since, one.start_ns)
+        own_ns += part * np.clip(shared, 0, None)
+    return own_ns, np.maximum(until - since, 1).astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtLine:
+    """Profiled time of the script's own at a line, and its share of all but work that passed
+    there."""
+
+    ns: float
+    share: float
+
+
+def own_lines(picture: Picture) -> dict[str, AtLine]:
+    """By line; none at which operators take longer."""
+    at = picture.once(_at_lines)
+    return {
+        picture.timeline.sources[line]: AtLine(
+            ns=float(at.own_ns[line]), share=float(at.own_ns[line] / at.idle_ns[line])
+        )
+        for line in np.flatnonzero(at.is_own)
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AtLines:
+    """By line: time in stretches without work, in operators, and outside of operators. By stretch:
+    the line that most of it was at."""
+
+    stretches: list[Stretch]
+    longest: list[int]
+    own_ns: Floats
+    working_ns: Floats
+    idle_ns: Floats
+
+    @property
+    def is_own(self) -> Mask:
+        found: Mask = self.own_ns > self.working_ns
+        return found
+
+
+def _at_lines(picture: Picture) -> _AtLines:
+    timeline, host, where = picture.timeline, picture.timeline.host, picture.where
+    mine = where.on(main_thread(timeline))
+    known = where.source[mine] >= 0
+    begins, ends = where.start_ns[mine][known], where.end_ns[mine][known]
+    source = where.source[mine][known]
+    runs = np.isin(host.kind, _RUNS)
+    working = Coverage(host.start_ns[runs], host.duration_ns[runs]).between(begins, ends)
+
+    def by_line(ns: Floats, pieces: slice = slice(None)) -> Floats:
+        summed = np.bincount(source[pieces], ns, minlength=len(timeline.sources))
+        return summed.astype(np.float64)
+
+    found = _but_loaders(picture)
+    longest, own_ns = [], np.zeros(len(timeline.sources))
+    for one in found:
+        first, last = np.searchsorted(ends, one.start_ns), np.searchsorted(begins, one.end_ns)
+        met = slice(int(first), int(last))
+        shared = np.minimum(ends[met], one.end_ns) - np.maximum(begins[met], one.start_ns)
+        lines = by_line(np.clip(shared, 0, None).astype(np.float64), met)
+        own_ns += lines
+        longest.append(int(lines.argmax()) if lines.any() else -1)
+    return _AtLines(
+        stretches=found,
+        longest=longest,
+        own_ns=own_ns,
+        working_ns=by_line(working),
+        idle_ns=by_line((ends - begins) - working),
+    )

@@ -1,0 +1,89 @@
+"""What of the script's own Python grows with the batch, and whether samples are calls of models."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boundby.model import HostKind, Ints, Phase, Timeline
+from boundby.model.intervals import union
+from boundby.step.model import Floats, Picture
+from boundby.step.nesting import nearest
+from boundby.step.sample_loops import asking_ns, sample_loops
+from boundby.step.user_python import in_stretches, stretches
+
+_MODULE = "nn.Module: "
+# So many calls of one module that nothing is differentiated through, in a training step, are a
+# rollout or an evaluation.
+_MANY_CALLS = 8
+_READ = ("aten::item", "aten::_local_scalar_dense")
+
+
+def growing_ns(picture: Picture, *, growth: float | None) -> tuple[Floats, float]:
+    """Clean host time before each action, and behind the last, that is in proportion to the batch.
+
+    `growth` is the share of the script's own time that is; None: what is likely, all of what a
+    loop takes and half of the rest. On a CPU all of it is behind the last, and waiting for batches,
+    which are made of samples, grows in any case.
+    """
+    timeline, host = picture.timeline, picture.timeline.host
+    found = picture.once(stretches)
+    weight = [(1.0 if one.loops else 0.5) if growth is None else growth for one in found]
+    if picture.script is None:
+        worked = host.kind == HostKind.OP
+        begins, ends = union(host.start_ns[worked], host.duration_ns[worked])
+        loaded = sum(one.ns for one in found if one.loads)
+        profiled = max(1.0, timeline.wall_ns - float((ends - begins).sum()) - loaded)
+        eager = picture.machine.overheads.eager_op_ns or 0.0
+        operators = sum(picture.contended * work.exposed_ns + eager for work in picture.works)
+        waited = _for_samples(picture)
+        clean = max(0.0, picture.wall_ns - operators - waited)
+        own = sum(one.ns * part for one, part in zip(found, weight, strict=True) if not one.loads)
+        python_ns = clean * min(1.0, own / profiled) + asking_ns(picture, sample_loops(picture))
+        return np.empty(0), min(picture.wall_ns, waited + python_ns)
+    own_ns, since = in_stretches(picture.script, timeline, found, weight)
+    shares = np.minimum(1.0, own_ns / since)
+    looped = [index for loop in sample_loops(picture) for index in loop.works]
+    shares[picture.actions_of(looped)] = 1.0
+    return picture.script.host_ns * shares[:-1], picture.script.after_ns * float(shares[-1])
+
+
+def _for_samples(picture: Picture) -> float:
+    """Of a CPU's step, what passes for batches to be made, here or by processes of its own, which
+    may have taken its core for that."""
+    seen, data = picture.circumstances, picture.account.overhead.parts.get("data", 0.0)
+    asleep = min(data, picture.wall_ns * seen.asleep_share)
+    return picture.contended * (data - asleep) + asleep + picture.wall_ns * seen.lent_share
+
+
+def rolls_out(picture: Picture) -> bool:
+    """Whether a training step calls a model many times for the samples that it trains on.
+
+    With nothing to differentiate; or all before one backward, and each read by the script before
+    the next, as actions are. More samples are more calls then.
+    """
+    timeline, host = picture.timeline, picture.timeline.host
+    forward = np.unique(host.forward[host.forward >= 0])
+    named = np.array([name.startswith(_MODULE) for name in timeline.names] or [False])
+    module = (host.kind == HostKind.PYTHON) & named[host.name]
+    if not len(forward) or not module.any():
+        return False
+    around = nearest(host.parent, module)
+    outermost = module & ((host.parent < 0) | (around[host.parent] < 0))
+    trained = nearest(host.parent, outermost)[forward]
+    evaluated = outermost.copy()
+    evaluated[trained[trained >= 0]] = False
+    if evaluated.any() and np.bincount(host.name[evaluated]).max() >= _MANY_CALLS:
+        return True
+    return _acts(timeline, np.flatnonzero(outermost))
+
+
+def _acts(timeline: Timeline, calls: Ints) -> bool:
+    """Whether the script reads a value after most of these calls, with no backward in between."""
+    host = timeline.host
+    read = np.array([name in _READ for name in timeline.names] or [False])[host.name]
+    reads = np.sort(host.start_ns[read])
+    backward = np.sort(host.start_ns[host.phase == Phase.BACKWARD])
+    starts = np.sort(host.start_ns[calls])
+    between = np.diff(np.searchsorted(reads, starts)) > 0
+    between &= np.diff(np.searchsorted(backward, starts)) == 0
+    return int(between.sum()) >= _MANY_CALLS

@@ -1,0 +1,56 @@
+"""Pictures of made-up steps, for tests of single faults."""
+
+import msgspec
+import numpy as np
+
+from boundby import faults as remedies
+from boundby.analysis.account import account_for
+from boundby.capture.host.counters import Circumstances
+from boundby.model import Machine, Phase, Timeline
+from boundby.model.diagnosis import Finding
+from boundby.step.model import Picture
+from tests.machines import round_machine
+
+
+def picture_of(
+    timeline: Timeline,
+    machine: Machine | None = None,
+    circumstances: Circumstances | None = None,
+    wall_ns: float | None = None,
+) -> Picture:
+    """A picture whose clean step is the timeline's own."""
+    machine = machine or round_machine()
+    wall = wall_ns or float(timeline.wall_ns)
+    accounted = account_for(timeline, machine, wall_ns=wall)
+    return Picture(
+        timeline, machine, accounted, wall_ns=wall, phases={}, circumstances=circumstances
+    )
+
+
+def finding(picture: Picture, fault: str) -> Finding | None:
+    return next((one for one in remedies.find([picture]) if one.fault == fault), None)
+
+
+def sure(picture: Picture, fault: str) -> Finding:
+    """A finding that must be there, its interval in order."""
+    one = finding(picture, fault)
+    assert one is not None
+    # To the nanosecond: two of them may be the same figure, rounded on two ways.
+    assert one.saving_ns.low - 1 <= one.saving_ns.expected <= one.saving_ns.high + 1
+    return one
+
+
+def in_phase(timeline: Timeline, phase: Phase, rows: slice = slice(None)) -> Timeline:
+    """The same step, with some of its host rows in another phase."""
+    phases = timeline.host.phase.copy()
+    phases[rows] = phase
+    return msgspec.structs.replace(
+        timeline, host=msgspec.structs.replace(timeline.host, phase=phases)
+    )
+
+
+def at_line(timeline: Timeline, line: str) -> Timeline:
+    """The same step, all of it asked for by one line."""
+    source = np.zeros(len(timeline.host), np.int32)
+    host = msgspec.structs.replace(timeline.host, source=source)
+    return msgspec.structs.replace(timeline, host=host, sources=[line])

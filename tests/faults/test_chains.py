@@ -1,0 +1,277 @@
+"""What a compiler makes one kernel of: its traffic and its time, by hand."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from boundby.faults import layout_copies, materialised_attention, unfused_operators
+from boundby.faults.repeated_heads import repeats
+from boundby.model import Argument, HostKind, OpCall, Phase, Tensor, Timeline
+from boundby.step.fusion_groups import Chain, chains_of
+from boundby.step.model import Picture
+from tests.faults.pictures import in_phase, picture_of
+from tests.step.test_dataflow import BYTES, ELEMENTS, at, chain
+from tests.timelines import Scene
+
+SQUARE = (8192, 8192)
+Step = tuple[str, tuple[Argument, ...], int]
+
+
+def there_and_back(forward: list[Step], backward: list[Step]) -> Picture:
+    """Some operators in the forward, some in the backward."""
+    timeline = chain(*forward, *backward)
+    return picture_of(backward_from(timeline, len(forward)))
+
+
+def backward_from(timeline: Timeline, operator: int) -> Timeline:
+    rows = [row for row in range(len(timeline.host)) if timeline.host.call[row] >= 0]
+    return in_phase(timeline, Phase.BACKWARD, slice(rows[operator], None))
+
+
+def chains(picture: Picture) -> list[Chain]:
+    flow = picture.flow
+    assert flow is not None
+    found = [one for one in chains_of(picture, flow) if len(one.works) > 1]
+    return sorted(found, key=lambda one: min(map(flow.order.index, one.works)))
+
+
+def test_what_the_backward_alone_reads_is_made_again() -> None:
+    """The product's result is there anyway: nothing is written for the backward."""
+    picture = there_and_back(
+        [
+            ("mm", (at(1, shape=SQUARE), at(2, shape=SQUARE)), 3),
+            ("exp", (at(3, shape=SQUARE),), 4),
+            ("mul", (at(4, shape=SQUARE), 2.0), 5),
+            ("mm", (at(5, shape=SQUARE), at(2, shape=SQUARE)), 6),
+        ],
+        [
+            ("mm", (at(6, shape=SQUARE), at(2, shape=SQUARE)), 7),
+            ("mul", (at(7, shape=SQUARE), 2.0), 8),
+            ("mul", (at(8, shape=SQUARE), at(4, shape=SQUARE)), 9),
+            ("mm", (at(9, shape=SQUARE), at(2, shape=SQUARE)), 10),
+        ],
+    )
+    forward, backward = chains(picture)
+    # In: the first product's result. Out: what the second reads. Not the exponential.
+    assert forward.bytes == 2 * BYTES
+    # In: the gradient and, once more, the first product's result. Out: a gradient.
+    assert backward.bytes == 3 * BYTES
+
+
+def test_what_makes_a_batch_is_not_the_compilers() -> None:
+    timeline = chain(
+        ("exp", (at(1),), 2),
+        ("mul", (at(2), 2.0), 3),
+        ("mm", (at(3, shape=SQUARE), at(9, shape=SQUARE)), 4),
+        ("exp", (at(4),), 5),
+        ("mul", (at(5), 2.0), 6),
+    )
+    assert len(chains(picture_of(timeline))) == 2
+    rows = [row for row in range(len(timeline.host)) if timeline.host.call[row] >= 0]
+    kind = timeline.host.kind.copy()
+    kind[rows[0]] = HostKind.DATA
+    parent = timeline.host.parent.copy()
+    parent[rows[1]] = rows[0]
+    host = msgspec.structs.replace(timeline.host, kind=kind, parent=parent)
+    (in_the_model,) = chains(picture_of(msgspec.structs.replace(timeline, host=host)))
+    assert in_the_model.works == [3, 4]
+
+
+def test_what_is_made_from_much_more_than_itself_is_kept() -> None:
+    """Three tensors would be read to make one again: writing and reading it is less."""
+    picture = there_and_back(
+        [
+            ("add", (at(1), at(2)), 4),
+            ("add", (at(4), at(3)), 5),
+            ("mm", (at(5, shape=SQUARE), at(9, shape=SQUARE)), 6),
+        ],
+        [
+            ("mm", (at(6, shape=SQUARE), at(9, shape=SQUARE)), 7),
+            ("mul", (at(7), at(4)), 8),
+            ("mul", (at(8), 2.0), 10),
+            ("mm", (at(10, shape=SQUARE), at(9, shape=SQUARE)), 11),
+        ],
+    )
+    assert [one.bytes for one in chains(picture)] == [5 * BYTES, 3 * BYTES]
+
+
+def test_what_chance_had_a_part_in_is_kept() -> None:
+    picture = there_and_back(
+        [
+            ("native_dropout", (at(1), 0.1, True), 2),
+            ("exp", (at(2),), 3),
+            ("mm", (at(3, shape=SQUARE), at(9, shape=SQUARE)), 4),
+        ],
+        [
+            ("mm", (at(4, shape=SQUARE), at(9, shape=SQUARE)), 5),
+            ("mul", (at(5), at(2)), 6),
+            ("neg", (at(6),), 7),
+            ("mm", (at(7, shape=SQUARE), at(9, shape=SQUARE)), 8),
+        ],
+    )
+    # In one, out what was dropped for the backward and what the product reads.
+    assert [one.bytes for one in chains(picture)] == [3 * BYTES, 3 * BYTES]
+
+
+@pytest.mark.parametrize(
+    ("over", "passes"), [((0,), 2), ((1,), 1), ((-1,), 1), ((0, 1), 2), (None, 2)]
+)
+def test_sums_over_columns_read_once_more(over: tuple[int, ...] | None, passes: int) -> None:
+    given: tuple[Argument, ...] = (at(2, shape=SQUARE), over, True) if over else (at(2),)
+    picture = picture_of(chain(("exp", (at(1, shape=SQUARE),), 2), ("sum", given, 3)))
+    (one,) = chains(picture)
+    assert one.bytes == passes * BYTES
+
+
+def test_what_adds_at_scattered_places_stays_as_it_is() -> None:
+    steps = [
+        ("exp", (at(1),), 2),
+        ("upsample_bilinear2d_backward", (at(2),), 3),
+        ("mul", (at(3), 2.0), 4),
+    ]
+    assert chains(picture_of(chain(*steps))) == []
+
+
+def test_random_numbers_of_generated_code_take_their_arithmetic() -> None:
+    steps = [("native_dropout", (at(1), 0.1, True), 2), ("exp", (at(2),), 3)]
+    reader = ("mm", (at(3, shape=SQUARE), at(9, shape=SQUARE)), 4)
+    imagined = unfused_operators.imagine(picture_of(chain(*steps, reader, each_us=2000.0)))
+    assert imagined is not None
+    # 70 instructions each at a quarter of 50 TFLOP/s; in and out at 5 TB/s.
+    chance, traffic = ELEMENTS * 70 / 12.5e12 * 1e9, 2 * BYTES / 5e12 * 1e9
+    assert sum(imagined.best.work_ns.values()) == pytest.approx(max(chance, traffic))
+    expected = sum(imagined.expected.work_ns.values())
+    assert chance + traffic <= expected <= chance + traffic / 0.4
+
+
+IMAGES = Tensor(shape=(32, 256, 56, 56), dtype="bfloat16", strides=(802816, 3136, 56, 1), storage=1)
+
+
+def test_on_a_cpu_all_convolutions_are_turned() -> None:
+    """A grouped one too; at worst that gains nothing, since timings alone are at another pace."""
+    kernel = Tensor(shape=(256, 32, 3, 3), dtype="bfloat16", storage=9)
+    timeline = chain(
+        ("convolution", (IMAGES, kernel), 2),
+        ("relu", (at(2),), 3),
+        ("mul", (at(3), 2.0), 4),
+        on_device=False,
+    )
+    picture = picture_of(timeline)
+    assert layout_copies.compiled_times(picture) == {}
+    picture.timings.known |= {
+        one: 40.0 if _is_last(one.args[0]) else 100.0 for one in picture.timings.asked
+    }
+    ((index, ns),) = layout_copies.compiled_times(picture).items()
+    eager = picture.works[index].ns
+    assert ns == pytest.approx(0.4 * eager)
+    imagined = unfused_operators.imagine(picture)
+    assert imagined is not None
+    assert imagined.expected.work_ns[index] == pytest.approx(ns)
+    assert imagined.worst.work_ns[index] == pytest.approx(eager)
+
+
+@pytest.mark.parametrize(
+    ("weights", "turned"),
+    [
+        ((256, 256, 3, 3), True),
+        ((256, 32, 3, 3), False),  # grouped
+        ((256, 1, 3, 3), True),  # each channel on its own
+        ((128, 256, 3, 3), False),  # half as many out as in
+        ((128, 256, 1, 1), True),
+    ],
+)
+def test_convolutions_are_turned_by_the_compiler(weights: tuple[int, ...], turned: bool) -> None:
+    kernel = Tensor(shape=weights, dtype="bfloat16", storage=9)
+    timeline = chain(
+        ("convolution", (IMAGES, kernel), 2),
+        ("relu", (at(2),), 3),
+        ("mul", (at(3), 2.0), 4),
+    )
+    picture = picture_of(timeline)
+    assert layout_copies.compiled_times(picture) == {}
+    asked = [one for one in picture.timings.asked if "convolution" in one.name]
+    assert bool(asked) is turned
+    picture.timings.known |= {
+        one: 40.0 if _is_last(one.args[0]) else 100.0 for one in picture.timings.asked
+    }
+    times = layout_copies.compiled_times(picture)
+    assert list(times.values()) == pytest.approx([0.4 * 110e3] if turned else [])
+    imagined = unfused_operators.imagine(picture)
+    assert imagined is not None
+    assert imagined.worst.opaque == imagined.best.opaque == frozenset(times)
+    # Turned once, it is not turned again.
+    mended = layout_copies.imagine(picture.after(imagined.expected))
+    assert (mended is None) is turned
+
+
+@pytest.mark.parametrize("given", [(), (IMAGES,)])
+def test_a_convolution_whose_weights_were_not_recorded_is_left_alone(
+    given: tuple[Argument, ...],
+) -> None:
+    picture = picture_of(chain(("convolution", given, 2), ("relu", (at(2),), 3)))
+    assert layout_copies.compiled_times(picture) == {}
+
+
+@pytest.mark.parametrize("axes", [3, 4])
+def test_sequences_are_no_images_though_a_library_takes_them_for_some(axes: int) -> None:
+    """As `Conv1d` on a CPU: three axes outside, four inside."""
+    scene = Scene(end=300)
+    images, weights = Tensor(shape=(16, 128, 1, 1024), dtype="float32"), (256, 128, 1, 1)
+    images = msgspec.structs.replace(images, strides=(131072, 1024, 1024, 1))
+    given = msgspec.structs.replace(images, shape=(16, 128, 1024)) if axes == 3 else images
+    kernel = Tensor(shape=weights, dtype="float32")
+    scene.on_host(0, 200, call=OpCall(name="aten::convolution", args=(given, kernel)))
+    scene.on_host(5, 195, call=OpCall(name="aten::mkldnn_convolution", args=(images, kernel)))
+    picture = picture_of(scene.timeline())
+    assert (layout_copies.imagine(picture) is None) == (axes == 3)
+    layout_copies.compiled_times(picture)
+    assert bool(picture.timings.asked) == (axes == 4)
+
+
+def _is_last(images: object) -> bool:
+    return isinstance(images, Tensor) and images.strides is not None and images.strides[1] == 1
+
+
+WIDE = (2, 4, 4, 1024, 64)
+REPEATED = Tensor(shape=WIDE, dtype="float32", strides=(262144, 65536, 0, 64, 1), storage=1)
+NARROW = Tensor(shape=WIDE, dtype="float32", strides=(1048576, 262144, 65536, 64, 1), storage=1)
+
+
+@pytest.mark.parametrize(("source", "shared"), [(REPEATED, True), (NARROW, False)])
+def test_keys_that_heads_share_need_not_be_repeated(source: Tensor, shared: bool) -> None:
+    """Four heads read each key: the copy goes, and so does the sum of their gradients."""
+    wide = at(2, shape=WIDE)
+    picture = there_and_back(
+        [
+            ("copy_", (wide, source), 2),
+            ("copy_", (at(3, "bfloat16", WIDE), wide), 3),
+            ("bmm", (at(4, "bfloat16", (32, 1024, 64)), at(3, "bfloat16", (32, 64, 1024))), 5),
+        ],
+        [
+            ("copy_", (at(7, shape=WIDE), at(6, "bfloat16", WIDE)), 7),
+            ("sum", (at(7, shape=WIDE), (2,), False), 8),
+        ],
+    )
+    assert picture.flow is not None
+    copy, cast, _, cast_back, total = picture.flow.order
+    found = repeats(picture, {(32, 1024): 1})
+    assert found.gone == ({copy, total} if shared else frozenset())
+    assert found.larger == ({cast: 4, cast_back: 4} if shared else {})
+    # Not those of another attention.
+    assert repeats(picture, {(32, 512): 1}).gone == frozenset()
+
+
+def test_the_change_names_shared_heads() -> None:
+    scores = at(6, "bfloat16", (2, 16, 1024, 1024))
+    key = at(3, "bfloat16", (32, 64, 1024))
+    timeline = chain(
+        ("copy_", (at(2, shape=WIDE), REPEATED), 2),
+        ("bmm", (at(4, "bfloat16", (32, 1024, 64)), key), 6),
+        ("_softmax", (scores, -1, False), 7),
+    )
+    imagined = materialised_attention.imagine(picture := picture_of(timeline))
+    assert imagined is not None and "enable_gqa=True" in imagined.change
+    assert picture.flow is not None
+    copy = picture.flow.order[0]
+    assert imagined.expected.work_ns[copy] == 0.0 and copy not in imagined.worst.work_ns

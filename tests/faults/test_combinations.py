@@ -1,0 +1,84 @@
+"""Several remedies together."""
+
+from functools import partial
+
+import pytest
+
+from boundby.analysis.account import account_for
+from boundby.faults.combinations import combined, saving_of
+from boundby.faults.fault import Imagined, Remedy
+from boundby.step.model import Change, Picture
+from boundby.step.simulator import with_host
+from tests.faults.test_contract import picture_of
+from tests.step.test_replay import PRODUCT, scene_of
+
+
+def shortening(fault: str, part: float) -> Remedy:
+    """Every kernel takes this part of its time."""
+
+    def imagine(picture: Picture) -> Imagined:
+        times = {index: part * work.ns for index, work in enumerate(picture.works)}
+        return certainly(picture.shortened(times))
+
+    return Remedy(fault=fault, group="compute", document="", imagine=imagine)
+
+
+def launching(picture: Picture) -> Imagined:
+    assert picture.script is not None
+    return certainly(Change(host_ns=picture.script.host_ns * 0.01))
+
+
+def certainly(change: Change) -> Imagined:
+    return Imagined(
+        worst=change, expected=change, best=change, where=[], change="", assumes="nothing"
+    )
+
+
+def test_what_saves_only_beside_others_is_combined_before_what_saves_little() -> None:
+    """Launches are free where kernels are long; once those are short, they are what is left."""
+    timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=50).timeline()
+    picture = picture_of(timeline)
+    little = [shortening(f"little-{part}", part) for part in (0.99, 0.985, 0.98, 0.975, 0.97)]
+    launches = Remedy(fault="launches", group="overhead", document="", imagine=launching)
+    rows = combined([picture], [*little, shortening("much", 0.2), launches])
+    alone = {row.faults[0]: row.wall_ns.expected for row in rows if len(row.faults) == 1}
+    assert set(alone) == {"little-0.985", "little-0.98", "little-0.975", "little-0.97"} | {
+        "much",
+        "launches",
+    }
+    assert alone["launches"] > alone["little-0.985"]
+
+
+def test_a_saving_is_as_uncertain_as_the_host_of_the_step_as_it_is() -> None:
+    """With launches out of the way the device sets the time: what is saved is the host's."""
+    timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=400).timeline()
+    likeliest = picture_of(timeline)
+    wall = likeliest.wall_ns
+    accounted = account_for(timeline, likeliest.machine, wall_ns=wall)
+    fast, slow = (
+        Picture(
+            timeline,
+            likeliest.machine,
+            accounted,
+            wall_ns=wall,
+            phases={},
+            host=partial(with_host, factor=factor),
+        )
+        for factor in (0.8, 1.2)
+    )
+    launches = Remedy(fault="launches", group="overhead", document="", imagine=launching)
+    none, row = combined([likeliest, fast, slow], [launches])
+    assert none.saving_ns is None and row.saving_ns is not None
+    assert row.wall_ns.high < 1.01 * row.wall_ns.low
+    saving = row.saving_ns
+    assert saving.expected == pytest.approx(wall - row.wall_ns.expected)
+    assert saving.low == pytest.approx(0.8 * wall - row.wall_ns.expected, rel=0.03)
+    assert saving.high == pytest.approx(1.2 * wall - row.wall_ns.expected, rel=0.03)
+
+
+def test_a_host_may_be_slower_for_the_mended_step_alone() -> None:
+    saving = saving_of([100.0, 120.0], [40.0, 60.0], 0)
+    assert (saving.low, saving.expected, saving.high) == (40.0, 60.0, 60.0)
+    # In a trace the step itself is a guess in each picture.
+    guessed = saving_of([100.0, 120.0], [40.0, 60.0], 0, known=False)
+    assert (guessed.low, guessed.expected, guessed.high) == (60.0, 60.0, 60.0)

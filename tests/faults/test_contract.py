@@ -1,0 +1,96 @@
+"""What every remedy must keep, tested by looping over the list of all."""
+
+import pytest
+
+import boundby
+from boundby import faults as remedies
+from boundby.analysis.account import account_for
+from boundby.faults import HEADINGS, REMEDIES, Remedy
+from boundby.model import Timeline
+from boundby.model.diagnosis import Finding, Range
+from boundby.step.model import Picture
+from tests.machines import round_machine
+from tests.step.test_replay import GELU, PRODUCT, scene_of
+
+every = pytest.mark.parametrize("remedy", REMEDIES, ids=lambda remedy: str(remedy.fault))
+
+
+def picture_of(timeline: Timeline) -> Picture:
+    machine = round_machine()
+    wall = float(timeline.wall_ns)
+    accounted = account_for(timeline, machine, wall_ns=wall)
+    return Picture(timeline, machine, accounted, wall_ns=wall, phases={})
+
+
+@every
+def test_its_documentation_has_every_heading_in_order(remedy: Remedy) -> None:
+    lines = [line.strip() for line in remedy.document.splitlines()]
+    places = [lines.index(heading) for heading in HEADINGS]
+    assert places == sorted(places)
+    assert remedy.summary.endswith(".")
+    assert remedy.fault == remedy.fault.lower()
+
+
+@every
+def test_it_promises_nothing_on_a_step_at_the_roof(remedy: Remedy) -> None:
+    """Large bf16 products back to back at their roof, a host far ahead: nothing is left."""
+    timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=5).timeline()
+    picture = picture_of(timeline)
+    imagined = remedy.imagine(picture)
+    if imagined is not None:
+        for change in (imagined.worst, imagined.expected, imagined.best):
+            assert picture.saving(change) <= 0.05 * picture.wall_ns
+
+
+def test_faults_are_named_once_and_exclude_known_ones() -> None:
+    faults = [remedy.fault for remedy in REMEDIES]
+    assert len(set(faults)) == len(faults)
+    assert all(other in faults for remedy in REMEDIES for other in remedy.excludes)
+
+
+def test_a_known_fault_cannot_be_registered_twice() -> None:
+    with pytest.raises(ValueError, match="already"):
+        remedies.register(REMEDIES[0])
+
+
+def test_a_remedy_of_ones_own_is_found_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def imagine(picture: Picture) -> remedies.Imagined:
+        mine = {index: 0.0 for index, work in enumerate(picture.works) if "gelu" in work.name}
+        gone = picture.shortened(mine)
+        return remedies.Imagined(
+            worst=remedies.Change(), expected=gone, best=gone, where=[], change="", assumes=""
+        )
+
+    monkeypatch.setattr(remedies, "REMEDIES", [])
+    own = Remedy(fault="needless-gelu", group="bandwidth", document="GELU.", imagine=imagine)
+    boundby.faults.register(own)
+    timeline = scene_of([(GELU, 104.0), (PRODUCT, 138.0)] * 10, host_us=5).timeline()
+    (finding,) = remedies.find([picture_of(timeline)])
+    assert finding.fault == "needless-gelu"
+    # Ten of 104 us, on a device that is the limit.
+    assert finding.saving_ns.expected == pytest.approx(1040e3, rel=0.02)
+    assert finding.saving_ns.low == 0
+
+
+def test_an_overhead_bound_step_is_told_to_launch_less() -> None:
+    timeline = scene_of([(GELU, 104.0), (PRODUCT, 138.0)] * 10, host_us=400).timeline()
+    findings = remedies.find([picture_of(timeline)])
+    assert findings[0].fault == "eager-launches"
+    saving = findings[0].saving_ns
+    # 8.0 ms of host against 2.4 ms of device: with a tenth of the host, the device is the limit.
+    assert saving.expected == pytest.approx(timeline.wall_ns - 20 * 121e3 - 20e3, rel=0.1)
+    assert saving.low <= saving.expected <= saving.high
+
+
+def test_the_same_line_for_two_faults_is_one_gain() -> None:
+    def found(fault: str, expected: float, change: str, *excludes: str) -> Finding:
+        saving = Range(low=0, expected=expected, high=2 * expected)
+        return Finding(
+            fault=fault, group="bandwidth", saving_ns=saving, change=change, excludes=list(excludes)
+        )
+
+    line = "model = torch.compile(model)"
+    one, other = found("one", 5e6, line), found("two", 4e6, f"{line}  # why", "one")
+    third = found("three", 1e6, line)
+    kept = remedies._without_repeats([one, other, third])
+    assert [(finding.fault, finding.also) for finding in kept] == [("one", ["two"]), ("three", [])]

@@ -1,0 +1,358 @@
+"""Faults of the device's side: each seen where it is, sized by hand, and not seen where not."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from boundby.capture.host.counters import Circumstances
+from boundby.faults import (
+    exposed_collectives,
+    far_from_roof,
+    logits_materialised,
+    wasteful_checkpointing,
+)
+from boundby.model import DeviceKind, HostKind, Machine, OpCall, Phase, Timeline
+from boundby.step.device_ops import recomputed
+from boundby.step.model import Change
+from tests.faults.pictures import finding, in_phase, picture_of, sure
+from tests.machines import roof, round_machine
+from tests.step.test_replay import GELU, PRODUCT, scene_of
+from tests.timelines import Scene, tensor
+
+VOCABULARY = 32_000
+LOGITS = tensor(4096, VOCABULARY)
+
+
+def head(vocabulary: int = VOCABULARY) -> list[tuple[OpCall, float]]:
+    """A language model's last product and its loss, eagerly: four passes over float32 logits."""
+    logits = tensor(4096, vocabulary)
+    short = tensor(4096, vocabulary, dtype="bfloat16")
+    hidden = tensor(4096, 1024, dtype="bfloat16")
+    weights = tensor(1024, vocabulary, dtype="bfloat16")
+    return [
+        (OpCall(name="aten::mm", args=(hidden, weights)), 300.0),
+        (OpCall(name="aten::_to_copy", args=(short, 6)), 200.0),
+        (OpCall(name="aten::_log_softmax", args=(logits, 1, False)), 400.0),
+        (OpCall(name="aten::_log_softmax_backward_data", args=(logits, logits, 1, 6)), 500.0),
+        (OpCall(name="aten::_to_copy", args=(logits, 15)), 200.0),
+    ]
+
+
+def test_a_fused_loss_leaves_five_passes_over_logits_in_the_products_dtype() -> None:
+    timeline = in_phase(scene_of(head(), host_us=5).timeline(), Phase.BACKWARD, slice(6, None))
+    found = sure(picture_of(timeline), "logits-materialised")
+    # 131 M logits of 2 bytes at 75% of 5 TB/s: 70 us a pass, five of them left of 1,300 us.
+    assert found.saving_ns.expected == pytest.approx((1300 - 5 * 70) * 1e3, rel=0.03)
+    # The float32 logits and their log-softmax: two times 4096 x 32000 x 4 bytes.
+    assert "1.05 GB less memory" in found.change
+
+
+def test_a_small_vocabulary_is_not_worth_it() -> None:
+    timeline = scene_of(head(vocabulary=1000), host_us=5).timeline()
+    assert logits_materialised.imagine(picture_of(timeline)) is None
+
+
+def test_logits_that_nobody_waits_for_are_worth_nothing() -> None:
+    timeline = scene_of(head(), host_us=5000).timeline()
+    imagined = logits_materialised.imagine(picture := picture_of(timeline))
+    assert imagined is not None
+    # Of the device's 1,300 us not one: only launches would be fewer.
+    assert picture.saving(Change(work_ns=imagined.best.work_ns)) == pytest.approx(0, abs=1)
+
+
+LINK = msgspec.structs.replace(
+    round_machine(), roofs=[*round_machine().roofs, roof("network.link", 1e11, "B/s")]
+)
+
+
+def reducing(
+    messages: list[tuple[float, int]],
+    *,
+    hidden: bool = False,
+    kind: str = "all_reduce",
+    world: int = 2,
+    call: OpCall | None = None,
+) -> Timeline:
+    """Collectives of some time and size on a stream of their own, after products or beside them."""
+    scene = Scene()
+    clock = 0.0
+    for _ in range(5):
+        scene.on_host(clock, clock + 5, call=PRODUCT)
+        launch = scene.on_host(clock + 4, clock + 5, HostKind.LAUNCH, "launch")
+        begin = 5 + 138.0 * (clock / 5)
+        scene.on_device(begin, begin + 138, launch=launch)
+        clock += 5
+    begin = 6.0 if hidden else 5 + 5 * 138.0
+    for device_us, size in messages:
+        scene.on_host(clock, clock + 5, name=f"nccl:{kind}", call=call)
+        launch = scene.on_host(clock + 4, clock + 5, HostKind.LAUNCH, "launch")
+        kind_of_event = DeviceKind.COLLECTIVE
+        scene.on_device(
+            begin, begin + device_us, kind_of_event, "ncclKernel", 20, launch=launch, size=size
+        )
+        begin += device_us
+        clock += 5
+    scene.end = max(begin, 5 + 5 * 138.0)
+    # Two steps in a row would overlap: the optimizer waits for the gradients.
+    scene.on_host(clock, scene.end, HostKind.SYNC, "cudaStreamSynchronize")
+    return msgspec.structs.replace(scene.timeline(), world=world)
+
+
+def test_an_exposed_all_reduce_may_be_hidden_behind_the_products() -> None:
+    picture = picture_of(reducing([(400.0, 10_000_000)]), LINK)
+    imagined = exposed_collectives.imagine(picture)
+    assert imagined is not None
+    # 10 MB cross the link once (2 x 1/2), at half of 100 GB/s: 200 us and a latency of 20, of
+    # which half is expected to hide; at best all 400 us, behind 690 us of products.
+    assert picture.base_ns - picture.replay(imagined.expected) == pytest.approx(110e3, rel=0.01)
+    assert picture.base_ns - picture.replay(imagined.best) == pytest.approx(400e3, rel=0.01)
+    assert "DistributedDataParallel" in imagined.change
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "crossing"),
+    [
+        # A rank gives a part of what it gathers, and all of what it scatters: of 80 MB, 70 cross.
+        ("_all_gather_base", 10_000_000, 70e6),
+        ("_reduce_scatter_base", 80_000_000, 70e6),
+        ("all_reduce", 40_000_000, 70e6),
+    ],
+)
+def test_seven_eighths_of_the_whole_cross_the_link(kind: str, size: int, crossing: float) -> None:
+    picture = picture_of(reducing([(2000.0, size)], kind=kind, world=8), LINK)
+    (one,) = exposed_collectives._collectives(picture, 20e3)
+    assert one.transfer_ns == pytest.approx(20e3 + crossing / 5e10 * 1e9)
+
+
+def test_large_gathers_in_a_row_are_not_told_to_travel_together() -> None:
+    """1 MB a rank, 7 of which come in: 140 us on the link, seven latencies long."""
+    picture = picture_of(
+        reducing([(200.0, 1_000_000)] * 10, kind="_all_gather_base", world=8), LINK
+    )
+    imagined = exposed_collectives.imagine(picture)
+    assert imagined is not None
+    assert imagined.worst.work_ns == {}
+
+
+def test_a_group_is_as_large_as_its_sizes_say() -> None:
+    """Two of eight ranks gather 10 MB each: as much comes in."""
+    call = OpCall(name="c10d::_allgather_base_", args=(tensor(5_000_000), tensor(2_500_000), None))
+    picture = picture_of(reducing([(2000.0, 10_000_000)], world=8, call=call), LINK)
+    (one,) = exposed_collectives._collectives(picture, 20e3)
+    assert one.transfer_ns == pytest.approx(20e3 + 10e6 / 5e10 * 1e9)
+
+
+def test_small_messages_in_a_row_are_told_to_travel_together() -> None:
+    picture = picture_of(reducing([(20.0, 1000)] * 10), LINK)
+    imagined = exposed_collectives.imagine(picture)
+    assert imagined is not None
+    # Ten latencies of 20 us, of which nine are saved, with the gaps of 1.1 us before them.
+    assert picture.base_ns - picture.replay(imagined.worst) == pytest.approx(189.9e3, rel=0.01)
+
+
+def test_a_hidden_collective_is_no_fault() -> None:
+    assert exposed_collectives.imagine(picture_of(reducing([(400.0, 1)], hidden=True))) is None
+
+
+def test_an_all_to_all_has_nothing_to_hide_behind() -> None:
+    picture = picture_of(reducing([(400.0, 10_000_000)], kind="all_to_all"), LINK)
+    assert finding(picture, "exposed-collectives") is None
+
+
+def checkpointed(*, reentrant: bool = False) -> Timeline:
+    """A product and a GELU in forward; both again in backward, before their own gradients."""
+    scene = Scene(end=800)
+    rows = [(0, PRODUCT), (10, GELU), (20, PRODUCT), (30, GELU), (40, PRODUCT)]
+    free = 0.0
+    if reentrant:
+        scene.on_host(20, 50, HostKind.PYTHON, "torch/utils/checkpoint.py(300): backward")
+    else:
+        scene.on_host(20, 40, HostKind.PYTHON, "torch/utils/checkpoint.py(1111): unpack_hook")
+    for start, call in rows:
+        if start == 40:
+            scene.on_host(40, 50, name="autograd::engine::evaluate_function: MmBackward0")
+        scene.on_host(start, start + 10, call=call)
+        launch = scene.on_host(start + 9, start + 10, HostKind.LAUNCH, "launch")
+        begin = max(free, start + 10)
+        free = begin + (138 if call is PRODUCT else 104)
+        scene.on_device(begin, free, launch=launch)
+    scene.host.sort(key=lambda row: (row[0], -row[1]))
+    return _relinked(scene, free)
+
+
+def _relinked(scene: Scene, end: float) -> Timeline:
+    """Sorting moved the rows that device events refer to: find them by when they end."""
+    ends = {row[1]: at for at, row in enumerate(scene.host) if row[2] is HostKind.LAUNCH}
+    order = sorted(ends)
+    device = sorted(scene.device)
+    scene.device = [
+        (*event[:5], ends[stop], event[6]) for event, stop in zip(device, order, strict=True)
+    ]
+    scene.end = end
+    timeline = scene.timeline()
+    first = next(at for at, row in enumerate(scene.host) if row[0] >= 20)
+    return in_phase(timeline, Phase.BACKWARD, slice(first, None))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_runs_again_is_told_from_the_backward_itself(reentrant: bool) -> None:
+    timeline = checkpointed(reentrant=reentrant)
+    calls = recomputed(timeline) & (timeline.host.call >= 0)
+    assert [timeline.names[name] for name in timeline.host.name[calls]] == [
+        "aten::mm",
+        "aten::gelu",
+    ]
+
+
+def with_memory(total: int | None) -> Machine:
+    return msgspec.structs.replace(round_machine(), memory_bytes=total)
+
+
+def test_recomputing_is_wasted_where_memory_is_left() -> None:
+    """The product's result is 32 MB, GELU's 256 MB: they fit, and 138 + 104 us are saved."""
+    seen = Circumstances(peak_bytes=10**9)
+    found = sure(picture_of(checkpointed(), with_memory(2 * 10**9), seen), "wasteful-checkpointing")
+    assert found.saving_ns.expected == pytest.approx(242e3, rel=0.05)
+
+
+def test_where_memory_is_not_known_only_products_are_expected_to_be_kept() -> None:
+    found = sure(picture_of(checkpointed()), "wasteful-checkpointing")
+    assert found.saving_ns.expected == pytest.approx(138e3, rel=0.05)
+    assert found.saving_ns.high == pytest.approx(242e3, rel=0.05)
+
+
+def test_recomputing_that_memory_asks_for_is_no_waste() -> None:
+    seen = Circumstances(peak_bytes=10**9)
+    picture = picture_of(checkpointed(), with_memory(10**9), seen)
+    assert wasteful_checkpointing.imagine(picture) is None
+
+
+def test_a_step_without_checkpoints_recomputes_nothing() -> None:
+    timeline = in_phase(scene_of([(PRODUCT, 138.0)] * 3, host_us=5).timeline(), Phase.BACKWARD)
+    assert wasteful_checkpointing.imagine(picture_of(timeline)) is None
+
+
+SLOW = OpCall(name="aten::gelu", args=(tensor(32, 2_000_000), None))
+
+
+def test_a_kernel_far_above_its_floor_is_brought_some_way_to_its_like() -> None:
+    """512 MB at 5 TB/s: 102 us. One GELU takes 128 (80% of the roof), the other 1,024."""
+    timeline = scene_of([(GELU, 128.0)] * 4 + [(SLOW, 1024.0)], host_us=5).timeline()
+    found = sure(picture_of(timeline), "far-from-roof")
+    assert found.saving_ns.low == 0
+    assert found.saving_ns.high == pytest.approx((1024 - 128) * 1e3, rel=0.03)
+    assert found.saving_ns.expected == pytest.approx((1024 - 128) / 4 * 1e3, rel=0.03)
+    assert "10.0x its floor" in found.change
+
+
+def test_made_up_data_is_not_the_models_to_compile() -> None:
+    drawn = OpCall(name="aten::normal_", args=(tensor(32, 2_000_000), 0.0, 1.0))
+    timeline = scene_of([(GELU, 128.0)] * 4 + [(drawn, 1024.0)], host_us=5).timeline()
+    assert far_from_roof.imagine(picture_of(timeline)) is None
+
+
+def test_the_change_is_that_of_the_costliest_kernel_that_can_be_compared() -> None:
+    """A normalization is slower still, but no other of its class says what could be reached."""
+    rows = tensor(32, 2_000_000)
+    alone = OpCall(name="aten::_softmax", args=(rows, -1, False))
+    timeline = scene_of(
+        [(GELU, 128.0)] * 4 + [(SLOW, 1024.0), (alone, 3000.0)], host_us=5
+    ).timeline()
+    found = sure(picture_of(timeline), "far-from-roof")
+    assert "aten::gelu takes 10.0x its floor" in found.change
+
+
+def test_a_kernel_like_all_others_of_its_class_has_nothing_to_be_compared_with() -> None:
+    alone = scene_of([(SLOW, 1024.0)] + [(PRODUCT, 138.0)] * 4, host_us=5).timeline()
+    assert far_from_roof.imagine(picture_of(alone)) is None
+    near = scene_of([(GELU, 128.0), (SLOW, 140.0)], host_us=5).timeline()
+    assert far_from_roof.imagine(picture_of(near)) is None
+
+
+TRACES = Path(__file__).parent.parent / "data" / "h200"
+
+
+@pytest.mark.parametrize(
+    ("name", "wall_ms"), [("bert_base_b1_overhead", 52.2), ("bad_mlp_syncs", 14.6)]
+)
+def test_faster_kernels_promise_next_to_nothing_on_real_steps_that_wait_for_the_host(
+    name: str, wall_ms: float
+) -> None:
+    from boundby import load
+
+    diagnosis = load(TRACES / f"{name}.json.gz", wall_ns=wall_ms * 1e6)
+    ours = {"logits-materialised", "far-from-roof", "zeroed-gradients", "pageable-copies"}
+    for one in diagnosis.findings:
+        assert one.fault not in ours or one.saving_ns.expected < 0.03 * diagnosis.step.wall_ns
+
+
+def allocating(calls: int, us: float = 1000.0) -> Scene:
+    """A step in which the driver is asked for memory between two kernels, on an idle device."""
+    scene = Scene(end=20_000.0)
+    at = 0.0
+    for turn in range(10):
+        if turn < calls:
+            scene.on_host(at, at + us, kind=HostKind.RUNTIME, name="cudaFree")
+            at += us
+        launch = scene.on_host(at, at + 10, kind=HostKind.LAUNCH, name="cudaLaunchKernel")
+        scene.on_device(at + 20, at + 520, launch=launch)
+        at += 600
+    scene.end = at
+    return scene
+
+
+def test_memory_asked_for_in_a_warm_step_is_found() -> None:
+    picture = picture_of(allocating(4).timeline())
+    found = sure(picture, "fragmented-memory")
+    assert "expandable_segments" in found.change
+    assert "4 calls a step" in found.assumes
+    # Four calls of a millisecond, with nothing queued that could hide them.
+    assert found.saving_ns.high == pytest.approx(4e6, rel=0.2)
+    assert found.provable
+    assert finding(picture_of(allocating(0).timeline()), "fragmented-memory") is None
+
+
+def test_memory_asked_for_under_the_profiler_alone_is_not_a_fault() -> None:
+    timeline = allocating(4).timeline()
+    clean = Circumstances(steps_ns=(10e6,) * 10, wall_ns=1e8, allocations=0)
+    assert finding(picture_of(timeline, circumstances=clean), "fragmented-memory") is None
+    churning = Circumstances(steps_ns=(10e6,) * 10, wall_ns=1e8, allocations=40)
+    sure(picture_of(timeline, circumstances=churning), "fragmented-memory")
+
+
+def attention_step(dtype: str = "bfloat16", us: float = 900.0) -> Timeline:
+    """Memory-efficient attention of 8 x 16 heads of 64 over 2048 tokens: 137 GFLOP a forward."""
+    q = tensor(8, 16, 2048, 64, dtype=dtype)
+    name = "aten::_scaled_dot_product_efficient_attention"
+    call = OpCall(name=name, args=(q, q, q, None, True, 0.0, False))
+    return scene_of([(call, us)] * 4, host_us=5).timeline()
+
+
+def test_a_faster_attention_kernel_is_found_by_timing_it() -> None:
+    picture = picture_of(attention_step())
+    assert finding(picture, "slow-attention") is None  # 137 TFLOP/s of 1000: not far, by the roof
+    asked = [one for one in picture.timings.asked if one.name == "attention"]
+    assert {one.args[6] for one in asked} == {"efficient", "flash", "cudnn"}
+    picture.timings.known |= {
+        one: {"efficient": 900e3, "flash": 700e3, "cudnn": 450e3}[str(one.args[6])] for one in asked
+    }
+    found = sure(picture, "slow-attention")
+    assert "CUDNN_ATTENTION" in found.change
+    # Nine tenths of half of four calls.
+    assert found.saving_ns.expected == pytest.approx(0.9 * 0.5 * 4 * 900e3, rel=0.05)
+
+
+def test_attention_as_fast_as_its_rivals_is_no_fault() -> None:
+    picture = picture_of(attention_step())
+    finding(picture, "slow-attention")
+    picture.timings.known |= dict.fromkeys(picture.timings.asked, 900e3)
+    assert finding(picture, "slow-attention") is None
+
+
+def test_from_a_trace_only_what_is_far_under_its_roof() -> None:
+    far = sure(picture_of(attention_step(us=3000.0)), "slow-attention")
+    assert "FLASH_ATTENTION" in far.change
+    assert far.saving_ns.low == 0
+    # Flash attention has no float32: nothing to choose from.
+    assert finding(picture_of(attention_step("float32", 30000.0)), "slow-attention") is None

@@ -1,0 +1,102 @@
+"""Pages that a CPU step gives back and asks for again."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from boundby.capture.host.counters import Circumstances
+from boundby.faults import memory_given_back
+from boundby.model import Tensor
+from boundby.step.model import Change, Picture
+from tests.faults.pictures import picture_of
+from tests.step.test_dataflow import chain
+
+STEPS = 10
+PAGES = 40
+# Ten steps of 40 pages, 2 us each by what the system did, on two cores.
+SEEN = Circumstances(
+    steps_ns=(1e6,) * STEPS,
+    wall_ns=1e6 * STEPS,
+    fresh_pages=PAGES * STEPS,
+    step_pages=(PAGES,) * STEPS,
+    kept_pages=0,
+    system_ns=2000.0 * PAGES * STEPS,
+    fresh_page_ns=1000.0,
+    cores=2,
+)
+
+
+def on_a_cpu(seen: Circumstances, *, on_device: bool = False, name: str = "cos") -> Picture:
+    given = [Tensor(shape=(1 << 20,), dtype="float32", storage=at) for at in (1, 2)]
+    steps = [(name, (tensor,), at) for at, tensor in enumerate(given, 2)]
+    return picture_of(chain(*steps, each_us=500.0, on_device=on_device), circumstances=seen)
+
+
+def saved(seen: Circumstances) -> float:
+    picture = on_a_cpu(seen)
+    imagined = memory_given_back.imagine(picture)
+    assert imagined is not None
+    return picture.base_ns - picture.replay(imagined.expected)
+
+
+def is_said(seen: Circumstances, **given: Any) -> bool:
+    return memory_given_back.imagine(on_a_cpu(seen, **given)) is not None
+
+
+def test_what_the_system_did_for_the_pages_is_saved() -> None:
+    assert saved(SEEN) == pytest.approx(2000.0 * PAGES)
+
+
+@pytest.mark.parametrize(("did", "each"), [(700.0, 700.0), (50_000.0, 8000.0)])
+def test_a_page_costs_what_the_system_did_and_not_much_more_than_alone(
+    did: float, each: float
+) -> None:
+    """The system does other things too, as for threads that look for work."""
+    seen = dataclasses.replace(SEEN, system_ns=did * PAGES * STEPS)
+    assert saved(seen) == pytest.approx(each * PAGES)
+
+
+def test_many_threads_are_handed_pages_side_by_side() -> None:
+    seen = dataclasses.replace(SEEN, cores=8, system_ns=2 * SEEN.system_ns)
+    assert saved(seen) == pytest.approx(2 / 8 * 4000.0 * PAGES)
+
+
+def test_pages_that_were_kept_were_needed() -> None:
+    half = dataclasses.replace(SEEN, kept_pages=PAGES * STEPS // 2)
+    assert saved(half) == pytest.approx(1000.0 * PAGES)
+    assert not is_said(dataclasses.replace(SEEN, kept_pages=PAGES * STEPS))
+
+
+def test_one_step_that_is_handed_all_of_them_has_had_something_else_to_do() -> None:
+    """As after a fork, when all is copied that is written to."""
+    assert not is_said(dataclasses.replace(SEEN, step_pages=(PAGES * STEPS, *(0,) * (STEPS - 1))))
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param(Circumstances(), id="no clean steps"),
+        pytest.param(dataclasses.replace(SEEN, kept_pages=None), id="not Linux"),
+        pytest.param(dataclasses.replace(SEEN, system_ns=0.0), id="nothing was done"),
+    ],
+)
+def test_nothing_is_said_where_nothing_is_known(seen: Circumstances) -> None:
+    assert not is_said(seen)
+
+
+def test_nothing_is_said_of_a_device_nor_of_what_is_written_in_place() -> None:
+    assert is_said(SEEN)
+    assert not is_said(SEEN, on_device=True)
+    assert not is_said(SEEN, name="cos_")
+
+
+def test_work_that_is_not_there_any_more_needs_no_pages() -> None:
+    """One of two that made as much: half of the gain is left beside that."""
+    picture = on_a_cpu(SEEN)
+    assert picture.flow is not None
+    without = picture.after(Change(work_ns={picture.flow.order[0]: 0.0}))
+    imagined = memory_given_back.imagine(without)
+    assert imagined is not None
+    saved = without.replay(Change()) - without.replay(imagined.expected)
+    assert saved == pytest.approx(1000.0 * PAGES)

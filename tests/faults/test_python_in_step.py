@@ -1,0 +1,136 @@
+"""The script's own Python in the step: where it is, and what the step would take without it."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from boundby.analysis.account import account_for
+from boundby.model import HostKind, OpCall
+from boundby.step.compiled_host import compiled_host_ns
+from boundby.step.model import Change, Picture
+from boundby.step.user_python import kept, own_python
+from tests.faults.pictures import finding, sure
+from tests.machines import round_machine
+from tests.timelines import Scene, tensor
+
+FAULT = "python-in-step"
+SMALL = OpCall(name="aten::mm", args=(tensor(8, 8), tensor(8, 8)))
+MACHINE = round_machine()
+COUNT, STATISTICS, MODEL = range(3)
+LINES = ["train.py:12", "train.py:40", "train.py:30"]
+
+
+def step(
+    function: str = "train.py(10): statistics",
+    *,
+    us: float = 800,
+    on_device: bool = False,
+    behind: bool = False,
+    loaded: bool = False,
+    trained: bool = False,
+) -> Picture:
+    """Ten small operators in 200 us, at one line; before them a function, called at another.
+
+    `trained`: all of it at one line, as where a trainer takes the steps. `behind`: the device has
+    enough to do with what was asked for before.
+    """
+    scene = Scene(end=us + 200)
+    sources = [STATISTICS]
+    if behind:
+        scene.on_device(0, us + 16)
+    scene.on_host(0, us + 200, HostKind.PYTHON, "train.py(1): <module>")
+    if loaded:
+        scene.on_host(0, us, HostKind.DATA, "enumerate(DataLoader)#__next__")
+        sources.append(STATISTICS)
+    scene.on_host(0, us, HostKind.PYTHON, function)
+    sources.append(COUNT)
+    for at in range(10):
+        start = us + 20 * at
+        scene.on_host(start, start + 19, call=SMALL)
+        sources.append(MODEL)
+        if on_device:
+            launch = scene.on_host(start + 10, start + 15, HostKind.LAUNCH, "launch")
+            sources.append(MODEL)
+            scene.on_device(start + 16, start + (36 if behind else 17), launch=launch)
+    timeline = scene.timeline()
+    if trained:
+        sources = [MODEL] * len(sources)
+    host = msgspec.structs.replace(timeline.host, source=np.array(sources, np.int32))
+    timeline = msgspec.structs.replace(timeline, host=host, sources=LINES)
+    wall = float(timeline.wall_ns)
+    accounted = account_for(timeline, MACHINE, wall_ns=wall)
+    return Picture(timeline, MACHINE, accounted, wall_ns=wall, phases={})
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_the_step_is_shorter_by_what_the_script_does_itself(on_device: bool) -> None:
+    found = sure(step(on_device=on_device), FAULT)
+    assert found.where[0] == LINES[COUNT]
+    assert found.saving_ns.expected == pytest.approx(800e3, rel=0.02)
+    assert found.saving_ns.low == pytest.approx(400e3, rel=0.02)
+    assert "800 us" in found.assumes
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        "nn.Module: Net_0",
+        "torch/_tensor.py(570): backward",
+        "env/torch/optim/adam.py(9): f",
+        "<built-in function collect>",
+    ],
+)
+def test_what_the_model_torch_and_the_collector_do_is_not_the_scripts(
+    function: str, on_device: bool
+) -> None:
+    assert finding(step(function, on_device=on_device), FAULT) is None
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_making_batches_is_waiting_for_data(on_device: bool) -> None:
+    picture = step("data.py(5): __getitem__", loaded=True, on_device=on_device)
+    assert finding(picture, FAULT) is None
+
+
+def test_python_between_two_operators_is_what_it_is() -> None:
+    assert finding(step(us=15), FAULT) is None
+
+
+def test_a_device_that_is_busy_meanwhile_waits_for_nothing() -> None:
+    picture = step(on_device=True, behind=True)
+    found = finding(picture, FAULT)
+    assert found is None or found.saving_ns.expected < 0.05 * picture.wall_ns
+
+
+def test_a_graph_takes_nothing_off_what_the_script_does_itself() -> None:
+    """Of 1,000 us the model's host has 200, and a tenth of those is left."""
+    found = sure(step(on_device=True), "eager-launches")
+    assert found.saving_ns.high < 200e3
+    assert found.saving_ns.expected == pytest.approx(180e3, rel=0.15)
+
+
+def test_compiled_launches_leave_what_the_script_does_itself() -> None:
+    picture = step(on_device=True)
+    stays = compiled_host_ns(picture, [], launch_ns=1000.0)
+    assert picture.script is not None
+    assert stays[0] >= 800e3
+    assert (stays >= 0).all()
+
+
+def test_together_with_a_graph_nothing_is_counted_twice() -> None:
+    picture = step(on_device=True)
+    without = picture.after(Change(idle_script=True, host_ns=np.full(10, 20e3)))
+    assert own_python(without).likely.ns == 0
+    assert kept(without).ns == 0
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_a_librarys_loop_around_the_model_is_not_the_scripts(on_device: bool) -> None:
+    """Operators take 190 us at the same line, and the library 170 beside them."""
+    picture = step("trainer.py(7): log", us=170, on_device=on_device, trained=True)
+    assert finding(picture, FAULT) is None
+    if on_device:
+        assert kept(picture).ns == pytest.approx(170e3, rel=0.05), "though no graph takes it away"
+        without = picture.after(Change(idle_script=True))
+        assert kept(without).ns == kept(picture).ns, "nor does an idle script"

@@ -1,0 +1,46 @@
+"""Masks of dropout on a CPU."""
+
+import pytest
+
+from boundby.faults import slow_dropout
+from boundby.fixes.dropout import SMALLEST_WORD
+from boundby.hardware.op_benchmark import Exercise
+from boundby.model import HostKind, OpCall, Tensor
+from tests.faults.pictures import finding, picture_of, sure
+from tests.timelines import US, Scene, tensor
+
+DRAW = OpCall(name="aten::bernoulli_", args=(tensor(1000, 400), 0.9))
+
+
+def scene(*, on_device: bool = False) -> Scene:
+    made = Scene(end=1000)
+    made.on_host(0, 400, call=DRAW)
+    made.on_host(400, 1000, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))
+    if on_device:
+        launch = made.on_host(10, 20, HostKind.LAUNCH, "cudaLaunchKernel")
+        made.on_device(30, 390, launch=launch)
+    return made
+
+
+def test_what_drawing_words_takes_is_what_is_left() -> None:
+    picture = picture_of(scene().timeline())
+    drawn = sum(work.ns for work in picture.works if "bernoulli" in work.name)
+    guess = sure(picture, "slow-dropout")
+    assert guess.saving_ns.expected == pytest.approx(0.6 * drawn, rel=0.01)
+    words = Tensor(shape=(100_000,), dtype="int64", strides=(1,))
+    timed = Exercise(name="aten::random_", args=(words, SMALLEST_WORD, None))
+    picture.timings.known[timed] = 50 * US
+    found = slow_dropout.imagine(picture)
+    assert found is not None
+    more = picture.machine.copy_ns(8 * 400_000) or 0.0
+    asking = 2 * (picture.machine.overheads.eager_op_ns or 0.0)
+    assert picture.saving(found.expected) == pytest.approx(drawn - 50 * US - asking - more)
+
+
+def test_a_gpu_draws_all_of_them_at_once() -> None:
+    assert finding(picture_of(scene(on_device=True).timeline()), "slow-dropout") is None
+
+
+def test_compiled_code_draws_masks_of_its_own() -> None:
+    """Both together were as slow as neither (a small decoder): they are not added up."""
+    assert {"unfused-operators", "far-from-roof"} <= set(slow_dropout.REMEDY.excludes)

@@ -1,0 +1,130 @@
+"""Waiting for batches, sized by hand: what workers can make of it, and what they cannot."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from boundby.capture.host.counters import Circumstances, ThreadTime
+from boundby.faults import waiting_for_data
+from boundby.model import HostKind, OpCall
+from boundby.step.model import Picture
+from tests.faults.pictures import finding, picture_of, sure
+from tests.timelines import Scene, tensor
+
+RELU = OpCall(name="aten::relu", args=(tensor(1_000_000),))
+
+
+def test_waiting_for_a_loader_costs_what_the_device_idles_for_it() -> None:
+    scene = Scene(end=400)
+    scene.on_host(0, 250, HostKind.DATA, "enumerate(DataLoader)")
+    launch = scene.on_host(258, 260, HostKind.LAUNCH, "cudaLaunchKernel")
+    scene.on_device(260, 398, launch=launch)
+    scene.on_host(261, 398, HostKind.SYNC, "cudaStreamSynchronize")  # a loss is printed
+    picture = picture_of(scene.timeline())
+    imagined = waiting_for_data.imagine(picture)
+    assert imagined is not None
+    assert picture.saving(imagined.best) == pytest.approx(250e3 * 0.99, rel=0.05)
+
+
+def test_workers_make_batches_no_faster_than_their_number_allows() -> None:
+    scene = Scene(end=1100)
+    scene.on_host(0, 1000, HostKind.DATA, "enumerate(DataLoader)#_SingleProcess")
+    launch = scene.on_host(1005, 1010, HostKind.LAUNCH, "cudaLaunchKernel")
+    scene.on_device(1010, 1098, launch=launch)
+    scene.on_host(1011, 1098, HostKind.SYNC, "cudaStreamSynchronize")
+    for cores, shortest in ((1, 1000e3), (2, 500e3), (8, 125e3), (16, 105e3)):
+        picture = picture_of(scene.timeline(), circumstances=Circumstances(cores=cores))
+        imagined = waiting_for_data.imagine(picture)
+        assert imagined is not None
+        # As many as are needed, up to all cores, make a batch in a millisecond each; the rest of a
+        # step takes 0.1 ms.
+        assert picture.replay(imagined.best) == pytest.approx(shortest, rel=0.03)
+
+
+def data_on_a_cpu(
+    waited_us: float, *, ran: float, ours: float, cores: int, delayed: float = 0.0
+) -> Picture:
+    """A step of 300 us of work after a batch; `ran`, `ours`: of the clean steps' time."""
+    scene = Scene(end=waited_us + 300)
+    scene.on_host(0, waited_us, HostKind.DATA, "enumerate(DataLoader)#_SingleProcess")
+    scene.on_host(waited_us, waited_us + 300, call=RELU)
+    seen = Circumstances(
+        wall_ns=1e9,
+        main=ThreadTime(ran_ns=ran * 1e9, delayed_ns=delayed * 1e9),
+        ours_ns=ours * 1e9,
+        cores=cores,
+    )
+    return picture_of(scene.timeline(), circumstances=seen)
+
+
+def test_on_a_cpu_workers_take_their_cores_from_the_step() -> None:
+    busy = sure(data_on_a_cpu(500, ran=1.0, ours=1.375, cores=2), "waiting-for-data")
+    # 300 us on two cores and 500 on one are 1100 of work for two, 550 us of the 800; but the thread
+    # that shares its core has half of it, and the other waits: 600.
+    assert busy.saving_ns.expected == pytest.approx(200e3, rel=0.02)
+    assert busy.saving_ns.high > 350e3
+    # One core of two is idle while the step runs: the batch is made there.
+    alone = sure(data_on_a_cpu(200, ran=1.0, ours=1.0, cores=2), "waiting-for-data")
+    assert alone.saving_ns.expected == pytest.approx(0.92 * 200e3, rel=0.02)
+    # Short batches beside a step on all cores only change who waits.
+    crowded = finding(data_on_a_cpu(60, ran=1.0, ours=660 / 360, cores=2), "waiting-for-data")
+    assert crowded is not None and crowded.saving_ns.expected == pytest.approx(0, abs=1e3)
+    # Nor where others have the cores.
+    others = data_on_a_cpu(60, ran=0.5, ours=0.9, cores=2, delayed=0.5)
+    found = finding(others, "waiting-for-data")
+    assert found is not None and found.saving_ns.expected == pytest.approx(0, abs=1e3)
+    spinning = sure(data_on_a_cpu(500, ran=1.0, ours=2.0, cores=2), "waiting-for-data")
+    assert spinning.saving_ns.low == 0
+    asleep = sure(data_on_a_cpu(200, ran=0.6, ours=1.2, cores=2), "waiting-for-data")
+    # A batch that sleeps takes no core: what is left is fetching it.
+    assert asleep.saving_ns.expected == pytest.approx(0.92 * 200e3, rel=0.02)
+
+
+@pytest.mark.parametrize("others", [0.5, 1.0])
+def test_where_workers_have_all_cores_only_cheaper_samples_help(others: float) -> None:
+    scene = Scene(end=1000)
+    scene.on_host(0, 700, HostKind.DATA, "enumerate(DataLoader)#_MultiProcessing")
+    scene.on_host(700, 1000, call=RELU)
+    seen = Circumstances(wall_ns=1e9, ours_ns=0.9e9, workers_ns=others * 1e9, cores=2)
+    picture = picture_of(scene.timeline(), circumstances=seen)
+    imagined = waiting_for_data.imagine(picture)
+    assert imagined is not None
+    is_full = others == 1.0
+    assert ("cheaper" in imagined.change) == is_full
+    assert ("half the time" in imagined.assumes) == is_full
+    assert picture.saving(imagined.expected) == pytest.approx(350e3, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("have", "delayed", "said"),
+    [
+        (1, 0.0, "num_workers=2, persistent_workers=True)  # more than the 1 there are"),
+        (2, 0.0, "num_workers=4, persistent_workers=True)  # more than the 2 there are"),
+        (2, 0.3, "# make samples cheaper: no core of 2 is left for more workers than the 2"),
+    ],
+)
+def test_more_workers_are_more_than_there_are(have: int, delayed: float, said: str) -> None:
+    """Also where others have the cores, and the script itself stands without one."""
+    scene = Scene(end=1000)
+    scene.on_host(0, 700, HostKind.DATA, "enumerate(DataLoader)#_MultiProcessing")
+    scene.on_host(700, 1000, call=RELU)
+    main = ThreadTime(ran_ns=0.3e9, delayed_ns=delayed * 1e9)
+    seen = Circumstances(wall_ns=1e9, main=main, cores=2, loader_workers=have)
+    imagined = waiting_for_data.imagine(picture_of(scene.timeline(), circumstances=seen))
+    assert imagined is not None and said in imagined.change
+
+
+def test_the_line_is_that_of_the_outermost_loader_and_workers_are_those_of_any() -> None:
+    scene = Scene(end=1000)
+    scene.on_host(0, 600, HostKind.DATA, "enumerate(Prepared)")
+    scene.on_host(50, 550, HostKind.PYTHON, "fetch")
+    scene.on_host(100, 500, HostKind.DATA, "enumerate(DataLoader)#_MultiProcessing")
+    launch = scene.on_host(615, 618, HostKind.LAUNCH, "cudaLaunchKernel")
+    scene.on_device(620, 900, launch=launch)
+    timeline = scene.timeline()
+    host = msgspec.structs.replace(timeline.host, source=np.array([0, 1, 1, 0], np.int32))
+    lines = ["train.py:3", "library.py:10"]
+    timeline = msgspec.structs.replace(timeline, host=host, sources=lines)
+    found = sure(picture_of(timeline), "waiting-for-data")
+    assert found.where == ["train.py:3"]
+    assert "more than there are" in found.change

@@ -1,0 +1,241 @@
+"""Which values are weights, told by where operators take them, never by their size."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from boundby.faults import repeated_casts
+from boundby.faults.batch_too_small import batches
+from boundby.model import Allocations, DeviceKind, OpCall, Phase, Tensor, Timeline
+from boundby.step.batch_invariant import fixed_values, weights_of
+from boundby.step.model import Picture
+from tests.faults.pictures import finding, in_phase, picture_of
+from tests.step.test_dataflow import chain
+from tests.timelines import Scene
+
+SIDE = 8192
+HALF = "bfloat16"
+
+
+def at(storage: int, *shape: int, dtype: str = HALF) -> Tensor:
+    return Tensor(shape=shape or (SIDE, SIDE), dtype=dtype, storage=storage)
+
+
+def weights(timeline: Timeline) -> set[int]:
+    """The storages from before the step that are taken for weights."""
+    picture = picture_of(timeline)
+    flow = picture.flow
+    assert flow is not None
+    found = weights_of(picture, flow)
+    return {
+        tensor.storage
+        for index, given in enumerate(flow.given)
+        if (call := picture.call(picture.works[index])) is not None
+        for tensor, value in zip(call.tensors, given, strict=True)
+        if value in found and tensor.storage is not None
+    }
+
+
+def factors(picture: Picture) -> list[float]:
+    return [row.wall_ns.expected / picture.wall_ns for row in batches(picture)]
+
+
+def test_the_batch_of_square_products_is_none_of_their_weights() -> None:
+    """1.1 TFLOP at 1 PFLOP/s each: twice the rows take twice as long."""
+    timeline = chain(
+        ("mm", (at(1), at(101)), 2),
+        ("mm", (at(2), at(102)), 3),
+        each_us=1100.0,
+    )
+    picture = picture_of(timeline)
+    assert weights(timeline) == {101, 102}
+    assert factors(picture) == pytest.approx([2, 4], rel=0.05)
+    assert finding(picture, "batch-too-small") is None
+
+
+def test_images_that_are_cast_first_still_grow_with_the_batch() -> None:
+    """Half a gigabyte of images, cast, then convolved in 500 us each by a device that is busy."""
+    images, cast = at(1, 64, 256, 56, 56, dtype="float32"), at(2, 64, 256, 56, 56)
+    kernel = (256, 256, 3, 3)
+    tail = (None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
+    timeline = chain(
+        ("copy_", (cast, images), 2),
+        ("convolution", (cast, at(101, *kernel), *tail), 3),
+        ("convolution", (at(3, 64, 256, 56, 56), at(102, *kernel), *tail), 4),
+        each_us=500.0,
+    )
+    picture = picture_of(timeline)
+    assert weights(timeline) == {101, 102}
+    assert factors(picture) == pytest.approx([2, 4], rel=0.05)
+    assert finding(picture, "batch-too-small") is None
+    # What grows can be timed growing.
+    assert {one.name for one in picture.timings.asked} == {"aten::copy_", "aten::convolution"}
+
+
+def test_a_bias_that_is_spread_over_the_rows_is_as_many_as_they_are() -> None:
+    """A product on a CPU adds to a copy of its bias: 8192 times as large as that."""
+    bias = at(102, SIDE)
+    spread = Tensor(shape=(SIDE, SIDE), dtype=HALF, strides=(0, 1), storage=102)
+    timeline = chain(
+        ("copy_", (at(2), spread), 2),
+        ("mm", (at(1), at(101)), 3),
+        ("addmm", (bias, at(3), at(101)), 4),
+        each_us=1100.0,
+    )
+    picture = picture_of(timeline)
+    flow = picture.flow
+    assert flow is not None
+    fixed = fixed_values(picture, flow)
+    assert weights(timeline) == {101, 102}
+    assert not fixed & set(flow.makes[flow.order[0]])
+
+
+def test_gradients_that_are_added_up_do_not_grow_with_the_batch() -> None:
+    """Two products of gradients, each added to what the optimizer reads in the end."""
+    timeline = chain(
+        ("mm", (at(1), at(2)), 3),
+        ("add_", (at(50), at(3)), 51),
+        ("mm", (at(4), at(5)), 6),
+        ("add_", (at(50), at(6)), 52),
+        ("mul", (at(50), at(60)), 7),
+    )
+    rows = [row for row in range(len(timeline.host)) if timeline.host.call[row] >= 0]
+    timeline = in_phase(timeline, Phase.OPTIMIZER, slice(rows[-1], None))
+    picture = picture_of(timeline)
+    flow = picture.flow
+    assert flow is not None
+    fixed = fixed_values(picture, flow)
+    for index in flow.order:
+        work = picture.works[index]
+        if work.name.endswith("::add_"):
+            assert set(flow.reads[index]) <= fixed
+        elif work.name.endswith("::mm"):
+            assert flow.given[index][0] not in fixed
+
+
+def test_images_that_come_from_the_host_are_no_weights() -> None:
+    images = at(2, 64, 256, 56, 56)
+    tail = (None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
+    timeline = chain(
+        ("copy_", (images, at(1, 64, 256, 56, 56)), 2),
+        ("convolution", (images, at(101, 256, 256, 3, 3), *tail), 3),
+    )
+    timeline.device.kind[0] = DeviceKind.COPY_H2D
+    assert weights(timeline) == {101}
+
+
+def test_the_input_of_an_addition_to_a_product_is_no_weight() -> None:
+    bias, rows = at(103, SIDE), at(1)
+    timeline = chain(("addmm", (bias, rows, at(101)), 2), each_us=1100.0)
+    assert weights(timeline) == {103, 101}
+
+
+def test_a_cast_stands_for_the_weight_it_was_made_of() -> None:
+    """As autocast does it, in inference, for a weight and for the batch alike."""
+    timeline = chain(
+        ("copy_", (at(2), at(1, dtype="float32")), 2),
+        ("copy_", (at(3), at(101, dtype="float32")), 3),
+        ("mm", (at(2), at(3)), 4),
+    )
+    assert weights(timeline) == {101}
+
+
+def test_a_weight_that_is_cast_in_every_step_is_told_of_and_the_batch_is_not() -> None:
+    """Casts of 110 us each; of a bfloat16 model, only that of the batch."""
+    batch = ("copy_", (at(2), at(1, dtype="float32")), 2)
+    cast = ("copy_", (at(3), at(101, dtype="float32")), 3)
+    mixed = picture_of(chain(batch, cast, ("mm", (at(2), at(3)), 4)))
+    imagined = repeated_casts.imagine(mixed)
+    assert imagined is not None
+    flow = mixed.flow
+    assert flow is not None
+    assert set(imagined.best.work_ns) == {flow.order[1]}
+    assert imagined.change == "model = model.to(torch.bfloat16)"
+    assert repeated_casts.imagine(picture_of(chain(batch, ("mm", (at(2), at(101)), 4)))) is None
+
+
+def test_a_batch_that_is_cast_in_training_is_not_its_weight() -> None:
+    timeline = chain(
+        ("copy_", (at(2), at(1, dtype="float32")), 2),
+        ("mm", (at(2), at(101)), 3),
+        ("add_", (at(101), at(3)), 101),
+    )
+    assert repeated_casts.imagine(picture_of(in_training(timeline, 1))) is None
+
+
+def test_a_table_comes_before_the_indices_into_it_and_serves_twice() -> None:
+    words, table = at(1, 4096, dtype="int64"), at(101, 32000, 1024)
+    hidden = at(2, 4096, 1024)
+    timeline = chain(
+        ("embedding", (table, words), 2),
+        ("native_layer_norm", (hidden, (1024,), at(102, 1024), at(103, 1024), 1e-5), 3),
+        ("mm", (at(3, 4096, 1024), at(101, 1024, 32000)), 4),
+    )
+    assert weights(timeline) == {101, 102, 103}
+
+
+def test_features_that_are_multiplied_with_themselves_are_samples() -> None:
+    timeline = chain(
+        ("mul", (at(1),), 2),
+        ("copy_", (at(3), at(1)), 3),
+        ("mm", (at(2), at(3)), 4),
+    )
+    assert weights(timeline) == set()
+
+
+def test_both_sides_of_attention_hold_samples_and_one_matrix_for_all_is_a_weight() -> None:
+    q, k = at(1, 64, 512, 64), at(2, 64, 64, 512)
+    assert weights(chain(("bmm", (q, k), 3))) == set()
+    shared = Tensor(shape=(64, 64, 512), dtype=HALF, strides=(0, 512, 1), storage=101)
+    assert weights(chain(("bmm", (q, shared), 3))) == {101}
+
+
+def in_training(timeline: Timeline, optimizer: int) -> Timeline:
+    """The same step, whose last rows (two for each operator) are the optimizer's."""
+    phase = timeline.host.phase.copy()
+    phase[-2 * optimizer :] = Phase.OPTIMIZER
+    return msgspec.structs.replace(
+        timeline, host=msgspec.structs.replace(timeline.host, phase=phase)
+    )
+
+
+def test_in_training_weights_are_what_is_updated_and_what_is_frozen_beside_it() -> None:
+    """The second weight is updated; the first one is not, as under an adapter."""
+    timeline = chain(
+        ("mm", (at(1), at(101)), 2),
+        ("mm", (at(2), at(102)), 3),
+        ("mm", (at(2), at(3)), 4),  # the second's gradient, of two activations
+        ("add_", (at(102), at(4)), 102),
+    )
+    assert weights(in_training(timeline, 1)) == {101, 102}
+
+
+def test_a_weight_that_is_multiplied_from_the_left_leaves_the_batch_alone() -> None:
+    timeline = chain(("mm", (at(101), at(1)), 2), ("add_", (at(101), at(2)), 101))
+    assert weights(in_training(timeline, 1)) == {101}
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_zeros_that_a_tables_gradient_starts_from_do_not_grow_with_the_batch(trained: bool) -> None:
+    """They do where no optimizer reads what was made of them: then it may be anything."""
+    table, gradient, rows = at(1), at(2), at(3, 64, 32)
+    scene = Scene(end=300)
+    backward = OpCall(name="aten::embedding_dense_backward", args=(rows, at(4, 64)))
+    outer = scene.on_host(0, 100, call=backward)
+    zeros = scene.on_host(10, 90, call=OpCall(name="aten::fill_", args=(gradient, 0.0)))
+    update = scene.on_host(110, 200, call=OpCall(name="aten::add_", args=(table, gradient)))
+    allocations = Allocations(
+        row=np.array([outer], np.int32),
+        storage=np.array([2], np.int64),
+        bytes=np.array([gradient.bytes], np.int64),
+    )
+    timeline = msgspec.structs.replace(scene.timeline(), allocations=allocations)
+    if trained:
+        timeline = in_phase(timeline, Phase.OPTIMIZER, slice(update, None))
+    picture = picture_of(timeline)
+    flow = picture.flow
+    assert flow is not None
+    (filling,) = (index for index, work in enumerate(picture.works) if work.row == zeros)
+    assert (flow.makes[filling][0] in fixed_values(picture, flow)) is trained

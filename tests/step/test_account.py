@@ -1,0 +1,237 @@
+"""Whole accounts of steps small enough to check by hand, on a machine with round figures."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from boundby.analysis.account import account_for
+from boundby.analysis.verdict import judge
+from boundby.model import UNTOLD, DeviceKind, HostKind, OpCall, Precision, Timeline
+from boundby.step.model import Picture
+from tests.machines import roof, round_machine
+from tests.timelines import US, Scene, tensor
+
+MACHINE = round_machine()
+TF32 = Precision(products="tf32")
+
+
+def product(rows: int, inner: int, columns: int, dtype: str = "bfloat16") -> OpCall:
+    return OpCall(
+        name="aten::mm",
+        args=(tensor(rows, inner, dtype=dtype), tensor(inner, columns, dtype=dtype)),
+    )
+
+
+def launched(scene: Scene, at: float, call: OpCall) -> int:
+    """An operator that launches one kernel."""
+    scene.on_host(at, at + 4, call=call)
+    return scene.on_host(at + 1, at + 3, HostKind.LAUNCH, "cudaLaunchKernel")
+
+
+def replayed(scene: Scene, call: OpCall) -> Timeline:
+    """The step with its kernels replayed from a graph, each seen to do a call outside of it."""
+    timeline = scene.timeline()
+    device = msgspec.structs.replace(
+        timeline.device,
+        graph=np.ones(len(timeline.device), np.bool_),
+        call=np.zeros(len(timeline.device), np.int32),
+    )
+    return msgspec.structs.replace(timeline, device=device, calls=[call])
+
+
+def test_every_microsecond_is_in_one_group() -> None:
+    scene = Scene(end=400)
+    # 2 * 4096^3 = 137 GFLOP at 1 PFLOP/s: a floor of 137 us, in 150 us.
+    scene.on_device(10, 160, launch=launched(scene, 0, product(4096, 4096, 4096)))
+    # gelu over 64 M floats: 512 MB at 5 TB/s: a floor of 102 us, in 200 us.
+    gelu = OpCall(name="aten::gelu", args=(tensor(64, 1_000_000), None))
+    scene.on_device(170, 370, launch=launched(scene, 5, gelu))
+    accounted = account_for(scene.timeline(), MACHINE, wall_ns=400 * US)
+    account = accounted.account
+    assert account.compute.ns == pytest.approx(150 * US)
+    assert account.compute.excess_ns == pytest.approx((150 - 137.4) * US, rel=0.01)
+    assert account.bandwidth.ns == pytest.approx(200 * US)
+    assert account.bandwidth.excess_ns == pytest.approx((200 - 102.4) * US, rel=0.01)
+    assert account.overhead.ns == pytest.approx(50 * US)
+    assert account.unknown.ns == 0
+    assert sum(group.ns for group in account.groups().values()) == pytest.approx(400 * US)
+    assert sum(group.share for group in account.groups().values()) == pytest.approx(1)
+
+
+def test_the_clean_wall_decides_how_much_was_idle() -> None:
+    scene = Scene(end=1000)  # the profiler made the step five times as long
+    scene.on_device(500, 600, launch=launched(scene, 450, product(4096, 4096, 2048)))
+    accounted = account_for(scene.timeline(), MACHINE, wall_ns=200 * US)
+    assert accounted.account.compute.ns == pytest.approx(100 * US)
+    assert accounted.account.overhead.ns == pytest.approx(100 * US)
+    assert accounted.inferred_share == pytest.approx(0.5)
+
+
+def test_a_tiny_kernel_is_overhead() -> None:
+    scene = Scene(end=20)
+    add = OpCall(name="aten::add", args=(tensor(64), tensor(64), 1))
+    scene.on_device(10, 12, launch=launched(scene, 0, add))
+    account = account_for(scene.timeline(), MACHINE, wall_ns=20 * US).account
+    assert account.overhead.parts["small_kernels"] == pytest.approx(2 * US)
+
+
+def test_what_nothing_costs_is_unknown_and_shown() -> None:
+    scene = Scene(end=20)
+    mystery = OpCall(name="mylib::mystery", args=(tensor(64),))
+    scene.on_device(10, 15, launch=launched(scene, 0, mystery))
+    accounted = account_for(scene.timeline(), MACHINE, wall_ns=20 * US)
+    assert accounted.account.unknown.ns == pytest.approx(5 * US)
+    assert accounted.ops[0].name == "mylib::mystery"
+
+
+def test_a_copy_to_the_device_is_the_host_link() -> None:
+    machine = msgspec.structs.replace(
+        MACHINE, roofs=[*MACHINE.roofs, roof("host_link.h2d", 5e10, "B/s")]
+    )
+    scene = Scene(end=100)
+    launch = scene.on_host(0, 5, HostKind.LAUNCH, "cudaMemcpyAsync")
+    scene.on_device(10, 60, DeviceKind.COPY_H2D, "Memcpy HtoD", launch=launch, size=1_000_000)
+    accounted = account_for(scene.timeline(), machine, wall_ns=100 * US)
+    assert accounted.account.bandwidth.parts["host_link"] == pytest.approx(50 * US)
+    assert accounted.account.bandwidth.excess_ns == pytest.approx(30 * US)  # 1 MB at 50 GB/s: 20 us
+
+
+def test_a_cost_is_spread_over_all_kernels_of_its_operator() -> None:
+    scene = Scene(end=400)
+    scene.on_host(0, 9, call=product(4096, 4096, 4096))
+    first = scene.on_host(1, 3, HostKind.LAUNCH, "cudaLaunchKernel")
+    second = scene.on_host(4, 6, HostKind.LAUNCH, "cudaLaunchKernel")
+    scene.on_device(10, 160, launch=first)
+    scene.on_device(160, 210, launch=second)
+    (row,) = account_for(scene.timeline(), MACHINE, wall_ns=400 * US).ops
+    assert row.count == 1
+    assert row.ns == pytest.approx(200 * US)
+    assert row.roof_fraction == pytest.approx(137.4 / 200, rel=0.01)
+
+
+def test_faster_than_light_is_flagged_never_clamped() -> None:
+    scene = Scene(end=400)
+    scene.on_device(10, 110, launch=launched(scene, 0, product(4096, 4096, 4096)))
+    (row,) = account_for(scene.timeline(), MACHINE, wall_ns=400 * US).ops
+    assert row.roof_suspect
+    assert row.roof_fraction == pytest.approx(1.374, rel=0.01)
+
+
+def test_the_innermost_costed_operator_owns_a_kernel() -> None:
+    scene = Scene(end=400)
+    a, b = tensor(4096, 4096, dtype="bfloat16"), tensor(4096, 4096, dtype="bfloat16")
+    scene.on_host(0, 10, call=OpCall(name="aten::matmul", args=(a, b)))
+    scene.on_host(1, 9, call=product(4096, 4096, 4096))
+    launch = scene.on_host(2, 4, HostKind.LAUNCH, "cudaLaunchKernel")
+    scene.on_device(10, 160, launch=launch)
+    (row,) = account_for(scene.timeline(), MACHINE, wall_ns=400 * US).ops
+    assert row.name == "aten::mm"
+
+
+def test_tf32_products_meet_the_tf32_roof() -> None:
+    machine = msgspec.structs.replace(MACHINE, roofs=[*MACHINE.roofs, roof("matmul.tf32", 5e14)])
+    scene = Scene(end=400)
+    scene.on_device(10, 310, launch=launched(scene, 0, product(4096, 4096, 4096, "float32")))
+    (row,) = account_for(scene.timeline(), machine, wall_ns=400 * US, precision=TF32).ops
+    assert row.floor_ns == pytest.approx(275 * US, rel=0.01)  # 137 GFLOP at 500 TFLOP/s
+
+
+@pytest.mark.parametrize(("kernel", "precision"), [("kernel", TF32), ("s1688gemm_128x128", UNTOLD)])
+def test_tf32_products_of_a_graph_meet_the_tf32_roof(kernel: str, precision: Precision) -> None:
+    """Whether the setting says so or the kernel's name, 137 GFLOP at 500 TFLOP/s: 275 us."""
+    machine = msgspec.structs.replace(MACHINE, roofs=[*MACHINE.roofs, roof("matmul.tf32", 5e14)])
+    scene = Scene(end=400)
+    launch = scene.on_host(0, 5, HostKind.LAUNCH, "cudaGraphLaunch")
+    scene.on_device(10, 310, name=kernel, launch=launch)
+    timeline = replayed(scene, product(4096, 4096, 4096, "float32"))
+    (row,) = account_for(timeline, machine, wall_ns=400 * US, precision=precision).ops
+    assert row.floor_ns == pytest.approx(275 * US, rel=0.01)
+    assert not row.roof_suspect
+
+
+CONVOLUTION = OpCall(
+    name="aten::cudnn_convolution",
+    args=(tensor(64, 256, 64, 64), tensor(256, 256, 3, 3), (1, 1), (1, 1), (1, 1), 1),
+)
+
+
+@pytest.mark.parametrize(
+    ("precision", "unit"),
+    [
+        (UNTOLD, "matmul.tf32"),  # as torch has it
+        (Precision(products="float32", convolutions="tf32"), "matmul.tf32"),
+        (Precision(products="tf32", convolutions="float32"), "matmul.float32"),
+    ],
+)
+def test_convolutions_have_a_setting_of_their_own(precision: Precision, unit: str) -> None:
+    machine = msgspec.structs.replace(MACHINE, roofs=[*MACHINE.roofs, roof("matmul.tf32", 5e14)])
+    scene = Scene(end=9000)
+    scene.on_device(10, 8000, launch=launched(scene, 0, CONVOLUTION))
+    (work,) = account_for(scene.timeline(), machine, wall_ns=9e6, precision=precision).works
+    assert work.cost is not None
+    assert work.cost.flops.keys() == {unit}
+
+
+def on_cpu(precision: Precision, *, bfloat16: float) -> dict[str, str]:
+    """The units on which a product and a convolution run, beside float32 at 50 TFLOP/s."""
+    roofs = [one for one in MACHINE.roofs if one.name != "matmul.bfloat16"]
+    machine = msgspec.structs.replace(MACHINE, roofs=[*roofs, roof("matmul.bfloat16", bfloat16)])
+    scene = Scene(end=9000)
+    scene.on_host(0, 3000, call=product(4096, 4096, 4096, "float32"))
+    call = OpCall(
+        name="aten::mkldnn_convolution",
+        args=(*CONVOLUTION.args[:2], None, (1, 1), (1, 1), (1, 1), 1),
+    )
+    scene.on_host(3000, 9000, call=call)
+    works = account_for(scene.timeline(), machine, wall_ns=9e6, precision=precision).works
+    return {work.name: unit for work in works if work.cost for unit in work.cost.flops}
+
+
+def test_on_a_cpu_float32_products_meet_the_roof_of_what_they_may_be_computed_in() -> None:
+    products = Precision(products="bfloat16", convolutions="float32")
+    convolutions = Precision(products="float32", convolutions="bfloat16")
+    slow, fast = "matmul.float32", "matmul.bfloat16"
+    assert list(on_cpu(UNTOLD, bfloat16=1e15).values()) == [slow, slow]
+    assert list(on_cpu(products, bfloat16=1e15).values()) == [fast, slow]
+    assert list(on_cpu(convolutions, bfloat16=1e15).values()) == [slow, fast]
+
+
+def test_a_cpu_without_units_for_bfloat16_stays_in_float32_whatever_it_may() -> None:
+    both = Precision(products="bfloat16", convolutions="bfloat16")
+    assert set(on_cpu(both, bfloat16=1e13).values()) == {"matmul.float32"}
+
+
+def test_the_classes_show_how_little_arithmetic_most_time_does() -> None:
+    scene = Scene(end=400)
+    scene.on_device(10, 160, launch=launched(scene, 0, product(4096, 4096, 4096)))
+    gelu = OpCall(name="aten::gelu", args=(tensor(64, 1_000_000), None))
+    scene.on_device(170, 320, launch=launched(scene, 5, gelu))
+    classes = {row.name: row for row in account_for(scene.timeline(), MACHINE, wall_ns=4e5).classes}
+    assert classes["contraction"].time_share == pytest.approx(0.5)
+    assert classes["contraction"].flops_share > 0.98
+    assert (classes["elementwise"].slower_than_contractions or 0) > 50
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_a_collective_has_no_floor_of_the_memorys(on_device: bool) -> None:
+    """Nobody measured the network: what of 0.9 ms is too much is not known."""
+    scene = Scene(end=1000)
+    call = OpCall(name="c10d::allreduce_", args=((tensor(1_000_000),), None, None, 0))
+    if on_device:
+        # Not known for a collective by its kernel's name: its operator says so.
+        scene.on_device(10, 910, launch=launched(scene, 0, call))
+    else:
+        scene.on_host(10, 910, call=call)
+    timeline = scene.timeline()
+    accounted = account_for(timeline, MACHINE, wall_ns=1000 * US)
+    (row,) = accounted.ops
+    assert row.bound == "network"
+    assert row.bytes == 8_000_000
+    assert row.floor_ns is None
+    assert row.excess_ns is None
+    assert row.roof_fraction is None
+    assert accounted.account.bandwidth.excess_ns == 0
+    picture = Picture(timeline, MACHINE, accounted, wall_ns=1000 * US, phases={})
+    verdict = judge(picture).verdict
+    assert verdict.bound_by == "bandwidth"
+    assert "slow kernels" not in verdict.why
