@@ -13,9 +13,9 @@ import sys
 from typing import Any
 
 from diagnosed import diagnosed
-from ledger import ROOT, Ledger
+from ledger import ROOT, TrialStore
 
-LEDGER = Ledger("accounts", key=("device", "name"))
+LEDGER = TrialStore("accounts", key=("device", "name"))
 DOCUMENT = ROOT / "docs" / "accounts.md"
 WORKLOADS = [
     "bert",

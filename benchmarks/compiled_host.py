@@ -29,7 +29,7 @@ def launches(picture: Any) -> dict[str, Any]:
     if script is None:
         raise SystemExit("there is no device whose host could be late")
     names = [picture.timeline.names[name] for name in device.name[script.order]]
-    imagined = unfused_operators.imagine(picture)
+    imagined = unfused_operators.detect(picture)
     libraries = compiled_host._marked(picture, compiled_host._libraries(picture))
     rows: dict[str, Any] = {}
     for phase in (Phase.FORWARD, Phase.BACKWARD):

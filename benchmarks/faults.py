@@ -138,7 +138,7 @@ def wasteful_checkpointing(mended: bool) -> Callable[[], None]:
     return training(Checkpointed().to(device), lambda: x)
 
 
-FAULTS = {
+PLANTED = {
     "pageable-copies": pageable_copies,
     "zeroed-gradients": zeroed_gradients,
     "collector-pauses": collector_pauses,
@@ -167,7 +167,7 @@ def take_steps(fault: str, mended: bool) -> None:
     """The script itself: its median step in ms, the device waited for at the end of ten."""
     import torch
 
-    step = FAULTS[fault](mended)
+    step = PLANTED[fault](mended)
     samples = []
     for _ in range(STEPS // 10):
         began = time.perf_counter()
@@ -220,4 +220,4 @@ if __name__ == "__main__":
     if verb == "step":
         take_steps(rest[0], "mended" in rest)
     else:
-        compare(rest or list(FAULTS))
+        compare(rest or list(PLANTED))

@@ -27,14 +27,17 @@ def operators(picture: Any) -> list[dict[str, Any]]:
     from boundby.step import batch_growth as growth
 
     found: list[dict[str, Any]] = [
-        {"name": work.name, "ns": work.ns, "larger": {}} for work in picture.works
+        {"name": work.name, "ns": work.ns, "larger": {}} for work in picture.op_records
     ]
     for factor in FACTORS:
         timed = growth.timed_with(picture, factor)
         times = growth.times_with(picture, factor, growth.LIKELY)
         alone: dict[int, list[float]] = {}
         for pair, indices in growth.costliest(picture, factor).items():
-            both = growth.timed_alone(picture, *pair, picture.works[indices[0]]) or ((0, 0), (0, 0))
+            both = growth.timed_alone(picture, *pair, picture.op_records[indices[0]]) or (
+                (0, 0),
+                (0, 0),
+            )
             alone |= {index: [*both[0], *both[1]] for index in indices}
         for index, row in enumerate(found):
             how = "timed" if index in timed else "curves"

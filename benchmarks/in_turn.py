@@ -25,7 +25,7 @@ from boundby.capture.process.execution import Ending, Target
 from boundby.capture.process.import_hooks import when_imported
 from boundby.capture.process.plan import Plan
 from boundby.capture.process.script import run_script
-from boundby.capture.process.step_hooks import Companion, companions
+from boundby.capture.process.step_hooks import StepHook, active_hooks
 from boundby.model.host_speed import addition_ns
 from boundby.prove.worker import treatment
 
@@ -35,7 +35,7 @@ WARMUP = 12
 _NOT_TIMED = 2
 
 
-class Turned(Companion):
+class Turned(StepHook):
     """The script's steps: counted, held up between turns, and timed in them."""
 
     def __init__(self, line: Connection, torch: Any) -> None:
@@ -87,7 +87,7 @@ def main() -> None:
     line = Connection(int(os.environ.pop(LINE)))
 
     def arrived(torch: ModuleType) -> None:
-        companions.append(Turned(line, torch))
+        active_hooks.append(Turned(line, torch))
 
     with contextlib.ExitStack() as applied, tempfile.TemporaryDirectory() as folder:
         for key in filter(None, keys.split(",")):

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from boundby import faults as remedies
-from boundby.faults import HEADINGS, Remedy, Treatment
+from boundby.faults import HEADINGS, Fault, Fix
 from boundby.fixes.log import note
 
 
@@ -15,11 +15,11 @@ def change_nothing() -> Iterator[None]:
 
 
 remedies.register(
-    Remedy(
+    Fault(
         fault="no-change",
         group="overhead",
         document="Nothing is wrong.\n\n" + "\n".join(HEADINGS),
-        imagine=lambda picture: None,
-        treatments=(Treatment(name="nothing", change="# nothing", apply=change_nothing),),
+        detect=lambda picture: None,
+        treatments=(Fix(name="nothing", change="# nothing", apply=change_nothing),),
     )
 )

@@ -6,13 +6,13 @@ import math
 import statistics
 from typing import Any
 
-from ledger import ROOT, Ledger, Row
+from ledger import ROOT, Row, TrialStore
 from medians import median_interval
 
 from fixes import CASES
 
 EAGER = "eager"
-LEDGER = Ledger("predictions", key=("device", "what", "case", "fix"))
+LEDGER = TrialStore("predictions", key=("device", "what", "case", "fix"))
 DOCUMENT = ROOT / "docs" / "predictions.md"
 # A step this near its device's busy time is device-bound.
 DEVICE_BOUND = 1.08

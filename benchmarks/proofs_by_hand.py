@@ -14,7 +14,7 @@ from proofs_table import LEDGER, best
 from provable import SCRIPTS
 from turns import Player, Turn, Turns
 
-from boundby.fixes import TREATMENTS
+from boundby.fixes import FIXES
 from boundby.prove import process, speedup
 from boundby.prove.worker import treatment
 
@@ -120,6 +120,6 @@ def keys_of(proof: dict[str, Any]) -> list[str]:
     """A combination's treatments by key: each name belongs to one of its faults."""
     keys = []
     for name in proof["treatment"].split(" + "):
-        fault = next(f for f in proof["faults"] if any(t.name == name for t in TREATMENTS[f]))
+        fault = next(f for f in proof["faults"] if any(t.name == name for t in FIXES[f]))
         keys.append(f"{fault}/{name}")
     return keys

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from ledger import ROOT, Ledger, Row
+from ledger import ROOT, Row, TrialStore
 
-LEDGER = Ledger("proofs", key=("kind", "name", "device"))
+LEDGER = TrialStore("proofs", key=("kind", "name", "device"))
 DOCUMENT = ROOT / "docs" / "proofs.md"
 
 
@@ -25,7 +25,7 @@ def table() -> None:
         parts += [f"## {where}\n", *summaries(rows, where), "", *changes_of_nothing(rows, where)]
         for (kind, name, there), row in rows.items():
             if kind == "prove" and there == where:
-                parts += [*details(name, row), ""]
+                parts += [*read_profiler_tree(name, row), ""]
     DOCUMENT.write_text("\n".join(parts) + "\n")
     print(f"wrote {DOCUMENT.relative_to(ROOT)}")
 
@@ -71,7 +71,7 @@ def summaries(rows: dict[tuple[Any, ...], Row], where: str) -> list[str]:
     return lines if len(lines) > 2 else []
 
 
-def details(name: str, row: dict[str, Any]) -> list[str]:
+def read_profiler_tree(name: str, row: dict[str, Any]) -> list[str]:
     lines = [
         f"### {name}\n",
         "| fix | predicted | measured | outcome |",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from boundby.faults import HEADINGS, REMEDIES, Remedy
+from boundby.faults import FAULTS, HEADINGS, Fault
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "faults.md"
 
 
-def section(remedy: Remedy) -> str:
+def section(remedy: Fault) -> str:
     """One fault: its docstring with the headings marked."""
     lines = [f"## {remedy.fault}", "", f"*{remedy.group}* · {remedy.summary}", ""]
     lines += [
@@ -25,7 +25,7 @@ def section(remedy: Remedy) -> str:
 
 def page() -> str:
     head = ["# Faults and their remedies\n", "Made by `make docs` from `boundby explain`.\n"]
-    return "\n".join([*head, *map(section, REMEDIES)])
+    return "\n".join([*head, *map(section, FAULTS)])
 
 
 if __name__ == "__main__":

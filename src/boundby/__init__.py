@@ -6,6 +6,7 @@ The public names are loaded when they are first used: importing boundby costs no
 from __future__ import annotations
 
 import importlib
+import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -53,16 +54,31 @@ __all__ = [
 ]
 
 
+class CallablePackage(types.ModuleType):
+    """A package that shares its name with a public function: `boundby.prove(...)` calls that.
+
+    Once the package is imported, the import system binds the name to it.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _load(self.__name__.rpartition(".")[2])(*args, **kwargs)
+
+
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'boundby' has no attribute {name!r}")
+    value = _load(name)
+    globals()[name] = value
+    return value
+
+
+def _load(name: str) -> Any:
     module, _, attribute = _PUBLIC[name].partition(":")
     if name in _SHOWN:
         importlib.import_module("boundby.report.display")
     value: Any = importlib.import_module(module)
     if attribute:
         value = getattr(value, attribute)
-    globals()[name] = value
     return value
 
 

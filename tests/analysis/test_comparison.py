@@ -132,8 +132,8 @@ def test_lines_of_a_renamed_file_are_the_same_lines() -> None:
     made = compare(
         replace(diagnosis, lines=before), replace(diagnosis, lines=after), names=("a", "b")
     )
-    details = {row.name: (row.detail, row.delta_ns) for row in made.lines}
-    assert details == {
+    read_profiler_tree = {row.name: (row.detail, row.delta_ns) for row in made.lines}
+    assert read_profiler_tree == {
         "new/fit.py:22": ("was train.py:10", 1e6),
         "new/fit.py:12": ("was train.py:20", 0),
         "new/fit.py:30": ("was train.py:30", 0),
@@ -147,8 +147,10 @@ def test_lines_of_a_renamed_file_are_the_same_lines() -> None:
 def test_a_text_that_is_there_twice_tells_nothing_of_another_file() -> None:
     before = with_lines(("a.py:1", "x = f(x)", 5e6), ("a.py:9", "x = f(x)", 5e6))
     after = with_lines(("b.py:4", "x = f(x)", 5e6))
-    details = {row.name: row.detail for row in compare(before, after, names=("a", "b")).lines}
-    assert details == {"a.py:1": "gone", "a.py:9": "gone", "b.py:4": "new"}
+    read_profiler_tree = {
+        row.name: row.detail for row in compare(before, after, names=("a", "b")).lines
+    }
+    assert read_profiler_tree == {"a.py:1": "gone", "a.py:9": "gone", "b.py:4": "new"}
 
 
 def test_lines_without_text_are_matched_by_their_place() -> None:

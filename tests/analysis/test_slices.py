@@ -8,19 +8,19 @@ import pytest
 
 import boundby
 from boundby.analysis import slices
-from boundby.analysis.account import account_for
+from boundby.analysis.account import attribute_step
 from boundby.analysis.slices import MOST_SLICES, slices_of
 from boundby.model import DeviceKind, HostKind, OpCall, Timeline
 from boundby.model.diagnosis import Slice
 from tests.machines import round_machine
 from tests.timelines import Scene, tensor
 
-H200 = Path(__file__).parent / "data" / "h200"
+H200 = Path(__file__).parents[1] / "data" / "h200"
 
 
 def made(timeline: Timeline) -> list[Slice]:
     machine = round_machine()
-    return slices_of(timeline, account_for(timeline, machine, wall_ns=float(timeline.wall_ns)))
+    return slices_of(timeline, attribute_step(timeline, machine, wall_ns=float(timeline.wall_ns)))
 
 
 def product(scene: Scene, start: float, *, kernel: tuple[float, float]) -> None:
@@ -36,7 +36,7 @@ def test_a_kernel_has_its_operator_its_floor_and_its_launch() -> None:
     product(scene, 10, kernel=(20, 2220))
     timeline = scene.timeline()
     machine = round_machine()
-    accounted = account_for(timeline, machine, wall_ns=3e6)
+    accounted = attribute_step(timeline, machine, wall_ns=3e6)
     found = slices_of(timeline, accounted)
     (kernel,) = (piece for piece in found if piece.lane == "stream 7")
     assert (kernel.name, kernel.start_ns, kernel.ns) == ("gemm", 20_000, 2_200_000)
@@ -153,7 +153,7 @@ def test_two_lines_of_a_library_are_two_rows() -> None:
     timeline = msgspec.structs.replace(
         timeline, host=host, sources=["train.py:3", "library.py:10", "library.py:20"]
     )
-    accounted = account_for(timeline, round_machine(), wall_ns=float(timeline.wall_ns))
+    accounted = attribute_step(timeline, round_machine(), wall_ns=float(timeline.wall_ns))
     found = [one for one in slices_of(timeline, accounted) if one.lane.startswith("stream")]
     inside = [accounted.ops[one.op].inside for one in found if one.op is not None]
     assert inside == ["library.py:10", "library.py:20"]

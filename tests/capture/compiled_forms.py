@@ -14,7 +14,7 @@ import torch
 from boundby.capture.process.step_finder import StepFinder
 from boundby.capture.torch.hooks import Hooks
 from boundby.capture.torch.line_tracer import LineTracer
-from boundby.capture.torch.object_ids import Keys
+from boundby.capture.torch.object_ids import ObjectIds
 from boundby.capture.torch.shapes import first_shape
 
 STEPS, TRACED, WATCHED = 14, 4, 8  # lines are traced from the fourth step to the eighth
@@ -194,7 +194,7 @@ class Finding:
     def __init__(self) -> None:
         self.kinds: list[str] = []
         self._finder = StepFinder("auto", self.kinds.append)
-        self._keys = Keys()
+        self._keys = ObjectIds()
 
     def call_begins(self, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given = args[1:] if args and args[0] is called else args

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from boundby import ops as costs
-from boundby.analysis.account import account_for
+from boundby.analysis.account import attribute_step
 from boundby.capture import kineto
-from boundby.capture.torch.graph_replays import Operator, Recording, align, recall
+from boundby.capture.torch.graph_replays import Operator, Recording, align, attach_operators
 from boundby.model import DeviceKind, OpCall, Tensor, Timeline
-from boundby.step.op_record import Work
+from boundby.step.op_record import OpRecord
 from tests.capture.graphed import as_graph, operators_behind, recording_of
 from tests.capture.kineto_events import DATA, SHARED
 from tests.machines import round_machine
@@ -79,9 +79,9 @@ def test_a_graph_costs_what_the_same_step_costs_outside_of_one(name: str) -> Non
     timeline = step(name)
     recording, _ = recording_of(timeline)
     machine = round_machine()
-    graph = recall(as_graph(timeline), {4: recording}, [4], {})
-    before = account_for(timeline, machine, wall_ns=float(timeline.wall_ns)).works
-    after = account_for(graph, machine, wall_ns=float(timeline.wall_ns)).works
+    graph = attach_operators(as_graph(timeline), {4: recording}, [4], {})
+    before = attribute_step(timeline, machine, wall_ns=float(timeline.wall_ns)).op_records
+    after = attribute_step(graph, machine, wall_ns=float(timeline.wall_ns)).op_records
 
     assert _total(after, "flops") == pytest.approx(_total(before, "flops"), rel=1e-6)
     # Copies from and to the host are not in the graph. What a memset fills is its operator's
@@ -92,23 +92,27 @@ def test_a_graph_costs_what_the_same_step_costs_outside_of_one(name: str) -> Non
     assert {work.name for work in after} >= {"aten::mm", "aten::addmm"}
 
 
-def _total(works: Sequence[Work], what: str) -> float:
-    found = [work.cost for work in works if work.cost is not None and work.bound != "host_link"]
+def _total(op_records: Sequence[OpRecord], what: str) -> float:
+    found = [
+        work.cost for work in op_records if work.cost is not None and work.bound != "host_link"
+    ]
     return sum(cost.total_flops if what == "flops" else cost.bytes for cost in found)
 
 
-def _unknown(works: Sequence[Work]) -> float:
-    total = sum(work.ns for work in works)
-    return sum(work.ns for work in works if work.bound == "unknown") / total
+def _unknown(op_records: Sequence[OpRecord]) -> float:
+    total = sum(work.ns for work in op_records)
+    return sum(work.ns for work in op_records if work.bound == "unknown") / total
 
 
 def test_a_line_that_a_compiled_kernel_came_from_is_shown() -> None:
     timeline = step("bert_large_bf16_compiled")
     name = next(name for name in timeline.names if name.startswith("triton_poi_fused_gelu"))
     recording, _ = recording_of(timeline)
-    graph = recall(as_graph(timeline), {1: recording}, [1], {name: "model.py:12"})
-    works = account_for(graph, round_machine(), wall_ns=1e9).works
-    assert {graph.sources[work.source] for work in works if work.name == name} == {"model.py:12"}
+    graph = attach_operators(as_graph(timeline), {1: recording}, [1], {name: "model.py:12"})
+    op_records = attribute_step(graph, round_machine(), wall_ns=1e9).op_records
+    assert {graph.sources[work.source] for work in op_records if work.name == name} == {
+        "model.py:12"
+    }
 
 
 def test_the_second_kernel_of_a_product_shares_its_cost() -> None:
@@ -146,7 +150,7 @@ def one_product(recordings: dict[int, Recording], replayed: list[int] | None) ->
         if (value := getattr(device, field)) is not None
     }
     timeline = msgspec.structs.replace(timeline, device=msgspec.structs.replace(device, **columns))
-    found = recall(timeline, recordings, replayed, {})
+    found = attach_operators(timeline, recordings, replayed, {})
     assert found.device.call is not None
     return [
         found.calls[call].tensors[0].shape[0] if call >= 0 else -1 for call in found.device.call

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from boundby.analysis.account import account_for
+from boundby.analysis.account import attribute_step
 from boundby.capture import kineto
 from boundby.model import Timeline
 from tests.capture.kineto_events import ADDMM, Event, kernel, launch, mark, op, text, write
@@ -36,7 +36,7 @@ def replayed(tmp_path: Path, **changed: Any) -> Timeline:
 def test_it_costs_what_the_same_kernel_costs_outside(tmp_path: Path) -> None:
     timeline = replayed(tmp_path)
     assert timeline.device.graph.all() and timeline.device.call is not None
-    (work,) = account_for(timeline, round_machine(), wall_ns=float(timeline.wall_ns)).works
+    (work,) = attribute_step(timeline, round_machine(), wall_ns=float(timeline.wall_ns)).op_records
     assert work.name == "aten::addmm"
     # 4 x 16 times 16 x 8: 2 * 4 * 16 * 8 operations, and the bias added.
     assert work.cost is not None
@@ -46,5 +46,5 @@ def test_it_costs_what_the_same_kernel_costs_outside(tmp_path: Path) -> None:
 @pytest.mark.parametrize("other", [{"grid": [9, 1, 1]}, {"took": 90.0}])
 def test_another_grid_or_another_time_is_other_work(tmp_path: Path, other: dict[str, Any]) -> None:
     timeline = replayed(tmp_path, **other)
-    (work,) = account_for(timeline, round_machine(), wall_ns=float(timeline.wall_ns)).works
+    (work,) = attribute_step(timeline, round_machine(), wall_ns=float(timeline.wall_ns)).op_records
     assert work.bound == "unknown" and work.cost is None

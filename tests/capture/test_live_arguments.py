@@ -10,7 +10,7 @@ from boundby.model import Cost, OpCall
 
 torch: Any = pytest.importorskip("torch")
 
-from boundby.capture.torch.profiler_tree import details  # noqa: E402
+from boundby.capture.torch.profiler_tree import read_profiler_tree  # noqa: E402
 
 ROWS, WIDTH = 1000, 100
 WHOLE = 4 * ROWS * WIDTH
@@ -27,7 +27,7 @@ def cost_of(name: str, function: Callable[[], object]) -> Cost:
     results = profiled(function)
     # Calls of a driver have numbers of their own, which may be those of operators.
     named = {(event.correlation_id(), event.name()) for event in results.events()}
-    operators = details(results).operators
+    operators = read_profiler_tree(results).operators
     (found,) = (operators[number] for number in operators if (number, name) in named)
     cost = costs.cost(OpCall(name=name, args=found.args))
     assert cost is not None

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from boundby.capture.host import counters as circumstances
-from boundby.capture.host.counters import Bystander, Circumstances, _workers_ns
+from boundby.capture.host import counters as host_counters
+from boundby.capture.host.counters import HostCounters, HostCounterSampler, _workers_ns
 from boundby.capture.process.plan import Plan
 from tests.capture.runs import Run
 
@@ -33,14 +33,14 @@ class Clock:
         return self.now
 
 
-def seen(bystander: Bystander, steps: int) -> Circumstances:
-    return bystander.circumstances((1.0,) * steps, None)
+def seen(bystander: HostCounterSampler, steps: int) -> HostCounters:
+    return bystander.host_counters((1.0,) * steps, None)
 
 
 def test_collections_are_counted_in_the_step_they_pause() -> None:
     gc.disable()
     try:
-        bystander = Bystander(Clock())
+        bystander = HostCounterSampler(Clock())
         bystander.begin()
         gc.collect()
         gc.collect()
@@ -56,7 +56,7 @@ def test_collections_are_counted_in_the_step_they_pause() -> None:
 
 
 def test_waiting_for_batches_is_counted_in_its_step() -> None:
-    bystander = Bystander(Clock())
+    bystander = HostCounterSampler(Clock())
     bystander.waited(50)
     bystander.begin()
     bystander.waited(1)
@@ -64,17 +64,17 @@ def test_waiting_for_batches_is_counted_in_its_step() -> None:
     bystander.step()
     bystander.step()
     bystander.end()
-    found = bystander.circumstances((4.0, 4.0), None)
+    found = bystander.host_counters((4.0, 4.0), None)
     assert found.data_ns == (2.0, 0.0)
     assert found.data_share == 0.25
-    assert Circumstances().data_share is None
+    assert HostCounters().data_share is None
 
 
 def test_a_collection_with_no_python_around_it_has_no_place(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """As on a thread of C++, which has no frame of its own."""
-    bystander = Bystander()
+    bystander = HostCounterSampler()
     bystander.begin()
     gc.disable()
     try:
@@ -93,7 +93,7 @@ def test_a_collection_with_no_python_around_it_has_no_place(
 
 def test_nothing_stays_behind_in_the_interpreter() -> None:
     before = list(gc.callbacks)
-    bystander = Bystander()
+    bystander = HostCounterSampler()
     bystander.begin()
     assert len(gc.callbacks) == len(before) + 1
     bystander.begin()
@@ -104,7 +104,7 @@ def test_nothing_stays_behind_in_the_interpreter() -> None:
 
 
 def test_a_script_without_clean_steps_tells_nothing() -> None:
-    found = Bystander().circumstances((), None)
+    found = HostCounterSampler().host_counters((), None)
     assert found.main is None
     assert found.collector_ns == ()
 
@@ -120,7 +120,7 @@ def test_a_thread_that_never_sleeps_is_told_from_one_that_does() -> None:
     threads = [threading.Thread(target=spin), threading.Thread(target=asleep.wait)]
     for thread in threads:
         thread.start()
-    bystander = Bystander()
+    bystander = HostCounterSampler()
     bystander.begin()
     stop.wait(0.5)
     bystander.step()
@@ -144,7 +144,7 @@ def test_the_compiler_is_read_where_the_script_has_loaded_it(
     reasons = {"graph_break": {"Failed to trace print\n  Hint: do not": 2}}
     module = SimpleNamespace(cumulative_time_spent_ns=spent, counters=reasons)
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", module)
-    bystander = Bystander()
+    bystander = HostCounterSampler()
     bystander.begin()
     bystander.step()
     spent["entire_frame_compile"] += 70.0
@@ -193,7 +193,7 @@ def test_real_recompilations_are_timed() -> None:
     torch = pytest.importorskip("torch")
     compiled = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)
     compiled(torch.ones(2))
-    bystander = Bystander()
+    bystander = HostCounterSampler()
     bystander.begin()
     for length in (2, 3, 2):
         compiled(torch.ones(length))
@@ -207,7 +207,7 @@ def test_real_recompilations_are_timed() -> None:
 @linux
 def test_what_the_scripts_own_processes_ran_is_counted_alive_or_ended() -> None:
     code = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
-    bystander = Bystander()
+    bystander = HostCounterSampler()
     bystander.begin()
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -230,18 +230,18 @@ def test_what_other_virtual_machines_take_is_told(
 ) -> None:
     """Of user, nice, system, idle, disk, irq, softirq, steal; guests are among the first."""
     told = tmp_path / "stat"
-    monkeypatch.setattr(circumstances, "_CORES", told)
-    bystander = Bystander()
+    monkeypatch.setattr(host_counters, "_CORES", told)
+    bystander = HostCounterSampler()
     told.write_text("cpu  100 0 50 1000 10 0 0 40 7 0\ncpu0 1 2 3\n")
     bystander.begin()
     told.write_text("cpu  160 0 60 1010 10 0 0 60 9 0\ncpu0 1 2 3\n")
     bystander.end()
-    found = bystander.circumstances((), None)
-    assert found.stolen_share == pytest.approx(20 / 90)
+    found = bystander.host_counters((), None)
+    assert found.steal_share == pytest.approx(20 / 90)
     told.write_text("nothing of the kind\n")
     bystander.begin()
     bystander.end()
-    assert bystander.circumstances((), None).stolen_share is None
+    assert bystander.host_counters((), None).steal_share is None
 
 
 @pytest.mark.skipif(
@@ -257,13 +257,13 @@ def test_pages_that_are_given_back_are_not_kept() -> None:
         piece.write(b"1" * size)
         return piece
 
-    bystander = Bystander()
+    bystander = HostCounterSampler()
     bystander.begin()
     for _ in range(20):
         written().close()
         bystander.step()
     bystander.end()
-    found = bystander.circumstances((1.0,) * 20, None, 700.0)
+    found = bystander.host_counters((1.0,) * 20, None, 700.0)
     assert found.kept_pages is not None and found.kept_pages < 10 * pages
     assert len(found.step_pages) == 20 and min(found.step_pages) >= 0.9 * pages
     assert sum(found.step_pages) <= found.fresh_pages
@@ -272,7 +272,7 @@ def test_pages_that_are_given_back_are_not_kept() -> None:
     bystander.begin()
     pieces += [written() for _ in range(20)]
     bystander.end()
-    kept = bystander.circumstances((1.0,), None).kept_pages
+    kept = bystander.host_counters((1.0,), None).kept_pages
     assert kept is not None and kept >= 0.8 * 20 * pages
     for piece in pieces:
         piece.close()

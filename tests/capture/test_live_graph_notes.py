@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from boundby.capture.process.plan import Plan
-from boundby.capture.torch.graph_recorder import GraphNotes
+from boundby.capture.torch.graph_recorder import GraphRecorder
 from boundby.capture.torch.graph_replays import Recording, parse, read
 from boundby.capture.torch.hooks import Hooks
 from boundby.capture.torch.recorder import Capture, Recorder
@@ -53,14 +53,14 @@ assert any("cpp_fused" in name or name == "CompiledFunction" for name in names),
 
 
 @pytest.fixture
-def notes(tmp_path: Path) -> Iterator[GraphNotes]:
-    yield GraphNotes(torch, tmp_path)
+def notes(tmp_path: Path) -> Iterator[GraphRecorder]:
+    yield GraphRecorder(torch, tmp_path)
     assert not torch.autograd._profiler_enabled()
     assert torch.autograd.profiler._is_profiler_enabled is False
     assert isinstance(torch._C._profiler._RecordFunctionFast, type)
 
 
-def captured(notes: GraphNotes, work: Callable[[], object]) -> Recording:
+def captured(notes: GraphRecorder, work: Callable[[], object]) -> Recording:
     graph = types.SimpleNamespace()
     notes.capture_began(graph)
     work()
@@ -76,7 +76,7 @@ def named(recording: Recording, name: str) -> Any:
     return found
 
 
-def test_a_training_step_is_recorded_with_its_arguments(notes: GraphNotes) -> None:
+def test_a_training_step_is_recorded_with_its_arguments(notes: GraphRecorder) -> None:
     layer = torch.nn.Linear(16, 8)
     norm = torch.nn.LayerNorm(8)
     x = torch.randn(4, 16)
@@ -92,7 +92,7 @@ def test_a_training_step_is_recorded_with_its_arguments(notes: GraphNotes) -> No
     assert named(recording, "aten::native_layer_norm_backward").call.tensors[0].shape == (4, 8)
 
 
-def test_operators_stand_at_their_lines_and_their_backward_with_them(notes: GraphNotes) -> None:
+def test_operators_stand_at_their_lines_and_their_backward_with_them(notes: GraphRecorder) -> None:
     layer, x = torch.nn.Linear(16, 8), torch.randn(4, 16)
 
     def work() -> None:
@@ -111,14 +111,14 @@ def test_operators_stand_at_their_lines_and_their_backward_with_them(notes: Grap
     assert line["aten::mm"] == f"{here}:{first + 1}"
 
 
-def test_the_same_memory_is_known_as_such(notes: GraphNotes) -> None:
+def test_the_same_memory_is_known_as_such(notes: GraphRecorder) -> None:
     x = torch.randn(4, 4)
     call = named(captured(notes, lambda: torch.mm(x, x.t())), "aten::mm").call
     assert isinstance(call.args[0], Tensor) and isinstance(call.args[1], Tensor)
     assert call.args[0].storage == call.args[1].storage is not None
 
 
-def test_lists_of_tensors_come_with_their_types(notes: GraphNotes) -> None:
+def test_lists_of_tensors_come_with_their_types(notes: GraphRecorder) -> None:
     lists = [torch.randn(3), torch.randn(5, dtype=torch.bfloat16)]
     call = named(captured(notes, lambda: torch._foreach_mul_(lists, 2.0)), "aten::_foreach_mul_")
     (tensors, factor) = call.call.args
@@ -129,7 +129,7 @@ def test_lists_of_tensors_come_with_their_types(notes: GraphNotes) -> None:
     assert factor == 2.0
 
 
-def test_a_compilers_kernel_is_recorded_by_name_with_its_tensors(notes: GraphNotes) -> None:
+def test_a_compilers_kernel_is_recorded_by_name_with_its_tensors(notes: GraphRecorder) -> None:
     x = torch.randn(4, 8)
     extras = {"kernel_backend": "triton", "kernel_file": "made.py", "stream": 0}
 
@@ -147,19 +147,19 @@ def test_compiled_code_stays_as_it_is(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", COMPILED, str(tmp_path)], check=True)
 
 
-def test_nothing_is_said_on_stderr(notes: GraphNotes, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_said_on_stderr(notes: GraphRecorder, capfd: pytest.CaptureFixture[str]) -> None:
     captured(notes, lambda: torch.randn(4) + 1)
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_runs_on_another_device_is_left_out(notes: GraphNotes) -> None:
+def test_what_runs_on_another_device_is_left_out(notes: GraphRecorder) -> None:
     captured(notes, lambda: torch.randn(4) + 1)
     (path,) = notes.close()[0].values()
     recording = read(path)
     assert recording is not None and not recording.operators
 
 
-def test_outside_of_captures_nothing_is_recorded(notes: GraphNotes) -> None:
+def test_outside_of_captures_nothing_is_recorded(notes: GraphRecorder) -> None:
     recording = captured(notes, lambda: torch.ones(3))
     torch.zeros(3).mul(2)
     assert "aten::mul" not in [operator.name for operator in recording.operators]
@@ -167,7 +167,7 @@ def test_outside_of_captures_nothing_is_recorded(notes: GraphNotes) -> None:
     assert len(notes.close()[0]) == 1
 
 
-def test_a_scripts_own_observer_is_left_alone(notes: GraphNotes, tmp_path: Path) -> None:
+def test_a_scripts_own_observer_is_left_alone(notes: GraphRecorder, tmp_path: Path) -> None:
     own = torch.profiler.ExecutionTraceObserver()
     own.register_callback(str(tmp_path / "own.json"))
     own.start()
@@ -181,7 +181,7 @@ def test_a_scripts_own_observer_is_left_alone(notes: GraphNotes, tmp_path: Path)
     assert kept is not None and "aten::exp" in [operator.name for operator in kept.operators]
 
 
-def test_a_profiler_that_runs_already_goes_on(notes: GraphNotes) -> None:
+def test_a_profiler_that_runs_already_goes_on(notes: GraphRecorder) -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
         notes.capture_began(graph := types.SimpleNamespace())
         torch.ones(3).exp()
@@ -191,7 +191,7 @@ def test_a_profiler_that_runs_already_goes_on(notes: GraphNotes) -> None:
 
 
 def test_recordings_take_no_more_room_than_they_may(tmp_path: Path) -> None:
-    notes = GraphNotes(torch, tmp_path, most_bytes=1)
+    notes = GraphRecorder(torch, tmp_path, most_bytes=1)
     for _ in range(3):
         notes.capture_began(graph := types.SimpleNamespace())
         torch.ones(3).exp()
@@ -200,7 +200,7 @@ def test_recordings_take_no_more_room_than_they_may(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_gone_does_not_disturb(tmp_path: Path) -> None:
-    notes = GraphNotes(torch, tmp_path / "gone")
+    notes = GraphRecorder(torch, tmp_path / "gone")
     notes.capture_began(graph := types.SimpleNamespace())
     notes.capture_ends(graph)
     assert not vars(graph) and notes.close() == ({}, [])
@@ -210,7 +210,7 @@ def test_a_text_that_was_cut_off_is_no_recording() -> None:
     assert parse(b'{"schema": "1", "nodes": [{"id": 2,') is None
 
 
-def test_the_doors_of_a_graph_lead_to_the_notes(notes: GraphNotes) -> None:
+def test_the_doors_of_a_graph_lead_to_the_notes(notes: GraphRecorder) -> None:
     done: list[str] = []
 
     class Graph:
@@ -257,7 +257,7 @@ class _Deaf:
 
 def test_a_replayed_graph_is_diagnosed_by_what_it_was_captured_from(tmp_path: Path) -> None:
     """From notes taken on the CPU, as if on a device, and a trace of the graph's replay."""
-    notes = GraphNotes(torch, tmp_path)
+    notes = GraphRecorder(torch, tmp_path)
     a, b = torch.randn(64, 128), torch.randn(128, 32)
     notes.capture_began(graph := types.SimpleNamespace())
     torch.add(torch.mm(a, b), 1.0)
@@ -299,7 +299,7 @@ def test_a_replayed_graph_is_diagnosed_by_what_it_was_captured_from(tmp_path: Pa
 
 
 def test_a_capture_goes_on_where_notes_fail(
-    notes: GraphNotes, monkeypatch: pytest.MonkeyPatch
+    notes: GraphRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise KeyError("not there")
@@ -319,7 +319,7 @@ def test_a_capture_goes_on_where_notes_fail(
     assert notes.replays is None and notes.close()[1] == [] and not vars(graph)
 
 
-def test_a_capture_that_broke_off_is_not_waited_for(notes: GraphNotes) -> None:
+def test_a_capture_that_broke_off_is_not_waited_for(notes: GraphRecorder) -> None:
     notes.capture_began(graph := types.SimpleNamespace())
     assert torch.autograd._profiler_enabled()
     notes.step_ended(profiles=False)
@@ -328,7 +328,7 @@ def test_a_capture_that_broke_off_is_not_waited_for(notes: GraphNotes) -> None:
     assert "aten::exp" in [operator.name for operator in recording.operators]
 
 
-def test_a_capture_on_another_thread_is_left_to_it(notes: GraphNotes) -> None:
+def test_a_capture_on_another_thread_is_left_to_it(notes: GraphRecorder) -> None:
     graph = types.SimpleNamespace()
     began, stepped = threading.Event(), threading.Event()
 

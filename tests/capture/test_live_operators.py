@@ -18,9 +18,9 @@ torch: Any = pytest.importorskip("torch")
 
 from boundby.capture import kineto  # noqa: E402
 from boundby.capture.torch.device import TorchDevice  # noqa: E402
-from boundby.capture.torch.enrich import refine  # noqa: E402
+from boundby.capture.torch.enrich import enrich_timeline  # noqa: E402
 from boundby.capture.torch.profiler import TorchProfiler  # noqa: E402
-from boundby.capture.torch.profiler_tree import details  # noqa: E402
+from boundby.capture.torch.profiler_tree import read_profiler_tree  # noqa: E402
 from boundby.model import HostKind, Phase, Timeline  # noqa: E402
 
 Lines = dict[int, Counter[str]]
@@ -42,7 +42,9 @@ def profile(folder: Path, source: str) -> tuple[str, Timeline]:
     profiler.stop()
     assert profiler.problem is None
     timeline = kineto.read(profiler.trace).timeline(1)
-    return text, refine(timeline, details(profiler.results, profiler.line_tracer.trace), {})
+    return text, enrich_timeline(
+        timeline, read_profiler_tree(profiler.results, profiler.line_tracer.trace), {}
+    )
 
 
 def lines(timeline: Timeline, phase: Phase = Phase.FORWARD) -> Lines:

@@ -13,8 +13,8 @@ torch: Any = pytest.importorskip("torch")
 from boundby.capture.process.plan import Plan  # noqa: E402
 from boundby.capture.torch import profiler as torch_profiler  # noqa: E402
 from boundby.capture.torch.hooks import Hooks  # noqa: E402
-from boundby.capture.torch.object_ids import Keys  # noqa: E402
-from boundby.capture.torch.profiler_tree import details  # noqa: E402
+from boundby.capture.torch.object_ids import ObjectIds  # noqa: E402
+from boundby.capture.torch.profiler_tree import read_profiler_tree  # noqa: E402
 from boundby.capture.torch.recorder import Recorder  # noqa: E402
 
 PLAN = Plan(warmup=2, clean=3, issue=2, profiled=0)
@@ -157,7 +157,7 @@ def test_of_steps_with_very_many_calls_one_is_profiled(
     taken = recorder.capture()
     assert taken.profiled_steps == [0]
     assert not taken.warnings
-    assert len(details(taken.results).operators) > 0
+    assert len(read_profiler_tree(taken.results).operators) > 0
 
 
 def test_settings_are_those_in_which_the_steps_were_taken(hooks: Hooks, tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_settings_of_a_script_that_was_not_profiled(hooks: Hooks, tmp_path: Path
 
 
 def test_numbers_are_not_used_again() -> None:
-    keys = Keys()
+    keys = ObjectIds()
     numbers = {keys.of(linear()) for _ in range(20)}
     assert len(numbers) == 20
     assert set(keys.gone) == numbers

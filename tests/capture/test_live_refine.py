@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 
-from boundby.capture.torch.enrich import refine
+from boundby.capture.torch.enrich import enrich_timeline
 from boundby.capture.torch.profiler_tree import Detail, Details, Line
 from boundby.model import HostKind, OpCall, Timeline
 from tests.timelines import US, Scene, tensor
@@ -39,7 +39,7 @@ def test_the_runtime_stands_where_its_operator_or_its_builtin_does() -> None:
     known.operators[7].made.append((0xABC0, 16))
     known.builtins[LATER + 30 * US] = Line("train.py:8", False)
     timeline = with_columns(scene.timeline(), external=[-1, 7, 7, -1, -1, -1])
-    refined = refine(timeline, known, {})
+    refined = enrich_timeline(timeline, known, {})
     assert sources(refined) == [None, "train.py:5", "train.py:5", "train.py:8", "train.py:8", None]
     # Memory is the operator's: what it launches took none.
     assert refined.allocations is not None
@@ -55,7 +55,7 @@ def test_a_compiled_kernel_stands_where_it_was_called_and_not_where_the_profile_
     known = Details({7: detail(30, Line("train.py:13"))}, {}, {})
     known.builtins[LATER + 10 * US] = Line("train.py:12")
     timeline = with_columns(scene.timeline(), external=[-1, -1, 7])
-    assert sources(refine(timeline, known, {}))[1:] == ["train.py:12", "train.py:13"]
+    assert sources(enrich_timeline(timeline, known, {}))[1:] == ["train.py:12", "train.py:13"]
 
 
 def test_a_backward_row_takes_its_forwards_line_unless_it_has_its_own() -> None:
@@ -73,7 +73,11 @@ def test_a_backward_row_takes_its_forwards_line_unless_it_has_its_own() -> None:
         {},
     )
     timeline = with_columns(scene.timeline(), external=[1, 2, 3], forward=[-1, 0, 0])
-    assert sources(refine(timeline, known, {})) == ["train.py:5", "train.py:5", "hooks.py:2"]
+    assert sources(enrich_timeline(timeline, known, {})) == [
+        "train.py:5",
+        "train.py:5",
+        "hooks.py:2",
+    ]
 
 
 def test_where_nothing_is_known_nothing_changes() -> None:
@@ -82,4 +86,7 @@ def test_where_nothing_is_known_nothing_changes() -> None:
     scene.on_host(10, 20, call=OpCall(name="aten::mul", args=(tensor(4),)))
     timeline = with_columns(scene.timeline(), source=[0, 0])
     timeline = msgspec.structs.replace(timeline, sources=["train.py:3"])
-    assert sources(refine(timeline, Details({}, {}, {}), {})) == ["train.py:3", "train.py:3"]
+    assert sources(enrich_timeline(timeline, Details({}, {}, {}), {})) == [
+        "train.py:3",
+        "train.py:3",
+    ]

@@ -11,13 +11,13 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from boundby.analysis.account import account_for  # noqa: E402
+from boundby.analysis.account import attribute_step  # noqa: E402
 from boundby.capture import kineto  # noqa: E402
 from boundby.capture.host.line_sampler import LineSampler  # noqa: E402
 from boundby.capture.torch.device import TorchDevice  # noqa: E402
-from boundby.capture.torch.enrich import refine  # noqa: E402
+from boundby.capture.torch.enrich import enrich_timeline  # noqa: E402
 from boundby.capture.torch.profiler import TorchProfiler  # noqa: E402
-from boundby.capture.torch.profiler_tree import details  # noqa: E402
+from boundby.capture.torch.profiler_tree import read_profiler_tree  # noqa: E402
 from tests.machines import round_machine  # noqa: E402
 
 
@@ -80,8 +80,10 @@ def test_a_slow_line_without_calls_is_the_slowest(tmp_path: Path, calls: int) ->
     module["step"]()
     profiler.stop()
     timeline = kineto.read(profiler.trace).timeline(1)
-    timeline = refine(timeline, details(profiler.results), {}, profiler.sampler.samples())
-    accounted = account_for(
+    timeline = enrich_timeline(
+        timeline, read_profiler_tree(profiler.results), {}, profiler.sampler.samples()
+    )
+    accounted = attribute_step(
         timeline, round_machine(), wall_ns=timeline.wall_ns, folders=[str(tmp_path.parent)]
     )
     slowest = accounted.lines[0]

@@ -6,7 +6,7 @@ from boundby.capture.process.step_finder import StepBy, StepFinder
 from boundby.capture.torch.shapes import Shape, Shapes, first_shape
 
 
-class Script:
+class LaunchSequence:
     """A loop's events, played to a finder; `ends` has the kind of every step that ended."""
 
     def __init__(self, step_by: StepBy = "auto", optimizers: int = 0) -> None:
@@ -30,7 +30,7 @@ class Script:
 
 
 def test_a_plain_loop() -> None:
-    script = Script(optimizers=1)
+    script = LaunchSequence(optimizers=1)
     for _ in range(5):
         script.train()
         script.step()
@@ -45,7 +45,7 @@ def test_a_plain_loop() -> None:
 
 
 def test_gradient_accumulation() -> None:
-    script = Script(optimizers=1)
+    script = LaunchSequence(optimizers=1)
     for _ in range(4):
         for _ in range(8):
             script.train()
@@ -54,7 +54,7 @@ def test_gradient_accumulation() -> None:
 
 
 def test_alternating_optimizers_end_with_the_last_of_a_cycle() -> None:
-    script = Script(optimizers=2)
+    script = LaunchSequence(optimizers=2)
     for iteration in range(6):
         script.train(model=0)
         script.step(0)
@@ -66,7 +66,7 @@ def test_alternating_optimizers_end_with_the_last_of_a_cycle() -> None:
 
 @pytest.mark.parametrize("critic_steps", [2, 5])
 def test_a_critic_trained_more_often(critic_steps: int) -> None:
-    script = Script(optimizers=2)
+    script = LaunchSequence(optimizers=2)
     for iteration in range(6):
         for _ in range(critic_steps):
             script.step(0)
@@ -76,7 +76,7 @@ def test_a_critic_trained_more_often(critic_steps: int) -> None:
 
 
 def test_a_critic_whose_generator_is_made_and_fires_late() -> None:
-    script = Script(optimizers=1)
+    script = LaunchSequence(optimizers=1)
     for _ in range(20):
         script.step(0)
     assert len(script.ends) == 20
@@ -91,7 +91,7 @@ def test_a_critic_whose_generator_is_made_and_fires_late() -> None:
 
 
 def test_an_optimizer_per_parameter() -> None:
-    script = Script(optimizers=200)
+    script = LaunchSequence(optimizers=200)
     for iteration in range(3):
         for number in range(200):
             assert len(script.ends) == iteration
@@ -100,7 +100,7 @@ def test_an_optimizer_per_parameter() -> None:
 
 
 def test_some_of_many_never_fire() -> None:
-    script = Script(optimizers=10)
+    script = LaunchSequence(optimizers=10)
     for _ in range(20):
         for number in range(7):
             script.step(number)
@@ -109,7 +109,7 @@ def test_some_of_many_never_fire() -> None:
 
 
 def test_an_optimizer_that_stops_firing() -> None:
-    script = Script(optimizers=2)
+    script = LaunchSequence(optimizers=2)
     for _ in range(5):
         script.step(0)
         script.step(1)
@@ -119,7 +119,7 @@ def test_an_optimizer_that_stops_firing() -> None:
 
 
 def test_an_optimizer_that_was_deleted_is_not_waited_for() -> None:
-    script = Script(optimizers=2)
+    script = LaunchSequence(optimizers=2)
     for _ in range(5):
         script.step(0)
         script.step(1)
@@ -130,7 +130,7 @@ def test_an_optimizer_that_was_deleted_is_not_waited_for() -> None:
 
 
 def test_an_optimizer_that_replaces_another() -> None:
-    script = Script(optimizers=1)
+    script = LaunchSequence(optimizers=1)
     for _ in range(5):
         script.step(0)
     script.finder.optimizer_gone(100)
@@ -141,7 +141,7 @@ def test_an_optimizer_that_replaces_another() -> None:
 
 
 def test_evaluation_inside_training_is_a_kind_of_its_own() -> None:
-    script = Script(optimizers=1)
+    script = LaunchSequence(optimizers=1)
     for iteration in range(4):
         script.train()
         if iteration == 2:
@@ -157,7 +157,7 @@ def test_evaluation_inside_training_is_a_kind_of_its_own() -> None:
 
 
 def test_evaluation_before_training_with_the_optimizer_made() -> None:
-    script = Script(optimizers=1)
+    script = LaunchSequence(optimizers=1)
     for _ in range(100):
         script.evaluate()
     assert script.ends == []
@@ -167,7 +167,7 @@ def test_evaluation_before_training_with_the_optimizer_made() -> None:
 
 
 def test_evaluation_before_the_optimizer_is_made_starts_over() -> None:
-    script = Script()
+    script = LaunchSequence()
     for _ in range(5):
         script.evaluate()
     assert script.ends == ["forward 32x8"] * 4
@@ -180,7 +180,7 @@ def test_evaluation_before_the_optimizer_is_made_starts_over() -> None:
 
 
 def test_inference_only() -> None:
-    script = Script()
+    script = LaunchSequence()
     for _ in range(5):
         script.evaluate()
     # The last one has no end: nothing says that the script went on to something else.
@@ -189,7 +189,7 @@ def test_inference_only() -> None:
 
 
 def test_an_optimizer_that_is_never_used() -> None:
-    script = Script(optimizers=1)
+    script = LaunchSequence(optimizers=1)
     for _ in range(510):
         script.evaluate()
     assert 0 < len(script.ends) <= 10
@@ -197,7 +197,7 @@ def test_an_optimizer_that_is_never_used() -> None:
 
 
 def test_training_that_is_over() -> None:
-    script = Script(optimizers=1)
+    script = LaunchSequence(optimizers=1)
     script.train()
     script.step()
     for _ in range(510):
@@ -206,7 +206,7 @@ def test_training_that_is_over() -> None:
 
 
 def test_training_by_replayed_graphs() -> None:
-    script = Script(optimizers=1)
+    script = LaunchSequence(optimizers=1)
     for _ in range(3):
         script.train()
         script.step()
@@ -217,7 +217,7 @@ def test_training_by_replayed_graphs() -> None:
 
 
 def test_encoder_and_decoder_in_turn_are_one_step() -> None:
-    script = Script()
+    script = LaunchSequence()
     for _ in range(4):
         script.evaluate((1, 100), model=0)
         script.evaluate((1, 7), model=1)
@@ -225,7 +225,7 @@ def test_encoder_and_decoder_in_turn_are_one_step() -> None:
 
 
 def test_one_encoder_call_and_many_of_the_decoder() -> None:
-    script = Script()
+    script = LaunchSequence()
     script.evaluate((1, 100), model=0)
     for _ in range(10):
         script.evaluate((1, 1), model=1)
@@ -233,7 +233,7 @@ def test_one_encoder_call_and_many_of_the_decoder() -> None:
 
 
 def test_a_model_that_gives_way_to_another() -> None:
-    script = Script()
+    script = LaunchSequence()
     for _ in range(3):
         script.evaluate(model=0)
     for _ in range(60):
@@ -242,7 +242,7 @@ def test_a_model_that_gives_way_to_another() -> None:
 
 
 def test_prefill_and_decode_are_told_apart_by_shape() -> None:
-    script = Script()
+    script = LaunchSequence()
     for _ in range(3):
         script.evaluate((1, 128))
         for _ in range(4):
@@ -252,14 +252,14 @@ def test_prefill_and_decode_are_told_apart_by_shape() -> None:
 
 
 def test_growing_shapes_are_one_kind_after_a_while() -> None:
-    script = Script()
+    script = LaunchSequence()
     for length in range(5, 40):
         script.evaluate((1, length))
     assert script.ends[8:] == ["forward"] * 26
 
 
 def test_batches_of_varying_length_are_one_kind_after_a_while() -> None:
-    script = Script(optimizers=1)
+    script = LaunchSequence(optimizers=1)
     for length in range(100, 130):
         script.train((32, length))
         script.step()
@@ -267,7 +267,7 @@ def test_batches_of_varying_length_are_one_kind_after_a_while() -> None:
 
 
 def test_decoding_stays_a_kind_beside_prompts_of_any_length() -> None:
-    script = Script()
+    script = LaunchSequence()
     for length in range(100, 120):
         script.evaluate((1, length))
         for _ in range(20):
@@ -277,7 +277,7 @@ def test_decoding_stays_a_kind_beside_prompts_of_any_length() -> None:
 
 
 def test_marks_go_before_all_else() -> None:
-    script = Script(optimizers=1)
+    script = LaunchSequence(optimizers=1)
     for _ in range(3):
         script.train()
         script.finder.mark()
@@ -290,14 +290,14 @@ def test_marks_go_before_all_else() -> None:
 
 
 def test_marks_around_nothing_that_is_known() -> None:
-    script = Script("mark")
+    script = LaunchSequence("mark")
     script.finder.mark()
     script.finder.mark()
     assert script.ends == ["step", "step"]
 
 
 def test_steps_by_forward_although_there_is_an_optimizer() -> None:
-    script = Script("forward", optimizers=1)
+    script = LaunchSequence("forward", optimizers=1)
     for _ in range(4):
         script.train()
         script.step()
@@ -305,7 +305,7 @@ def test_steps_by_forward_although_there_is_an_optimizer() -> None:
 
 
 def test_steps_by_optimizer_are_not_found_without_one() -> None:
-    script = Script("optimizer")
+    script = LaunchSequence("optimizer")
     for _ in range(600):
         script.evaluate()
     assert script.ends == []
@@ -329,7 +329,7 @@ def test_the_first_shape_is_found_wherever_a_model_takes_its_input() -> None:
 
 def test_weights_updated_by_hand_step_with_every_backward() -> None:
     """Tensors alone: no module is called, no optimizer made."""
-    script = Script()
+    script = LaunchSequence()
     for _ in range(4):
         script.finder.backward_ended()
     assert script.ends == ["train"] * 4
@@ -337,7 +337,7 @@ def test_weights_updated_by_hand_step_with_every_backward() -> None:
 
 
 def test_a_backward_is_no_step_where_a_module_was_called() -> None:
-    script = Script()
+    script = LaunchSequence()
     for _ in range(4):
         script.train()
         script.finder.backward_ended()
@@ -346,7 +346,7 @@ def test_a_backward_is_no_step_where_a_module_was_called() -> None:
 
 
 def test_a_backward_is_no_step_where_there_is_an_optimizer() -> None:
-    script = Script(optimizers=1)
+    script = LaunchSequence(optimizers=1)
     for _ in range(4):
         script.finder.backward_ended()
         script.finder.backward_ended()
@@ -357,7 +357,7 @@ def test_a_backward_is_no_step_where_there_is_an_optimizer() -> None:
 @pytest.mark.parametrize("then", ["call", "optimizer"])
 def test_backward_passes_before_the_real_loop_are_forgotten(then: str) -> None:
     """A check of gradients, say, before the model is made."""
-    script = Script()
+    script = LaunchSequence()
     script.finder.backward_ended()
     script.finder.backward_ended()
     for _ in range(3):

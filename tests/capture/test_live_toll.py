@@ -2,19 +2,19 @@
 
 import sys
 
-from boundby.capture.torch.profiler_cost import take_times, toll_of
+from boundby.capture.torch.profiler_cost import measured_call_cost, take_times
 
 
 def test_calls_are_told_from_the_code_around_them() -> None:
     # A turn takes 10 ns and 20 under the profiler; calls add 30 and 40, and 200 and 400 there.
-    toll = toll_of((10.0, 40.0, 50.0), (20.0, 220.0, 420.0))
-    assert toll.of_python == 0.5
-    assert toll.builtin_ns == 170.0
-    assert toll.function_ns == 360.0
+    call_cost = measured_call_cost((10.0, 40.0, 50.0), (20.0, 220.0, 420.0))
+    assert call_cost.of_python == 0.5
+    assert call_cost.builtin_ns == 170.0
+    assert call_cost.function_ns == 360.0
 
 
 def test_what_is_no_slower_costs_nothing() -> None:
-    assert toll_of((10.0, 40.0, 50.0), (9.0, 38.0, 40.0)) == (0.0, 0.0, 0.0)
+    assert measured_call_cost((10.0, 40.0, 50.0), (9.0, 38.0, 40.0)) == (0.0, 0.0, 0.0)
 
 
 def test_a_real_observer_of_calls_takes_its_toll() -> None:
@@ -24,6 +24,6 @@ def test_a_real_observer_of_calls_takes_its_toll() -> None:
         under = take_times()
     finally:
         sys.setprofile(None)
-    toll = toll_of(without, under)
-    assert toll.function_ns > 0
-    assert toll.builtin_ns > 0
+    call_cost = measured_call_cost(without, under)
+    assert call_cost.function_ns > 0
+    assert call_cost.builtin_ns > 0

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from boundby.cli import explain
-from boundby.faults import REMEDIES
+from boundby.faults import FAULTS
 from boundby.model.errors import BoundbyError
 
 
@@ -16,7 +16,7 @@ def explained(*words: str) -> str:
 
 def test_every_fault_and_every_fix_is_listed() -> None:
     text = explained()
-    for remedy in REMEDIES:
+    for remedy in FAULTS:
         assert f"  {remedy.fault} " in text
         for treatment in remedy.treatments:
             assert f"  {treatment.name} " in text

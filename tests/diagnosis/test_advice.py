@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from boundby.diagnosis.advice import Advice, advise, doubted
-from boundby.hardware.op_benchmark import Exercise
+from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import Tensor
 from boundby.model.diagnosis import BatchRow, Finding, Range, WhatIf
 from tests.faults.pictures import picture_of
@@ -33,16 +33,16 @@ def test_a_doubtful_step_widens_all_that_rests_on_it() -> None:
 def test_no_fix_saves_more_than_the_step() -> None:
     """Nearly all of it at best; what processes differ by does not make it more than all."""
     seen = scheduled(main=(500, 500), other=(500, 500))
-    picture = picture_of(waiting_for_cores().timeline(), circumstances=seen)
+    picture = picture_of(waiting_for_cores().timeline(), host_counters=seen)
     savings = {one.fault: one.saving_ns for one in advise([picture], None).findings}
     assert 0.99 * picture.wall_ns < savings["openmp-spin"].high <= picture.wall_ns
 
 
 def test_four_times_the_batch_is_asked_for_before_the_clock_is() -> None:
     """Of a CPU; it is asked once, and what is asked for later is never timed."""
-    asked: list[Exercise] = []
+    asked: list[OpBenchmark] = []
 
-    def timer(exercises: Sequence[Exercise]) -> dict[Exercise, float]:
+    def timer(exercises: Sequence[OpBenchmark]) -> dict[OpBenchmark, float]:
         asked.extend(exercises)
         return dict.fromkeys(exercises, 1000.0)
 

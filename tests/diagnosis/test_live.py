@@ -34,18 +34,18 @@ def capture(tmp_path: Path) -> Iterator[Capture]:
     yield recorder.capture()
 
 
-def slowed(capture: Capture, *, delayed: float = 0.0) -> Capture:
+def slowed(capture: Capture, *, stall_sensitivity: float = 0.0) -> Capture:
     """Clean steps a thousand times as long, a share of which the script had no core."""
     clean = {kind: [1000 * ns for ns in times] for kind, times in capture.clean.items()}
-    main = ThreadTime(ran_ns=1e9, delayed_ns=delayed * 1e9)
-    circumstances = dataclasses.replace(capture.circumstances, main=main, wall_ns=1e9)
-    return dataclasses.replace(capture, clean=clean, circumstances=circumstances)
+    main = ThreadTime(ran_ns=1e9, delayed_ns=stall_sensitivity * 1e9)
+    host_counters = dataclasses.replace(capture.host_counters, main=main, wall_ns=1e9)
+    return dataclasses.replace(capture, clean=clean, host_counters=host_counters)
 
 
 def test_a_profiled_step_much_faster_than_clean_ones_is_warned_of(capture: Capture) -> None:
     """Also where there is more to doubt: the account is that of a step mostly not profiled."""
     diagnosis = diagnose_capture(
-        slowed(capture, delayed=0.66), round_machine(), target=None, timer=None
+        slowed(capture, stall_sensitivity=0.66), round_machine(), target=None, timer=None
     )
     assert diagnosis.verdict.uncertain
     assert "for 66% of the clean steps" in diagnosis.verdict.why

@@ -4,34 +4,34 @@ import msgspec
 import numpy as np
 
 from boundby import faults as remedies
-from boundby.analysis.account import account_for
-from boundby.capture.host.counters import Circumstances
+from boundby.analysis.account import attribute_step
+from boundby.capture.host.counters import HostCounters
 from boundby.model import Machine, Phase, Timeline
 from boundby.model.diagnosis import Finding
-from boundby.step.model import Picture
+from boundby.step.model import StepModel
 from tests.machines import round_machine
 
 
 def picture_of(
     timeline: Timeline,
     machine: Machine | None = None,
-    circumstances: Circumstances | None = None,
+    host_counters: HostCounters | None = None,
     wall_ns: float | None = None,
-) -> Picture:
+) -> StepModel:
     """A picture whose clean step is the timeline's own."""
     machine = machine or round_machine()
     wall = wall_ns or float(timeline.wall_ns)
-    accounted = account_for(timeline, machine, wall_ns=wall)
-    return Picture(
-        timeline, machine, accounted, wall_ns=wall, phases={}, circumstances=circumstances
+    accounted = attribute_step(timeline, machine, wall_ns=wall)
+    return StepModel(
+        timeline, machine, accounted, wall_ns=wall, phases={}, host_counters=host_counters
     )
 
 
-def finding(picture: Picture, fault: str) -> Finding | None:
+def finding(picture: StepModel, fault: str) -> Finding | None:
     return next((one for one in remedies.find([picture]) if one.fault == fault), None)
 
 
-def sure(picture: Picture, fault: str) -> Finding:
+def sure(picture: StepModel, fault: str) -> Finding:
     """A finding that must be there, its interval in order."""
     one = finding(picture, fault)
     assert one is not None

@@ -92,4 +92,4 @@ def test_an_unknown_chip_is_compared_with_none() -> None:
 
 def test_it_is_never_a_finding() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=1).timeline()
-    assert at_the_roof.imagine(picture_of(timeline, H200)) is None
+    assert at_the_roof.detect(picture_of(timeline, H200)) is None

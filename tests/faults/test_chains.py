@@ -9,7 +9,7 @@ from boundby.faults import layout_copies, materialised_attention, unfused_operat
 from boundby.faults.repeated_heads import repeats
 from boundby.model import Argument, HostKind, OpCall, Phase, Tensor, Timeline
 from boundby.step.fusion_groups import Chain, chains_of
-from boundby.step.model import Picture
+from boundby.step.model import StepModel
 from tests.faults.pictures import in_phase, picture_of
 from tests.step.test_dataflow import BYTES, ELEMENTS, at, chain
 from tests.timelines import Scene
@@ -18,7 +18,7 @@ SQUARE = (8192, 8192)
 Step = tuple[str, tuple[Argument, ...], int]
 
 
-def there_and_back(forward: list[Step], backward: list[Step]) -> Picture:
+def there_and_back(forward: list[Step], backward: list[Step]) -> StepModel:
     """Some operators in the forward, some in the backward."""
     timeline = chain(*forward, *backward)
     return picture_of(backward_from(timeline, len(forward)))
@@ -29,11 +29,11 @@ def backward_from(timeline: Timeline, operator: int) -> Timeline:
     return in_phase(timeline, Phase.BACKWARD, slice(rows[operator], None))
 
 
-def chains(picture: Picture) -> list[Chain]:
+def chains(picture: StepModel) -> list[Chain]:
     flow = picture.flow
     assert flow is not None
-    found = [one for one in chains_of(picture, flow) if len(one.works) > 1]
-    return sorted(found, key=lambda one: min(map(flow.order.index, one.works)))
+    found = [one for one in chains_of(picture, flow) if len(one.op_records) > 1]
+    return sorted(found, key=lambda one: min(map(flow.order.index, one.op_records)))
 
 
 def test_what_the_backward_alone_reads_is_made_again() -> None:
@@ -75,7 +75,7 @@ def test_what_makes_a_batch_is_not_the_compilers() -> None:
     parent[rows[1]] = rows[0]
     host = msgspec.structs.replace(timeline.host, kind=kind, parent=parent)
     (in_the_model,) = chains(picture_of(msgspec.structs.replace(timeline, host=host)))
-    assert in_the_model.works == [3, 4]
+    assert in_the_model.op_records == [3, 4]
 
 
 def test_what_is_made_from_much_more_than_itself_is_kept() -> None:
@@ -136,7 +136,7 @@ def test_what_adds_at_scattered_places_stays_as_it_is() -> None:
 def test_random_numbers_of_generated_code_take_their_arithmetic() -> None:
     steps = [("native_dropout", (at(1), 0.1, True), 2), ("exp", (at(2),), 3)]
     reader = ("mm", (at(3, shape=SQUARE), at(9, shape=SQUARE)), 4)
-    imagined = unfused_operators.imagine(picture_of(chain(*steps, reader, each_us=2000.0)))
+    imagined = unfused_operators.detect(picture_of(chain(*steps, reader, each_us=2000.0)))
     assert imagined is not None
     # 70 instructions each at a quarter of 50 TFLOP/s; in and out at 5 TB/s.
     chance, traffic = ELEMENTS * 70 / 12.5e12 * 1e9, 2 * BYTES / 5e12 * 1e9
@@ -163,9 +163,9 @@ def test_on_a_cpu_all_convolutions_are_turned() -> None:
         one: 40.0 if _is_last(one.args[0]) else 100.0 for one in picture.timings.asked
     }
     ((index, ns),) = layout_copies.compiled_times(picture).items()
-    eager = picture.works[index].ns
+    eager = picture.op_records[index].ns
     assert ns == pytest.approx(0.4 * eager)
-    imagined = unfused_operators.imagine(picture)
+    imagined = unfused_operators.detect(picture)
     assert imagined is not None
     assert imagined.expected.work_ns[index] == pytest.approx(ns)
     assert imagined.worst.work_ns[index] == pytest.approx(eager)
@@ -197,11 +197,11 @@ def test_convolutions_are_turned_by_the_compiler(weights: tuple[int, ...], turne
     }
     times = layout_copies.compiled_times(picture)
     assert list(times.values()) == pytest.approx([0.4 * 110e3] if turned else [])
-    imagined = unfused_operators.imagine(picture)
+    imagined = unfused_operators.detect(picture)
     assert imagined is not None
-    assert imagined.worst.opaque == imagined.best.opaque == frozenset(times)
+    assert imagined.worst.unfusible == imagined.best.unfusible == frozenset(times)
     # Turned once, it is not turned again.
-    mended = layout_copies.imagine(picture.after(imagined.expected))
+    mended = layout_copies.detect(picture.after(imagined.expected))
     assert (mended is None) is turned
 
 
@@ -224,7 +224,7 @@ def test_sequences_are_no_images_though_a_library_takes_them_for_some(axes: int)
     scene.on_host(0, 200, call=OpCall(name="aten::convolution", args=(given, kernel)))
     scene.on_host(5, 195, call=OpCall(name="aten::mkldnn_convolution", args=(images, kernel)))
     picture = picture_of(scene.timeline())
-    assert (layout_copies.imagine(picture) is None) == (axes == 3)
+    assert (layout_copies.detect(picture) is None) == (axes == 3)
     layout_copies.compiled_times(picture)
     assert bool(picture.timings.asked) == (axes == 4)
 
@@ -270,7 +270,7 @@ def test_the_change_names_shared_heads() -> None:
         ("bmm", (at(4, "bfloat16", (32, 1024, 64)), key), 6),
         ("_softmax", (scores, -1, False), 7),
     )
-    imagined = materialised_attention.imagine(picture := picture_of(timeline))
+    imagined = materialised_attention.detect(picture := picture_of(timeline))
     assert imagined is not None and "enable_gqa=True" in imagined.change
     assert picture.flow is not None
     copy = picture.flow.order[0]

@@ -4,32 +4,32 @@ from functools import partial
 
 import pytest
 
-from boundby.analysis.account import account_for
+from boundby.analysis.account import attribute_step
 from boundby.faults.combinations import combined, saving_of
-from boundby.faults.fault import Imagined, Remedy
-from boundby.step.model import Change, Picture
+from boundby.faults.fault import Detection, Fault
+from boundby.step.model import Edit, StepModel
 from boundby.step.simulator import with_host
 from tests.faults.test_contract import picture_of
 from tests.step.test_replay import PRODUCT, scene_of
 
 
-def shortening(fault: str, part: float) -> Remedy:
+def shortening(fault: str, part: float) -> Fault:
     """Every kernel takes this part of its time."""
 
-    def imagine(picture: Picture) -> Imagined:
-        times = {index: part * work.ns for index, work in enumerate(picture.works)}
+    def detect(picture: StepModel) -> Detection:
+        times = {index: part * work.ns for index, work in enumerate(picture.op_records)}
         return certainly(picture.shortened(times))
 
-    return Remedy(fault=fault, group="compute", document="", imagine=imagine)
+    return Fault(fault=fault, group="compute", document="", detect=detect)
 
 
-def launching(picture: Picture) -> Imagined:
+def launching(picture: StepModel) -> Detection:
     assert picture.script is not None
-    return certainly(Change(host_ns=picture.script.host_ns * 0.01))
+    return certainly(Edit(host_ns=picture.script.host_ns * 0.01))
 
 
-def certainly(change: Change) -> Imagined:
-    return Imagined(
+def certainly(change: Edit) -> Detection:
+    return Detection(
         worst=change, expected=change, best=change, where=[], change="", assumes="nothing"
     )
 
@@ -39,7 +39,7 @@ def test_what_saves_only_beside_others_is_combined_before_what_saves_little() ->
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=50).timeline()
     picture = picture_of(timeline)
     little = [shortening(f"little-{part}", part) for part in (0.99, 0.985, 0.98, 0.975, 0.97)]
-    launches = Remedy(fault="launches", group="overhead", document="", imagine=launching)
+    launches = Fault(fault="launches", group="overhead", document="", detect=launching)
     rows = combined([picture], [*little, shortening("much", 0.2), launches])
     alone = {row.faults[0]: row.wall_ns.expected for row in rows if len(row.faults) == 1}
     assert set(alone) == {"little-0.985", "little-0.98", "little-0.975", "little-0.97"} | {
@@ -54,9 +54,9 @@ def test_a_saving_is_as_uncertain_as_the_host_of_the_step_as_it_is() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=400).timeline()
     likeliest = picture_of(timeline)
     wall = likeliest.wall_ns
-    accounted = account_for(timeline, likeliest.machine, wall_ns=wall)
+    accounted = attribute_step(timeline, likeliest.machine, wall_ns=wall)
     fast, slow = (
-        Picture(
+        StepModel(
             timeline,
             likeliest.machine,
             accounted,
@@ -66,7 +66,7 @@ def test_a_saving_is_as_uncertain_as_the_host_of_the_step_as_it_is() -> None:
         )
         for factor in (0.8, 1.2)
     )
-    launches = Remedy(fault="launches", group="overhead", document="", imagine=launching)
+    launches = Fault(fault="launches", group="overhead", document="", detect=launching)
     none, row = combined([likeliest, fast, slow], [launches])
     assert none.saving_ns is None and row.saving_ns is not None
     assert row.wall_ns.high < 1.01 * row.wall_ns.low

@@ -4,26 +4,26 @@ import pytest
 
 import boundby
 from boundby import faults as remedies
-from boundby.analysis.account import account_for
-from boundby.faults import HEADINGS, REMEDIES, Remedy
+from boundby.analysis.account import attribute_step
+from boundby.faults import FAULTS, HEADINGS, Fault
 from boundby.model import Timeline
 from boundby.model.diagnosis import Finding, Range
-from boundby.step.model import Picture
+from boundby.step.model import StepModel
 from tests.machines import round_machine
 from tests.step.test_replay import GELU, PRODUCT, scene_of
 
-every = pytest.mark.parametrize("remedy", REMEDIES, ids=lambda remedy: str(remedy.fault))
+every = pytest.mark.parametrize("remedy", FAULTS, ids=lambda remedy: str(remedy.fault))
 
 
-def picture_of(timeline: Timeline) -> Picture:
+def picture_of(timeline: Timeline) -> StepModel:
     machine = round_machine()
     wall = float(timeline.wall_ns)
-    accounted = account_for(timeline, machine, wall_ns=wall)
-    return Picture(timeline, machine, accounted, wall_ns=wall, phases={})
+    accounted = attribute_step(timeline, machine, wall_ns=wall)
+    return StepModel(timeline, machine, accounted, wall_ns=wall, phases={})
 
 
 @every
-def test_its_documentation_has_every_heading_in_order(remedy: Remedy) -> None:
+def test_its_documentation_has_every_heading_in_order(remedy: Fault) -> None:
     lines = [line.strip() for line in remedy.document.splitlines()]
     places = [lines.index(heading) for heading in HEADINGS]
     assert places == sorted(places)
@@ -32,37 +32,37 @@ def test_its_documentation_has_every_heading_in_order(remedy: Remedy) -> None:
 
 
 @every
-def test_it_promises_nothing_on_a_step_at_the_roof(remedy: Remedy) -> None:
+def test_it_promises_nothing_on_a_step_at_the_roof(remedy: Fault) -> None:
     """Large bf16 products back to back at their roof, a host far ahead: nothing is left."""
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=5).timeline()
     picture = picture_of(timeline)
-    imagined = remedy.imagine(picture)
+    imagined = remedy.detect(picture)
     if imagined is not None:
         for change in (imagined.worst, imagined.expected, imagined.best):
             assert picture.saving(change) <= 0.05 * picture.wall_ns
 
 
 def test_faults_are_named_once_and_exclude_known_ones() -> None:
-    faults = [remedy.fault for remedy in REMEDIES]
+    faults = [remedy.fault for remedy in FAULTS]
     assert len(set(faults)) == len(faults)
-    assert all(other in faults for remedy in REMEDIES for other in remedy.excludes)
+    assert all(other in faults for remedy in FAULTS for other in remedy.excludes)
 
 
 def test_a_known_fault_cannot_be_registered_twice() -> None:
     with pytest.raises(ValueError, match="already"):
-        remedies.register(REMEDIES[0])
+        remedies.register(FAULTS[0])
 
 
 def test_a_remedy_of_ones_own_is_found_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    def imagine(picture: Picture) -> remedies.Imagined:
-        mine = {index: 0.0 for index, work in enumerate(picture.works) if "gelu" in work.name}
+    def detect(picture: StepModel) -> remedies.Detection:
+        mine = {index: 0.0 for index, work in enumerate(picture.op_records) if "gelu" in work.name}
         gone = picture.shortened(mine)
-        return remedies.Imagined(
-            worst=remedies.Change(), expected=gone, best=gone, where=[], change="", assumes=""
+        return remedies.Detection(
+            worst=remedies.Edit(), expected=gone, best=gone, where=[], change="", assumes=""
         )
 
-    monkeypatch.setattr(remedies, "REMEDIES", [])
-    own = Remedy(fault="needless-gelu", group="bandwidth", document="GELU.", imagine=imagine)
+    monkeypatch.setattr(remedies, "FAULTS", [])
+    own = Fault(fault="needless-gelu", group="bandwidth", document="GELU.", detect=detect)
     boundby.faults.register(own)
     timeline = scene_of([(GELU, 104.0), (PRODUCT, 138.0)] * 10, host_us=5).timeline()
     (finding,) = remedies.find([picture_of(timeline)])

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from boundby.capture.host.counters import Circumstances
+from boundby.capture.host.counters import HostCounters
 from boundby.faults import (
     exposed_collectives,
     far_from_roof,
@@ -14,7 +14,7 @@ from boundby.faults import (
 )
 from boundby.model import DeviceKind, HostKind, Machine, OpCall, Phase, Timeline
 from boundby.step.device_ops import recomputed
-from boundby.step.model import Change
+from boundby.step.model import Edit
 from tests.faults.pictures import finding, in_phase, picture_of, sure
 from tests.machines import roof, round_machine
 from tests.step.test_replay import GELU, PRODUCT, scene_of
@@ -50,15 +50,15 @@ def test_a_fused_loss_leaves_five_passes_over_logits_in_the_products_dtype() -> 
 
 def test_a_small_vocabulary_is_not_worth_it() -> None:
     timeline = scene_of(head(vocabulary=1000), host_us=5).timeline()
-    assert logits_materialised.imagine(picture_of(timeline)) is None
+    assert logits_materialised.detect(picture_of(timeline)) is None
 
 
 def test_logits_that_nobody_waits_for_are_worth_nothing() -> None:
     timeline = scene_of(head(), host_us=5000).timeline()
-    imagined = logits_materialised.imagine(picture := picture_of(timeline))
+    imagined = logits_materialised.detect(picture := picture_of(timeline))
     assert imagined is not None
     # Of the device's 1,300 us not one: only launches would be fewer.
-    assert picture.saving(Change(work_ns=imagined.best.work_ns)) == pytest.approx(0, abs=1)
+    assert picture.saving(Edit(work_ns=imagined.best.work_ns)) == pytest.approx(0, abs=1)
 
 
 LINK = msgspec.structs.replace(
@@ -101,7 +101,7 @@ def reducing(
 
 def test_an_exposed_all_reduce_may_be_hidden_behind_the_products() -> None:
     picture = picture_of(reducing([(400.0, 10_000_000)]), LINK)
-    imagined = exposed_collectives.imagine(picture)
+    imagined = exposed_collectives.detect(picture)
     assert imagined is not None
     # 10 MB cross the link once (2 x 1/2), at half of 100 GB/s: 200 us and a latency of 20, of
     # which half is expected to hide; at best all 400 us, behind 690 us of products.
@@ -130,7 +130,7 @@ def test_large_gathers_in_a_row_are_not_told_to_travel_together() -> None:
     picture = picture_of(
         reducing([(200.0, 1_000_000)] * 10, kind="_all_gather_base", world=8), LINK
     )
-    imagined = exposed_collectives.imagine(picture)
+    imagined = exposed_collectives.detect(picture)
     assert imagined is not None
     assert imagined.worst.work_ns == {}
 
@@ -145,14 +145,14 @@ def test_a_group_is_as_large_as_its_sizes_say() -> None:
 
 def test_small_messages_in_a_row_are_told_to_travel_together() -> None:
     picture = picture_of(reducing([(20.0, 1000)] * 10), LINK)
-    imagined = exposed_collectives.imagine(picture)
+    imagined = exposed_collectives.detect(picture)
     assert imagined is not None
     # Ten latencies of 20 us, of which nine are saved, with the gaps of 1.1 us before them.
     assert picture.base_ns - picture.replay(imagined.worst) == pytest.approx(189.9e3, rel=0.01)
 
 
 def test_a_hidden_collective_is_no_fault() -> None:
-    assert exposed_collectives.imagine(picture_of(reducing([(400.0, 1)], hidden=True))) is None
+    assert exposed_collectives.detect(picture_of(reducing([(400.0, 1)], hidden=True))) is None
 
 
 def test_an_all_to_all_has_nothing_to_hide_behind() -> None:
@@ -211,7 +211,7 @@ def with_memory(total: int | None) -> Machine:
 
 def test_recomputing_is_wasted_where_memory_is_left() -> None:
     """The product's result is 32 MB, GELU's 256 MB: they fit, and 138 + 104 us are saved."""
-    seen = Circumstances(peak_bytes=10**9)
+    seen = HostCounters(peak_bytes=10**9)
     found = sure(picture_of(checkpointed(), with_memory(2 * 10**9), seen), "wasteful-checkpointing")
     assert found.saving_ns.expected == pytest.approx(242e3, rel=0.05)
 
@@ -223,14 +223,14 @@ def test_where_memory_is_not_known_only_products_are_expected_to_be_kept() -> No
 
 
 def test_recomputing_that_memory_asks_for_is_no_waste() -> None:
-    seen = Circumstances(peak_bytes=10**9)
+    seen = HostCounters(peak_bytes=10**9)
     picture = picture_of(checkpointed(), with_memory(10**9), seen)
-    assert wasteful_checkpointing.imagine(picture) is None
+    assert wasteful_checkpointing.detect(picture) is None
 
 
 def test_a_step_without_checkpoints_recomputes_nothing() -> None:
     timeline = in_phase(scene_of([(PRODUCT, 138.0)] * 3, host_us=5).timeline(), Phase.BACKWARD)
-    assert wasteful_checkpointing.imagine(picture_of(timeline)) is None
+    assert wasteful_checkpointing.detect(picture_of(timeline)) is None
 
 
 SLOW = OpCall(name="aten::gelu", args=(tensor(32, 2_000_000), None))
@@ -249,7 +249,7 @@ def test_a_kernel_far_above_its_floor_is_brought_some_way_to_its_like() -> None:
 def test_made_up_data_is_not_the_models_to_compile() -> None:
     drawn = OpCall(name="aten::normal_", args=(tensor(32, 2_000_000), 0.0, 1.0))
     timeline = scene_of([(GELU, 128.0)] * 4 + [(drawn, 1024.0)], host_us=5).timeline()
-    assert far_from_roof.imagine(picture_of(timeline)) is None
+    assert far_from_roof.detect(picture_of(timeline)) is None
 
 
 def test_the_change_is_that_of_the_costliest_kernel_that_can_be_compared() -> None:
@@ -265,9 +265,9 @@ def test_the_change_is_that_of_the_costliest_kernel_that_can_be_compared() -> No
 
 def test_a_kernel_like_all_others_of_its_class_has_nothing_to_be_compared_with() -> None:
     alone = scene_of([(SLOW, 1024.0)] + [(PRODUCT, 138.0)] * 4, host_us=5).timeline()
-    assert far_from_roof.imagine(picture_of(alone)) is None
+    assert far_from_roof.detect(picture_of(alone)) is None
     near = scene_of([(GELU, 128.0), (SLOW, 140.0)], host_us=5).timeline()
-    assert far_from_roof.imagine(picture_of(near)) is None
+    assert far_from_roof.detect(picture_of(near)) is None
 
 
 TRACES = Path(__file__).parent.parent / "data" / "h200"
@@ -315,10 +315,10 @@ def test_memory_asked_for_in_a_warm_step_is_found() -> None:
 
 def test_memory_asked_for_under_the_profiler_alone_is_not_a_fault() -> None:
     timeline = allocating(4).timeline()
-    clean = Circumstances(steps_ns=(10e6,) * 10, wall_ns=1e8, allocations=0)
-    assert finding(picture_of(timeline, circumstances=clean), "fragmented-memory") is None
-    churning = Circumstances(steps_ns=(10e6,) * 10, wall_ns=1e8, allocations=40)
-    sure(picture_of(timeline, circumstances=churning), "fragmented-memory")
+    clean = HostCounters(steps_ns=(10e6,) * 10, wall_ns=1e8, allocations=0)
+    assert finding(picture_of(timeline, host_counters=clean), "fragmented-memory") is None
+    churning = HostCounters(steps_ns=(10e6,) * 10, wall_ns=1e8, allocations=40)
+    sure(picture_of(timeline, host_counters=churning), "fragmented-memory")
 
 
 def attention_step(dtype: str = "bfloat16", us: float = 900.0) -> Timeline:

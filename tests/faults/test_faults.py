@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from boundby import faults as remedies
-from boundby.analysis.account import account_for
+from boundby.analysis.account import attribute_step
 from boundby.faults import host_sync, materialised_attention, wasted_tiles
 from boundby.model import Argument, HostKind, OpCall, Phase, Tensor, Timeline
 from boundby.model.diagnosis import Finding
-from boundby.step.model import Picture
+from boundby.step.model import StepModel
 from tests.faults.pictures import in_phase, sure
 from tests.faults.test_contract import picture_of
 from tests.machines import roof, round_machine
@@ -38,7 +38,7 @@ def test_a_sync_between_two_halves_costs_the_shorter_side_of_each() -> None:
 
 def test_no_sync_no_finding() -> None:
     scene = scene_of([(PRODUCT, 138.0)] * 3, host_us=5)
-    assert host_sync.imagine(picture_of(scene.timeline())) is None
+    assert host_sync.detect(picture_of(scene.timeline())) is None
 
 
 def test_float32_products_are_sized_by_the_matrix_units() -> None:
@@ -100,10 +100,10 @@ def test_on_a_cpu_a_fused_adam_asks_for_next_to_nothing() -> None:
         scene.on_host(30 * at, 30 * at + 10, call=call)
     timeline = in_phase(scene.timeline(), Phase.OPTIMIZER)
     wall, machine = float(timeline.wall_ns), round_machine()
-    accounted = account_for(timeline, machine, wall_ns=wall)
-    picture = Picture(timeline, machine, accounted, wall_ns=wall, phases={"optimizer": 1.5e6})
+    accounted = attribute_step(timeline, machine, wall_ns=wall)
+    picture = StepModel(timeline, machine, accounted, wall_ns=wall, phases={"optimizer": 1.5e6})
     finding = sure(picture, "unfused-optimizer")
-    worked = sum(work.exposed_ns for work in picture.works)
+    worked = sum(work.exposed_ns for work in picture.op_records)
     asked = 1.5e6 - worked
     assert finding.saving_ns.expected == pytest.approx(worked + 0.88 * asked, rel=0.05)
 
@@ -205,12 +205,12 @@ def test_short_sequences_are_spoken_of_where_a_fused_kernel_was_timed() -> None:
     copied = (OpCall(name="aten::copy_", args=(query, query)), 10.0)
     timeline = scene_of([copied, *attention_layer(length=64)] * 4, host_us=5).timeline()
     picture = picture_of(timeline)
-    assert materialised_attention.imagine(picture) is None
+    assert materialised_attention.detect(picture) is None
     picture.timings.known |= dict.fromkeys(picture.timings.asked, 30e3)
-    imagined = materialised_attention.imagine(picture)
+    imagined = materialised_attention.detect(picture)
     assert imagined is not None
     assert sum(imagined.expected.work_ns.values()) == pytest.approx(4 * 30e3)
-    mended = {picture.works[index].name for index in imagined.expected.work_ns}
+    mended = {picture.op_records[index].name for index in imagined.expected.work_ns}
     assert mended == {"aten::bmm", "aten::div", "aten::_softmax"}
 
 
@@ -228,14 +228,14 @@ def on_a_cpu(around: str, *masking: OpCall) -> Timeline:
 @pytest.mark.parametrize("around", ["aten::_scaled_dot_product_attention_math", "aten::mine"])
 def test_plain_products_that_torch_falls_back_on_are_not_told_to_be_fused(around: str) -> None:
     """On a CPU, with a bias that is trained: the script calls the fused one already."""
-    imagined = materialised_attention.imagine(picture_of(on_a_cpu(around)))
+    imagined = materialised_attention.detect(picture_of(on_a_cpu(around)))
     assert (imagined is None) == around.endswith("_math")
 
 
 def test_dropout_has_no_fused_kernel_on_a_cpu() -> None:
     """A mask is drawn for the weights: torch would do plain products."""
     drawn = OpCall(name="aten::bernoulli_", args=(half(2, 16, 1024, 1024), 0.9, None))
-    assert materialised_attention.imagine(picture_of(on_a_cpu("aten::mine", drawn))) is None
+    assert materialised_attention.detect(picture_of(on_a_cpu("aten::mine", drawn))) is None
     assert found(attention_scene(drawn), "materialised-attention") is not None
 
 
@@ -261,12 +261,12 @@ def test_causal_attention_is_timed_as_such(masking: OpCall, expected: float, bes
     """A fused kernel of 40 us a layer, of 20 where it may skip what comes later."""
     picture = picture_of(attention_scene(masking).timeline())
     # 34 GFLOP at a third of 1 PFLOP/s: a causal one does half of them.
-    unknown = materialised_attention.imagine(picture)
+    unknown = materialised_attention.detect(picture)
     assert unknown is not None
     assert sum(unknown.best.work_ns.values()) == pytest.approx(best * 34.4e3 / 0.33, rel=0.01)
     assert sum(unknown.expected.work_ns.values()) == pytest.approx(expected * 137e3, rel=0.01)
     picture.timings.known |= {one: 20e3 if one.args[4] else 40e3 for one in picture.timings.asked}
-    finding = materialised_attention.imagine(picture)
+    finding = materialised_attention.detect(picture)
     assert finding is not None
     assert sum(finding.worst.work_ns.values()) == pytest.approx(1.3 * 160e3)
     assert sum(finding.expected.work_ns.values()) == pytest.approx(expected * 160e3)
@@ -302,7 +302,7 @@ def test_a_mask_that_the_step_makes_causal_is_so_for_sure(maker: str) -> None:
     """Added, and with one for each sample, it might hide padding: but it was seen being made."""
     scene = attention_scene(OpCall(name="aten::add", args=(SCORES, OWN)))
     scene.on_host(scene.end, scene.end + 10, HostKind.PYTHON, maker)
-    imagined = materialised_attention.imagine(picture_of(scene.timeline()))
+    imagined = materialised_attention.detect(picture_of(scene.timeline()))
     assert imagined is not None
     assert sum(imagined.expected.work_ns.values()) == pytest.approx(0.5 * 137e3, rel=0.01)
 
@@ -332,6 +332,6 @@ def test_a_mask_that_no_kernel_needs_is_not_waited_for() -> None:
         inside[-1] = 0
         host = msgspec.structs.replace(timeline.host, inside=inside)
         led = msgspec.structs.replace(timeline, sources=[source], host=host)
-        imagined = materialised_attention.imagine(picture_of(led))
+        imagined = materialised_attention.detect(picture_of(led))
         assert imagined is not None and imagined.expected.wait is not None
         assert int((imagined.expected.wait != 0).sum()) == left

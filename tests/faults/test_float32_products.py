@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from boundby import faults as remedies
-from boundby.analysis.account import account_for
+from boundby.analysis.account import attribute_step
 from boundby.model import OpCall, Precision, Tensor
 from boundby.model.diagnosis import Finding
-from boundby.step.model import Picture
+from boundby.step.model import StepModel
 from tests.faults.pictures import finding, picture_of
 from tests.machines import roof, round_machine
 from tests.step.test_replay import scene_of
@@ -38,8 +38,8 @@ def on_cuda(precision: Precision, layer: tuple[OpCall, float] = (CUDNN, 6300.0))
     """A product of 2.75 ms by its float32 roof and a convolution of 6.2 ms."""
     timeline = scene_of([(PRODUCT, 2800.0), layer], host_us=5).timeline()
     wall = float(timeline.wall_ns)
-    accounted = account_for(timeline, MACHINE, wall_ns=wall, precision=precision)
-    picture = Picture(timeline, MACHINE, accounted, wall_ns=wall, phases={})
+    accounted = attribute_step(timeline, MACHINE, wall_ns=wall, precision=precision)
+    picture = StepModel(timeline, MACHINE, accounted, wall_ns=wall, phases={})
     return finding(picture, "float32-products")
 
 

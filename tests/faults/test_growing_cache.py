@@ -52,7 +52,7 @@ def test_other_concatenations_are_none(cache: int, news: tuple[int, ...], phase:
 
 def test_where_memory_was_not_recorded_nothing_is_said() -> None:
     timeline = msgspec.structs.replace(decoding(), allocations=None)
-    assert growing_cache.imagine(picture_of(timeline)) is None
+    assert growing_cache.detect(picture_of(timeline)) is None
 
 
 def test_one_that_a_graph_replays_is_not_followed() -> None:
@@ -61,4 +61,4 @@ def test_one_that_a_graph_replays_is_not_followed() -> None:
     assert picture.flow is not None
     for given in picture.flow.given:
         given.clear()
-    assert growing_cache.imagine(picture) is None
+    assert growing_cache.detect(picture) is None

@@ -6,7 +6,7 @@ import pytest
 from boundby.faults.batch_too_small import batches
 from boundby.model import MemoryLevel, Tensor
 from boundby.step.batch_growth import Alone, grown_ns, in_step_ns
-from boundby.step.model import Picture
+from boundby.step.model import StepModel
 from tests.faults.pictures import picture_of
 from tests.machines import round_machine
 from tests.step.test_dataflow import chain, chain_of
@@ -81,7 +81,7 @@ def test_on_a_cpu_each_time_the_batch_is_doubled_there_is_more_doubt() -> None:
     assert widths == pytest.approx([1.03, 1.03, 1.03**4, 1.03**8], rel=0.02)
 
 
-def on_a_cpu(elements: int = 1 << 20) -> Picture:
+def on_a_cpu(elements: int = 1 << 20) -> StepModel:
     steps = [("cos", (Tensor(shape=(elements,), dtype="float32", storage=1),), 2)]
     picture = picture_of(chain(*steps, on_device=False))
     batches(picture)
@@ -91,7 +91,7 @@ def on_a_cpu(elements: int = 1 << 20) -> Picture:
 def test_a_cpu_is_asked_for_four_times_the_batch() -> None:
     """Memory that its system gives anew each time takes longer from some size on."""
     picture = on_a_cpu()
-    took = picture.works[0].ns
+    took = picture.op_records[0].ns
     now, then, at_last = picture.timings.asked
     picture.timings.known |= {now: took, then: 2 * took}
     assert batches(picture)[1].wall_ns.expected == pytest.approx(picture.wall_ns + 3 * took)
@@ -107,7 +107,7 @@ def test_four_times_the_batch_is_not_tried_where_it_takes_much_memory() -> None:
 def test_what_every_call_costs_is_not_taken_to_grow() -> None:
     """By itself it takes a third longer than in the step, for being called: both times alike."""
     picture = on_a_cpu()
-    took = picture.works[0].ns
+    took = picture.op_records[0].ns
     now, then, at_last = picture.timings.asked
     extra = took / 3
     picture.timings.known |= {now: took + extra, then: 2 * took + extra, at_last: 4 * took + extra}
@@ -119,7 +119,7 @@ def test_what_every_call_costs_is_not_taken_to_grow() -> None:
 def test_a_call_that_is_quicker_with_more_samples_still_takes_its_time() -> None:
     """By chance, as calls are that take next to nothing beside what each of them costs."""
     picture = on_a_cpu()
-    took = picture.works[0].ns
+    took = picture.op_records[0].ns
     now, then, at_last = picture.timings.asked
     picture.timings.known |= {now: 50 * took, then: 48 * took, at_last: 48 * took}
     for row in batches(picture):
@@ -132,7 +132,7 @@ def test_a_call_that_only_alone_finds_its_data_in_a_cache_takes_no_more_than_twi
     picture = picture_of(chain_of(4))
     batches(picture)
     now, then = picture.timings.asked
-    took = picture.works[0].ns
+    took = picture.op_records[0].ns
     picture.timings.known.update({now: took / 3, then: 4 / 3 * took})
     double, _ = batches(picture)
     assert double.wall_ns.expected == pytest.approx(2 * picture.wall_ns, rel=0.02)
@@ -151,7 +151,7 @@ def test_what_fits_a_cache_is_timed_from_it_and_from_memory() -> None:
     batches(picture)
     hot, hot_twice, cold, cold_twice = picture.timings.asked
     assert [one.cold for one in picture.timings.asked] == [False, False, True, True]
-    took = picture.works[0].ns
+    took = picture.op_records[0].ns
     picture.timings.known.update({hot: took / 4, hot_twice: took})
     double, _ = batches(picture)
     assert double.wall_ns.expected == pytest.approx(2 * picture.wall_ns, rel=0.02)
@@ -183,7 +183,7 @@ def test_a_recurrent_layer_goes_back_as_it_went_forward() -> None:
     )
     picture = picture_of(timeline)
     batches(picture)
-    took = picture.works[0].ns
+    took = picture.op_records[0].ns
     times = {16: took, 32: 1.3 * took, 64: 1.9 * took}
     picture.timings.known |= {
         one: times[one.args[0].shape[1]]  # type: ignore[union-attr]

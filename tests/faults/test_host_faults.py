@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from boundby.capture.host.counters import Circumstances, ThreadTime
+from boundby.capture.host.counters import HostCounters, ThreadTime
 from boundby.faults import (
     collector_pauses,
     openmp_spin,
@@ -55,7 +55,7 @@ def test_a_pageable_copy_would_run_at_the_links_rate_and_not_hold_up_the_host() 
 
 def test_a_pinned_copy_is_no_fault() -> None:
     picture = picture_of(copying("Memcpy HtoD (Pinned -> Device)").timeline(), LINKED)
-    assert pageable_copies.imagine(picture) is None
+    assert pageable_copies.detect(picture) is None
 
 
 def test_a_value_read_back_is_not_a_slow_copy() -> None:
@@ -63,7 +63,7 @@ def test_a_value_read_back_is_not_a_slow_copy() -> None:
     copy = scene.on_host(0, 200, HostKind.SYNC, "cudaMemcpyAsync")
     name = "Memcpy DtoH (Device -> Pageable)"
     scene.on_device(10, 12, DeviceKind.COPY_D2H, name, launch=copy, size=4)
-    assert pageable_copies.imagine(picture_of(scene.timeline(), LINKED)) is None
+    assert pageable_copies.detect(picture_of(scene.timeline(), LINKED)) is None
 
 
 def zeroing(*, accumulated: int = 1, around: str = "Optimizer.zero_grad#SGD.zero_grad") -> Scene:
@@ -100,7 +100,7 @@ def test_accumulated_gradients_are_added_to_in_any_case_but_once() -> None:
 
 
 def test_fills_outside_zero_grad_are_not_gradients() -> None:
-    assert zeroed_gradients.imagine(picture_of(zeroing(around="zeros").timeline())) is None
+    assert zeroed_gradients.detect(picture_of(zeroing(around="zeros").timeline())) is None
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ def test_a_zero_grad_of_another_library_is_called_by_its_name() -> None:
     assert found.change == "optimizer.zero_grad(set_to_none=True)"
 
 
-def paused(*pauses_ms: float, step_ms: float = 100.0, compiler: float = 0.0) -> Circumstances:
+def paused(*pauses_ms: float, step_ms: float = 100.0, compiler: float = 0.0) -> HostCounters:
     count = len(pauses_ms)
-    return Circumstances(
+    return HostCounters(
         steps_ns=(step_ms * MS,) * count,
         collector_ns=tuple(ms * MS for ms in pauses_ms),
         compiler_ns=(compiler,) * count,
@@ -150,14 +150,14 @@ def on_cpu(wall_ms: float = 100.0) -> Scene:
 
 
 def test_pauses_in_every_step_are_taken_off_the_step() -> None:
-    picture = picture_of(on_cpu().timeline(), circumstances=paused(*[20.0] * 10))
+    picture = picture_of(on_cpu().timeline(), host_counters=paused(*[20.0] * 10))
     found = sure(picture, "collector-pauses")
     assert found.saving_ns.high == pytest.approx(20 * MS, rel=0.01)
     assert found.saving_ns.expected == pytest.approx(0.9 * 20 * MS, rel=0.01)
 
 
 def test_a_pause_in_one_step_of_ten_may_be_chance() -> None:
-    picture = picture_of(on_cpu().timeline(), circumstances=paused(50.0, *[0.0] * 9))
+    picture = picture_of(on_cpu().timeline(), host_counters=paused(50.0, *[0.0] * 9))
     found = sure(picture, "collector-pauses")
     assert found.saving_ns.expected == 0
     # 50 of 1,000 ms went into it.
@@ -167,17 +167,17 @@ def test_a_pause_in_one_step_of_ten_may_be_chance() -> None:
 def test_pauses_behind_which_the_device_goes_on_cost_nothing() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=5).timeline()
     step_ms = timeline.wall_ns / MS
-    behind = picture_of(timeline, circumstances=paused(*[1.0] * 10, step_ms=step_ms))
+    behind = picture_of(timeline, host_counters=paused(*[1.0] * 10, step_ms=step_ms))
     assert finding(behind, "collector-pauses") is None
     ahead = scene_of([(GELU, 5.0)] * 40, host_us=100).timeline()
-    waiting = picture_of(ahead, circumstances=paused(*[1.0] * 10, step_ms=4.0))
+    waiting = picture_of(ahead, host_counters=paused(*[1.0] * 10, step_ms=4.0))
     # 1 of 4 ms a step, on a host that the device waits for.
     assert sure(waiting, "collector-pauses").saving_ns.high == pytest.approx(MS, rel=0.03)
 
 
 def test_the_compilers_own_collections_are_the_compilers() -> None:
-    picture = picture_of(on_cpu().timeline(), circumstances=paused(*[20.0] * 10, compiler=1.0))
-    assert collector_pauses.imagine(picture) is None
+    picture = picture_of(on_cpu().timeline(), host_counters=paused(*[20.0] * 10, compiler=1.0))
+    assert collector_pauses.detect(picture) is None
 
 
 def test_a_call_of_collect_is_seen_in_a_trace() -> None:
@@ -188,13 +188,13 @@ def test_a_call_of_collect_is_seen_in_a_trace() -> None:
     assert found.saving_ns.high == pytest.approx(30 * MS, rel=0.01)
 
 
-def scheduled(*, main: tuple[float, float], other: tuple[float, float]) -> Circumstances:
+def scheduled(*, main: tuple[float, float], other: tuple[float, float]) -> HostCounters:
     """Ten steps of 100 ms; times in ms, on a core and without one."""
-    (ran, delayed), (other_ran, other_delayed) = main, other
-    return Circumstances(
+    (ran, stall_sensitivity), (other_ran, other_delayed) = main, other
+    return HostCounters(
         steps_ns=(100 * MS,) * 10,
         wall_ns=1000 * MS,
-        main=ThreadTime(ran_ns=ran * MS, delayed_ns=delayed * MS),
+        main=ThreadTime(ran_ns=ran * MS, delayed_ns=stall_sensitivity * MS),
         busiest=ThreadTime(ran_ns=other_ran * MS, delayed_ns=other_delayed * MS),
     )
 
@@ -210,7 +210,7 @@ def waiting_for_cores() -> Scene:
 def test_two_threads_that_spin_on_one_core_are_told_to_sleep() -> None:
     """Each was on the core for half of the time, and ready for it in the other half."""
     seen = scheduled(main=(500, 500), other=(500, 500))
-    found = sure(picture_of(waiting_for_cores().timeline(), circumstances=seen), "openmp-spin")
+    found = sure(picture_of(waiting_for_cores().timeline(), host_counters=seen), "openmp-spin")
     # Half of the step, where both delays are the same; nearly all where they are not; at least
     # half of the half for which the main thread had no core.
     assert found.saving_ns.expected == pytest.approx(50 * MS, rel=0.02)
@@ -221,7 +221,7 @@ def test_two_threads_that_spin_on_one_core_are_told_to_sleep() -> None:
 def test_cores_that_other_processes_hold_are_not_all_lost_to_spinning() -> None:
     """They had one core all the time, and our two threads were without one, on average."""
     seen = replace(scheduled(main=(500, 500), other=(500, 500)), others_ns=1000 * MS)
-    found = sure(picture_of(waiting_for_cores().timeline(), circumstances=seen), "openmp-spin")
+    found = sure(picture_of(waiting_for_cores().timeline(), host_counters=seen), "openmp-spin")
     assert found.saving_ns.expected == pytest.approx(25 * MS, rel=0.02)
     assert found.saving_ns.low == 0
 
@@ -238,18 +238,18 @@ def test_threads_that_sleep_or_have_cores_are_no_fault(
     main: tuple[float, float], other: tuple[float, float]
 ) -> None:
     seen = scheduled(main=main, other=other)
-    picture = picture_of(waiting_for_cores().timeline(), circumstances=seen)
-    assert openmp_spin.imagine(picture) is None
+    picture = picture_of(waiting_for_cores().timeline(), host_counters=seen)
+    assert openmp_spin.detect(picture) is None
 
 
 def test_no_more_is_promised_than_the_time_without_a_core() -> None:
     seen = scheduled(main=(900, 100), other=(800, 200))
-    found = sure(picture_of(waiting_for_cores().timeline(), circumstances=seen), "openmp-spin")
+    found = sure(picture_of(waiting_for_cores().timeline(), host_counters=seen), "openmp-spin")
     assert found.saving_ns.high == pytest.approx(30 * MS, rel=0.02)
 
 
 def test_spinning_is_never_guessed_from_a_trace() -> None:
-    assert openmp_spin.imagine(picture_of(waiting_for_cores().timeline())) is None
+    assert openmp_spin.detect(picture_of(waiting_for_cores().timeline())) is None
 
 
 def test_threads_that_work_are_not_spinning() -> None:
@@ -258,17 +258,17 @@ def test_threads_that_work_are_not_spinning() -> None:
     scene = Scene(end=2_000_000)
     scene.on_host(0, 1_999_000, call=product)
     seen = scheduled(main=(500, 500), other=(500, 500))
-    assert openmp_spin.imagine(picture_of(scene.timeline(), circumstances=seen)) is None
+    assert openmp_spin.detect(picture_of(scene.timeline(), host_counters=seen)) is None
 
 
 def test_recompiling_steps_are_averaged_over_all() -> None:
     """Five of ten steps take 300 ms longer than 100: 1.5 of 2.5 s."""
-    seen = Circumstances(
+    seen = HostCounters(
         steps_ns=(400 * MS, 100 * MS) * 5,
         collector_ns=(0.0,) * 10,
         compiler_ns=(300 * MS, 0.0) * 5,
     )
-    found = sure(picture_of(on_cpu().timeline(), circumstances=seen), "recompilation")
+    found = sure(picture_of(on_cpu().timeline(), host_counters=seen), "recompilation")
     assert found.saving_ns.high == pytest.approx(0.6 * 100 * MS, rel=0.01)
     # Without the worst of them, 1.2 of 2.1 s.
     assert found.saving_ns.expected == pytest.approx(1.2 / 2.1 * 100 * MS, rel=0.01)
@@ -299,7 +299,7 @@ def test_graph_breaks_cost_an_entry_each() -> None:
 
 
 def test_one_compiled_region_is_whole() -> None:
-    assert recompilation.imagine(picture_of(broken(0).timeline())) is None
+    assert recompilation.detect(picture_of(broken(0).timeline())) is None
 
 
 def test_shares_of_pauses() -> None:

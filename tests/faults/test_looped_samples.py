@@ -4,11 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from boundby.analysis.account import account_for
+from boundby.analysis.account import attribute_step
 from boundby.faults.batch_too_small import batches
 from boundby.model import HostKind, OpCall, Phase
-from boundby.step.model import Picture
-from boundby.step.sample_loops import sample_loops
+from boundby.step.model import StepModel
+from boundby.step.sample_loops import find_sample_loops
 from tests.faults.pictures import finding, in_phase, sure
 from tests.machines import round_machine
 from tests.timelines import Scene, tensor
@@ -28,7 +28,7 @@ def looping(
     line: int = 0,
     on_device: bool = False,
     taken: tuple[int, int] | None = (SAMPLES, 0),
-) -> Picture:
+) -> StepModel:
     """So many calls of 20 us, one every 25, each on what is taken out of so many along an axis;
     then 100 us of other work at a line far away."""
     scene = Scene(end=count * 25 + 100)
@@ -52,8 +52,8 @@ def looping(
     host = msgspec.structs.replace(timeline.host, source=source)
     timeline = msgspec.structs.replace(timeline, host=host, sources=["train.py:7", "train.py:90"])
     wall = float(timeline.wall_ns)
-    accounted = account_for(timeline, MACHINE, wall_ns=wall)
-    return Picture(timeline, MACHINE, accounted, wall_ns=wall, phases={}, samples=samples)
+    accounted = attribute_step(timeline, MACHINE, wall_ns=wall)
+    return StepModel(timeline, MACHINE, accounted, wall_ns=wall, phases={}, samples=samples)
 
 
 @pytest.mark.parametrize("on_device", [False, True])
@@ -82,15 +82,15 @@ def test_a_call_for_each_sample_is_one_for_all(on_device: bool) -> None:
         looping(line=-1),
     ],
 )
-def test_what_is_repeated_for_another_reason_is_none(other: Picture) -> None:
-    assert sample_loops(other) == []
+def test_what_is_repeated_for_another_reason_is_none(other: StepModel) -> None:
+    assert find_sample_loops(other) == []
     assert finding(other, "looped-samples") is None
 
 
 @pytest.mark.parametrize("count", [SAMPLES - 1, SAMPLES, 3 * SAMPLES, 3 * SAMPLES - 1])
 def test_a_sum_may_begin_with_the_second_and_a_sample_take_several_calls(count: int) -> None:
-    (loop,) = sample_loops(looping(count=count))
-    assert len(list(loop.works)) == count
+    (loop,) = find_sample_loops(looping(count=count))
+    assert len(list(loop.op_records)) == count
 
 
 @pytest.mark.parametrize("on_device", [False, True])
@@ -111,8 +111,8 @@ def test_lines_beside_one_that_takes_samples_out_are_in_the_same_loop() -> None:
         timeline = msgspec.structs.replace(
             picture.timeline, host=host, sources=["train.py:7", line]
         )
-        accounted = account_for(timeline, MACHINE, wall_ns=picture.wall_ns)
-        moved = Picture(
+        accounted = attribute_step(timeline, MACHINE, wall_ns=picture.wall_ns)
+        moved = StepModel(
             timeline, MACHINE, accounted, wall_ns=picture.wall_ns, phases={}, samples=SAMPLES
         )
-        assert len(sample_loops(moved)) == found
+        assert len(find_sample_loops(moved)) == found

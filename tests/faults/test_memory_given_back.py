@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from boundby.capture.host.counters import Circumstances
+from boundby.capture.host.counters import HostCounters
 from boundby.faults import memory_given_back
 from boundby.model import Tensor
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 from tests.faults.pictures import picture_of
 from tests.step.test_dataflow import chain
 
 STEPS = 10
 PAGES = 40
 # Ten steps of 40 pages, 2 us each by what the system did, on two cores.
-SEEN = Circumstances(
+SEEN = HostCounters(
     steps_ns=(1e6,) * STEPS,
     wall_ns=1e6 * STEPS,
     fresh_pages=PAGES * STEPS,
@@ -27,21 +27,21 @@ SEEN = Circumstances(
 )
 
 
-def on_a_cpu(seen: Circumstances, *, on_device: bool = False, name: str = "cos") -> Picture:
+def on_a_cpu(seen: HostCounters, *, on_device: bool = False, name: str = "cos") -> StepModel:
     given = [Tensor(shape=(1 << 20,), dtype="float32", storage=at) for at in (1, 2)]
     steps = [(name, (tensor,), at) for at, tensor in enumerate(given, 2)]
-    return picture_of(chain(*steps, each_us=500.0, on_device=on_device), circumstances=seen)
+    return picture_of(chain(*steps, each_us=500.0, on_device=on_device), host_counters=seen)
 
 
-def saved(seen: Circumstances) -> float:
+def saved(seen: HostCounters) -> float:
     picture = on_a_cpu(seen)
-    imagined = memory_given_back.imagine(picture)
+    imagined = memory_given_back.detect(picture)
     assert imagined is not None
     return picture.base_ns - picture.replay(imagined.expected)
 
 
-def is_said(seen: Circumstances, **given: Any) -> bool:
-    return memory_given_back.imagine(on_a_cpu(seen, **given)) is not None
+def is_said(seen: HostCounters, **given: Any) -> bool:
+    return memory_given_back.detect(on_a_cpu(seen, **given)) is not None
 
 
 def test_what_the_system_did_for_the_pages_is_saved() -> None:
@@ -76,12 +76,12 @@ def test_one_step_that_is_handed_all_of_them_has_had_something_else_to_do() -> N
 @pytest.mark.parametrize(
     "seen",
     [
-        pytest.param(Circumstances(), id="no clean steps"),
+        pytest.param(HostCounters(), id="no clean steps"),
         pytest.param(dataclasses.replace(SEEN, kept_pages=None), id="not Linux"),
         pytest.param(dataclasses.replace(SEEN, system_ns=0.0), id="nothing was done"),
     ],
 )
-def test_nothing_is_said_where_nothing_is_known(seen: Circumstances) -> None:
+def test_nothing_is_said_where_nothing_is_known(seen: HostCounters) -> None:
     assert not is_said(seen)
 
 
@@ -95,8 +95,8 @@ def test_work_that_is_not_there_any_more_needs_no_pages() -> None:
     """One of two that made as much: half of the gain is left beside that."""
     picture = on_a_cpu(SEEN)
     assert picture.flow is not None
-    without = picture.after(Change(work_ns={picture.flow.order[0]: 0.0}))
-    imagined = memory_given_back.imagine(without)
+    without = picture.after(Edit(work_ns={picture.flow.order[0]: 0.0}))
+    imagined = memory_given_back.detect(without)
     assert imagined is not None
-    saved = without.replay(Change()) - without.replay(imagined.expected)
+    saved = without.replay(Edit()) - without.replay(imagined.expected)
     assert saved == pytest.approx(1000.0 * PAGES)

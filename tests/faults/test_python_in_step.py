@@ -4,16 +4,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from boundby.analysis.account import account_for
+from boundby.analysis.account import attribute_step
 from boundby.model import HostKind, OpCall
 from boundby.step.compiled_host import compiled_host_ns
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 from boundby.step.user_python import kept, own_python
 from tests.faults.pictures import finding, sure
 from tests.machines import round_machine
 from tests.timelines import Scene, tensor
 
-FAULT = "python-in-step"
+NAME = "python-in-step"
 SMALL = OpCall(name="aten::mm", args=(tensor(8, 8), tensor(8, 8)))
 MACHINE = round_machine()
 COUNT, STATISTICS, MODEL = range(3)
@@ -28,7 +28,7 @@ def step(
     behind: bool = False,
     loaded: bool = False,
     trained: bool = False,
-) -> Picture:
+) -> StepModel:
     """Ten small operators in 200 us, at one line; before them a function, called at another.
 
     `trained`: all of it at one line, as where a trainer takes the steps. `behind`: the device has
@@ -58,13 +58,13 @@ def step(
     host = msgspec.structs.replace(timeline.host, source=np.array(sources, np.int32))
     timeline = msgspec.structs.replace(timeline, host=host, sources=LINES)
     wall = float(timeline.wall_ns)
-    accounted = account_for(timeline, MACHINE, wall_ns=wall)
-    return Picture(timeline, MACHINE, accounted, wall_ns=wall, phases={})
+    accounted = attribute_step(timeline, MACHINE, wall_ns=wall)
+    return StepModel(timeline, MACHINE, accounted, wall_ns=wall, phases={})
 
 
 @pytest.mark.parametrize("on_device", [False, True])
 def test_the_step_is_shorter_by_what_the_script_does_itself(on_device: bool) -> None:
-    found = sure(step(on_device=on_device), FAULT)
+    found = sure(step(on_device=on_device), NAME)
     assert found.where[0] == LINES[COUNT]
     assert found.saving_ns.expected == pytest.approx(800e3, rel=0.02)
     assert found.saving_ns.low == pytest.approx(400e3, rel=0.02)
@@ -84,22 +84,22 @@ def test_the_step_is_shorter_by_what_the_script_does_itself(on_device: bool) -> 
 def test_what_the_model_torch_and_the_collector_do_is_not_the_scripts(
     function: str, on_device: bool
 ) -> None:
-    assert finding(step(function, on_device=on_device), FAULT) is None
+    assert finding(step(function, on_device=on_device), NAME) is None
 
 
 @pytest.mark.parametrize("on_device", [False, True])
 def test_making_batches_is_waiting_for_data(on_device: bool) -> None:
     picture = step("data.py(5): __getitem__", loaded=True, on_device=on_device)
-    assert finding(picture, FAULT) is None
+    assert finding(picture, NAME) is None
 
 
 def test_python_between_two_operators_is_what_it_is() -> None:
-    assert finding(step(us=15), FAULT) is None
+    assert finding(step(us=15), NAME) is None
 
 
 def test_a_device_that_is_busy_meanwhile_waits_for_nothing() -> None:
     picture = step(on_device=True, behind=True)
-    found = finding(picture, FAULT)
+    found = finding(picture, NAME)
     assert found is None or found.saving_ns.expected < 0.05 * picture.wall_ns
 
 
@@ -120,7 +120,7 @@ def test_compiled_launches_leave_what_the_script_does_itself() -> None:
 
 def test_together_with_a_graph_nothing_is_counted_twice() -> None:
     picture = step(on_device=True)
-    without = picture.after(Change(idle_script=True, host_ns=np.full(10, 20e3)))
+    without = picture.after(Edit(no_user_python=True, host_ns=np.full(10, 20e3)))
     assert own_python(without).likely.ns == 0
     assert kept(without).ns == 0
 
@@ -129,8 +129,8 @@ def test_together_with_a_graph_nothing_is_counted_twice() -> None:
 def test_a_librarys_loop_around_the_model_is_not_the_scripts(on_device: bool) -> None:
     """Operators take 190 us at the same line, and the library 170 beside them."""
     picture = step("trainer.py(7): log", us=170, on_device=on_device, trained=True)
-    assert finding(picture, FAULT) is None
+    assert finding(picture, NAME) is None
     if on_device:
         assert kept(picture).ns == pytest.approx(170e3, rel=0.05), "though no graph takes it away"
-        without = picture.after(Change(idle_script=True))
+        without = picture.after(Edit(no_user_python=True))
         assert kept(without).ns == kept(picture).ns, "nor does an idle script"

@@ -7,14 +7,16 @@ import pytest
 from boundby.faults.batch_too_small import batches
 from boundby.model import HostKind, OpCall, Phase, Timeline
 from boundby.model.diagnosis import Range
-from boundby.step.model import Picture
+from boundby.step.model import StepModel
 from tests.faults.pictures import finding, picture_of, sure
 from tests.timelines import Scene, tensor
 
 SMALL = OpCall(name="aten::mm", args=(tensor(8, 8), tensor(8, 8)))
 
 
-def step(around: str, *, calls: int = 1, on_device: bool = False, loaded: bool = False) -> Picture:
+def step(
+    around: str, *, calls: int = 1, on_device: bool = False, loaded: bool = False
+) -> StepModel:
     """A step of 1 ms: 800 us of Python by that name, in so many calls, then small operators."""
     scene = Scene(end=1000)
     scene.on_host(0, 1000, HostKind.PYTHON, "train.py(1): <module>")
@@ -30,7 +32,7 @@ def step(around: str, *, calls: int = 1, on_device: bool = False, loaded: bool =
     return picture_of(scene.timeline())
 
 
-def twice(picture: Picture) -> Range:
+def twice(picture: StepModel) -> Range:
     """What a batch twice as large takes, of the step as it is."""
     wall = batches(picture)[0].wall_ns
     return Range(
@@ -52,11 +54,11 @@ def test_a_loop_of_the_scripts_own_grows_with_the_batch(on_device: bool) -> None
 
 @pytest.mark.parametrize("on_device", [False, True])
 def test_what_the_script_does_once_may_grow_or_not(on_device: bool) -> None:
-    once = step("train.py(5): prepare", on_device=on_device)
-    assert twice(once).low < 1.1
-    assert 1.3 < twice(once).expected < 1.6
-    assert twice(once).high >= 1.75
-    found = sure(once, "batch-too-small")
+    memoised = step("train.py(5): prepare", on_device=on_device)
+    assert twice(memoised).low < 1.1
+    assert 1.3 < twice(memoised).expected < 1.6
+    assert twice(memoised).high >= 1.75
+    found = sure(memoised, "batch-too-small")
     assert "loops over no samples" in found.assumes
     assert "less for each" in found.change
 

@@ -4,7 +4,7 @@ import pytest
 
 from boundby.faults import slow_dropout
 from boundby.fixes.dropout import SMALLEST_WORD
-from boundby.hardware.op_benchmark import Exercise
+from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import HostKind, OpCall, Tensor
 from tests.faults.pictures import finding, picture_of, sure
 from tests.timelines import US, Scene, tensor
@@ -24,13 +24,13 @@ def scene(*, on_device: bool = False) -> Scene:
 
 def test_what_drawing_words_takes_is_what_is_left() -> None:
     picture = picture_of(scene().timeline())
-    drawn = sum(work.ns for work in picture.works if "bernoulli" in work.name)
+    drawn = sum(work.ns for work in picture.op_records if "bernoulli" in work.name)
     guess = sure(picture, "slow-dropout")
     assert guess.saving_ns.expected == pytest.approx(0.6 * drawn, rel=0.01)
     words = Tensor(shape=(100_000,), dtype="int64", strides=(1,))
-    timed = Exercise(name="aten::random_", args=(words, SMALLEST_WORD, None))
+    timed = OpBenchmark(name="aten::random_", args=(words, SMALLEST_WORD, None))
     picture.timings.known[timed] = 50 * US
-    found = slow_dropout.imagine(picture)
+    found = slow_dropout.detect(picture)
     assert found is not None
     more = picture.machine.copy_ns(8 * 400_000) or 0.0
     asking = 2 * (picture.machine.overheads.eager_op_ns or 0.0)
@@ -43,4 +43,4 @@ def test_a_gpu_draws_all_of_them_at_once() -> None:
 
 def test_compiled_code_draws_masks_of_its_own() -> None:
     """Both together were as slow as neither (a small decoder): they are not added up."""
-    assert {"unfused-operators", "far-from-roof"} <= set(slow_dropout.REMEDY.excludes)
+    assert {"unfused-operators", "far-from-roof"} <= set(slow_dropout.FAULT.excludes)

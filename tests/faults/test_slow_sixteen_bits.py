@@ -43,7 +43,7 @@ def test_what_float32_takes_is_timed_where_it_can_be() -> None:
     picture = picture_of(scene(cast=False).timeline(), machine(52e9))
     now, then = (exercise(PRODUCT, in_dtype(kind), loose=False) for kind in ("bfloat16", "float32"))
     picture.timings.known |= {now: 40_000 * US, then: 20_000 * US}
-    found = slow_sixteen_bits.imagine(picture)
+    found = slow_sixteen_bits.detect(picture)
     assert found is not None
     assert picture.saving(found.expected) == pytest.approx(41_300 / 2 * US, rel=0.01)
     # Nothing is cast: the model itself is in sixteen bits.

@@ -12,8 +12,8 @@ from boundby.model import Allocations, Argument, HostKind, OpCall, Phase
 from boundby.step.compiled_host import _Operators, compiled_host_ns, launch_costs
 from boundby.step.function_cost import function_flops
 from boundby.step.fusion_groups import chains_of
-from boundby.step.graph_break_regions import Uncompiled, uncompiled
-from boundby.step.model import Picture
+from boundby.step.graph_break_regions import Uncompiled, graph_break_rows
+from boundby.step.model import StepModel
 from tests.faults.pictures import in_phase, picture_of
 from tests.step.test_dataflow import BYTES, ELEMENTS, at, chain
 from tests.timelines import Scene
@@ -23,7 +23,7 @@ US = 1000.0
 
 def step(
     *names: str, python_us: float = 30.0, operator_us: float = 20.0, tidying_us: float = 0.0
-) -> Picture:
+) -> StepModel:
     """Each operator launches at its end, or tidies up after it; Python takes its time before it."""
     scene = Scene()
     clock, rows = 0.0, []
@@ -83,7 +83,7 @@ def test_a_step_that_trains_launches_the_kernels_of_training() -> None:
 
 def test_what_cannot_be_fused_is_called_as_before_and_the_rest_is_one_launch() -> None:
     picture = step("mm", "cos", "sin", "cos", "mm")
-    imagined = unfused_operators.imagine(picture)
+    imagined = unfused_operators.detect(picture)
     assert imagined is not None and imagined.expected.host_ns is not None
     launch = launch_costs(picture)[1]
     # Entering it is counted with the first.
@@ -96,11 +96,11 @@ def test_what_cannot_be_fused_is_called_as_before_and_the_rest_is_one_launch() -
 def test_a_chain_counts_those_of_its_reductions() -> None:
     picture = step("mm", "cos", "sum", "mm")
     assert picture.flow is not None
-    (chain,) = [one for one in chains_of(picture, picture.flow) if len(one.works) > 1]
+    (chain,) = [one for one in chains_of(picture, picture.flow) if len(one.op_records) > 1]
     assert chain.reductions == 2
 
 
-def in_a_layer(picture: Picture, first: int, last: int) -> Picture:
+def in_a_layer(picture: StepModel, first: int, last: int) -> StepModel:
     """The same step, some of its operators called by a recurrent layer: the host's rows from one
     to another."""
     timeline = picture.timeline
@@ -118,14 +118,17 @@ def test_a_recurrent_layer_stays_as_it_is_and_breaks_the_graph() -> None:
     plain = step("cos", "cos", "sin", "cos", "sin", "mm")
     # Rows two by two: an operator and its launch. The layer is the third, around the fourth.
     layered = in_a_layer(plain, 4, 8)
-    assert uncompiled(plain) == Uncompiled(frozenset(), 0, frozenset())
-    left = uncompiled(layered)
-    assert {layered.works[index].row for index in left.works} == {4, 6} and left.calls == 1
+    assert graph_break_rows(plain) == Uncompiled(frozenset(), 0, frozenset())
+    left = graph_break_rows(layered)
+    assert {layered.op_records[index].row for index in left.op_records} == {
+        4,
+        6,
+    } and left.calls == 1
     assert layered.flow is not None
     fused = [
-        {layered.works[index].row for index in chain.works}
+        {layered.op_records[index].row for index in chain.op_records}
         for chain in chains_of(layered, layered.flow)
-        if len(chain.works) > 1
+        if len(chain.op_records) > 1
     ]
     assert fused == [{0, 2}]
     script, launch = layered.script, launch_costs(layered)[1]
@@ -133,11 +136,11 @@ def test_a_recurrent_layer_stays_as_it_is_and_breaks_the_graph() -> None:
     host = compiled_host_ns(layered, [], launch)
     assert host[2:4] == pytest.approx(script.host_ns[2:4])
     # Going in twice, and not once.
-    once = compiled_host_ns(plain, [], launch)[0]
-    assert host[0] - launch == pytest.approx(2 * (once - launch), rel=0.2)
+    memoised = compiled_host_ns(plain, [], launch)[0]
+    assert host[0] - launch == pytest.approx(2 * (memoised - launch), rel=0.2)
 
 
-def in_modules(picture: Picture, *modules: str) -> Picture:
+def in_modules(picture: StepModel, *modules: str) -> StepModel:
     """The same step, operator by operator in these modules; in none where the name is empty."""
     timeline = picture.timeline
     table = sorted({name for name in modules if name})
@@ -152,12 +155,12 @@ def test_what_is_no_part_of_the_model_is_not_compiled_with_it() -> None:
     inner, outer, loss = "Net_0.Block_0", "Net_0", "Loss_0"
     modules = [outer, inner, inner, inner, outer, "", loss, loss]
     placed = in_modules(plain, *modules)
-    left = uncompiled(placed)
-    assert left.works == left.outside == {5, 6, 7} and not left.calls
+    left = graph_break_rows(placed)
+    assert left.op_records == left.outside == {5, 6, 7} and not left.calls
     assert placed.flow is not None and plain.flow is not None
-    fused = [chain.works for chain in chains_of(placed, placed.flow)]
+    fused = [chain.op_records for chain in chains_of(placed, placed.flow)]
     assert fused == [[0, 1], [3, 4]]
-    assert [3, 4, 5, 6, 7] in [chain.works for chain in chains_of(plain, plain.flow)]
+    assert [3, 4, 5, 6, 7] in [chain.op_records for chain in chains_of(plain, plain.flow)]
     script, host = placed.script, compiled_host_ns(placed, [], launch_costs(placed)[1])
     assert script is not None
     assert host[5:] == pytest.approx(script.host_ns[5:])
@@ -165,10 +168,10 @@ def test_what_is_no_part_of_the_model_is_not_compiled_with_it() -> None:
 
 def test_where_no_model_is_seen_all_may_be_compiled() -> None:
     picture = in_modules(step("mm", "cos", "sin"), "", "Loss_0", "Loss_0")
-    assert not uncompiled(picture).works
+    assert not graph_break_rows(picture).op_records
 
 
-def handed_on(*names: str) -> Picture:
+def handed_on(*names: str) -> StepModel:
     """Each hands 64 Mi numbers to the next, on a device."""
     side = 8192
     weight, few = at(90, shape=(side,)), at(91, shape=(side, 1))
@@ -193,7 +196,7 @@ def handed_on(*names: str) -> Picture:
 
 def fused(*names: str) -> float:
     """What a chain of these is expected to take as one kernel, in us."""
-    imagined = unfused_operators.imagine(handed_on(*names))
+    imagined = unfused_operators.detect(handed_on(*names))
     assert imagined is not None
     return sum(imagined.expected.work_ns.values()) / US
 
@@ -210,7 +213,7 @@ def test_functions_take_their_time_where_rows_are_waited_for() -> None:
 
 
 def test_a_tangent_is_quicker_than_an_error_function() -> None:
-    (gelu,) = picture_of(chain(("gelu", (at(1),), 2))).works
+    (gelu,) = picture_of(chain(("gelu", (at(1),), 2))).op_records
     plain, quick = (OpCall(name="aten::gelu", args=(at(1), kind)) for kind in ("none", "tanh"))
     assert function_flops(gelu, plain) == 72 * ELEMENTS
     assert function_flops(gelu, quick) == 47 * ELEMENTS

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from boundby.faults import batch_too_small, float32_activations, layout_copies
-from boundby.hardware.op_benchmark import Exercise
+from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import OpCall, Tensor
-from boundby.step.model import Picture
+from boundby.step.model import StepModel
 from boundby.step.op_variants import doubled, grown
 from tests.faults.pictures import picture_of
 from tests.machines import roof, round_machine
@@ -31,7 +31,7 @@ def kernel(storage: int, dtype: str = "float32") -> Tensor:
     return Tensor(shape=(256, 256, 3, 3), dtype=dtype, strides=strides, storage=storage)
 
 
-def convolving(dtype: str = "float32") -> Picture:
+def convolving(dtype: str = "float32") -> StepModel:
     """Float32 convolutions, which torch runs on the tf32 units: 237 GFLOP each in 600 us."""
     steps = [
         ("convolution", (images(at, dtype), kernel(100 + at, dtype), *TAIL), at + 1)
@@ -40,12 +40,12 @@ def convolving(dtype: str = "float32") -> Picture:
     return picture_of(chain(*steps, each_us=600.0), MACHINE)
 
 
-def asked(picture: Picture) -> set[tuple[str, bool]]:
+def asked(picture: StepModel) -> set[tuple[str, bool]]:
     """The dtype and the units of every operator that is to be timed."""
     return {(dtype_of(one), one.loose) for one in picture.timings.asked}
 
 
-def dtype_of(one: Exercise) -> str:
+def dtype_of(one: OpBenchmark) -> str:
     (first, *_) = one.args
     assert isinstance(first, Tensor)
     return first.dtype
@@ -53,11 +53,11 @@ def dtype_of(one: Exercise) -> str:
 
 def test_a_convolution_in_tf32_is_held_against_bfloat16_as_it_runs() -> None:
     picture = convolving()
-    float32_activations.imagine(picture)
+    float32_activations.detect(picture)
     assert asked(picture) == {("float32", True), ("bfloat16", False)}
     for one in picture.timings.asked:
         picture.timings.known[one] = 600e3 if one.loose else 240e3
-    imagined = float32_activations.imagine(picture)
+    imagined = float32_activations.detect(picture)
     assert imagined is not None
     first, *rest = imagined.expected.work_ns.values()
     assert rest == pytest.approx([0.4 * 600e3] * 3)
@@ -68,8 +68,8 @@ def test_a_convolution_in_tf32_is_held_against_bfloat16_as_it_runs() -> None:
 @pytest.mark.parametrize(("dtype", "loose"), [("float32", True), ("bfloat16", False)])
 def test_layouts_and_larger_batches_are_timed_on_the_same_units(dtype: str, loose: bool) -> None:
     turned, grown = convolving(dtype), convolving(dtype)
-    layout_copies.imagine(turned)
-    batch_too_small.imagine(grown)
+    layout_copies.detect(turned)
+    batch_too_small.detect(grown)
     assert len(turned.timings.asked) == len(grown.timings.asked) == 2
     assert asked(turned) == asked(grown) == {(dtype, loose)}
 
@@ -80,7 +80,7 @@ def test_products_off_the_matrix_units_are_timed_off_them() -> None:
         args=(Tensor(shape=(4096, 4096), dtype="float32"),) * 2,
     )
     picture = picture_of(scene_of([(product, 2750.0)] * 4, host_us=5).timeline(), MACHINE)
-    float32_activations.imagine(picture)
+    float32_activations.detect(picture)
     assert asked(picture) == {("float32", False), ("bfloat16", False)}
 
 

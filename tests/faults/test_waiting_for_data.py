@@ -4,10 +4,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from boundby.capture.host.counters import Circumstances, ThreadTime
+from boundby.capture.host.counters import HostCounters, ThreadTime
 from boundby.faults import waiting_for_data
 from boundby.model import HostKind, OpCall
-from boundby.step.model import Picture
+from boundby.step.model import StepModel
 from tests.faults.pictures import finding, picture_of, sure
 from tests.timelines import Scene, tensor
 
@@ -21,7 +21,7 @@ def test_waiting_for_a_loader_costs_what_the_device_idles_for_it() -> None:
     scene.on_device(260, 398, launch=launch)
     scene.on_host(261, 398, HostKind.SYNC, "cudaStreamSynchronize")  # a loss is printed
     picture = picture_of(scene.timeline())
-    imagined = waiting_for_data.imagine(picture)
+    imagined = waiting_for_data.detect(picture)
     assert imagined is not None
     assert picture.saving(imagined.best) == pytest.approx(250e3 * 0.99, rel=0.05)
 
@@ -33,8 +33,8 @@ def test_workers_make_batches_no_faster_than_their_number_allows() -> None:
     scene.on_device(1010, 1098, launch=launch)
     scene.on_host(1011, 1098, HostKind.SYNC, "cudaStreamSynchronize")
     for cores, shortest in ((1, 1000e3), (2, 500e3), (8, 125e3), (16, 105e3)):
-        picture = picture_of(scene.timeline(), circumstances=Circumstances(cores=cores))
-        imagined = waiting_for_data.imagine(picture)
+        picture = picture_of(scene.timeline(), host_counters=HostCounters(cores=cores))
+        imagined = waiting_for_data.detect(picture)
         assert imagined is not None
         # As many as are needed, up to all cores, make a batch in a millisecond each; the rest of a
         # step takes 0.1 ms.
@@ -43,18 +43,18 @@ def test_workers_make_batches_no_faster_than_their_number_allows() -> None:
 
 def data_on_a_cpu(
     waited_us: float, *, ran: float, ours: float, cores: int, delayed: float = 0.0
-) -> Picture:
+) -> StepModel:
     """A step of 300 us of work after a batch; `ran`, `ours`: of the clean steps' time."""
     scene = Scene(end=waited_us + 300)
     scene.on_host(0, waited_us, HostKind.DATA, "enumerate(DataLoader)#_SingleProcess")
     scene.on_host(waited_us, waited_us + 300, call=RELU)
-    seen = Circumstances(
+    seen = HostCounters(
         wall_ns=1e9,
         main=ThreadTime(ran_ns=ran * 1e9, delayed_ns=delayed * 1e9),
         ours_ns=ours * 1e9,
         cores=cores,
     )
-    return picture_of(scene.timeline(), circumstances=seen)
+    return picture_of(scene.timeline(), host_counters=seen)
 
 
 def test_on_a_cpu_workers_take_their_cores_from_the_step() -> None:
@@ -85,9 +85,9 @@ def test_where_workers_have_all_cores_only_cheaper_samples_help(others: float) -
     scene = Scene(end=1000)
     scene.on_host(0, 700, HostKind.DATA, "enumerate(DataLoader)#_MultiProcessing")
     scene.on_host(700, 1000, call=RELU)
-    seen = Circumstances(wall_ns=1e9, ours_ns=0.9e9, workers_ns=others * 1e9, cores=2)
-    picture = picture_of(scene.timeline(), circumstances=seen)
-    imagined = waiting_for_data.imagine(picture)
+    seen = HostCounters(wall_ns=1e9, ours_ns=0.9e9, workers_ns=others * 1e9, cores=2)
+    picture = picture_of(scene.timeline(), host_counters=seen)
+    imagined = waiting_for_data.detect(picture)
     assert imagined is not None
     is_full = others == 1.0
     assert ("cheaper" in imagined.change) == is_full
@@ -109,8 +109,8 @@ def test_more_workers_are_more_than_there_are(have: int, delayed: float, said: s
     scene.on_host(0, 700, HostKind.DATA, "enumerate(DataLoader)#_MultiProcessing")
     scene.on_host(700, 1000, call=RELU)
     main = ThreadTime(ran_ns=0.3e9, delayed_ns=delayed * 1e9)
-    seen = Circumstances(wall_ns=1e9, main=main, cores=2, loader_workers=have)
-    imagined = waiting_for_data.imagine(picture_of(scene.timeline(), circumstances=seen))
+    seen = HostCounters(wall_ns=1e9, main=main, cores=2, loader_workers=have)
+    imagined = waiting_for_data.detect(picture_of(scene.timeline(), host_counters=seen))
     assert imagined is not None and said in imagined.change
 
 

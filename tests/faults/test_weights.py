@@ -9,8 +9,8 @@ import pytest
 from boundby.faults import repeated_casts
 from boundby.faults.batch_too_small import batches
 from boundby.model import Allocations, DeviceKind, OpCall, Phase, Tensor, Timeline
-from boundby.step.batch_invariant import fixed_values, weights_of
-from boundby.step.model import Picture
+from boundby.step.batch_invariant import batch_invariant_values, weights_of
+from boundby.step.model import StepModel
 from tests.faults.pictures import finding, in_phase, picture_of
 from tests.step.test_dataflow import chain
 from tests.timelines import Scene
@@ -32,13 +32,13 @@ def weights(timeline: Timeline) -> set[int]:
     return {
         tensor.storage
         for index, given in enumerate(flow.given)
-        if (call := picture.call(picture.works[index])) is not None
+        if (call := picture.call(picture.op_records[index])) is not None
         for tensor, value in zip(call.tensors, given, strict=True)
         if value in found and tensor.storage is not None
     }
 
 
-def factors(picture: Picture) -> list[float]:
+def factors(picture: StepModel) -> list[float]:
     return [row.wall_ns.expected / picture.wall_ns for row in batches(picture)]
 
 
@@ -87,7 +87,7 @@ def test_a_bias_that_is_spread_over_the_rows_is_as_many_as_they_are() -> None:
     picture = picture_of(timeline)
     flow = picture.flow
     assert flow is not None
-    fixed = fixed_values(picture, flow)
+    fixed = batch_invariant_values(picture, flow)
     assert weights(timeline) == {101, 102}
     assert not fixed & set(flow.makes[flow.order[0]])
 
@@ -106,9 +106,9 @@ def test_gradients_that_are_added_up_do_not_grow_with_the_batch() -> None:
     picture = picture_of(timeline)
     flow = picture.flow
     assert flow is not None
-    fixed = fixed_values(picture, flow)
+    fixed = batch_invariant_values(picture, flow)
     for index in flow.order:
-        work = picture.works[index]
+        work = picture.op_records[index]
         if work.name.endswith("::add_"):
             assert set(flow.reads[index]) <= fixed
         elif work.name.endswith("::mm"):
@@ -147,13 +147,13 @@ def test_a_weight_that_is_cast_in_every_step_is_told_of_and_the_batch_is_not() -
     batch = ("copy_", (at(2), at(1, dtype="float32")), 2)
     cast = ("copy_", (at(3), at(101, dtype="float32")), 3)
     mixed = picture_of(chain(batch, cast, ("mm", (at(2), at(3)), 4)))
-    imagined = repeated_casts.imagine(mixed)
+    imagined = repeated_casts.detect(mixed)
     assert imagined is not None
     flow = mixed.flow
     assert flow is not None
     assert set(imagined.best.work_ns) == {flow.order[1]}
     assert imagined.change == "model = model.to(torch.bfloat16)"
-    assert repeated_casts.imagine(picture_of(chain(batch, ("mm", (at(2), at(101)), 4)))) is None
+    assert repeated_casts.detect(picture_of(chain(batch, ("mm", (at(2), at(101)), 4)))) is None
 
 
 def test_a_batch_that_is_cast_in_training_is_not_its_weight() -> None:
@@ -162,7 +162,7 @@ def test_a_batch_that_is_cast_in_training_is_not_its_weight() -> None:
         ("mm", (at(2), at(101)), 3),
         ("add_", (at(101), at(3)), 101),
     )
-    assert repeated_casts.imagine(picture_of(in_training(timeline, 1))) is None
+    assert repeated_casts.detect(picture_of(in_training(timeline, 1))) is None
 
 
 def test_a_table_comes_before_the_indices_into_it_and_serves_twice() -> None:
@@ -237,5 +237,5 @@ def test_zeros_that_a_tables_gradient_starts_from_do_not_grow_with_the_batch(tra
     picture = picture_of(timeline)
     flow = picture.flow
     assert flow is not None
-    (filling,) = (index for index, work in enumerate(picture.works) if work.row == zeros)
-    assert (flow.makes[filling][0] in fixed_values(picture, flow)) is trained
+    (filling,) = (index for index, work in enumerate(picture.op_records) if work.row == zeros)
+    assert (flow.makes[filling][0] in batch_invariant_values(picture, flow)) is trained

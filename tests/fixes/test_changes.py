@@ -12,7 +12,7 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 from boundby.capture.torch.hooks import Hooks  # noqa: E402
-from boundby.fixes import TREATMENTS, Treatment  # noqa: E402
+from boundby.fixes import FIXES, Fix  # noqa: E402
 from boundby.fixes.checkpointing import CHECKPOINTS, NO_CHECKPOINTS  # noqa: E402
 from boundby.fixes.loaders import most_workers, spare_workers  # noqa: E402
 from boundby.fixes.log import touched  # noqa: E402
@@ -30,14 +30,14 @@ def hooks() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def applied(treatment: Treatment) -> Iterator[None]:
+def applied(treatment: Fix) -> Iterator[None]:
     assert treatment.apply is not None
     with treatment.apply():
         yield
 
 
-def named(name: str) -> Treatment:
-    return next(one for found in TREATMENTS.values() for one in found if one.name == name)
+def named(name: str) -> Fix:
+    return next(one for found in FIXES.values() for one in found if one.name == name)
 
 
 def mlp() -> Any:
@@ -45,7 +45,7 @@ def mlp() -> Any:
 
 
 def test_every_treatment_is_named_once_and_says_its_change() -> None:
-    every = {one for found in TREATMENTS.values() for one in found}
+    every = {one for found in FIXES.values() for one in found}
     assert len({one.name for one in every}) == len(every)
     for one in every:
         assert one.change
@@ -347,12 +347,12 @@ def test_a_fused_optimizer_is_spelled_as_the_script_has_it() -> None:
 
 
 def test_every_fix_belongs_to_a_fault_that_is_looked_for() -> None:
-    from boundby.faults import REMEDIES
+    from boundby.faults import FAULTS
 
-    faults = {remedy.fault for remedy in REMEDIES}
-    assert set(TREATMENTS) <= faults
-    reached = {one.name for remedy in REMEDIES for one in remedy.treatments}
-    assert reached == {one.name for found in TREATMENTS.values() for one in found}
+    faults = {remedy.fault for remedy in FAULTS}
+    assert set(FIXES) <= faults
+    reached = {one.name for remedy in FAULTS for one in remedy.treatments}
+    assert reached == {one.name for found in FIXES.values() for one in found}
 
 
 def test_what_breaks_a_capture_is_named_by_its_first_error(monkeypatch: pytest.MonkeyPatch) -> None:

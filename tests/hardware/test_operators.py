@@ -7,8 +7,8 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 from boundby.hardware import op_benchmark as operators  # noqa: E402
-from boundby.hardware.op_benchmark import Exercise, Value, _work, time_operators  # noqa: E402
-from boundby.hardware.stopwatch import Work  # noqa: E402
+from boundby.hardware.op_benchmark import OpBenchmark, Value, _work, time_operators  # noqa: E402
+from boundby.hardware.stopwatch import Workload  # noqa: E402
 from boundby.model import Tensor  # noqa: E402
 
 
@@ -42,18 +42,18 @@ CALLS: dict[str, tuple[Value, ...]] = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_recorded_call_runs(name: str) -> None:
-    (took,) = time_operators([Exercise(name=name, args=CALLS[name])], kind="cpu", index=0)
+    (took,) = time_operators([OpBenchmark(name=name, args=CALLS[name])], kind="cpu", index=0)
     assert took is not None and took > 0
 
 
 def test_what_was_recorded_is_what_is_computed() -> None:
-    summed = _work(torch, Exercise(name="aten::sum", args=CALLS["aten::sum"]), "cpu")()
+    summed = _work(torch, OpBenchmark(name="aten::sum", args=CALLS["aten::sum"]), "cpu")()
     assert summed.shape == (1, 16)  # type: ignore[attr-defined]
-    joined = _work(torch, Exercise(name="aten::cat", args=CALLS["aten::cat"]), "cpu")()
+    joined = _work(torch, OpBenchmark(name="aten::cat", args=CALLS["aten::cat"]), "cpu")()
     assert joined.shape == (8, 4, 4)  # type: ignore[attr-defined]
-    product = _work(torch, Exercise(name="aten::mm", args=CALLS["aten::mm"]), "cpu")()
+    product = _work(torch, OpBenchmark(name="aten::mm", args=CALLS["aten::mm"]), "cpu")()
     assert product.shape == (8, 4)  # type: ignore[attr-defined]
-    scaled = _work(torch, Exercise(name="aten::add", args=(X, X, 3)), "cpu")
+    scaled = _work(torch, OpBenchmark(name="aten::add", args=(X, X, 3)), "cpu")
     assert scaled().std() > 0.05  # type: ignore[attr-defined]  # of 0.02 and 3 x 0.02, not 2 x
 
 
@@ -80,7 +80,7 @@ def test_rows_are_taken_from_all_over_a_table(
     name: str, args: tuple[Value, ...], rows: int
 ) -> None:
     """Of 1000 rows 64 indices hit 62 on average; all bags hold some."""
-    result = _work(torch, Exercise(name=name, args=args), "cpu")()
+    result = _work(torch, OpBenchmark(name=name, args=args), "cpu")()
     taken: Any = result[0] if isinstance(result, tuple) else result
     assert taken.flatten(0, -2).shape == (rows, 4)
     different = len(taken.flatten(0, -2).unique(dim=0))
@@ -90,7 +90,7 @@ def test_rows_are_taken_from_all_over_a_table(
 
 def test_an_expanded_tensor_takes_the_memory_that_it_has() -> None:
     expanded = tensor(1 << 20, 4, strides=(0, 1))
-    made = _work(torch, Exercise(name="aten::relu", args=(expanded,)), "cpu")
+    made = _work(torch, OpBenchmark(name="aten::relu", args=(expanded,)), "cpu")
     assert made().shape == (1 << 20, 4)  # type: ignore[attr-defined]
 
 
@@ -105,7 +105,7 @@ def test_an_expanded_tensor_takes_the_memory_that_it_has() -> None:
     ],
 )
 def test_what_does_not_run_is_left_out(name: str, args: tuple[Value, ...]) -> None:
-    assert time_operators([Exercise(name=name, args=args)], kind="cpu", index=0) == [None]
+    assert time_operators([OpBenchmark(name=name, args=args)], kind="cpu", index=0) == [None]
 
 
 def test_one_that_breaks_what_it_leaves_behind_is_left_out_once(
@@ -116,7 +116,7 @@ def test_one_that_breaks_what_it_leaves_behind_is_left_out_once(
     def broken(_: object) -> None:
         raise RuntimeError("Invalid mt19937 state")
 
-    fine = Exercise(name="aten::relu", args=(X,))
+    fine = OpBenchmark(name="aten::relu", args=(X,))
     with monkeypatch.context() as patched:
         patched.setattr(torch, "set_rng_state", broken)
         patched.setattr(torch.random, "set_rng_state", broken)
@@ -127,12 +127,12 @@ def test_one_that_breaks_what_it_leaves_behind_is_left_out_once(
 def test_roots_are_taken_of_what_has_one(name: str) -> None:
     """Of a negative number a CPU's library makes an exception, which takes it far longer."""
     given = tensor(4, 64, strides=(64, 1))
-    result: Any = _work(torch, Exercise(name=f"aten::{name}", args=(given,)), "cpu")()
+    result: Any = _work(torch, OpBenchmark(name=f"aten::{name}", args=(given,)), "cpu")()
     assert result.isfinite().all()
 
 
 def test_the_caches_of_a_cpu_are_not_flushed() -> None:
-    hot, cold = (Exercise(name="aten::relu", args=(X,), cold=cold) for cold in (False, True))
+    hot, cold = (OpBenchmark(name="aten::relu", args=(X,), cold=cold) for cold in (False, True))
     timed = time_operators([cold, hot], kind="cpu", index=0)
     assert timed[0] is None
     assert timed[1] is not None
@@ -143,7 +143,7 @@ def test_memory_that_is_in_no_cache_takes_longer_to_read() -> None:
     small = tensor(4096, 1024, strides=(1024, 1))
     large = tensor(262_144, 1024, strides=(1024, 1))
     asked = [
-        Exercise(name="aten::sum", args=(one, (1,), False, None), cold=cold)
+        OpBenchmark(name="aten::sum", args=(one, (1,), False, None), cold=cold)
         for one in (small, large)
         for cold in (False, True)
     ]
@@ -157,13 +157,13 @@ def test_what_switches_onednn_off_does_so_for_itself_alone(monkeypatch: pytest.M
     switch = torch.backends.mkldnn
     seen: list[bool] = []
 
-    def switching_off(_torch: Any, _args: list[Any]) -> Work:
+    def switching_off(_torch: Any, _args: list[Any]) -> Workload:
         seen.append(switch.enabled)
         switch.enabled = False
         return lambda: None
 
     monkeypatch.setitem(operators._OWN, "switching off", switching_off)
-    exercise = Exercise(name="switching off", args=())
+    exercise = OpBenchmark(name="switching off", args=())
     time_operators([exercise, exercise], kind="cpu", index=0)
     assert seen == [True, True]
     assert switch.enabled

@@ -10,7 +10,7 @@ from boundby.hardware import device as device_module
 from boundby.hardware import measure
 from boundby.hardware.device import Cache, Device, _count_cpus
 from boundby.hardware.probes import gaps, matmul, memory, vector
-from boundby.hardware.stopwatch import CudaStopwatch, Timing, Work, stopwatch_for
+from boundby.hardware.stopwatch import CudaStopwatch, Timing, Workload, stopwatch_for
 from boundby.model import Point, Roof
 
 MIB = 1024**2
@@ -133,7 +133,7 @@ def test_a_slow_dtype_is_not_worked_on_for_minutes(
 ) -> None:
     asked: list[matmul.Shape] = []
 
-    def product(device: Device, dtype: str, shape: matmul.Shape) -> Work:
+    def product(device: Device, dtype: str, shape: matmul.Shape) -> Workload:
         asked.append(shape)
         return lambda: None
 
@@ -209,7 +209,7 @@ class SlowHost(CudaStopwatch):
     def sync(self) -> None:
         return
 
-    def _between_events(self, work: Work, head_start: int) -> tuple[float, bool]:
+    def _between_events(self, work: Workload, head_start: int) -> tuple[float, bool]:
         self.given.append(head_start)
         late = max(0, self.needs - head_start)
         return 300_000.0 + late / 2, not late

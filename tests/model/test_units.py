@@ -60,8 +60,8 @@ PREFIXES = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18
 
 def is_three_digits(number: str) -> bool:
     """At most three significant digits, and no more than the whole ones of a large number."""
-    digits = number.lstrip("-").replace(",", "").partition("e")[0]
-    return "." not in digits or len(digits.replace(".", "").lstrip("0")) <= 3
+    product_precision = number.lstrip("-").replace(",", "").partition("e")[0]
+    return "." not in product_precision or len(product_precision.replace(".", "").lstrip("0")) <= 3
 
 
 @given(st.floats(1e-3, 1e12) | st.floats(-1e12, -1e-3))

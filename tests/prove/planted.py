@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from boundby import faults as remedies
-from boundby.capture.process.step_hooks import Companion, accompanied_by
-from boundby.faults import HEADINGS, Imagined, Remedy, Treatment
+from boundby.capture.process.step_hooks import StepHook, accompanied_by
+from boundby.faults import HEADINGS, Detection, Fault, Fix
 from boundby.fixes.log import note
 from boundby.fixes.root_modules import outermost_modules
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 
 
-def imagine(picture: Picture) -> Imagined | None:
-    half = Change(work_ns={index: work.ns / 2 for index, work in enumerate(picture.works)})
-    return Imagined(worst=half, expected=half, best=half, where=[], change="none", assumes="")
+def detect(picture: StepModel) -> Detection | None:
+    half = Edit(work_ns={index: work.ns / 2 for index, work in enumerate(picture.op_records)})
+    return Detection(worst=half, expected=half, best=half, where=[], change="none", assumes="")
 
 
 def slightly_wrong() -> contextlib.AbstractContextManager[None]:
@@ -31,7 +31,7 @@ def slightly_wrong() -> contextlib.AbstractContextManager[None]:
     return outermost_modules(change)
 
 
-class Sleeps(Companion):
+class Sleeps(StepHook):
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
@@ -73,11 +73,11 @@ PLANTED = {
 
 for name, apply in PLANTED.items():
     remedies.register(
-        Remedy(
+        Fault(
             fault=f"planted-{name}",
             group="overhead",
             document="A planted fault.\n\n" + "\n".join(HEADINGS),
-            imagine=imagine,
-            treatments=(Treatment(name=name, change=f"# {name}", apply=apply),),
+            detect=detect,
+            treatments=(Fix(name=name, change=f"# {name}", apply=apply),),
         )
     )

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from boundby.prove.combination import Candidate, Foresee
-from boundby.prove.results import Ledger
+from boundby.prove.results import TrialStore
 from boundby.prove.scheduler import Schedule
-from boundby.prove.trial_result import Notes, Observed
+from boundby.prove.trial_result import Notes, TrialResult
 
 SECONDS = 12.0
 
@@ -44,7 +44,7 @@ class Program:
         self._broken = broken
         self._wrong = wrong
 
-    def observe(self, arm: Sequence[str], reference: bool, seed: int) -> Observed:
+    def observe(self, arm: Sequence[str], reference: bool, seed: int) -> TrialResult:
         wall = 50e6
         for key in arm:
             wall /= self._gains[key]
@@ -52,7 +52,7 @@ class Program:
         wall *= np.exp(self._pace + self._random.normal(0, self._processes))
         samples = wall * np.exp(np.abs(self._random.normal(0, self._steps, size=15)))
         off = 1.01 if any(key in self._wrong for key in arm) else 1.0
-        return Observed(
+        return TrialResult(
             arm=list(arm),
             reference=reference,
             seed=seed,
@@ -70,8 +70,8 @@ def experiment(
     program: Program,
     budget_s: float = 600.0,
     foresee: Foresee = lambda _: None,
-) -> tuple[Ledger, Schedule, list[tuple[str, ...]]]:
-    ledger = Ledger()
+) -> tuple[TrialStore, Schedule, list[tuple[str, ...]]]:
+    ledger = TrialStore()
     schedule = Schedule(candidates, ledger, budget_s, foresee)
     order = []
     elapsed = 0.0

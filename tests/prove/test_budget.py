@@ -16,9 +16,9 @@ from boundby.model.diagnosis import Range
 from boundby.prove.combination import Candidate
 from boundby.prove.process import Wanted
 from boundby.prove.proving import Trials
-from boundby.prove.results import Ledger
+from boundby.prove.results import TrialStore
 from boundby.prove.scheduler import words
-from boundby.prove.trial_result import Notes, Observed
+from boundby.prove.trial_result import Notes, TrialResult
 
 COLD_S, WARM_S = 35.0, 12.0
 BEST_MS = 21.3
@@ -90,14 +90,14 @@ class Machine:
     def clock(self) -> float:
         return self.now
 
-    def observe(self, wanted: Wanted) -> Observed:
+    def observe(self, wanted: Wanted) -> TrialResult:
         seconds = self._seconds(wanted)
         cut = seconds > wanted.limit_s
         self.now += min(seconds, wanted.limit_s)
         self.ran.append(wanted.arm)
         wall = wall_ms(wanted.arm) * 1e6 * np.exp(self._random.normal(0, 0.015))
         broken = any(key in self.broken for key in wanted.arm)
-        return Observed(
+        return TrialResult(
             arm=list(wanted.arm),
             reference=wanted.reference,
             seed=wanted.seed,
@@ -127,7 +127,7 @@ def proven(
     trials = Trials(
         observe=machine.observe,
         candidates=candidates,
-        ledger=Ledger(preparations={one.key: one.preparation_s for one in candidates}),
+        ledger=TrialStore(preparations={one.key: one.preparation_s for one in candidates}),
         budget_s=budget_s,
         foresee=foresee,
         elapsed_s=DIAGNOSIS_S,
@@ -241,13 +241,15 @@ def test_what_costs_much_and_promises_little_does_not_keep_others_from_their_tur
 
 def test_later_processes_are_planned_by_what_the_first_took() -> None:
     prepared = {"a/compile": 30.0, "b/compile": 30.0, "c/plain": 0.0, "d/tune": 240.0}
-    ledger = Ledger(preparations=prepared)
+    ledger = TrialStore(preparations=prepared)
     for arm, seconds in (((), 15.0), (("a/compile",), 65.0), (("a/compile",), 30.0)):
-        seen = Observed(arm=list(arm), seconds=seconds, samples_ns=[1e6], touched={"it": 1})
+        seen = TrialResult(arm=list(arm), seconds=seconds, samples_ns=[1e6], touched={"it": 1})
         ledger.add(seen)
     for problem, touched in (("it broke", {"it": 1}), (None, {"left alone": 0})):
         first = replace(seen, seconds=16, problem=problem, touched=touched)
-        early = Ledger([ledger.observed[0], first], preparations={"a/compile": 30, "b/compile": 30})
+        early = TrialStore(
+            [ledger.observed[0], first], preparations={"a/compile": 30, "b/compile": 30}
+        )
         assert early.seconds(("b/compile",)) == pytest.approx(1.2 * 15 + 30)
     # Its own next is as the last; a like's first, and a new combination, as its first.
     assert ledger.seconds(("a/compile",)) == 30.0
@@ -256,5 +258,5 @@ def test_later_processes_are_planned_by_what_the_first_took() -> None:
     # Compiling took no less than it does with others; where it takes a third, tuning does too.
     assert ledger.seconds(("d/tune",)) == pytest.approx(1.2 * 15 + 240)
     quick = replace(ledger.observed[1], seconds=25.0)
-    small = Ledger([ledger.observed[0], quick], preparations=prepared)
+    small = TrialStore([ledger.observed[0], quick], preparations=prepared)
     assert small.seconds(("d/tune",)) == pytest.approx(1.2 * 15 + 1.2 * 10 / 30 * 240)

@@ -17,8 +17,8 @@ from boundby.prove.combination import Candidate
 from boundby.prove.experiment import ledger_of
 from boundby.prove.process import Wanted
 from boundby.prove.proving import Trials
-from boundby.prove.results import Ledger
-from boundby.prove.trial_result import Notes, Observed
+from boundby.prove.results import TrialStore
+from boundby.prove.trial_result import Notes, TrialResult
 
 Milliseconds = Callable[[Collection[str]], float]
 FRESH_S, FORKED_S, PREPARED_S, CACHED_S, TUNING_S = 20.0, 8.0, 15.0, 12.0, 200.0
@@ -135,7 +135,7 @@ class Machine:
     def __post_init__(self) -> None:
         self._random = np.random.default_rng(self.seed)
 
-    def observe(self, wanted: Wanted) -> Observed:
+    def observe(self, wanted: Wanted) -> TrialResult:
         prepared_s = PREPARED_S if wanted.forked and not self.is_prepared else 0.0
         self.is_prepared |= wanted.forked
         seconds = self._seconds(wanted)
@@ -153,7 +153,7 @@ class Machine:
             precision="bfloat16",
             exact=wanted.exact,
         )
-        return Observed(
+        return TrialResult(
             arm=list(wanted.arm),
             reference=wanted.reference,
             seed=wanted.seed,
@@ -317,12 +317,12 @@ def test_training_whose_graphs_break_keeps_what_is_compiled(
 
 
 def test_the_first_of_an_arm_compiles_twice_and_those_after_it_once() -> None:
-    def seen(seconds: float, *arm: str, exact: bool = True, dropouts: int = 1) -> Observed:
+    def seen(seconds: float, *arm: str, exact: bool = True, dropouts: int = 1) -> TrialResult:
         notes = Notes(dropouts=dropouts, exact=exact)
-        return Observed(arm=list(arm), seconds=seconds, samples_ns=[1e6], notes=notes)
+        return TrialResult(arm=list(arm), seconds=seconds, samples_ns=[1e6], notes=notes)
 
-    def ledger(*observed: Observed) -> Ledger:
-        return Ledger(observed, preparations={"a/tuned": 90.0}, again={"a/tuned": 30.0})
+    def ledger(*observed: TrialResult) -> TrialStore:
+        return TrialStore(observed, preparations={"a/tuned": 90.0}, again={"a/tuned": 30.0})
 
     arm = ("a/tuned",)
     assert ledger(seen(10)).seconds(arm) == pytest.approx(1.2 * 10 + 90 + 30)

@@ -17,7 +17,7 @@ from boundby.capture.process.execution import Target
 from boundby.prove import fork_likeness as likeness
 from boundby.prove import process
 from boundby.prove.forks import Forks
-from boundby.prove.trial_result import Observed
+from boundby.prove.trial_result import TrialResult
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are for Linux")
@@ -103,7 +103,7 @@ class Ground:
         limit_s: float = 60.0,
         arm: tuple[str, ...] = (),
         reference: bool = False,
-    ) -> Observed:
+    ) -> TrialResult:
         setting = process.Setting(
             target=self.target(what),
             steps=5,
@@ -145,14 +145,14 @@ def forks(ground: Ground) -> Iterator[Forks]:
     assert ground.running() == []
 
 
-def said(observed: Observed, what: str) -> str:
+def said(observed: TrialResult, what: str) -> str:
     assert observed.log is not None
     lines = Path(observed.log).read_text().splitlines()
     return next(line for line in lines if line.startswith(what))
 
 
 def test_a_fork_does_what_a_fresh_process_does(ground: Ground, forks: Forks) -> None:
-    fresh: Observed = ground.fresh  # type: ignore[attr-defined]
+    fresh: TrialResult = ground.fresh  # type: ignore[attr-defined]
     forked, again = ground.observe(forks=forks), ground.observe(forks=forks)
     assert (fresh.problem, forked.problem, forks.refusal) == (None, None, None)
     assert (fresh.start, forked.start) == ("fresh", "forked")
@@ -309,7 +309,7 @@ def test_refusals(ground: Ground, tmp_path: Path) -> None:
 def test_forks_that_differ_are_seen(ground: Ground) -> None:
     from msgspec.structs import replace
 
-    fresh: Observed = ground.fresh  # type: ignore[attr-defined]
+    fresh: TrialResult = ground.fresh  # type: ignore[attr-defined]
     fresh = replace(fresh, samples_ns=[12e6] * 15)
     forked = replace(fresh, start="forked")
     assert likeness.unlike(fresh, [forked]) is None

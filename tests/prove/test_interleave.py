@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from boundby.model.diagnosis import Range
 from boundby.prove.combination import Combined, combine
-from boundby.prove.results import BASELINE, Ledger
+from boundby.prove.results import BASELINE, TrialStore
 from boundby.prove.scheduler import Schedule
-from boundby.prove.trial_result import Observed
+from boundby.prove.trial_result import TrialResult
 from tests.prove.simulation import Program, candidate, experiment
 
 
@@ -120,7 +120,7 @@ def test_what_left_the_program_alone_says_why_and_does_not_hide_among_others() -
     """The first two were not seen alone; of the others, one changed a part of the program."""
     idle, good, partly = ("idle/idle",), ("good/good",), ("partly/partly",)
     seen = Program({"idle/idle": 1.0, "good/good": 1.5, "partly/partly": 1.2}, seed=1)
-    ledger = Ledger([seen.observe(BASELINE, False, 1)])
+    ledger = TrialStore([seen.observe(BASELINE, False, 1)])
     left, changed = {"a cache": 0}, {"compiled Net": 1}
     for arm, touched in (
         (idle, left),
@@ -158,10 +158,10 @@ def test_one_slow_run_does_not_end_a_combination_where_runs_differ() -> None:
     both = (one.key, other.key)
     program = Program({one.key: 1.0, other.key: 1.0}, seed=1)
 
-    def seen(arm: tuple[str, ...], milliseconds: float) -> Observed:
+    def seen(arm: tuple[str, ...], milliseconds: float) -> TrialResult:
         return replace(program.observe(arm, False, 1), samples_ns=[milliseconds * 1e6] * 15)
 
-    ledger = Ledger()
+    ledger = TrialStore()
     for base, first, second in ((131, 114, 109), (146, 117, 126), (126, 105, 120), (140, 118, 113)):
         for arm, took in ((BASELINE, base), ((one.key,), first), ((other.key,), second)):
             ledger.add(seen(arm, took))
@@ -229,7 +229,7 @@ def test_before_a_dear_combination_the_best_so_far_is_made_sure_of() -> None:
         held += ledger.result((good.key,)).held
         for number, seen in enumerate(ledger.observed):
             if len(seen.arm) > 1:
-                assert Ledger(ledger.observed[:number]).result((good.key,)).held
+                assert TrialStore(ledger.observed[:number]).result((good.key,)).held
                 break
     assert held >= 9
 
@@ -249,7 +249,7 @@ def test_an_experiment_goes_on_where_it_was() -> None:
     candidates = [candidate(name) for name in "ab"]
     gains = {candidates[0].key: 1.3, candidates[1].key: 1.1}
     whole, _, _ = experiment(candidates, Program(gains, seed=4))
-    resumed = Ledger(whole.observed[:5])
+    resumed = TrialStore(whole.observed[:5])
     step = Schedule(candidates, resumed, 600.0).next(60.0)
     assert step is not None
     assert list(step.arm) == whole.observed[5].arm

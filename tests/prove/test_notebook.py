@@ -10,12 +10,12 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from boundby.prove.numerics_recorder import EXACT_STEPS, Notebook  # noqa: E402
+from boundby.prove.numerics_recorder import EXACT_STEPS, NumericsRecorder  # noqa: E402
 from boundby.prove.process import environment  # noqa: E402
 
 
 def precision_of(module: Any, *inputs: int) -> str | None:
-    notebook = Notebook(torch, seed=0, has_dropout=False, nudged=False, exact=False)
+    notebook = NumericsRecorder(torch, seed=0, has_dropout=False, nudged=False, exact=False)
     notebook.call_begins(module, (module, torch.ones(*inputs)), {})
     return notebook.precision
 
@@ -38,7 +38,7 @@ def test_settings_beside_which_the_old_switches_cannot_be_read() -> None:
 
 def test_gradients_of_the_first_step_and_of_the_last_without_dropout() -> None:
     """What is captured or compiled is replayed by then, which it is not in the first."""
-    notebook = Notebook(torch, seed=0, has_dropout=False, nudged=False)
+    notebook = NumericsRecorder(torch, seed=0, has_dropout=False, nudged=False)
     weights = [torch.ones(3, requires_grad=True), torch.ones(4, requires_grad=True)]
     optimizer = torch.optim.SGD(weights, lr=0.1)
     try:
@@ -59,7 +59,7 @@ def test_what_is_compiled_without_dropout_is_kept_for_nobody() -> None:
     """It would be found by the name of dropout, by whoever compiles the same model with it."""
     config = pytest.importorskip("torch._functorch.config")
     before = config.enable_autograd_cache
-    notebook = Notebook(torch, seed=0, has_dropout=True, nudged=False)
+    notebook = NumericsRecorder(torch, seed=0, has_dropout=True, nudged=False)
     try:
         assert config.enable_autograd_cache is False
         for _ in range(EXACT_STEPS):

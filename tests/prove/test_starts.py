@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from boundby.prove.results import BASELINE, Ledger
+from boundby.prove.results import BASELINE, TrialStore
 from boundby.prove.scheduler import Schedule
-from boundby.prove.trial_result import Observed, Start
+from boundby.prove.trial_result import Start, TrialResult
 from tests.prove.simulation import Program, candidate
 
 # Of a fresh process, and of a forked one; the prepared one takes as long as a fresh one.
@@ -22,7 +22,7 @@ def begun(
     *,
     reference: bool = False,
     slower: float = 1,
-) -> Observed:
+) -> TrialResult:
     seen = program.observe(arm, reference, 1)
     return replace(
         seen,
@@ -32,8 +32,8 @@ def begun(
     )
 
 
-def ledger(*observed: Observed) -> Ledger:
-    return Ledger(observed, environments={VARIABLE.key}, may_fork=True)
+def ledger(*observed: TrialResult) -> TrialStore:
+    return TrialStore(observed, environments={VARIABLE.key}, may_fork=True)
 
 
 def test_both_sides_are_begun_alike_through_a_whole_experiment() -> None:
@@ -99,7 +99,7 @@ def test_forks_that_are_refused_or_differ_count_for_nothing() -> None:
         step = Schedule([PLAIN], known, 600.0).next(50.0)
         assert step is not None
         assert (step.start, step.reference) == ("fresh", True)
-    assert Ledger([fresh, forked], may_fork=False).tried(BASELINE) == [fresh]
+    assert TrialStore([fresh, forked], may_fork=False).tried(BASELINE) == [fresh]
 
 
 def test_a_baseline_that_was_cut_is_none_in_between() -> None:
@@ -107,7 +107,7 @@ def test_a_baseline_that_was_cut_is_none_in_between() -> None:
     arm = (PLAIN.key,)
     fix = begun(program, arm, "fresh")
     cut = replace(begun(program, BASELINE, "fresh"), cut=True)
-    known = Ledger([begun(program, BASELINE, "fresh"), fix, cut])
+    known = TrialStore([begun(program, BASELINE, "fresh"), fix, cut])
     assert known.since_baseline(arm) == [fix]
     known.add(begun(program, BASELINE, "fresh"))
     assert known.since_baseline(arm) == []

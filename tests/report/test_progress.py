@@ -45,7 +45,7 @@ def test_a_notebook_gets_one_line_once_there_is_something_to_wait_for(
 def test_without_a_display_waiting_is_silent(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(waiting, "shown_by", [])
+    monkeypatch.setattr(waiting, "progress_listeners", [])
     with waiting.shown("measuring") as advance:
         advance("memory", 0.5)
     assert capsys.readouterr() == ("", "")

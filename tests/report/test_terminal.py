@@ -40,7 +40,7 @@ def test_a_larger_batch_saves_no_part_of_the_step_but_of_what_its_samples_take()
     wall = diagnosis.step.wall_ns
     half = Range(low=0.4 * wall, expected=0.5 * wall, high=0.5 * wall)
     larger = msgspec.structs.replace(
-        diagnosis.findings[0], saving_ns=half, out_of=batch_too_small.REMEDY.out_of
+        diagnosis.findings[0], saving_ns=half, out_of=batch_too_small.FAULT.out_of
     )
     said = " ".join(as_text(msgspec.structs.replace(diagnosis, findings=[larger])).split())
     assert "50% of what the same samples take" in said

@@ -1,6 +1,7 @@
 """Diagnosing from Python: boundby.diagnose and boundby.watch."""
 
 import contextlib
+import importlib
 from typing import Any
 
 import pytest
@@ -187,3 +188,10 @@ def test_a_function_that_cannot_be_watched_at_all(monkeypatch: pytest.MonkeyPatc
         pytest.raises(BoundbyError, match="watching failed after 0 steps"),
     ):
         boundby.diagnose(trainer(), 4, machine=round_machine())
+
+
+def test_public_functions_stay_callable_beside_packages_of_their_name() -> None:
+    importlib.import_module("boundby.step.model")
+    importlib.import_module("boundby.prove.candidates")
+    boundby.step()
+    assert callable(boundby.prove)

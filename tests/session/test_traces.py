@@ -15,7 +15,7 @@ from boundby.model.errors import BoundbyError
 from boundby.report.terminal import DiagnosisReport
 from boundby.session import traces as job
 
-H200 = Path(__file__).parent / "data" / "h200"
+H200 = Path(__file__).parents[1] / "data" / "h200"
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
 SYNCS = H200 / "bad_mlp_syncs.json.gz"
 

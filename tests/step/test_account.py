@@ -4,10 +4,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from boundby.analysis.account import account_for
-from boundby.analysis.verdict import judge
+from boundby.analysis.account import attribute_step
+from boundby.analysis.verdict import find_verdict
 from boundby.model import UNTOLD, DeviceKind, HostKind, OpCall, Precision, Timeline
-from boundby.step.model import Picture
+from boundby.step.model import StepModel
 from tests.machines import roof, round_machine
 from tests.timelines import US, Scene, tensor
 
@@ -46,7 +46,7 @@ def test_every_microsecond_is_in_one_group() -> None:
     # gelu over 64 M floats: 512 MB at 5 TB/s: a floor of 102 us, in 200 us.
     gelu = OpCall(name="aten::gelu", args=(tensor(64, 1_000_000), None))
     scene.on_device(170, 370, launch=launched(scene, 5, gelu))
-    accounted = account_for(scene.timeline(), MACHINE, wall_ns=400 * US)
+    accounted = attribute_step(scene.timeline(), MACHINE, wall_ns=400 * US)
     account = accounted.account
     assert account.compute.ns == pytest.approx(150 * US)
     assert account.compute.excess_ns == pytest.approx((150 - 137.4) * US, rel=0.01)
@@ -61,7 +61,7 @@ def test_every_microsecond_is_in_one_group() -> None:
 def test_the_clean_wall_decides_how_much_was_idle() -> None:
     scene = Scene(end=1000)  # the profiler made the step five times as long
     scene.on_device(500, 600, launch=launched(scene, 450, product(4096, 4096, 2048)))
-    accounted = account_for(scene.timeline(), MACHINE, wall_ns=200 * US)
+    accounted = attribute_step(scene.timeline(), MACHINE, wall_ns=200 * US)
     assert accounted.account.compute.ns == pytest.approx(100 * US)
     assert accounted.account.overhead.ns == pytest.approx(100 * US)
     assert accounted.inferred_share == pytest.approx(0.5)
@@ -71,7 +71,7 @@ def test_a_tiny_kernel_is_overhead() -> None:
     scene = Scene(end=20)
     add = OpCall(name="aten::add", args=(tensor(64), tensor(64), 1))
     scene.on_device(10, 12, launch=launched(scene, 0, add))
-    account = account_for(scene.timeline(), MACHINE, wall_ns=20 * US).account
+    account = attribute_step(scene.timeline(), MACHINE, wall_ns=20 * US).account
     assert account.overhead.parts["small_kernels"] == pytest.approx(2 * US)
 
 
@@ -79,7 +79,7 @@ def test_what_nothing_costs_is_unknown_and_shown() -> None:
     scene = Scene(end=20)
     mystery = OpCall(name="mylib::mystery", args=(tensor(64),))
     scene.on_device(10, 15, launch=launched(scene, 0, mystery))
-    accounted = account_for(scene.timeline(), MACHINE, wall_ns=20 * US)
+    accounted = attribute_step(scene.timeline(), MACHINE, wall_ns=20 * US)
     assert accounted.account.unknown.ns == pytest.approx(5 * US)
     assert accounted.ops[0].name == "mylib::mystery"
 
@@ -91,7 +91,7 @@ def test_a_copy_to_the_device_is_the_host_link() -> None:
     scene = Scene(end=100)
     launch = scene.on_host(0, 5, HostKind.LAUNCH, "cudaMemcpyAsync")
     scene.on_device(10, 60, DeviceKind.COPY_H2D, "Memcpy HtoD", launch=launch, size=1_000_000)
-    accounted = account_for(scene.timeline(), machine, wall_ns=100 * US)
+    accounted = attribute_step(scene.timeline(), machine, wall_ns=100 * US)
     assert accounted.account.bandwidth.parts["host_link"] == pytest.approx(50 * US)
     assert accounted.account.bandwidth.excess_ns == pytest.approx(30 * US)  # 1 MB at 50 GB/s: 20 us
 
@@ -103,7 +103,7 @@ def test_a_cost_is_spread_over_all_kernels_of_its_operator() -> None:
     second = scene.on_host(4, 6, HostKind.LAUNCH, "cudaLaunchKernel")
     scene.on_device(10, 160, launch=first)
     scene.on_device(160, 210, launch=second)
-    (row,) = account_for(scene.timeline(), MACHINE, wall_ns=400 * US).ops
+    (row,) = attribute_step(scene.timeline(), MACHINE, wall_ns=400 * US).ops
     assert row.count == 1
     assert row.ns == pytest.approx(200 * US)
     assert row.roof_fraction == pytest.approx(137.4 / 200, rel=0.01)
@@ -112,7 +112,7 @@ def test_a_cost_is_spread_over_all_kernels_of_its_operator() -> None:
 def test_faster_than_light_is_flagged_never_clamped() -> None:
     scene = Scene(end=400)
     scene.on_device(10, 110, launch=launched(scene, 0, product(4096, 4096, 4096)))
-    (row,) = account_for(scene.timeline(), MACHINE, wall_ns=400 * US).ops
+    (row,) = attribute_step(scene.timeline(), MACHINE, wall_ns=400 * US).ops
     assert row.roof_suspect
     assert row.roof_fraction == pytest.approx(1.374, rel=0.01)
 
@@ -124,7 +124,7 @@ def test_the_innermost_costed_operator_owns_a_kernel() -> None:
     scene.on_host(1, 9, call=product(4096, 4096, 4096))
     launch = scene.on_host(2, 4, HostKind.LAUNCH, "cudaLaunchKernel")
     scene.on_device(10, 160, launch=launch)
-    (row,) = account_for(scene.timeline(), MACHINE, wall_ns=400 * US).ops
+    (row,) = attribute_step(scene.timeline(), MACHINE, wall_ns=400 * US).ops
     assert row.name == "aten::mm"
 
 
@@ -132,7 +132,7 @@ def test_tf32_products_meet_the_tf32_roof() -> None:
     machine = msgspec.structs.replace(MACHINE, roofs=[*MACHINE.roofs, roof("matmul.tf32", 5e14)])
     scene = Scene(end=400)
     scene.on_device(10, 310, launch=launched(scene, 0, product(4096, 4096, 4096, "float32")))
-    (row,) = account_for(scene.timeline(), machine, wall_ns=400 * US, precision=TF32).ops
+    (row,) = attribute_step(scene.timeline(), machine, wall_ns=400 * US, precision=TF32).ops
     assert row.floor_ns == pytest.approx(275 * US, rel=0.01)  # 137 GFLOP at 500 TFLOP/s
 
 
@@ -144,7 +144,7 @@ def test_tf32_products_of_a_graph_meet_the_tf32_roof(kernel: str, precision: Pre
     launch = scene.on_host(0, 5, HostKind.LAUNCH, "cudaGraphLaunch")
     scene.on_device(10, 310, name=kernel, launch=launch)
     timeline = replayed(scene, product(4096, 4096, 4096, "float32"))
-    (row,) = account_for(timeline, machine, wall_ns=400 * US, precision=precision).ops
+    (row,) = attribute_step(timeline, machine, wall_ns=400 * US, precision=precision).ops
     assert row.floor_ns == pytest.approx(275 * US, rel=0.01)
     assert not row.roof_suspect
 
@@ -167,7 +167,7 @@ def test_convolutions_have_a_setting_of_their_own(precision: Precision, unit: st
     machine = msgspec.structs.replace(MACHINE, roofs=[*MACHINE.roofs, roof("matmul.tf32", 5e14)])
     scene = Scene(end=9000)
     scene.on_device(10, 8000, launch=launched(scene, 0, CONVOLUTION))
-    (work,) = account_for(scene.timeline(), machine, wall_ns=9e6, precision=precision).works
+    (work,) = attribute_step(scene.timeline(), machine, wall_ns=9e6, precision=precision).op_records
     assert work.cost is not None
     assert work.cost.flops.keys() == {unit}
 
@@ -183,8 +183,10 @@ def on_cpu(precision: Precision, *, bfloat16: float) -> dict[str, str]:
         args=(*CONVOLUTION.args[:2], None, (1, 1), (1, 1), (1, 1), 1),
     )
     scene.on_host(3000, 9000, call=call)
-    works = account_for(scene.timeline(), machine, wall_ns=9e6, precision=precision).works
-    return {work.name: unit for work in works if work.cost for unit in work.cost.flops}
+    op_records = attribute_step(
+        scene.timeline(), machine, wall_ns=9e6, precision=precision
+    ).op_records
+    return {work.name: unit for work in op_records if work.cost for unit in work.cost.flops}
 
 
 def test_on_a_cpu_float32_products_meet_the_roof_of_what_they_may_be_computed_in() -> None:
@@ -206,7 +208,9 @@ def test_the_classes_show_how_little_arithmetic_most_time_does() -> None:
     scene.on_device(10, 160, launch=launched(scene, 0, product(4096, 4096, 4096)))
     gelu = OpCall(name="aten::gelu", args=(tensor(64, 1_000_000), None))
     scene.on_device(170, 320, launch=launched(scene, 5, gelu))
-    classes = {row.name: row for row in account_for(scene.timeline(), MACHINE, wall_ns=4e5).classes}
+    classes = {
+        row.name: row for row in attribute_step(scene.timeline(), MACHINE, wall_ns=4e5).classes
+    }
     assert classes["contraction"].time_share == pytest.approx(0.5)
     assert classes["contraction"].flops_share > 0.98
     assert (classes["elementwise"].slower_than_contractions or 0) > 50
@@ -223,7 +227,7 @@ def test_a_collective_has_no_floor_of_the_memorys(on_device: bool) -> None:
     else:
         scene.on_host(10, 910, call=call)
     timeline = scene.timeline()
-    accounted = account_for(timeline, MACHINE, wall_ns=1000 * US)
+    accounted = attribute_step(timeline, MACHINE, wall_ns=1000 * US)
     (row,) = accounted.ops
     assert row.bound == "network"
     assert row.bytes == 8_000_000
@@ -231,7 +235,7 @@ def test_a_collective_has_no_floor_of_the_memorys(on_device: bool) -> None:
     assert row.excess_ns is None
     assert row.roof_fraction is None
     assert accounted.account.bandwidth.excess_ns == 0
-    picture = Picture(timeline, MACHINE, accounted, wall_ns=1000 * US, phases={})
-    verdict = judge(picture).verdict
+    picture = StepModel(timeline, MACHINE, accounted, wall_ns=1000 * US, phases={})
+    verdict = find_verdict(picture).verdict
     assert verdict.bound_by == "bandwidth"
     assert "slow kernels" not in verdict.why

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from boundby.analysis.account import account_for
+from boundby.analysis.account import attribute_step
 from boundby.model import HostKind, OpCall
-from boundby.step.cpu_ops import FreshPages
-from boundby.step.cpu_step import Coreless
+from boundby.step.cpu_ops import ExtraPages
+from boundby.step.cpu_step import CpuWait
 from tests.faults.pictures import at_line
 from tests.machines import round_machine
 from tests.timelines import US, Scene, tensor
@@ -21,7 +21,7 @@ def test_on_a_cpu_an_operators_overhead_is_taken_off() -> None:
     scene = Scene(end=100)
     gelu = OpCall(name="aten::gelu", args=(tensor(4_000_000), None))
     scene.on_host(10, 60, call=gelu)
-    account = account_for(scene.timeline(), machine, wall_ns=100 * US).account
+    account = attribute_step(scene.timeline(), machine, wall_ns=100 * US).account
     assert account.bandwidth.ns == pytest.approx(48 * US)
     assert account.overhead.parts["python"] == pytest.approx(52 * US)
 
@@ -32,7 +32,7 @@ def test_on_a_cpu_disturbed_clean_steps_are_the_profiled_one_at_another_pace() -
     timeline = scene.timeline()
 
     def overhead(wall_us: float) -> float:
-        account = account_for(timeline, MACHINE, wall_ns=wall_us * US).account
+        account = attribute_step(timeline, MACHINE, wall_ns=wall_us * US).account
         return account.overhead.ns / (wall_us * US)
 
     # 100 us without an operator, and 8 to ask for one.
@@ -47,7 +47,7 @@ def test_on_a_cpu_waiting_for_batches_is_what_clean_steps_waited() -> None:
     scene = Scene(end=1000)
     scene.on_host(0, 100, HostKind.DATA, "enumerate(DataLoader)#_MultiProcessing")
     scene.on_host(100, 1000, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))
-    found = account_for(scene.timeline(), MACHINE, wall_ns=3000 * US, data_ns=2100 * US)
+    found = attribute_step(scene.timeline(), MACHINE, wall_ns=3000 * US, data_ns=2100 * US)
     assert found.account.overhead.parts["data"] == pytest.approx(2100 * US)
     # The same 900 us of one operator, 8 of them to ask for it.
     assert found.account.bandwidth.ns == pytest.approx(892 * US)
@@ -59,7 +59,7 @@ def test_on_a_cpu_operators_that_make_a_batch_have_their_own_time() -> None:
     relu = OpCall(name="aten::relu", args=(tensor(64, 1_000_000),))
     scene.on_host(100, 600, call=relu)
     scene.on_host(700, 1000, call=relu)
-    found = account_for(scene.timeline(), MACHINE, wall_ns=1000 * US, data_ns=700 * US)
+    found = attribute_step(scene.timeline(), MACHINE, wall_ns=1000 * US, data_ns=700 * US)
     # Of the 700 us, 500 are an operator's, 8 of them to ask for it.
     assert found.account.overhead.parts["data"] == pytest.approx(208 * US)
     assert found.account.bandwidth.ns == pytest.approx((492 + 292) * US)
@@ -70,7 +70,7 @@ def test_on_a_cpu_waiting_for_data_that_the_profile_found_ready_is_at_the_loader
     scene.on_host(0, 0, HostKind.DATA, "enumerate(DataLoader)#_MultiProcessing")
     scene.on_host(0, 1000, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))
     timeline = at_line(scene.timeline(), "train.py:5")
-    found = account_for(timeline, MACHINE, wall_ns=3000 * US, data_ns=2000 * US)
+    found = attribute_step(timeline, MACHINE, wall_ns=3000 * US, data_ns=2000 * US)
     (row,) = found.lines
     assert row.where == "train.py:5"
     assert row.parts["data"] == pytest.approx(2000 * US)
@@ -85,10 +85,10 @@ def test_on_a_cpu_fresh_memory_of_the_profiled_step_is_not_the_operators() -> No
     scene.on_host(700, 1000, call=OpCall(name="aten::relu_", args=(tensor(64, 10_000),)))
     asking = MACHINE.overheads.eager_op_ns or 0.0
     for count, each_us, first in ((300, 1.0, 300), (5000, 0.4, 350)):
-        pages = FreshPages(count=count, each_ns=each_us * US)
+        pages = ExtraPages(count=count, each_ns=each_us * US)
         wall = (first + 400) * US
-        found = account_for(scene.timeline(), MACHINE, wall_ns=wall, fresh_pages=pages)
-        took = [work.ns for work in found.works]
+        found = attribute_step(scene.timeline(), MACHINE, wall_ns=wall, fresh_pages=pages)
+        took = [work.ns for work in found.op_records]
         assert took == pytest.approx([first * US - asking, 100 * US - asking, 300 * US - asking])
         assert found.scaled == 1
 
@@ -97,8 +97,8 @@ def test_on_a_cpu_time_without_a_core_is_no_operators() -> None:
     scene = Scene(end=1000)
     scene.on_host(0, 1000, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))
     timeline = at_line(scene.timeline(), "train.py:5")
-    found = account_for(
-        timeline, MACHINE, wall_ns=1000 * US, coreless=Coreless(clean_ns=400 * US, profiled_ns=0.0)
+    found = attribute_step(
+        timeline, MACHINE, wall_ns=1000 * US, cpu_wait=CpuWait(clean_ns=400 * US, profiled_ns=0.0)
     )
     assert found.account.bandwidth.ns == pytest.approx(600 * US, rel=0.02)
     assert found.account.overhead.parts["core"] == pytest.approx(400 * US)
@@ -114,8 +114,8 @@ def test_on_a_cpu_a_profiled_step_that_waited_for_its_core_too() -> None:
     one: half of what an operator took is its own, and Python's time stays Python's."""
     scene = Scene(end=2000)
     scene.on_host(0, 1200, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))
-    coreless = Coreless(clean_ns=600 * US, profiled_ns=1000 * US)
-    found = account_for(scene.timeline(), MACHINE, wall_ns=1600 * US, coreless=coreless)
+    cpu_wait = CpuWait(clean_ns=600 * US, profiled_ns=1000 * US)
+    found = attribute_step(scene.timeline(), MACHINE, wall_ns=1600 * US, cpu_wait=cpu_wait)
     assert found.account.bandwidth.ns == pytest.approx(600 * US, rel=0.02)
     assert found.account.overhead.parts["core"] == pytest.approx(600 * US)
     assert found.account.overhead.parts["python"] == pytest.approx(400 * US, rel=0.02)
@@ -128,7 +128,7 @@ def test_on_a_cpu_work_is_counted_once_where_it_is_done() -> None:
     scene.on_host(0, 90, call=OpCall(name="aten::linear", args=(a, b, bias)))
     scene.on_host(5, 85, call=OpCall(name="aten::addmm", args=(bias, a, b, 1, 1)))
     scene.on_host(10, 20, call=OpCall(name="aten::copy_", args=(tensor(512), bias, False)))
-    accounted = account_for(scene.timeline(), MACHINE, wall_ns=100 * US)
+    accounted = attribute_step(scene.timeline(), MACHINE, wall_ns=100 * US)
     rows = {row.name: row for row in accounted.ops}
     assert "aten::linear" not in rows
     assert rows["aten::addmm"].ns == pytest.approx((80 - 10 - 8) * US)  # 8 us: an eager operator
@@ -141,7 +141,7 @@ def test_on_a_cpu_what_compiled_code_does_before_it_runs_is_overhead() -> None:
     scene.on_host(20, 90, name="Torch-Compiled Region: 0/0")
     scene.on_host(25, 40, name="AOTDispatcher Runtime Wrapper Prologue")
     scene.on_host(40, 60, call=OpCall(name="aten::gelu", args=(tensor(4_000_000), None)))
-    accounted = account_for(scene.timeline(), MACHINE, wall_ns=100 * US)
+    accounted = attribute_step(scene.timeline(), MACHINE, wall_ns=100 * US)
     assert {row.name for row in accounted.ops} == {"aten::gelu"}
     assert accounted.account.unknown.ns == 0
 
@@ -153,7 +153,7 @@ def test_on_a_cpu_a_collective_is_the_networks_and_counted_once() -> None:
     scene.on_host(10, 60, call=call)
     call = OpCall(name="gloo:all_reduce", args=((tensor(1_000_000),),))
     scene.on_host(20, 70, kind=HostKind.ANNOTATION, thread=9, call=call)
-    accounted = account_for(scene.timeline(), MACHINE, wall_ns=100 * US)
+    accounted = attribute_step(scene.timeline(), MACHINE, wall_ns=100 * US)
     account = accounted.account
     overhead = MACHINE.overheads.eager_op_ns or 0.0
     # 42 us of the first, and a fifth of the other's, in which nobody waits for it any more.
@@ -168,7 +168,7 @@ def test_on_a_cpu_work_without_recorded_shapes_is_unknown_not_overhead() -> None
     scene = Scene(end=100)
     scene.on_host(0, 80, name="aten::mm")
     scene.on_host(5, 6, name="aten::resolve_conj")
-    account = account_for(scene.timeline(), MACHINE, wall_ns=100 * US).account
+    account = attribute_step(scene.timeline(), MACHINE, wall_ns=100 * US).account
     assert account.unknown.ns > 60 * US
 
 
@@ -184,7 +184,7 @@ def compiled_region(inside: str) -> float:
     if inside == "a kernel":
         call = OpCall(name="cpp_fused_gelu_0", args=(tensor(1_000_000),))
         scene.on_host(20, 70, call=call)
-    return account_for(scene.timeline(), MACHINE, wall_ns=100 * US).account.unknown.ns
+    return attribute_step(scene.timeline(), MACHINE, wall_ns=100 * US).account.unknown.ns
 
 
 def test_on_a_cpu_compiled_code_only_calls_where_its_kernels_are_seen() -> None:

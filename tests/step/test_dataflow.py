@@ -6,12 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from boundby.analysis.account import account_for
+from boundby.analysis.account import attribute_step
 from boundby.faults import unfused_operators
 from boundby.model import Allocations, Argument, HostKind, OpCall, Phase, Tensor, Timeline
 from boundby.step.dataflow import OUTSIDE, flow_of
 from boundby.step.fusion_groups import chains_of
-from boundby.step.model import Picture
+from boundby.step.model import StepModel
 from tests.machines import round_machine
 from tests.timelines import Scene
 
@@ -46,11 +46,11 @@ def chain(
     return msgspec.structs.replace(scene.timeline(), allocations=allocations)
 
 
-def picture_of(timeline: Timeline) -> Picture:
+def picture_of(timeline: Timeline) -> StepModel:
     machine = round_machine()
     wall = float(timeline.wall_ns)
-    accounted = account_for(timeline, machine, wall_ns=wall)
-    return Picture(timeline, machine, accounted, wall_ns=wall, phases={})
+    accounted = attribute_step(timeline, machine, wall_ns=wall)
+    return StepModel(timeline, machine, accounted, wall_ns=wall, phases={})
 
 
 def chain_of(count: int) -> Timeline:
@@ -83,7 +83,7 @@ def test_what_an_operator_calls_comes_before_it() -> None:
     picture = picture_of(msgspec.structs.replace(scene.timeline(), allocations=allocations))
     flow = picture.flow
     assert flow is not None
-    names = [picture.works[index].name for index in flow.order]
+    names = [picture.op_records[index].name for index in flow.order]
     assert names == ["aten::copy_", "aten::addmm", "aten::gelu"]
     copied, multiplied, gelu = flow.order
     assert flow.makers[gelu] == {multiplied}
@@ -122,8 +122,8 @@ def test_fusing_k_operators_of_a_chain_saves_k_minus_one_of_k_of_its_traffic(cou
     picture = picture_of(chain(*steps, reader))
     flow = picture.flow
     assert flow is not None
-    (fused,) = [c for c in chains_of(picture, flow) if len(c.works) > 1]
-    before = sum(cost.bytes for i in fused.works if (cost := picture.works[i].cost))
+    (fused,) = [c for c in chains_of(picture, flow) if len(c.op_records) > 1]
+    before = sum(cost.bytes for i in fused.op_records if (cost := picture.op_records[i].cost))
     assert before == 2 * count * BYTES
     assert fused.bytes == 2 * BYTES
     assert 1 - fused.bytes / before == pytest.approx((count - 1) / count)
@@ -132,7 +132,7 @@ def test_fusing_k_operators_of_a_chain_saves_k_minus_one_of_k_of_its_traffic(cou
 def test_on_a_cpu_arithmetic_stays_where_traffic_goes() -> None:
     steps = [("cos", (at(index + 1),), index + 2) for index in range(4)]
     picture = picture_of(chain(*steps, each_us=508.0, on_device=False))
-    imagined = unfused_operators.imagine(picture)
+    imagined = unfused_operators.detect(picture)
     assert imagined is not None
     # Of 500 us each, 8 of them asking for it aside, 107.4 are two tensors at 5 TB/s.
     kernels_us = 4 * (500 - 2 * BYTES / 5e6)
@@ -152,7 +152,7 @@ def test_what_a_product_stands_between_is_not_fused() -> None:
     picture = picture_of(timeline)
     flow = picture.flow
     assert flow is not None
-    fused = [c.works for c in chains_of(picture, flow) if len(c.works) > 1]
+    fused = [c.op_records for c in chains_of(picture, flow) if len(c.op_records) > 1]
     # The first cos and the add share a value, but the product lies between them.
     assert fused == [[flow.order[2], flow.order[3]]]
 
@@ -173,15 +173,15 @@ def test_what_is_sorted_or_searched_in_between_is_not_fused(name: str) -> None:
     flow = picture.flow
     assert flow is not None
     first, second, between, *rest = flow.order
-    fused = [c.works for c in chains_of(picture, flow) if len(c.works) > 1]
+    fused = [c.op_records for c in chains_of(picture, flow) if len(c.op_records) > 1]
     assert fused == [[first, second], rest]
-    imagined = unfused_operators.imagine(picture)
+    imagined = unfused_operators.detect(picture)
     assert imagined is not None and between not in imagined.best.work_ns
 
 
 def test_memory_that_is_used_again_is_another_value() -> None:
     timeline = chain(("cos", (at(1),), 2), ("sin", (at(2),), 3), ("exp", (at(3),), 2))
-    flow = flow_of(timeline, picture_of(timeline).works)
+    flow = flow_of(timeline, picture_of(timeline).op_records)
     assert flow is not None
     second, third = flow.order[1], flow.order[2]
     (kept,) = flow.makes[third]
@@ -216,7 +216,7 @@ def test_weights_do_not_grow_with_the_batch() -> None:
     picture = picture_of(timeline)
     (double, _) = batches(picture)
     assert double.wall_ns.expected == pytest.approx(picture.wall_ns, rel=0.02)
-    assert picture.works[0].phase == Phase.FORWARD
+    assert picture.op_records[0].phase == Phase.FORWARD
 
 
 def test_the_batch_is_the_slowest_axis_and_weights_stay() -> None:

@@ -4,16 +4,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from boundby.model import HostKind, Timeline, Toll
-from boundby.step.host_intervals import whereabouts
-from boundby.step.profiler_overhead import Dilation, dilation_of
+from boundby.model import HostKind, ProfilerCallCost, Timeline
+from boundby.step.host_intervals import find_host_intervals
+from boundby.step.profiler_overhead import ProfilerOverhead, find_profiler_overhead
 from tests.timelines import US, Scene
 
 FUNCTION, MARK, OPERATOR = 0, 1, 2
-TOLL = Toll(function_ns=1000, builtin_ns=500, of_python=0.4)
+TOLL = ProfilerCallCost(function_ns=1000, builtin_ns=500, of_python=0.4)
 
 
-def profiled(toll: Toll | None, *, marked: bool = True) -> Timeline:
+def profiled(call_cost: ProfilerCallCost | None, *, marked: bool = True) -> Timeline:
     """A loop of 100 us without a call; then, in a phase of its own, 10 operators of 10 us."""
     scene = Scene(end=200)
     scene.on_host(0, 100, HostKind.PYTHON, "train.py(1): loop")
@@ -21,15 +21,20 @@ def profiled(toll: Toll | None, *, marked: bool = True) -> Timeline:
     scene.on_host(100, 100, HostKind.RUNTIME, name)
     for at in range(100, 200, 10):
         scene.on_host(at, at + 10, name="aten::mul")
-    return msgspec.structs.replace(scene.timeline(), toll=toll)
+    return msgspec.structs.replace(scene.timeline(), call_cost=call_cost)
 
 
 def dilation(
-    wall_us: float, phases: dict[str, float] | None, toll: Toll | None = TOLL, marked: bool = True
-) -> Dilation:
-    timeline = profiled(toll, marked=marked)
+    wall_us: float,
+    phases: dict[str, float] | None,
+    call_cost: ProfilerCallCost | None = TOLL,
+    marked: bool = True,
+) -> ProfilerOverhead:
+    timeline = profiled(call_cost, marked=marked)
     clean = {name: ns * US for name, ns in (phases or {}).items()}
-    return dilation_of(timeline, whereabouts(timeline), wall_ns=wall_us * US, phases=clean)
+    return find_profiler_overhead(
+        timeline, find_host_intervals(timeline), wall_ns=wall_us * US, phases=clean
+    )
 
 
 def test_a_phase_pays_for_itself() -> None:
@@ -49,23 +54,23 @@ def test_a_phase_that_is_as_fast_as_ever_pays_nothing() -> None:
 
 
 @pytest.mark.parametrize("wall", [20.0, 110.0, 150.0, 190.0, 200.0, 250.0])
-@pytest.mark.parametrize("toll", [None, TOLL, Toll()], ids=str)
+@pytest.mark.parametrize("call_cost", [None, TOLL, ProfilerCallCost()], ids=str)
 @pytest.mark.parametrize("phases", [None, {"other": 60.0, "forward": 72.0}], ids=str)
 @pytest.mark.parametrize("marked", [True, False])
 def test_together_they_explain_the_difference_as_far_as_events_can(
-    wall: float, toll: Toll | None, phases: dict[str, float] | None, marked: bool
+    wall: float, call_cost: ProfilerCallCost | None, phases: dict[str, float] | None, marked: bool
 ) -> None:
-    found = dilation(wall, phases, toll, marked)
+    found = dilation(wall, phases, call_cost, marked)
     explained = (found.event_ns.sum() + found.stretch_ns.sum()) / US
     longer = max(0.0, 200 - wall)
     assert explained <= longer + 1e-6
     assert found.total_ns == pytest.approx(explained * US)
     # At the most four times what each costs on its own: of an operator, 2.6 functions.
-    function = 1.0 if toll is TOLL else 0.4
+    function = 1.0 if call_cost is TOLL else 0.4
     most = 4 * function * np.array([1.0, *[2.6] * 11])
     assert (found.event_ns >= 0).all()
     assert (found.event_ns[OPERATOR:] <= most[OPERATOR:] * US + 1e-6).all()
-    if toll is None and phases is None and not marked:  # all of the step is one phase
+    if call_cost is None and phases is None and not marked:  # all of the step is one phase
         assert explained == pytest.approx(min(longer, most.sum()))
     assert found.stretch_ns.sum() <= 0.8 * 100 * US
 
@@ -80,6 +85,8 @@ def test_a_step_that_begins_with_another_mark_begins_with_its_forward() -> None:
     names = [name.replace("call_begins", "backward_begins") for name in timeline.names]
     timeline = msgspec.structs.replace(timeline, names=names)
     clean = {"forward": 59.0 * US, "backward": 89.0 * US}
-    found = dilation_of(timeline, whereabouts(timeline), wall_ns=148 * US, phases=clean)
+    found = find_profiler_overhead(
+        timeline, find_host_intervals(timeline), wall_ns=148 * US, phases=clean
+    )
     assert found.stretch_ns.sum() == pytest.approx(40 * US)
     assert found.event_ns[OPERATOR] == pytest.approx(1 * US)

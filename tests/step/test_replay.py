@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 from boundby import faults as remedies
-from boundby.analysis.account import account_for
-from boundby.analysis.verdict import judge
-from boundby.capture.host.counters import Circumstances, ThreadTime
-from boundby.diagnosis.host import contended
+from boundby.analysis.account import attribute_step
+from boundby.analysis.verdict import find_verdict
+from boundby.capture.host.counters import HostCounters, ThreadTime
+from boundby.diagnosis.host import cpu_contention
 from boundby.model import DeviceKind, HostKind, OpCall, Timeline
-from boundby.step.cpu_step import Coreless
-from boundby.step.model import Change, Picture
+from boundby.step.cpu_step import CpuWait
+from boundby.step.model import Edit, StepModel
 from boundby.step.simulator import (
-    Script,
+    LaunchSequence,
+    build_launch_sequence,
     explaining_host,
     issue_ns,
     replay,
-    retimed,
-    script_of,
+    simulated_timeline,
     with_clean_phases,
     with_host,
 )
@@ -35,10 +35,10 @@ def loop(
     *,
     waits: tuple[int, ...] = (),
     streams: list[int] | None = None,
-) -> Script:
+) -> LaunchSequence:
     """One launch per piece of device work; no latency, no gaps."""
     count = len(host_us)
-    return Script(
+    return LaunchSequence(
         host_ns=np.array(host_us, np.float64) * US,
         wait=np.array([int(i in waits) for i in range(count)], np.int8),
         phase=np.ones(count, np.int8),
@@ -181,9 +181,9 @@ PRODUCT = OpCall(
 GELU = OpCall(name="aten::gelu", args=(tensor(64, 1_000_000), None))
 
 
-def picture_of(timeline: Timeline, wall_ns: float, in_phases_ns: float | None = None) -> Picture:
-    accounted = account_for(timeline, MACHINE, wall_ns=wall_ns)
-    return Picture(
+def picture_of(timeline: Timeline, wall_ns: float, in_phases_ns: float | None = None) -> StepModel:
+    accounted = attribute_step(timeline, MACHINE, wall_ns=wall_ns)
+    return StepModel(
         timeline, MACHINE, accounted, wall_ns=wall_ns, phases={}, in_phases_ns=in_phases_ns
     )
 
@@ -193,27 +193,27 @@ def test_where_others_have_its_cores_a_cpu_saves_waiting_with_the_work() -> None
     scene = Scene(end=1000)
     scene.on_host(0, 1000, call=GELU)
     timeline = scene.timeline()
-    accounted = account_for(
-        timeline, MACHINE, wall_ns=1000 * US, coreless=Coreless(clean_ns=400 * US, profiled_ns=0.0)
+    accounted = attribute_step(
+        timeline, MACHINE, wall_ns=1000 * US, cpu_wait=CpuWait(clean_ns=400 * US, profiled_ns=0.0)
     )
-    (work,) = accounted.works
-    slower = contended(accounted, Circumstances(), 1000 * US)
-    picture = Picture(timeline, MACHINE, accounted, wall_ns=1000 * US, phases={}, contended=slower)
-    shorter = Change(work_ns={0: work.ns - 120 * US})
+    (work,) = accounted.op_records
+    slower = cpu_contention(accounted, HostCounters(), 1000 * US)
+    picture = StepModel(
+        timeline, MACHINE, accounted, wall_ns=1000 * US, phases={}, cpu_contention=slower
+    )
+    shorter = Edit(work_ns={0: work.ns - 120 * US})
     assert picture.saving(shorter) == pytest.approx(200 * US)
     # Nor does it wait when there is no overhead: the work is left, as long as it took.
-    assert judge(picture).verdict.if_free["overhead"] == pytest.approx(1000 * US / work.ns)
+    assert find_verdict(picture).verdict.if_free["overhead"] == pytest.approx(1000 * US / work.ns)
     # What its own processes have of the cores they have anyway.
-    workers = Circumstances(
-        wall_ns=1e9, main=ThreadTime(ran_ns=6e8, delayed_ns=4e8), workers_ns=1e9
-    )
-    assert contended(accounted, workers, 1000 * US) == pytest.approx(1.0)
+    workers = HostCounters(wall_ns=1e9, main=ThreadTime(ran_ns=6e8, delayed_ns=4e8), workers_ns=1e9)
+    assert cpu_contention(accounted, workers, 1000 * US) == pytest.approx(1.0)
 
 
 def gains(scene: Scene) -> dict[str, float]:
     timeline = scene.timeline()
     wall = float(timeline.wall_ns)
-    return judge(picture_of(timeline, wall)).verdict.if_free
+    return find_verdict(picture_of(timeline, wall)).verdict.if_free
 
 
 def test_faster_matmuls_do_not_help_a_memory_bound_step() -> None:
@@ -232,7 +232,7 @@ def test_faster_kernels_do_not_help_an_overhead_bound_step() -> None:
 def test_a_compute_bound_step_is_helped_by_compute_alone() -> None:
     timeline = scene_of([(PRODUCT, 140.0)] * 8, host_us=5).timeline()
     wall = float(timeline.wall_ns)
-    judged = judge(picture_of(timeline, wall))
+    judged = find_verdict(picture_of(timeline, wall))
     assert judged.verdict.bound_by == "compute"
     assert not judged.verdict.uncertain
     assert abs(judged.replay_error or 0.0) < 0.03
@@ -240,7 +240,7 @@ def test_a_compute_bound_step_is_helped_by_compute_alone() -> None:
 
 def test_a_replay_far_from_the_clean_step_is_uncertain() -> None:
     timeline = scene_of([(PRODUCT, 140.0)] * 8, host_us=5).timeline()
-    judged = judge(picture_of(timeline, 2.0 * timeline.wall_ns))
+    judged = find_verdict(picture_of(timeline, 2.0 * timeline.wall_ns))
     assert judged.verdict.uncertain
     assert "off the clean step" in judged.verdict.why
 
@@ -249,16 +249,16 @@ def test_a_replay_far_from_the_clean_step_is_uncertain() -> None:
 def test_on_a_cpu_a_step_is_its_clean_phases(took_us: float, uncertain: bool) -> None:
     scene = Scene(end=100)
     scene.on_host(0, 90, call=PRODUCT)
-    judged = judge(picture_of(scene.timeline(), 100.0 * US, took_us * US))
+    judged = find_verdict(picture_of(scene.timeline(), 100.0 * US, took_us * US))
     assert judged.replay_error == pytest.approx(took_us / 100 - 1)
     assert judged.verdict.uncertain is uncertain
     assert ("timed phase by phase" in judged.verdict.why) is uncertain
-    assert judge(picture_of(scene.timeline(), 100.0 * US)).replay_error is None
+    assert find_verdict(picture_of(scene.timeline(), 100.0 * US)).replay_error is None
 
 
 def test_the_timelines_own_step_is_replayed() -> None:
     scene = scene_of([(GELU, 20.0), (PRODUCT, 140.0)] * 6, host_us=50)
-    script = script_of(scene.timeline(), gap_ns=0.0)
+    script = build_launch_sequence(scene.timeline(), gap_ns=0.0)
     assert replay(script) == pytest.approx(scene.end * US, rel=0.1)
     assert len(script.device_ns) == 12
 
@@ -266,8 +266,10 @@ def test_the_timelines_own_step_is_replayed() -> None:
 def test_events_are_moved_to_where_the_replay_has_them() -> None:
     """Profiled, each launch takes 400 us and the device waits; clean, all three take 60 us."""
     timeline = scene_of([(PRODUCT, 138.0)] * 3, host_us=400).timeline()
-    script = with_clean_phases(script_of(timeline, gap_ns=1_000.0), {"forward": 60.0 * US})
-    moved = retimed(timeline, script)
+    script = with_clean_phases(
+        build_launch_sequence(timeline, gap_ns=1_000.0), {"forward": 60.0 * US}
+    )
+    moved = simulated_timeline(timeline, script)
     starts = np.sort(moved.device.start_ns)
     assert np.diff(starts) == pytest.approx([139 * US] * 2, abs=2)
     # From the end of the step before to the end of this one: three kernels and three gaps.
@@ -279,8 +281,8 @@ def test_events_are_moved_to_where_the_replay_has_them() -> None:
 def test_idle_time_is_named_by_the_replayed_step_not_by_the_profiled_one() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 3, host_us=400).timeline()
     wall = 3 * 142.0 * US
-    profiled = account_for(timeline, MACHINE, wall_ns=wall).account.overhead.parts
-    clean = account_for(timeline, MACHINE, wall_ns=wall, phases={"forward": 60.0 * US})
+    profiled = attribute_step(timeline, MACHINE, wall_ns=wall).account.overhead.parts
+    clean = attribute_step(timeline, MACHINE, wall_ns=wall, phases={"forward": 60.0 * US})
     assert profiled["python"] > profiled["launch"]
     assert clean.account.overhead.parts["python"] == pytest.approx(0, abs=US)
     assert clean.account.overhead.parts["launch"] == pytest.approx(3 * 4 * US, rel=0.1)
@@ -298,10 +300,10 @@ def running_ahead(scene: Scene, kernels: int = 10, stream: int = 7) -> Scene:
 
 def test_a_sync_on_another_thread_does_not_stop_the_one_that_issues() -> None:
     scene = running_ahead(Scene())
-    alone = replay(script_of(scene.timeline()))
+    alone = replay(build_launch_sequence(scene.timeline()))
     for at in range(10):
         scene.on_host(20 * at + 9, 20 * at + 14, HostKind.SYNC, "cudaStreamSynchronize", thread=2)
-    beside = script_of(scene.timeline())
+    beside = build_launch_sequence(scene.timeline())
     assert replay(beside) == pytest.approx(alone)
     assert not beside.wait.any()
     picture = picture_of(scene.timeline(), alone)
@@ -311,11 +313,11 @@ def test_a_sync_on_another_thread_does_not_stop_the_one_that_issues() -> None:
 def test_a_long_sync_on_another_thread_beside_which_work_is_issued() -> None:
     """A thread that saves what the device has made: it copies, and stands until that is here."""
     scene = running_ahead(Scene())
-    alone = replay(script_of(scene.timeline()))
+    alone = replay(build_launch_sequence(scene.timeline()))
     copy = scene.on_host(30, 32, HostKind.LAUNCH, "cudaMemcpyAsync", thread=2)
     scene.on_host(33, 230, HostKind.SYNC, "cudaStreamSynchronize", thread=2)
     scene.on_device(210, 220, DeviceKind.COPY_D2H, "Memcpy DtoH", stream=8, launch=copy)
-    script = script_of(scene.timeline())
+    script = build_launch_sequence(scene.timeline())
     assert not script.wait.any()
     assert replay(script) == pytest.approx(alone, rel=0.01)
 
@@ -329,7 +331,7 @@ def test_a_sync_of_the_thread_to_which_the_work_was_handed_stops_the_step() -> N
         launch = scene.on_host(begins + 6, begins + 8, HostKind.LAUNCH, "launch", thread=thread)
         scene.on_device((10, 40, 70, 100, 210)[at], (40, 70, 100, 190, 250)[at], launch=launch)
     scene.on_host(70, 192, HostKind.SYNC, "cudaStreamSynchronize", thread=2)
-    assert script_of(scene.timeline()).wait.sum() == 1
+    assert build_launch_sequence(scene.timeline()).wait.sum() == 1
 
 
 def test_a_sync_waits_for_the_work_it_was_seen_to_wait_for() -> None:
@@ -338,7 +340,7 @@ def test_a_sync_waits_for_the_work_it_was_seen_to_wait_for() -> None:
     copy = scene.on_host(200, 202, HostKind.LAUNCH, "cudaMemcpyAsync")
     scene.on_host(203, 240, HostKind.SYNC, "cudaStreamSynchronize")
     scene.on_device(205, 237, DeviceKind.COPY_D2H, "Memcpy DtoH", stream=8, launch=copy)
-    script = script_of(scene.timeline(), gap_ns=0.0)
+    script = build_launch_sequence(scene.timeline(), gap_ns=0.0)
     assert script.wait.sum() == 1
     # 10 kernels of 100 us, behind which nobody stands: not 1010 us and the host's 240 besides.
     assert replay(script) == pytest.approx(1000 * US, rel=0.02)
@@ -349,20 +351,22 @@ def test_a_copy_that_blocks_waits_for_itself() -> None:
     scene = running_ahead(Scene())
     copy = scene.on_host(200, 240, HostKind.SYNC, "cudaMemcpyAsync")
     scene.on_device(205, 237, DeviceKind.COPY_H2D, "Memcpy HtoD", stream=8, launch=copy)
-    assert issue_ns(script_of(scene.timeline(), gap_ns=0.0)) == pytest.approx(240 * US, rel=0.05)
+    assert issue_ns(build_launch_sequence(scene.timeline(), gap_ns=0.0)) == pytest.approx(
+        240 * US, rel=0.05
+    )
 
 
 def test_a_sync_that_returns_at_once_beside_running_work_waits_for_nothing() -> None:
     scene = running_ahead(Scene())
     scene.on_host(200, 203, HostKind.SYNC, "cudaEventSynchronize")
-    assert issue_ns(script_of(scene.timeline())) == pytest.approx(203 * US, rel=0.01)
+    assert issue_ns(build_launch_sequence(scene.timeline())) == pytest.approx(203 * US, rel=0.01)
 
 
 def test_a_sync_of_the_whole_device_waits_for_all_of_it() -> None:
     scene = running_ahead(Scene())
     scene.on_host(200, 1012, HostKind.SYNC, "cudaDeviceSynchronize")
     scene.end = 1015
-    script = script_of(scene.timeline(), gap_ns=0.0)
+    script = build_launch_sequence(scene.timeline(), gap_ns=0.0)
     assert issue_ns(script) == pytest.approx(1012 * US, rel=0.01)
 
 
@@ -372,7 +376,7 @@ def test_work_of_another_thread_during_a_sync_does_not_make_the_host_slower() ->
     scene.on_host(60, 314, HostKind.SYNC, "cudaStreamSynchronize")
     copy = scene.on_host(290, 295, HostKind.LAUNCH, "cudaMemcpyAsync", thread=2)
     scene.on_device(296, 300, DeviceKind.COPY_H2D, "Memcpy HtoD", stream=8, launch=copy)
-    script = script_of(scene.timeline())
+    script = build_launch_sequence(scene.timeline())
     assert script.host_ns.sum() < 80 * US
 
 
@@ -392,4 +396,4 @@ def test_loaders_inside_loaders_are_waited_for_once() -> None:
     scene.on_host(10, 50, HostKind.DATA, "inner")
     launch = scene.on_host(70, 75, HostKind.LAUNCH, "launch")
     scene.on_device(80, 90, launch=launch)
-    assert script_of(scene.timeline()).data_ns.sum() == pytest.approx(60 * US)
+    assert build_launch_sequence(scene.timeline()).data_ns.sum() == pytest.approx(60 * US)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from boundby.model import DeviceKind, HostKind, Timeline
-from boundby.step.simulator import replay, script_of
+from boundby.step.simulator import build_launch_sequence, replay
 from tests.timelines import US, Scene
 
 
@@ -31,7 +31,7 @@ def spread(collective: bool = False) -> Timeline:
 
 
 def test_an_operator_on_streams_of_its_own_begins_and_ends_in_its_place() -> None:
-    script = script_of(spread(), gap_ns=0.0)
+    script = build_launch_sequence(spread(), gap_ns=0.0)
     assert script.depends.tolist() == [-1, 0, 0, -1, 3]
     # 20 us each: the first product, the longer of the two streams, the second product.
     at_once = replace(script, host_ns=np.zeros(5), after_ns=0.0, latency_ns=0.0)
@@ -39,4 +39,4 @@ def test_an_operator_on_streams_of_its_own_begins_and_ends_in_its_place() -> Non
 
 
 def test_a_collective_on_streams_of_its_own_runs_beside_what_follows() -> None:
-    assert (script_of(spread(collective=True), gap_ns=0.0).depends < 0).all()
+    assert (build_launch_sequence(spread(collective=True), gap_ns=0.0).depends < 0).all()

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boundby.analysis.account import Accounted, account_for
+from boundby.analysis.account import Attribution, attribute_step
 from boundby.model import HostKind, OpCall, Samples, Timeline
 from boundby.model.intervals import union
-from boundby.step.host_intervals import moved, whereabouts
-from boundby.step.host_time import spent_idle
+from boundby.step.host_intervals import find_host_intervals, moved
+from boundby.step.host_time import idle_time_by_line
 from boundby.step.idle_causes import gap_causes
 from tests.machines import round_machine
 from tests.timelines import US, Scene, tensor
@@ -34,7 +34,7 @@ def at_lines(scene: Scene, lines: list[int], called: list[int] | None = None) ->
     return msgspec.structs.replace(timeline, host=host, sources=sources)
 
 
-def overhead(accounted: Accounted) -> dict[str, dict[str, float]]:
+def overhead(accounted: Attribution) -> dict[str, dict[str, float]]:
     causes = ("python", "launch", "sync", "data")
     found = {}
     for row in accounted.lines:
@@ -44,7 +44,7 @@ def overhead(accounted: Accounted) -> dict[str, dict[str, float]]:
     return found
 
 
-def check_sums(accounted: Accounted, wall_ns: float) -> None:
+def check_sums(accounted: Attribution, wall_ns: float) -> None:
     """The lines are the step, and by group and by part they are the account."""
     assert sum(row.ns for row in accounted.lines) == pytest.approx(wall_ns)
     assert sum(row.share for row in accounted.lines) == pytest.approx(1.0)
@@ -68,7 +68,7 @@ def test_beside_a_device_idle_time_is_at_the_lines_the_host_was_at() -> None:
     launch = scene.on_host(65, 68, LAUNCH, "cudaLaunchKernel")
     scene.on_device(70, 100, launch=launch)
     timeline = at_lines(scene, [1, 2, 3, 4, 4], called=[1, 2, 3, 4, 4])
-    accounted = account_for(timeline, MACHINE, wall_ns=100 * US)
+    accounted = attribute_step(timeline, MACHINE, wall_ns=100 * US)
     assert overhead(accounted) == {
         "2": {"data": 20.0},
         "3": {"python": 30.0},
@@ -93,7 +93,7 @@ def test_a_sync_answers_for_no_more_than_the_time_it_held_the_host() -> None:
     assert totals["sync"] == 60 * US
     found = {
         (one.label, one.source): one.ns / US
-        for one in spent_idle(timeline, whereabouts(timeline), gaps).scaled(totals)
+        for one in idle_time_by_line(timeline, find_host_intervals(timeline), gaps).scaled(totals)
     }
     # It held the host for 10 us of the 60 that follow: the other 50 are the function's.
     assert found["sync", 3] == pytest.approx(10)
@@ -107,7 +107,7 @@ def test_on_a_cpu_lines_hold_what_passes_outside_of_kernels() -> None:
     scene.on_host(20, 60, call=ADD)
     scene.on_host(80, 100, PYTHON, "slow")
     timeline = at_lines(scene, [1, 2, 3], called=[1, 2, 3])
-    accounted = account_for(timeline, MACHINE, wall_ns=100 * US)
+    accounted = attribute_step(timeline, MACHINE, wall_ns=100 * US)
     # An eager operator costs 8 us here, and 32 are its kernel; 20 us lead to each of the calls.
     assert overhead(accounted) == {"2": {"python": 28.0}, "3": {"python": 40.0}}
     check_sums(accounted, 100 * US)
@@ -124,7 +124,7 @@ def test_a_function_that_was_asked_is_where_it_said() -> None:
         source=np.array([2, 3], np.int32),
     )
     timeline = msgspec.structs.replace(timeline, samples=samples)
-    accounted = account_for(timeline, MACHINE, wall_ns=100 * US)
+    accounted = attribute_step(timeline, MACHINE, wall_ns=100 * US)
     # Each answer stands for what is nearer to it: up to 20 us, and from there to the call.
     assert overhead(accounted) == {
         "2": {"python": 20.0},
@@ -149,7 +149,7 @@ def test_a_function_too_short_to_be_asked_each_time_is_where_it_said_another_tim
         source=np.array([7], np.int32),
     )
     timeline = msgspec.structs.replace(timeline, samples=samples)
-    accounted = account_for(timeline, MACHINE, wall_ns=100 * US)
+    accounted = attribute_step(timeline, MACHINE, wall_ns=100 * US)
     assert overhead(accounted) == {
         "7": {"python": pytest.approx(72.0)},
         "8": {"python": pytest.approx(8.0)},
@@ -157,7 +157,9 @@ def test_a_function_too_short_to_be_asked_each_time_is_where_it_said_another_tim
     }
 
 
-@pytest.mark.parametrize("name", ["boundby/__init__.py(3): step", "boundby/model/host_speed.py(9): look"])
+@pytest.mark.parametrize(
+    "name", ["boundby/__init__.py(3): step", "boundby/model/host_speed.py(9): look"]
+)
 def test_the_observers_own_functions_are_nobodys(name: str) -> None:
     scene = Scene(end=100)
     scene.on_host(0, 100, PYTHON, "train.py(1): step")
@@ -165,7 +167,7 @@ def test_the_observers_own_functions_are_nobodys(name: str) -> None:
     scene.on_host(40, 90, PYTHON, name)
     scene.on_host(90, 100, PYTHON, "quick")
     timeline = at_lines(scene, [1, 2, 3, 4], called=[1, 2, 3, 4])
-    found = overhead(account_for(timeline, MACHINE, wall_ns=100 * US))
+    found = overhead(attribute_step(timeline, MACHINE, wall_ns=100 * US))
     # What is left of the step is divided as the script's own 50 us are.
     assert found == {"2": {"python": pytest.approx(80.0)}, "4": {"python": pytest.approx(20.0)}}
 
@@ -175,7 +177,7 @@ def test_without_the_process_a_functions_own_time_is_where_it_is_defined() -> No
     scene.on_host(0, 100, PYTHON, "train.py(1): main")
     scene.on_host(40, 90, PYTHON, "train.py(7): slow")
     timeline = at_lines(scene, [1, 7])
-    accounted = account_for(timeline, MACHINE, wall_ns=100 * US)
+    accounted = attribute_step(timeline, MACHINE, wall_ns=100 * US)
     assert overhead(accounted) == {"1": {"python": 50.0}, "7": {"python": 50.0}}
 
 
@@ -225,14 +227,14 @@ def test_lines_add_up_to_the_step_whatever_happens_in_it(
 ) -> None:
     timeline, pace = made
     wall_ns = pace * 1000 * US
-    check_sums(account_for(timeline, MACHINE, wall_ns=wall_ns, phases=phases), wall_ns)
+    check_sums(attribute_step(timeline, MACHINE, wall_ns=wall_ns, phases=phases), wall_ns)
 
 
 @settings(max_examples=100, deadline=None)
 @given(scenes())
 def test_the_host_is_somewhere_at_every_moment_and_only_once(made: tuple[Timeline, float]) -> None:
     timeline, _ = made
-    where = whereabouts(timeline)
+    where = find_host_intervals(timeline)
     assert where.start_ns[0] == timeline.start_ns
     assert where.end_ns[-1] == timeline.end_ns
     assert np.array_equal(where.start_ns[1:], where.end_ns[:-1])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from boundby.analysis.account import account_for
+from boundby.analysis.account import attribute_step
 from boundby.model import HostKind, OpCall
 from tests.machines import round_machine
 from tests.timelines import US, Scene, tensor
@@ -24,7 +24,7 @@ def test_scores_that_attention_computes_again_are_not_the_models() -> None:
         scene.on_host(at, at + 4, call=call)
         launch = scene.on_host(at + 1, at + 3, HostKind.LAUNCH, "cudaLaunchKernel")
         scene.on_device(at + 10, at + 410, launch=launch)
-    used = account_for(scene.timeline(), round_machine(), wall_ns=1000 * US).utilisation
+    used = attribute_step(scene.timeline(), round_machine(), wall_ns=1000 * US).utilisation
     # One product over the scores: 2 x 16 x 4096^2 x 64 = 34.4 GFLOP, 34.4 us at 1 PFLOP/s.
     product_us = 2 * BATCH * HEADS * LENGTH**2 * WIDTH / 1e9
     assert product_us == pytest.approx(34.4, abs=0.05)

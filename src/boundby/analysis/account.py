@@ -21,21 +21,21 @@ from boundby.model.diagnosis import (
     Utilisation,
 )
 from boundby.model.intervals import union
-from boundby.step.cpu_ops import FreshPages
-from boundby.step.cpu_step import Coreless, cpu_step
+from boundby.step.cpu_ops import ExtraPages
+from boundby.step.cpu_step import CpuWait, cpu_step
 from boundby.step.device_ops import device_work, recomputed_flops
-from boundby.step.host_intervals import Whereabouts, moved, whereabouts
-from boundby.step.host_time import spent_idle
-from boundby.step.idle_causes import CORELESS, LABELS, gap_causes, idle_rows
-from boundby.step.op_record import Work
-from boundby.step.simulator import retimed, script_of, with_clean_phases
+from boundby.step.host_intervals import HostIntervals, find_host_intervals, moved
+from boundby.step.host_time import idle_time_by_line
+from boundby.step.idle_causes import CPU_WAIT, LABELS, gap_causes, idle_rows
+from boundby.step.op_record import OpRecord
+from boundby.step.simulator import build_launch_sequence, simulated_timeline, with_clean_phases
 
 # A profiled step this much longer than a clean one says little about where the idle time goes.
 _DILATED = 1.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accounted:
+class Attribution:
     """An account and the tables that go with it."""
 
     account: Account
@@ -50,31 +50,31 @@ class Accounted:
     kernels: int
     inferred_share: float
     scaled: float  # by what the profile's work was scaled down to fit into the clean step
-    works: list[Work]
+    op_records: list[OpRecord]
     member: Ints  # the work that each device event belongs to
-    where: Whereabouts
+    where: HostIntervals
     warnings: list[str]
 
 
-def account_for(
+def attribute_step(
     timeline: Timeline,
     machine: Machine,
     *,
     wall_ns: float,
     phases: Mapping[str, float] | None = None,
     data_ns: float | None = None,
-    coreless: Coreless | None = None,
-    fresh_pages: FreshPages | None = None,
+    cpu_wait: CpuWait | None = None,
+    fresh_pages: ExtraPages | None = None,
     precision: Precision = UNTOLD,
     folders: Sequence[str] = (),
-) -> Accounted:
+) -> Attribution:
     """Divide a step's clean wall time among compute, bandwidth, overhead and the unknown.
 
     Kernel time is taken as measured. What is left of the wall is idle time, divided in the
     proportions in which the step idles when it is replayed with the host's clean times, `phases`;
     without those, in which the profiled step idled. `data_ns` is how long a clean step waits for
     its batches, where that was measured: while a profiler starts and stops, workers get ahead, and
-    the profiled step finds its batch waiting. `coreless`: standing ready without a core, which on a
+    the profiled step finds its batch waiting. `cpu_wait`: standing ready without a core, which on a
     CPU is neither an operator's time nor Python's; None where nobody tells. `fresh_pages`:
     memory that the profiled step was handed, on a CPU, and clean ones have no need of. `precision`
     is what float32 products may be computed in. `folders` are where source files are looked for.
@@ -82,16 +82,16 @@ def account_for(
     warnings: list[str] = []
     dispatch, scaled = 0.0, 1.0
     member = np.empty(0, np.int64)
-    where = whereabouts(timeline)
+    where = find_host_intervals(timeline)
     causes: list[IdleRow] = []
     on_device = len(timeline.device) > 0
     if on_device:
-        works, member = device_work(timeline, machine, precision)
+        op_records, member = device_work(timeline, machine, precision)
         pace = _clean_pace(timeline, machine, phases) if phases else timeline
         busy_times = union(pace.device.start_ns, pace.device.duration_ns)
         gaps = gap_causes(pace, *busy_times)
         idle = {label: float(amount.sum()) for label, amount in gaps.parts.items()}
-        spent = spent_idle(pace, moved(where, timeline, pace), gaps)
+        spent = idle_time_by_line(pace, moved(where, timeline, pace), gaps)
         causes = idle_rows(pace, *busy_times)
     else:
         step = cpu_step(
@@ -102,44 +102,51 @@ def account_for(
             wall_ns=wall_ns,
             phases=phases or {},
             data_ns=data_ns,
-            coreless=coreless,
+            cpu_wait=cpu_wait,
             fresh_pages=fresh_pages,
         )
-        works, dispatch, spent, scaled = step.works, step.dispatch_ns, step.spent, step.scaled
+        op_records, dispatch, spent, scaled = (
+            step.op_records,
+            step.dispatch_ns,
+            step.spent,
+            step.scaled,
+        )
         idle = step.waits
-    busy = sum(work.exposed_ns for work in works)
+    busy = sum(work.exposed_ns for work in op_records)
     if busy + dispatch > wall_ns:
         factor = wall_ns / (busy + dispatch)
-        warnings.append(_scale_down(works, factor, timeline))
+        warnings.append(_scale_down(op_records, factor, timeline))
         busy *= factor
         scaled *= factor
     left = wall_ns - busy
     idle = _divide(left, idle) if on_device else _divide_cpu(left, idle)
-    account = _account(works, idle, wall_ns)
-    return Accounted(
+    account = _account(op_records, idle, wall_ns)
+    return Attribution(
         account=account,
-        utilisation=_utilisation(works, timeline, machine, wall_ns, busy if on_device else None),
-        classes=tables.class_rows(works),
-        ops=tables.op_rows(works, timeline, machine),
-        lines=tables.line_rows(works, spent.scaled(idle), timeline, wall_ns, folders),
-        modules=tables.module_rows(works, timeline, wall_ns),
-        collectives=tables.collective_rows(works),
+        utilisation=_utilisation(
+            op_records, timeline, machine, wall_ns, busy if on_device else None
+        ),
+        classes=tables.class_rows(op_records),
+        ops=tables.op_rows(op_records, timeline, machine),
+        lines=tables.line_rows(op_records, spent.scaled(idle), timeline, wall_ns, folders),
+        modules=tables.module_rows(op_records, timeline, wall_ns),
+        collectives=tables.collective_rows(op_records),
         idle=causes,
         device_busy_ns=busy if on_device else None,
         kernels=len(timeline.device),
         inferred_share=left / wall_ns if timeline.wall_ns > _DILATED * wall_ns else 0.0,
         scaled=scaled,
-        works=works,
+        op_records=op_records,
         member=member,
         where=where,
         warnings=warnings,
     )
 
 
-def _scale_down(works: Sequence[Work], factor: float, timeline: Timeline) -> str:
+def _scale_down(op_records: Sequence[OpRecord], factor: float, timeline: Timeline) -> str:
     """Work that adds up to more than the whole step is made to fit; a line that says so."""
     on_device = len(timeline.device) > 0
-    for work in works:
+    for work in op_records:
         work.exposed_ns *= factor
         # On a CPU all of a profiled step is slower than a clean one, operators too.
         work.ns *= 1.0 if on_device else factor
@@ -153,8 +160,10 @@ def _scale_down(works: Sequence[Work], factor: float, timeline: Timeline) -> str
 
 def _clean_pace(timeline: Timeline, machine: Machine, phases: Mapping[str, float]) -> Timeline:
     """The step as it runs without a profiler, whose cost makes any host late."""
-    script = script_of(timeline, gap_ns=machine.overheads.gap_ns(timeline.device.duration_ns))
-    return retimed(timeline, with_clean_phases(script, dict(phases)))
+    script = build_launch_sequence(
+        timeline, gap_ns=machine.overheads.gap_ns(timeline.device.duration_ns)
+    )
+    return simulated_timeline(timeline, with_clean_phases(script, dict(phases)))
 
 
 def _divide(left: float, idle: dict[str, float]) -> dict[str, float]:
@@ -169,19 +178,19 @@ def _divide_cpu(left: float, idle: dict[str, float]) -> dict[str, float]:
     """On a CPU waiting is seen directly; everything else that is no kernel is Python."""
     data = min(left, idle["data"])
     parts = {"data": data}
-    if CORELESS in idle:
-        parts[CORELESS] = min(left - data, idle[CORELESS])
+    if CPU_WAIT in idle:
+        parts[CPU_WAIT] = min(left - data, idle[CPU_WAIT])
     return {"python": left - sum(parts.values())} | parts
 
 
-def _account(works: list[Work], idle: dict[str, float], wall_ns: float) -> Account:
+def _account(op_records: list[OpRecord], idle: dict[str, float], wall_ns: float) -> Account:
     ns: dict[str, float] = defaultdict(float)
     excess: dict[str, float] = defaultdict(float)
     parts: dict[str, dict[str, float]] = {
         "bandwidth": {"device_memory": 0.0, "host_link": 0.0, "network": 0.0},
         "overhead": dict.fromkeys(LABELS, 0.0) | idle | {"small_kernels": 0.0},
     }
-    for work in works:
+    for work in op_records:
         name, part = tables.group_of(work)
         ns[name] += work.exposed_ns
         if part is not None:
@@ -207,20 +216,20 @@ def _account(works: list[Work], idle: dict[str, float], wall_ns: float) -> Accou
 
 
 def _utilisation(
-    works: list[Work],
+    op_records: list[OpRecord],
     timeline: Timeline,
     machine: Machine,
     wall_ns: float,
     busy_ns: float | None,
 ) -> Utilisation:
-    units = tables.total_matrix_flops(works)
+    units = tables.total_matrix_flops(op_records)
     total = sum(units.values())
-    again = recomputed_flops(works, timeline)
+    again = recomputed_flops(op_records, timeline)
     useful = (total - again) / total if total else None
     hfu = _ideal_ns(units, {unit: rate for unit in units if (rate := machine.reach(unit))}, wall_ns)
     sheet = {roof.name: roof.datasheet for roof in machine.roofs if roof.datasheet}
     hfu_sheet = _ideal_ns(units, sheet, wall_ns)
-    moved = sum(work.cost.bytes for work in works if work.cost and work.bound != "host_link")
+    moved = sum(work.cost.bytes for work in op_records if work.cost and work.bound != "host_link")
     memory = machine.rate("memory.dram")
     return Utilisation(
         mfu=hfu * useful if hfu is not None and useful is not None else None,

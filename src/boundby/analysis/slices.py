@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boundby.analysis.account import Accounted
+from boundby.analysis.account import Attribution
 from boundby.capture.kineto.names import is_own
 from boundby.model import HostKind, Ints, Timeline
 from boundby.model.diagnosis import Slice
@@ -24,7 +24,7 @@ _MODULE = "nn.Module: "
 Mask = npt.NDArray[np.bool_]
 
 
-def slices_of(timeline: Timeline, accounted: Accounted) -> list[Slice]:
+def slices_of(timeline: Timeline, accounted: Attribution) -> list[Slice]:
     """At most 20,000 slices, the longest of each kind, in order of lanes and then of time.
 
     A kernel's launch is kept with it. Python frames are left out, for they nest past any screen,
@@ -113,9 +113,9 @@ def _idle_slice(timeline: Timeline, gaps: Gaps | None, gap: int) -> Slice:
 class _Lookup:
     """What a timeline's rows are in the account: their work, and its row among the operators."""
 
-    def __init__(self, timeline: Timeline, accounted: Accounted) -> None:
+    def __init__(self, timeline: Timeline, accounted: Attribution) -> None:
         self._timeline = timeline
-        self._works = accounted.works
+        self._works = accounted.op_records
         self._member = accounted.member
         rows = {
             (row.name, row.bound, row.where, row.inside, row.shapes): index

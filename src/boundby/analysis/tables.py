@@ -12,8 +12,8 @@ from boundby.analysis.source_text import SourceText
 from boundby.model import Cost, Machine, Phase, Timeline
 from boundby.model.diagnosis import NO_LINE, ClassName, ClassRow, CollectiveRow, LineRow, OpRow
 from boundby.step.device_ops import matrix_flops
-from boundby.step.host_time import Spent
-from boundby.step.op_record import Work, dtype_of, shapes_of
+from boundby.step.host_time import LineTime
+from boundby.step.op_record import OpRecord, dtype_of, shapes_of
 
 # Past these an operator is faster than light: a formula or a roof is wrong, and it is said.
 _PAST_DRAM = 1.02
@@ -33,7 +33,7 @@ _CLASSES: tuple[ClassName, ...] = (
 )
 
 
-def group_of(work: Work) -> tuple[str, str | None]:
+def group_of(work: OpRecord) -> tuple[str, str | None]:
     """The account's group and part that a piece of work belongs to."""
     match work.bound:
         case "compute":
@@ -50,11 +50,11 @@ def group_of(work: Work) -> tuple[str, str | None]:
             return "unknown", None
 
 
-def op_rows(works: list[Work], timeline: Timeline, machine: Machine) -> list[OpRow]:
+def op_rows(op_records: list[OpRecord], timeline: Timeline, machine: Machine) -> list[OpRow]:
     """One row per operator, line and shapes; the longest first."""
-    gathered: dict[tuple[object, ...], list[Work]] = defaultdict(list)
+    gathered: dict[tuple[object, ...], list[OpRecord]] = defaultdict(list)
     shapes: dict[int, str] = {}
-    for work in works:
+    for work in op_records:
         if work.call >= 0 and work.call not in shapes:
             shapes[work.call] = shapes_of(timeline.calls[work.call])
         key = (work.name, work.bound, work.source, work.inside, shapes.get(work.call, ""))
@@ -65,7 +65,7 @@ def op_rows(works: list[Work], timeline: Timeline, machine: Machine) -> list[OpR
 
 
 def _op_row(
-    same: list[Work], timeline: Timeline, machine: Machine, shapes: dict[int, str]
+    same: list[OpRecord], timeline: Timeline, machine: Machine, shapes: dict[int, str]
 ) -> OpRow:
     one = same[0]
     ns = sum(work.ns for work in same)
@@ -136,18 +136,18 @@ class _Piece(NamedTuple):
 
 
 def line_rows(
-    works: list[Work],
-    spent: Sequence[Spent],
+    op_records: list[OpRecord],
+    spent: Sequence[LineTime],
     timeline: Timeline,
     wall_ns: float,
     folders: Sequence[str],
 ) -> list[LineRow]:
     """The whole step by the source line that asked for it; backward work at its forward's line."""
     source = SourceText(folders)
-    pieces = [_work_piece(work, work.source) for work in works]
+    pieces = [_work_piece(work, work.source) for work in op_records]
     pieces += [_Piece(one.source, "overhead", one.label, one.ns) for one in spent]
     within: dict[str, list[_Piece]] = defaultdict(list)
-    for work in works:
+    for work in op_records:
         if work.inside >= 0 and work.source >= 0:
             within[timeline.sources[work.source]].append(_work_piece(work, work.inside))
     for one in spent:
@@ -162,12 +162,12 @@ def line_rows(
     return rows
 
 
-def module_rows(works: list[Work], timeline: Timeline, wall_ns: float) -> list[LineRow]:
-    pieces = [_work_piece(work, work.module) for work in works]
+def module_rows(op_records: list[OpRecord], timeline: Timeline, wall_ns: float) -> list[LineRow]:
+    pieces = [_work_piece(work, work.module) for work in op_records]
     return _rows_by(pieces, timeline.modules, wall_ns)
 
 
-def _work_piece(work: Work, place: int) -> _Piece:
+def _work_piece(work: OpRecord, place: int) -> _Piece:
     return _Piece(place, *group_of(work), work.exposed_ns, work.floor_ns or 0.0)
 
 
@@ -197,11 +197,11 @@ def _rows_by(pieces: Sequence[_Piece], names: list[str], wall_ns: float) -> list
     return rows[:_MOST_ROWS]
 
 
-def class_rows(works: list[Work]) -> list[ClassRow]:
+def class_rows(op_records: list[OpRecord]) -> list[ClassRow]:
     """The seeds' table: how little arithmetic most of the time does."""
     ns: dict[str, float] = defaultdict(float)
     flops: dict[str, float] = defaultdict(float)
-    for work in works:
+    for work in op_records:
         ns[work.op_class] += work.ns
         flops[work.op_class] += work.cost.total_flops if work.cost else 0.0
     total_ns, total_flops = sum(ns.values()), sum(flops.values())
@@ -226,14 +226,14 @@ def class_rows(works: list[Work]) -> list[ClassRow]:
     return rows
 
 
-def collective_rows(works: list[Work]) -> list[CollectiveRow]:
+def collective_rows(op_records: list[OpRecord]) -> list[CollectiveRow]:
     """Collectives by name and message size, the longest first.
 
     A message is as large as the larger of what goes in and what comes out. What only asks for one
     that another thread then runs is not told beside it.
     """
-    gathered: dict[tuple[str, float | None], list[Work]] = defaultdict(list)
-    for work in works:
+    gathered: dict[tuple[str, float | None], list[OpRecord]] = defaultdict(list)
+    for work in op_records:
         if work.bound == "network":
             cost = work.cost
             size = max(cost.bytes_read, cost.bytes_written) if cost else None
@@ -268,10 +268,10 @@ def _with_text(row: LineRow, source: SourceText) -> LineRow:
     return msgspec.structs.replace(row, text=found.text, function=found.function)
 
 
-def total_matrix_flops(works: list[Work]) -> dict[str, float]:
+def total_matrix_flops(op_records: list[OpRecord]) -> dict[str, float]:
     """Matrix arithmetic by unit."""
     units: dict[str, float] = defaultdict(float)
-    for work in works:
+    for work in op_records:
         if work.cost is not None and matrix_flops(work.cost):
             for unit, amount in work.cost.flops.items():
                 if unit.startswith("matmul."):

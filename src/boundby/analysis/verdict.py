@@ -12,9 +12,9 @@ import numpy as np
 
 from boundby.model import Machine
 from boundby.model.diagnosis import Account, GroupName, Verdict
-from boundby.step.model import Change, Picture
-from boundby.step.op_record import Work
-from boundby.step.simulator import Script
+from boundby.step.model import Edit, StepModel
+from boundby.step.op_record import OpRecord
+from boundby.step.simulator import LaunchSequence
 
 GROUPS: tuple[GroupName, ...] = ("compute", "bandwidth", "overhead")
 # Gains nearer to each other than this are a tie.
@@ -29,7 +29,7 @@ _MOSTLY_SLOW = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class VerdictResult:
     """The verdict, and how well the replay explains the step."""
 
     verdict: Verdict
@@ -37,7 +37,7 @@ class Judged:
     free_host_ns: float  # the step with a host that costs nothing: no step is shorter
 
 
-def judge(picture: Picture) -> Judged:
+def find_verdict(picture: StepModel) -> VerdictResult:
     """Replay the step as it is, then with each group free."""
     gains = {
         group: picture.base_ns / max(picture.replay(_free(picture, group)), 1.0) for group in GROUPS
@@ -45,14 +45,14 @@ def judge(picture: Picture) -> Judged:
     error, host_free = picture.replay_error, picture.wall_ns
     if picture.script is not None:
         host_free = picture.replay(_idle_host(picture.script, {}))
-    return Judged(
+    return VerdictResult(
         verdict=_verdict(gains, error, picture),
         replay_error=error,
         free_host_ns=host_free,
     )
 
 
-def _verdict(gains: dict[GroupName, float], error: float | None, picture: Picture) -> Verdict:
+def _verdict(gains: dict[GroupName, float], error: float | None, picture: StepModel) -> Verdict:
     account = picture.account
     ranked = sorted(gains, key=lambda group: -gains[group])
     first, second = ranked[0], ranked[1]
@@ -108,25 +108,25 @@ def _plain(gains: dict[GroupName, float]) -> dict[str, float]:
     return {str(group): float(gain) for group, gain in gains.items()}
 
 
-def _free(picture: Picture, group: GroupName) -> Change:
+def _free(picture: StepModel, group: GroupName) -> Edit:
     """The step with one group costing nothing."""
     work_ns = {
         index: work.ns * left
-        for index, work in enumerate(picture.works)
+        for index, work in enumerate(picture.op_records)
         if (left := _left_of(work, group, picture.machine)) < 1
     }
     if group != "overhead":
-        return Change(work_ns=work_ns)
+        return Edit(work_ns=work_ns)
     if picture.script is not None:
         return _idle_host(picture.script, work_ns)
-    return Change(python_ns=picture.account.overhead.ns)
+    return Edit(python_ns=picture.account.overhead.ns)
 
 
-def _idle_host(script: Script, work_ns: dict[int, float]) -> Change:
-    return Change(work_ns=work_ns, host_ns=np.zeros_like(script.host_ns), after_ns=0.0)
+def _idle_host(script: LaunchSequence, work_ns: dict[int, float]) -> Edit:
+    return Edit(work_ns=work_ns, host_ns=np.zeros_like(script.host_ns), after_ns=0.0)
 
 
-def _left_of(work: Work, group: GroupName, machine: Machine) -> float:
+def _left_of(work: OpRecord, group: GroupName, machine: Machine) -> float:
     """What is left of a piece of work's time when a group costs nothing."""
     match group, work.bound:
         case ("compute", "compute"):

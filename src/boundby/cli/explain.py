@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from boundby.faults import Remedy, Treatment
+    from boundby.faults import Fault, Fix
 
 
 @click.command(name="explain")
@@ -19,17 +19,17 @@ def command(name: str | None) -> None:
 
     Without a name, the list of all.
     """
-    from boundby.faults import REMEDIES
+    from boundby.faults import FAULTS
     from boundby.model.errors import BoundbyError
 
-    fixes: dict[Treatment, list[Remedy]] = {}
-    for remedy in REMEDIES:
+    fixes: dict[Fix, list[Fault]] = {}
+    for remedy in FAULTS:
         for treatment in remedy.treatments:
             fixes.setdefault(treatment, []).append(remedy)
     if name is None:
-        _list(REMEDIES, fixes)
+        _list(FAULTS, fixes)
         return
-    for remedy in REMEDIES:
+    for remedy in FAULTS:
         if remedy.fault == name:
             click.echo(f"{remedy.fault} ({remedy.group})\n\n{remedy.document.strip()}")
             _fixes(remedy)
@@ -38,7 +38,7 @@ def command(name: str | None) -> None:
         if treatment.name == name:
             click.echo(_explained(treatment, mends))
             return
-    near = _near(name, [*(remedy.fault for remedy in REMEDIES), *(fix.name for fix in fixes)])
+    near = _near(name, [*(remedy.fault for remedy in FAULTS), *(fix.name for fix in fixes)])
     meant = f"did you mean {' or '.join(near)}? " if near else ""
     raise BoundbyError(f"no fault and no fix is called {name}: {meant}boundby explain lists them")
 
@@ -48,7 +48,7 @@ def _near(name: str, names: list[str]) -> list[str]:
     return [known for known in names if name in known] or difflib.get_close_matches(name, names)
 
 
-def _list(faults: list[Remedy], fixes: dict[Treatment, list[Remedy]]) -> None:
+def _list(faults: list[Fault], fixes: dict[Fix, list[Fault]]) -> None:
     width = max(len(remedy.fault) for remedy in faults)
     click.echo("Faults, as `boundby run` finds them:\n")
     for remedy in faults:
@@ -60,7 +60,7 @@ def _list(faults: list[Remedy], fixes: dict[Treatment, list[Remedy]]) -> None:
         click.echo(f"  {treatment.name:{width}}  for {words}")
 
 
-def _fixes(remedy: Remedy) -> None:
+def _fixes(remedy: Fault) -> None:
     click.echo("\nWhat boundby prove applies")
     if not remedy.treatments:
         click.echo("    Nothing: this cannot be mended from outside of the script.")
@@ -70,7 +70,7 @@ def _fixes(remedy: Remedy) -> None:
         click.echo(f"    {treatment.name:{width}}  {treatment.change}")
 
 
-def _explained(treatment: Treatment, mends: list[Remedy]) -> str:
+def _explained(treatment: Fix, mends: list[Fault]) -> str:
     lines = [f"{treatment.name}, a fix that `boundby prove --try {treatment.name}` applies", ""]
     lines += ["To get the same, write", textwrap.indent(treatment.change, "    "), "", "It mends"]
     lines += [f"    {remedy.fault}: {remedy.summary}" for remedy in mends]

@@ -11,16 +11,16 @@ import msgspec
 
 from boundby import faults as remedies
 from boundby.faults.at_the_roof import bigger_chips
-from boundby.hardware.op_benchmark import Exercise
+from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model.diagnosis import BatchRow, ChipRow, Finding, Range, WhatIf
-from boundby.step.model import Picture
+from boundby.step.model import StepModel
 
 # What the device bounds takes this much more or less in another process: the same steps of five
 # models on an H200, each in three to five processes, spread by 0.3 to 1.7%.
 _PROCESSES_DIFFER = 0.01
 
 Row = TypeVar("Row", WhatIf, BatchRow)
-Timer = Callable[[Sequence[Exercise]], dict[Exercise, float]]
+Timer = Callable[[Sequence[OpBenchmark]], dict[OpBenchmark, float]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Advice:
     bigger_chips: list[ChipRow] = dataclasses.field(default_factory=list)
 
 
-def advise(pictures: Sequence[Picture], timer: Timer | None) -> Advice:
+def advise(pictures: Sequence[StepModel], timer: Timer | None) -> Advice:
     """What would fix the step; looked at twice where the first look asks for operators' times."""
     findings = remedies.find(pictures)
     timings = pictures[0].timings

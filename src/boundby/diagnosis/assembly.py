@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.analysis.account import Accounted
+from boundby.analysis.account import Attribution
 from boundby.analysis.slices import slices_of
 from boundby.diagnosis.advice import Advice
 from boundby.model import UNTOLD, Machine, Precision, Timeline
 from boundby.model.diagnosis import Account, Diagnosis, Group, StepTimes, Utilisation, Verdict
-from boundby.step.host_intervals import nowhere
+from boundby.step.host_intervals import no_intervals
 
 
 def assemble(
-    accounted: Accounted,
+    accounted: Attribution,
     timeline: Timeline | None,
     *,
     target: str | None,
@@ -47,10 +47,10 @@ def assemble(
     )
 
 
-def nothing_known(wall_ns: float) -> Accounted:
+def nothing_known(wall_ns: float) -> Attribution:
     """A step of which only the time is known."""
     empty = Group()
-    return Accounted(
+    return Attribution(
         account=Account(
             compute=empty,
             bandwidth=empty,
@@ -68,8 +68,8 @@ def nothing_known(wall_ns: float) -> Accounted:
         kernels=0,
         inferred_share=0.0,
         scaled=1.0,
-        works=[],
+        op_records=[],
         member=np.empty(0, np.int64),
-        where=nowhere(),
+        where=no_intervals(),
         warnings=[],
     )

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from boundby.analysis.account import Accounted
-from boundby.capture.host.counters import Circumstances
+from boundby.analysis.account import Attribution
+from boundby.capture.host.counters import HostCounters
 from boundby.capture.torch.recorder import Capture
 from boundby.model import Machine, units
 from boundby.model import host_speed as pace
-from boundby.step.idle_causes import CORELESS
+from boundby.step.idle_causes import CPU_WAIT
 
 # The host's time for one script differs by this much between processes: interleaved runs of
 # host-bound steps on an H200 spread by 15 to 20% around their middle.
@@ -55,15 +55,15 @@ def slower_than_measured(capture: Capture, machine: Machine) -> float:
     return pace.slower(statistics.median(capture.issue_pace), then)
 
 
-def contended(accounted: Accounted, seen: Circumstances, wall_ns: float) -> float:
+def cpu_contention(accounted: Attribution, seen: HostCounters, wall_ns: float) -> float:
     """On a CPU, how many times as long a step's own work takes since others have its cores.
 
     What the script's own processes have of them they have for each step, whatever it does besides.
     """
     parts = accounted.account.overhead.parts
-    lost = parts.get(CORELESS, 0.0)
-    theirs = max(0.0, lost - seen.lent_share * wall_ns)
-    asleep = min(parts["data"], seen.asleep_share * wall_ns)
+    lost = parts.get(CPU_WAIT, 0.0)
+    theirs = max(0.0, lost - seen.worker_cpu_share * wall_ns)
+    asleep = min(parts["data"], seen.sleep_share * wall_ns)
     return 1 + theirs / max(1.0, wall_ns - lost - asleep)
 
 

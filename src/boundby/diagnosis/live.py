@@ -12,24 +12,24 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from boundby.analysis.account import Accounted, account_for
-from boundby.analysis.verdict import Judged, judge
+from boundby.analysis.account import Attribution, attribute_step
+from boundby.analysis.verdict import VerdictResult, find_verdict
 from boundby.capture import kineto
-from boundby.capture.host.counters import Circumstances
+from boundby.capture.host.counters import HostCounters
 from boundby.capture.torch import graph_replays as graphs
 from boundby.capture.torch.compiled_rows import with_compiled_kernels
-from boundby.capture.torch.enrich import refine
-from boundby.capture.torch.profiler_tree import details
+from boundby.capture.torch.enrich import enrich_timeline
+from boundby.capture.torch.profiler_tree import read_profiler_tree
 from boundby.capture.torch.recorder import Capture
 from boundby.diagnosis.advice import Advice, Timer, advise, doubted
 from boundby.diagnosis.assembly import assemble, nothing_known
-from boundby.diagnosis.host import contended, host_factors, slower_than_measured, unsteady
+from boundby.diagnosis.host import cpu_contention, host_factors, slower_than_measured, unsteady
 from boundby.model import Machine, Precision, Timeline, units
 from boundby.model.diagnosis import Diagnosis, KindOfStep, PhaseTime, StepTimes, Verdict
 from boundby.model.errors import BoundbyError
-from boundby.step.cpu_ops import FreshPages
-from boundby.step.cpu_step import Coreless
-from boundby.step.model import Picture, Timings
+from boundby.step.cpu_ops import ExtraPages
+from boundby.step.cpu_step import CpuWait
+from boundby.step.model import OperatorBenchmarks, StepModel
 from boundby.step.simulator import explaining_host, issue_ns, with_host
 
 # Clean steps that differ by more than this are not one kind of step on a quiet machine.
@@ -79,7 +79,7 @@ def diagnose_capture(
     wall_ns = statistics.median(samples)
     warnings = list(capture.warnings)
     if kind in capture.clean:
-        warnings += _uneven(samples) + _stolen(capture.circumstances)
+        warnings += _uneven(samples) + _stolen(capture.host_counters)
     else:
         warnings.append("no clean step was measured: the time is that of warm-up steps")
     profiled = _profiled_step(capture, wall_ns)
@@ -109,8 +109,8 @@ def diagnose_capture(
 class _Seen:
     """What a profiled step gave; without one, the account of a step of which nothing is known."""
 
-    accounted: Accounted
-    judged: Judged | None = None
+    accounted: Attribution
+    judged: VerdictResult | None = None
     advice: Advice = dataclasses.field(default_factory=Advice)
     warnings: Sequence[str] = ()
 
@@ -121,8 +121,8 @@ class _Profiled:
 
     timeline: Timeline
     clean_ns: float
-    coreless_ns: float  # that it stood ready without a core
-    fresh_pages: FreshPages
+    cpu_wait_ns: float  # that it stood ready without a core
+    fresh_pages: ExtraPages
 
     @property
     def dilation(self) -> float | None:
@@ -134,28 +134,28 @@ def _look_into(
 ) -> _Seen:
     """The profiled step's account, verdict and advice, with doubt where it stands for no other."""
     timeline = profiled.timeline
-    seen = capture.circumstances
+    seen = capture.host_counters
     waiting, loading = seen.data_share, seen.loading_share
-    lost_ns = seen.coreless_share * wall_ns
-    coreless = None
+    lost_ns = seen.cpu_wait_share * wall_ns
+    cpu_wait = None
     if seen.main is not None:
         # While it makes batches itself, it may stand without a core as well.
-        coreless = Coreless(clean_ns=lost_ns, profiled_ns=profiled.coreless_ns * (1 - loading))
-    accounted = account_for(
+        cpu_wait = CpuWait(clean_ns=lost_ns, profiled_ns=profiled.cpu_wait_ns * (1 - loading))
+    accounted = attribute_step(
         timeline,
         machine,
         wall_ns=wall_ns,
         phases=capture.phases,
         data_ns=None if waiting is None else waiting * wall_ns - loading * lost_ns,
-        coreless=coreless,
+        cpu_wait=cpu_wait,
         fresh_pages=profiled.fresh_pages,
         precision=_precision(capture, timeline),
         folders=[*sys.path, ""],
     )
     pictures = _pictures(capture, timeline, machine, accounted, wall_ns)
-    judged = judge(pictures[0])
+    judged = find_verdict(pictures[0])
     advice = advise(pictures[1:] or pictures, timer)
-    doubts = _doubts(profiled, accounted, capture.circumstances)
+    doubts = _doubts(profiled, accounted, capture.host_counters)
     if doubts:
         verdict = judged.verdict
         words = f"{verdict.why}. But {doubts[0]}"
@@ -199,21 +199,21 @@ def _step_times(
 
 
 def _pictures(
-    capture: Capture, timeline: Timeline, machine: Machine, accounted: Accounted, wall_ns: float
-) -> list[Picture]:
+    capture: Capture, timeline: Timeline, machine: Machine, accounted: Attribution, wall_ns: float
+) -> list[StepModel]:
     """The step as measured; then, to imagine changes in, with the likeliest host and its range.
 
     What the first picture says of the step as it is stays free of what a host may come to be.
     """
-    timings = Timings()
+    timings = OperatorBenchmarks()
     # Not the sum of what each phase usually takes: a host that is disturbed now and then is so in
     # one phase or another, in most of the steps.
     steps = [sum(phases.values()) for phases in capture.issue]
     slower = slower_than_measured(capture, machine)
-    crowded = contended(accounted, capture.circumstances, wall_ns)
+    crowded = cpu_contention(accounted, capture.host_counters, wall_ns)
 
-    def picture(factor: float) -> Picture:
-        return Picture(
+    def picture(factor: float) -> StepModel:
+        return StepModel(
             timeline,
             machine.at_pace(slower * factor * crowded),
             accounted,
@@ -221,9 +221,9 @@ def _pictures(
             phases=capture.phases,
             host=partial(with_host, factor=factor),
             timings=timings,
-            circumstances=capture.circumstances,
+            host_counters=capture.host_counters,
             in_phases_ns=statistics.median(steps) if steps else None,
-            contended=crowded,
+            cpu_contention=crowded,
             samples=_samples_in(capture.main_kind or ""),
         )
 
@@ -245,20 +245,20 @@ def _samples_in(kind: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def _doubts(profiled: _Profiled, accounted: Accounted, circumstances: Circumstances) -> list[str]:
+def _doubts(profiled: _Profiled, accounted: Attribution, host_counters: HostCounters) -> list[str]:
     """Why the profiled step cannot stand for the clean ones, the likeliest reason first."""
     found = []
-    coreless = circumstances.coreless_share
+    cpu_wait = host_counters.cpu_wait_share
     clean_ns, own_ns = profiled.clean_ns, float(profiled.timeline.wall_ns)
     if not len(profiled.timeline.device):
         # Without waiting for cores, of which the profiled step may have had more than the others.
-        clean_ns, own_ns = clean_ns * (1 - coreless), own_ns - profiled.coreless_ns
-    if coreless > _STARVED:
+        clean_ns, own_ns = clean_ns * (1 - cpu_wait), own_ns - profiled.cpu_wait_ns
+    if cpu_wait > _STARVED:
         # What has run for as long as the script stood there may have had its core.
-        workers = circumstances.lent_share >= coreless
+        workers = host_counters.worker_cpu_share >= cpu_wait
         who = "processes that it has started (a DataLoader's workers?)" if workers else ""
         found.append(
-            f"for {coreless:.0%} of the clean steps the script stood ready "
+            f"for {cpu_wait:.0%} of the clean steps the script stood ready "
             f"without a core, which {who or 'something else, or its own threads,'} had"
         )
     if own_ns < _FASTER_PROFILED * clean_ns:
@@ -290,9 +290,9 @@ def _uneven(samples: Sequence[float]) -> list[str]:
     ]
 
 
-def _stolen(circumstances: Circumstances) -> list[str]:
+def _stolen(host_counters: HostCounters) -> list[str]:
     """One line where other virtual machines had a part of this one's cores."""
-    share = circumstances.stolen_share or 0.0
+    share = host_counters.steal_share or 0.0
     if share < _STOLEN:
         return []
     return [
@@ -322,31 +322,31 @@ def _profiled_step(capture: Capture, wall_ns: float) -> _Profiled | None:
     index = min(wanted, key=lambda index: abs(trace.steps[index].wall_ns - wall_ns))
     timeline = trace.timeline(index)
     if capture.results is not None:
-        timeline = refine(
+        timeline = enrich_timeline(
             with_compiled_kernels(timeline, capture.compiled),
-            details(capture.results, capture.line_trace),
+            read_profiler_tree(capture.results, capture.line_trace),
             capture.kernel_lines,
             compiled=capture.compiled,
             samples=capture.samples,
-            toll=capture.toll,
+            call_cost=capture.call_cost,
         )
     if capture.graphs:
         timeline = _with_captured(timeline, capture, index)
-    coreless = capture.coreless[index] if index < len(capture.coreless) else 0.0
+    cpu_wait = capture.cpu_wait[index] if index < len(capture.cpu_wait) else 0.0
     return _Profiled(
         timeline=timeline,
         clean_ns=wall_ns,
-        coreless_ns=coreless,
+        cpu_wait_ns=cpu_wait,
         fresh_pages=_fresh_pages(capture, index),
     )
 
 
-def _fresh_pages(capture: Capture, index: int) -> FreshPages:
+def _fresh_pages(capture: Capture, index: int) -> ExtraPages:
     """What a profiled step was handed more than clean ones."""
-    seen, more = capture.circumstances, 0.0
+    seen, more = capture.host_counters, 0.0
     if seen.steps_ns and index < len(capture.fresh_pages):
         more = max(0.0, capture.fresh_pages[index] - seen.fresh_pages / len(seen.steps_ns))
-    return FreshPages(count=more, each_ns=seen.fresh_page_ns)
+    return ExtraPages(count=more, each_ns=seen.fresh_page_ns)
 
 
 def _with_captured(timeline: Timeline, capture: Capture, index: int) -> Timeline:
@@ -358,7 +358,7 @@ def _with_captured(timeline: Timeline, capture: Capture, index: int) -> Timeline
         for number, path in capture.graphs.items()
         if number in wanted and (recording := graphs.read(path)) is not None
     }
-    return graphs.recall(timeline, recordings, replayed, capture.kernel_lines)
+    return graphs.attach_operators(timeline, recordings, replayed, capture.kernel_lines)
 
 
 def _other_kinds(capture: Capture, main: str) -> list[KindOfStep]:

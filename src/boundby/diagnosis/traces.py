@@ -6,8 +6,8 @@ from functools import partial
 
 import msgspec
 
-from boundby.analysis.account import Accounted, account_for
-from boundby.analysis.verdict import Judged, judge
+from boundby.analysis.account import Attribution, attribute_step
+from boundby.analysis.verdict import VerdictResult, find_verdict
 from boundby.capture import kineto
 from boundby.diagnosis.advice import advise
 from boundby.diagnosis.assembly import assemble
@@ -15,7 +15,7 @@ from boundby.hardware.datasheet_machine import from_datasheet
 from boundby.model import Machine, Timeline
 from boundby.model.diagnosis import Diagnosis, GroupName, StepTimes, Verdict
 from boundby.model.errors import BoundbyError
-from boundby.step.model import Picture
+from boundby.step.model import StepModel
 from boundby.step.simulator import replay, with_host, with_wall
 
 # Of a trace's host times, how much may be the host's own: half in the middle, from hardly any of it
@@ -50,14 +50,14 @@ def diagnose_trace(
     if machine is None:
         machine = _machine_of(trace, warnings)
     profiled = float(timeline.wall_ns)
-    accounted = account_for(timeline, machine, wall_ns=wall_ns or profiled)
+    accounted = attribute_step(timeline, machine, wall_ns=wall_ns or profiled)
     if wall_ns is not None:
         pictures = _pinned(timeline, machine, accounted, wall_ns)
         picture = pictures[0]
     else:
-        picture = Picture(timeline, machine, accounted, wall_ns=profiled, phases={})
+        picture = StepModel(timeline, machine, accounted, wall_ns=profiled, phases={})
         pictures = _guesses(timeline, machine, accounted)
-    judged = judge(picture)
+    judged = find_verdict(picture)
     shortest = judged.free_host_ns
     if judged.verdict.uncertain and accounted.device_busy_ns:
         # A replay that does not explain the step cannot bound it: the device's busy time does.
@@ -97,16 +97,16 @@ def diagnose_trace(
 
 
 def _pinned(
-    timeline: Timeline, machine: Machine, accounted: Accounted, wall_ns: float
-) -> list[Picture]:
+    timeline: Timeline, machine: Machine, accounted: Attribution, wall_ns: float
+) -> list[StepModel]:
     """The step with its host times brought down to the clean step's time, which the user knows.
 
     A host that keeps the device busy nearly all of that time runs ahead of it, nobody knows how
     far: it may take any part of the step's time.
     """
 
-    def picture(factor: float) -> Picture:
-        return Picture(
+    def picture(factor: float) -> StepModel:
+        return StepModel(
             timeline,
             machine,
             accounted,
@@ -121,10 +121,10 @@ def _pinned(
     return [picture(factor) for factor in _HOST_FACTORS]
 
 
-def _guesses(timeline: Timeline, machine: Machine, accounted: Accounted) -> list[Picture]:
+def _guesses(timeline: Timeline, machine: Machine, accounted: Attribution) -> list[StepModel]:
     """The step with as much of its host times as the profiler may have left."""
     return [
-        Picture(
+        StepModel(
             timeline,
             machine,
             accounted,
@@ -151,7 +151,7 @@ def _machine_of(trace: kineto.Trace, warnings: list[str]) -> Machine:
     return machine
 
 
-def _for_traces(judged: Judged, accounted: Accounted) -> Verdict:
+def _for_traces(judged: VerdictResult, accounted: Attribution) -> Verdict:
     """The verdict of a trace, whose host times hold the profiler's cost.
 
     It is said whether the verdict also holds for the shortest step the trace allows, with a free

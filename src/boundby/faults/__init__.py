@@ -1,6 +1,6 @@
 """What would fix a step, and how much each fix would buy: one file per fault.
 
-Adding one is its file, one line in `REMEDIES`, one test. A user's own is added with `register`.
+Adding one is its file, one line in `FAULTS`, one test. A user's own is added with `register`.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from boundby.faults import (
 )
 from boundby.faults.batch_too_small import batches
 from boundby.faults.combinations import combined, wall_of
-from boundby.faults.fault import HEADINGS, Imagined, Remedy, Treatment
+from boundby.faults.fault import HEADINGS, Detection, Fault, Fix
 from boundby.model.diagnosis import Finding, Range, WhatIf
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 
 __all__ = [
+    "FAULTS",
     "HEADINGS",
-    "REMEDIES",
-    "Change",
-    "Imagined",
-    "Picture",
-    "Remedy",
-    "Treatment",
+    "Detection",
+    "Edit",
+    "Fault",
+    "Fix",
+    "StepModel",
     "batches",
     "combine",
     "find",
@@ -64,38 +64,38 @@ __all__ = [
 
 # In the order in which several are imagined together: what replaces kernels before what fuses the
 # rest, and launches last.
-REMEDIES: list[Remedy] = [
-    looped_samples.REMEDY,
-    python_in_step.REMEDY,
-    float32_products.REMEDY,
-    float32_activations.REMEDY,
-    slow_sixteen_bits.REMEDY,
-    materialised_attention.REMEDY,
-    slow_attention.REMEDY,
-    slow_dropout.REMEDY,
-    wasted_tiles.REMEDY,
-    layout_copies.REMEDY,
-    repeated_casts.REMEDY,
-    growing_cache.REMEDY,
-    logits_materialised.REMEDY,
-    wasteful_checkpointing.REMEDY,
-    zeroed_gradients.REMEDY,
-    dense_tables.REMEDY,
-    unfused_optimizer.REMEDY,
-    unfused_operators.REMEDY,
-    far_from_roof.REMEDY,
-    exposed_collectives.REMEDY,
-    pageable_copies.REMEDY,
-    host_sync.REMEDY,
-    waiting_for_data.REMEDY,
-    collector_pauses.REMEDY,
-    fragmented_memory.REMEDY,
-    memory_given_back.REMEDY,
-    recompilation.REMEDY,
-    openmp_spin.REMEDY,
-    eager_launches.REMEDY,
-    batch_too_small.REMEDY,
-    at_the_roof.REMEDY,
+FAULTS: list[Fault] = [
+    looped_samples.FAULT,
+    python_in_step.FAULT,
+    float32_products.FAULT,
+    float32_activations.FAULT,
+    slow_sixteen_bits.FAULT,
+    materialised_attention.FAULT,
+    slow_attention.FAULT,
+    slow_dropout.FAULT,
+    wasted_tiles.FAULT,
+    layout_copies.FAULT,
+    repeated_casts.FAULT,
+    growing_cache.FAULT,
+    logits_materialised.FAULT,
+    wasteful_checkpointing.FAULT,
+    zeroed_gradients.FAULT,
+    dense_tables.FAULT,
+    unfused_optimizer.FAULT,
+    unfused_operators.FAULT,
+    far_from_roof.FAULT,
+    exposed_collectives.FAULT,
+    pageable_copies.FAULT,
+    host_sync.FAULT,
+    waiting_for_data.FAULT,
+    collector_pauses.FAULT,
+    fragmented_memory.FAULT,
+    memory_given_back.FAULT,
+    recompilation.FAULT,
+    openmp_spin.FAULT,
+    eager_launches.FAULT,
+    batch_too_small.FAULT,
+    at_the_roof.FAULT,
 ]
 
 # A finding worth less than this share of the step is not worth anyone's reading.
@@ -103,22 +103,22 @@ _WORTH_SAYING = 0.01
 _MOST_INSIDE = 3
 
 
-def register(remedy: Remedy) -> None:
+def register(remedy: Fault) -> None:
     """Add a remedy of one's own; a fault that is known already fails loudly."""
-    if any(known.fault == remedy.fault for known in REMEDIES):
+    if any(known.fault == remedy.fault for known in FAULTS):
         raise ValueError(f"there is a remedy for {remedy.fault} already")
-    REMEDIES.append(remedy)
+    FAULTS.append(remedy)
 
 
-def find(pictures: Sequence[Picture]) -> list[Finding]:
+def find(pictures: Sequence[StepModel]) -> list[Finding]:
     """What would fix this step, the largest expected saving first.
 
     Several pictures are the same step under different assumptions, the likeliest first: the
     saving's interval then spans them all.
     """
     findings = []
-    for remedy in REMEDIES:
-        imagined = [(picture, remedy.imagine(picture)) for picture in pictures]
+    for remedy in FAULTS:
+        imagined = [(picture, remedy.detect(picture)) for picture in pictures]
         known = [(picture, found) for picture, found in imagined if found is not None]
         if not known:
             continue
@@ -158,24 +158,26 @@ def _asks_the_same(one: Finding, other: Finding) -> bool:
     return exclude and code == others
 
 
-def combine(pictures: Sequence[Picture], findings: Sequence[Finding]) -> list[WhatIf]:
+def combine(pictures: Sequence[StepModel], findings: Sequence[Finding]) -> list[WhatIf]:
     """The step's time with every combination of findings that do not exclude each other."""
     found = {finding.fault for finding in findings}
-    return combined(pictures, [one for one in REMEDIES if one.combines and one.fault in found])
+    return combined(pictures, [one for one in FAULTS if one.combines and one.fault in found])
 
 
-def _inside(picture: Picture, imagined: Imagined) -> list[str]:
+def _inside(picture: StepModel, imagined: Detection) -> list[str]:
     """The lines of libraries at which there would be less to do, the most first."""
     less: dict[int, float] = {}
     for index, ns in imagined.expected.work_ns.items():
-        work = picture.works[index]
+        work = picture.op_records[index]
         if work.inside >= 0:
             less[work.inside] = less.get(work.inside, 0.0) + work.ns - ns
     ranked = sorted((place for place in less if less[place] > 0), key=lambda place: -less[place])
     return [picture.timeline.sources[place] for place in ranked[:_MOST_INSIDE]]
 
 
-def _finding(known: list[tuple[Picture, Imagined]], remedy: Remedy, likeliest: Picture) -> Finding:
+def _finding(
+    known: list[tuple[StepModel, Detection]], remedy: Fault, likeliest: StepModel
+) -> Finding:
     savings = [
         max(0.0, wall_of(picture.base_ns - picture.replay(change), picture, likeliest))
         for picture, found in known

@@ -25,11 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.hardware import datasheet
 from boundby.model.diagnosis import ChipRow, Finding, Range
-from boundby.step.model import Change, Picture
-from boundby.step.op_record import Work
+from boundby.step.model import Edit, StepModel
+from boundby.step.op_record import OpRecord
 
 _BUSY = 0.85
 # Of all busy time, the floors of its work: by the datasheet 0.49 in a compiled BERT-large, 0.15 in
@@ -46,23 +46,23 @@ _OTHER_VENDOR = (0.5, 0.7, 1.0)
 _FASTER = 0.9
 
 
-def imagine(_: Picture) -> Imagined | None:
+def detect(_: StepModel) -> Detection | None:
     """Never a finding: a step that is well tuned must not be told that it has a fault."""
     return None
 
 
-def bigger_chips(picture: Picture, findings: Sequence[Finding]) -> list[ChipRow]:
+def bigger_chips(picture: StepModel, findings: Sequence[Finding]) -> list[ChipRow]:
     """The chips on which the step would run fastest; none where there is anything to mend."""
     machine = picture.machine
     here = next((chip for chip in datasheet.chips() if chip.name == machine.chip), None)
-    busy = sum(work.exposed_ns for work in picture.works)
+    busy = sum(work.exposed_ns for work in picture.op_records)
     mendable = max((finding.saving_ns.expected for finding in findings), default=0.0)
     wall = picture.wall_ns
     if here is None or picture.script is None or busy < _BUSY * wall:
         return []
     if mendable > _WORTH_MENDING * wall or _nearness(picture) < _NEAR:
         return []
-    needed = picture.circumstances.peak_bytes or here.memory_gb * 1e9
+    needed = picture.host_counters.peak_bytes or here.memory_gb * 1e9
     rows = []
     for chip in datasheet.chips():
         if chip.vendor in _VENDORS and chip.memory_gb * 1e9 >= needed and chip.name != here.name:
@@ -72,17 +72,17 @@ def bigger_chips(picture: Picture, findings: Sequence[Finding]) -> list[ChipRow]
     return sorted(rows, key=lambda row: row.wall_ns.expected)[:_MOST_CHIPS]
 
 
-def _nearness(picture: Picture) -> float:
+def _nearness(picture: StepModel) -> float:
     """How much of the step's time its work needs by its roofs."""
-    known = [work for work in picture.works if work.bound in ("compute", "memory")]
+    known = [work for work in picture.op_records if work.bound in ("compute", "memory")]
     floors = sum(work.floor_ns or 0.0 for work in known)
-    return floors / max(1.0, sum(work.exposed_ns for work in picture.works))
+    return floors / max(1.0, sum(work.exposed_ns for work in picture.op_records))
 
 
-def _on(picture: Picture, here: datasheet.Chip, there: datasheet.Chip) -> ChipRow | None:
+def _on(picture: StepModel, here: datasheet.Chip, there: datasheet.Chip) -> ChipRow | None:
     """The step on another chip, by the ratio of the two sheets; None where one lacks a figure."""
     ratios = {}
-    for index, work in enumerate(picture.works):
+    for index, work in enumerate(picture.op_records):
         if work.bound not in ("compute", "memory"):
             continue
         before, after = (_floor(chip, work) for chip in (here, there))
@@ -92,15 +92,15 @@ def _on(picture: Picture, here: datasheet.Chip, there: datasheet.Chip) -> ChipRo
     slow, expected, fast = _SAME_VENDOR if here.vendor == there.vendor else _OTHER_VENDOR
 
     def wall(had: float) -> float:
-        work_ns = {i: picture.works[i].ns * r / had for i, r in ratios.items()}
-        return picture.wall_ns - picture.saving(Change(work_ns=work_ns))
+        work_ns = {i: picture.op_records[i].ns * r / had for i, r in ratios.items()}
+        return picture.wall_ns - picture.saving(Edit(work_ns=work_ns))
 
     return ChipRow(
         chip=there.name, wall_ns=Range(low=wall(fast), expected=wall(expected), high=wall(slow))
     )
 
 
-def _floor(chip: datasheet.Chip, work: Work) -> float | None:
+def _floor(chip: datasheet.Chip, work: OpRecord) -> float | None:
     """The work's roofline time on paper, in any unit of time."""
     assert work.cost is not None
     memory = chip.figures.get("memory.dram")
@@ -117,4 +117,4 @@ def _floor(chip: datasheet.Chip, work: Work) -> float | None:
     return longest or None
 
 
-REMEDY = Remedy(fault="at-the-roof", group="compute", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="at-the-roof", group="compute", document=__doc__, detect=detect)

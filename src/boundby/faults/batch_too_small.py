@@ -29,11 +29,11 @@ Proven on
 from __future__ import annotations
 
 from boundby.faults.combinations import is_known, saving_of, wall_of
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import units
 from boundby.model.diagnosis import BatchRow, Range
 from boundby.step.batch_growth import AS_THE_CURVES, FAST, LIKELY, SLOW, Growth, times_with
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 from boundby.step.user_python_growth import growing_ns, rolls_out
 
 # A step that takes less than this much longer with twice the batch is short of work.
@@ -46,18 +46,18 @@ _USABLE = 0.9
 _GROWTHS = (SLOW, LIKELY, FAST)
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     """Savings are for the same number of samples: half of a step with twice the batch."""
-    if not picture.works or picture.base_ns <= 0 or rolls_out(picture):
+    if not picture.op_records or picture.base_ns <= 0 or rolls_out(picture):
         return None
     grown = [larger(picture, 2, growth) for growth in _GROWTHS]
     if grown[1] > _FLAT * picture.base_ns:
         return None
-    device = picture.contended * sum(work.ns for work in picture.works)
-    twice = picture.contended * sum(times_with(picture, 2, AS_THE_CURVES).values())
+    device = picture.cpu_contention * sum(work.ns for work in picture.op_records)
+    twice = picture.cpu_contention * sum(times_with(picture, 2, AS_THE_CURVES).values())
     skinny = twice < _FLAT * device and 2 * device - twice > picture.base_ns - device
     times = grown[1] / picture.base_ns
-    return Imagined(
+    return Detection(
         worst=_for_half(picture, grown[0]),
         expected=_for_half(picture, grown[1]),
         best=_for_half(picture, grown[2]),
@@ -70,9 +70,9 @@ def imagine(picture: Picture) -> Imagined | None:
     )
 
 
-def _room(picture: Picture) -> str:
+def _room(picture: StepModel) -> str:
     """Whether twice the activations fit: all that is in use, twice, at most."""
-    peak, total = picture.circumstances.peak_bytes, picture.machine.memory_bytes
+    peak, total = picture.host_counters.peak_bytes, picture.machine.memory_bytes
     if not peak or not total or 2 * peak < _USABLE * total:
         return "memory for it"
     return (
@@ -81,7 +81,7 @@ def _room(picture: Picture) -> str:
     )
 
 
-def _own_time(picture: Picture) -> str:
+def _own_time(picture: StepModel) -> str:
     """What it depends on, where the script itself takes a part of the step that counts."""
     before, after = growing_ns(picture, growth=1.0)
     own = float(before.sum()) + after
@@ -90,7 +90,7 @@ def _own_time(picture: Picture) -> str:
     return f", as far as the script's own Python ({units.time(own)}) loops over no samples"
 
 
-def batches(likeliest: Picture, *others: Picture) -> list[BatchRow]:
+def batches(likeliest: StepModel, *others: StepModel) -> list[BatchRow]:
     """The step's time with larger batches, each with its range; none where samples are calls.
 
     The others are the same step with a host that is faster or slower.
@@ -114,14 +114,14 @@ def batches(likeliest: Picture, *others: Picture) -> list[BatchRow]:
     return rows
 
 
-def larger(picture: Picture, factor: int, growth: Growth) -> float:
+def larger(picture: StepModel, factor: int, growth: Growth) -> float:
     """The replayed step with a larger batch, in ns."""
     work_ns = times_with(picture, factor, growth)
     before, after = growing_ns(picture, growth=growth.script)
     if picture.script is None:
-        return picture.replay(Change(work_ns=work_ns, python_ns=-(factor - 1) * after))
+        return picture.replay(Edit(work_ns=work_ns, python_ns=-(factor - 1) * after))
     return picture.replay(
-        Change(
+        Edit(
             work_ns=work_ns,
             host_ns=picture.script.host_ns + (factor - 1) * before,
             after_ns=picture.script.after_ns + (factor - 1) * after,
@@ -129,13 +129,13 @@ def larger(picture: Picture, factor: int, growth: Growth) -> float:
     )
 
 
-def _for_half(picture: Picture, doubled_ns: float) -> Change:
+def _for_half(picture: StepModel, doubled_ns: float) -> Edit:
     """A change whose replay is half of the doubled step: what the same samples take."""
     left = min(1.0, doubled_ns / 2 / picture.base_ns)
     if picture.script is None:
-        return Change(python_ns=picture.wall_ns * (1 - left))
-    work_ns = {index: work.ns * left for index, work in enumerate(picture.works)}
-    return Change(
+        return Edit(python_ns=picture.wall_ns * (1 - left))
+    work_ns = {index: work.ns * left for index, work in enumerate(picture.op_records)}
+    return Edit(
         work_ns=work_ns,
         host_ns=picture.script.host_ns * left,
         after_ns=picture.script.after_ns * left,
@@ -143,11 +143,11 @@ def _for_half(picture: Picture, doubled_ns: float) -> Change:
     )
 
 
-REMEDY = Remedy(
+FAULT = Fault(
     fault="batch-too-small",
     group="overhead",
     document=__doc__,
-    imagine=imagine,
+    detect=detect,
     combines=False,
     out_of="what the same samples take",
 )

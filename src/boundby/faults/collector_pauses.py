@@ -28,9 +28,9 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.capture.kineto.names import frame_of
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import HostKind, units
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 from boundby.step.pauses import shares
 
 _CALL = "<built-in function collect>"
@@ -40,7 +40,7 @@ _FROZEN_LEFT = (0.5, 0.1)
 _UNCALLED_LEFT = (0.2, 0.0)
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     calls = _calls(picture)
     pauses, steps = _pauses(picture)
     if not pauses and len(calls):
@@ -50,13 +50,13 @@ def imagine(picture: Picture) -> Imagined | None:
     if not any(pauses):
         return None
     low, expected, high = shares(pauses, steps)
-    step = picture.base_ns * picture.delayed(max(pauses))
+    step = picture.base_ns * picture.stall_sensitivity(max(pauses))
     paused = sum(ns > 0 for ns in pauses)
     worst_left, expected_left = _UNCALLED_LEFT if len(calls) else _FROZEN_LEFT
-    return Imagined(
-        worst=Change(python_ns=step * low * (1 - worst_left)),
-        expected=Change(python_ns=step * expected * (1 - expected_left)),
-        best=Change(python_ns=step * high),
+    return Detection(
+        worst=Edit(python_ns=step * low * (1 - worst_left)),
+        expected=Edit(python_ns=step * expected * (1 - expected_left)),
+        best=Edit(python_ns=step * high),
         where=_lines(picture, calls),
         change="gc.disable()  # and gc.collect() every few hundred steps, not in each"
         if len(calls)
@@ -66,9 +66,9 @@ def imagine(picture: Picture) -> Imagined | None:
     )
 
 
-def _pauses(picture: Picture) -> tuple[list[float], list[float]]:
+def _pauses(picture: StepModel) -> tuple[list[float], list[float]]:
     """Time collecting in each clean step; the compiler's own collections are its affair."""
-    seen = picture.circumstances
+    seen = picture.host_counters
     if not len(seen.collector_ns) == len(seen.compiler_ns) == len(seen.steps_ns):
         return [], []
     rows = zip(seen.collector_ns, seen.compiler_ns, seen.steps_ns, strict=True)
@@ -76,16 +76,16 @@ def _pauses(picture: Picture) -> tuple[list[float], list[float]]:
     return [pause for pause, _ in kept], [step for _, step in kept]
 
 
-def _calls(picture: Picture) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _calls(picture: StepModel) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     host, names = picture.timeline.host, picture.timeline.names
     named = np.array([name == _CALL for name in names] or [False])
     return np.flatnonzero(named[host.name] & (host.kind == HostKind.PYTHON))
 
 
-def _lines(picture: Picture, calls: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
+def _lines(picture: StepModel, calls: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
     """Where the script calls the collector; where it runs by itself says nothing."""
     timeline = picture.timeline
-    known = picture.circumstances.collected_at
+    known = picture.host_counters.collected_at
     if len(calls) and known:
         file, line = known[0]
         return [frame_of(f"{file}({line}): collect").source]
@@ -93,4 +93,4 @@ def _lines(picture: Picture, calls: np.ndarray[tuple[int], np.dtype[np.int64]]) 
     return [timeline.sources[s] for s in found if 0 <= s < len(timeline.sources)]
 
 
-REMEDY = Remedy(fault="collector-pauses", group="overhead", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="collector-pauses", group="overhead", document=__doc__, detect=detect)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from boundby.faults.fault import Remedy
+from boundby.faults.fault import Fault
 from boundby.model.diagnosis import Range, WhatIf
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 
 _SCENARIOS = ("worst", "expected", "best")
 _GROUP_OF = {
@@ -20,7 +20,7 @@ _GROUP_OF = {
 _MOST = 6
 
 
-def combined(pictures: Sequence[Picture], remedies: Sequence[Remedy]) -> list[WhatIf]:
+def combined(pictures: Sequence[StepModel], remedies: Sequence[Fault]) -> list[WhatIf]:
     """Every combination of remedies that do not exclude each other: the step's time with it.
 
     Fixes do not simply add up: each is imagined in the step as the others left it. The first is
@@ -32,9 +32,9 @@ def combined(pictures: Sequence[Picture], remedies: Sequence[Remedy]) -> list[Wh
     walls: dict[tuple[str, ...], list[float]] = {}
     groups: dict[tuple[str, ...], dict[str, float]] = {}
     for picture, scenario in runs if mended else []:
-        unmended: tuple[tuple[str, ...], Picture] = ((), picture)
+        unmended: tuple[tuple[str, ...], StepModel] = ((), picture)
         for faults, changed in (unmended, *_combinations(picture, mended, scenario)):
-            wall = wall_of(changed.replay(Change()), picture, pictures[0])
+            wall = wall_of(changed.replay(Edit()), picture, pictures[0])
             walls.setdefault(faults, []).append(wall)
             if picture is pictures[0] and scenario == "expected":
                 groups[faults] = _groups(changed, wall)
@@ -65,12 +65,12 @@ def saving_of(
     return Range(low=min(savings), expected=expected, high=max(savings))
 
 
-def _most_promising(picture: Picture, remedies: Sequence[Remedy]) -> list[Remedy]:
+def _most_promising(picture: StepModel, remedies: Sequence[Fault]) -> list[Fault]:
     """Those worth combining, in the order given: each in turn the one that then saves most.
 
     What saves nothing alone may save much once others are made: launches, when kernels are short.
     """
-    taken: list[Remedy] = []
+    taken: list[Fault] = []
     while len(taken) < _MOST:
         left = [one for one in remedies if one not in taken]
         walls = [_made(picture, _ordered([*taken, one], remedies)) for one in left]
@@ -78,44 +78,44 @@ def _most_promising(picture: Picture, remedies: Sequence[Remedy]) -> list[Remedy
     return _ordered(taken, remedies)
 
 
-def _ordered(some: Sequence[Remedy], remedies: Sequence[Remedy]) -> list[Remedy]:
+def _ordered(some: Sequence[Fault], remedies: Sequence[Fault]) -> list[Fault]:
     return [one for one in remedies if one in some]
 
 
-def _made(picture: Picture, remedies: Sequence[Remedy]) -> float:
+def _made(picture: StepModel, remedies: Sequence[Fault]) -> float:
     """The step with some remedies made, as expected; of two that exclude each other, the first."""
-    taken: list[Remedy] = []
+    taken: list[Fault] = []
     for remedy in remedies:
         if any(_exclude(remedy, one) for one in taken):
             continue
-        imagined = remedy.imagine(picture)
+        imagined = remedy.detect(picture)
         picture = picture.after(imagined.expected) if imagined else picture
         taken.append(remedy)
-    return picture.replay(Change())
+    return picture.replay(Edit())
 
 
-def _exclude(one: Remedy, other: Remedy) -> bool:
+def _exclude(one: Fault, other: Fault) -> bool:
     return one.fault in other.excludes or other.fault in one.excludes
 
 
 def _combinations(
-    picture: Picture, remedies: Sequence[Remedy], scenario: str, taken: tuple[Remedy, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Picture]]:
+    picture: StepModel, remedies: Sequence[Fault], scenario: str, taken: tuple[Fault, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], StepModel]]:
     """The step with every combination of remedies made, each built on the one it extends."""
     for position, remedy in enumerate(remedies):
         if any(_exclude(remedy, one) for one in taken):
             continue
-        imagined = remedy.imagine(picture)
+        imagined = remedy.detect(picture)
         changed = picture.after(getattr(imagined, scenario)) if imagined else picture
         chosen = (*taken, remedy)
         yield tuple(one.fault for one in chosen), changed
         yield from _combinations(changed, remedies[position + 1 :], scenario, chosen)
 
 
-def _groups(picture: Picture, wall_ns: float) -> dict[str, float]:
+def _groups(picture: StepModel, wall_ns: float) -> dict[str, float]:
     """Where the imagined step's time goes: its work by bound, and the host for the rest."""
     groups = {"compute": 0.0, "bandwidth": 0.0, "overhead": 0.0, "unknown": 0.0}
-    for work in picture.works:
+    for work in picture.op_records:
         groups[_GROUP_OF.get(work.bound, "unknown")] += work.exposed_ns
     busy = sum(groups.values())
     if busy > wall_ns:
@@ -124,12 +124,12 @@ def _groups(picture: Picture, wall_ns: float) -> dict[str, float]:
     return groups
 
 
-def is_known(pictures: Sequence[Picture]) -> bool:
+def is_known(pictures: Sequence[StepModel]) -> bool:
     """Whether the clean step's time is: then it is the same in all pictures of it."""
     return len({picture.wall_ns for picture in pictures}) == 1
 
 
-def wall_of(replayed_ns: float, picture: Picture, likeliest: Picture) -> float:
+def wall_of(replayed_ns: float, picture: StepModel, likeliest: StepModel) -> float:
     """What a replayed time is of the clean step, in one of several pictures.
 
     Where the clean step's time is known, it is the same in all of them: only the host's part in

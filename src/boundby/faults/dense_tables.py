@@ -35,14 +35,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.faults.unfused_optimizer import class_of
 from boundby.model import Phase, Tensor
 from boundby.ops.registry import NotRecordedError
 from boundby.ops.traffic import integer
 from boundby.step.batch_invariant import is_set
 from boundby.step.dataflow import Flow
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 
 # Where these have the number of a table's rows among their arguments; indices come second.
 _GRADIENTS = {"aten::embedding_dense_backward": 2, "aten::_embedding_bag_dense_backward": 5}
@@ -68,7 +68,7 @@ class _Table:
     fills: tuple[int, ...]  # works that fill its gradient with zeros
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     optimizer = class_of(picture)
     if picture.flow is None or (optimizer is not None and optimizer not in _ADAM + _TAKING_ROWS):
         return None
@@ -76,21 +76,21 @@ def imagine(picture: Picture) -> Imagined | None:
     if not tables:
         return None
     to_adam = optimizer not in _TAKING_ROWS
-    bag = all("bag" in picture.works[table.work].name for table in tables)
+    bag = all("bag" in picture.op_records[table.work].name for table in tables)
     change = f"nn.Embedding{'Bag' * bag}(..., sparse=True)"
-    return Imagined(
+    return Detection(
         worst=_of_rows(picture, tables, _WORST, _MOST_OPERATORS),
         expected=_of_rows(picture, tables, _EXPECTED, _MORE_OPERATORS),
         best=_of_rows(picture, tables, _BEST, _FEWEST_OPERATORS),
-        where=picture.lines(picture.works[table.work] for table in tables)[:3],
+        where=picture.lines(picture.op_records[table.work] for table in tables)[:3],
         change=f"{change}  # its weights to torch.optim.SparseAdam" if to_adam else change,
         assumes="rows that a step does not use may be left alone, moments, weight decay and all; "
         "and nothing else, as clipping does, works on the whole gradient",
     )
 
 
-def _tables(picture: Picture, flow: Flow) -> Iterator[_Table]:
-    for index, work in enumerate(picture.works):
+def _tables(picture: StepModel, flow: Flow) -> Iterator[_Table]:
+    for index, work in enumerate(picture.op_records):
         call = picture.call(work)
         place = _GRADIENTS.get(work.name)
         if place is None or call is None or len(call.tensors) < 2:
@@ -112,16 +112,16 @@ def _tables(picture: Picture, flow: Flow) -> Iterator[_Table]:
         yield _Table(work=index, shape=table.shape, used=indices.elements, fills=fills)
 
 
-def _is_added(picture: Picture, reader: int) -> bool:
+def _is_added(picture: StepModel, reader: int) -> bool:
     """Another gradient of the same weights is added to it, which names every row."""
-    work = picture.works[reader]
+    work = picture.op_records[reader]
     return work.phase == Phase.BACKWARD and work.name.endswith(_ADDED)
 
 
-def _of_rows(picture: Picture, tables: list[_Table], passes: float, operators: int) -> Change:
+def _of_rows(picture: StepModel, tables: list[_Table], passes: float, operators: int) -> Edit:
     left = _left(tables, passes)
     work_ns = {fill: 0.0 for table in tables for fill in table.fills}
-    for index, work in enumerate(picture.works):
+    for index, work in enumerate(picture.op_records):
         call = picture.call(work)
         if work.phase != Phase.OPTIMIZER or call is None:
             continue
@@ -135,13 +135,13 @@ def _of_rows(picture: Picture, tables: list[_Table], passes: float, operators: i
             work_ns[index] = work.ns * (1 - spared / whole)
     more = len(tables) * operators * (picture.machine.overheads.eager_op_ns or 0.0)
     if picture.script is None:
-        return Change(work_ns=work_ns, python_ns=-more)
+        return Edit(work_ns=work_ns, python_ns=-more)
     host = picture.script.host_ns.copy()
     updating = picture.actions_of(
-        index for index in work_ns if picture.works[index].phase == Phase.OPTIMIZER
+        index for index in work_ns if picture.op_records[index].phase == Phase.OPTIMIZER
     )
     host[updating[:1]] += more
-    return Change(work_ns=work_ns, host_ns=host)
+    return Edit(work_ns=work_ns, host_ns=host)
 
 
 def _left(tables: list[_Table], passes: float) -> dict[tuple[int, ...], float]:
@@ -154,10 +154,10 @@ def _left(tables: list[_Table], passes: float) -> dict[tuple[int, ...], float]:
     }
 
 
-REMEDY = Remedy(
+FAULT = Fault(
     fault="dense-tables",
     group="bandwidth",
     document=__doc__,
-    imagine=imagine,
+    detect=detect,
     excludes=("unfused-optimizer",),
 )

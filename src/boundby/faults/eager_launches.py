@@ -30,10 +30,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import DeviceKind, Phase
-from boundby.step.model import Change, Picture
-from boundby.step.simulator import Script
+from boundby.step.model import Edit, StepModel
+from boundby.step.simulator import LaunchSequence
 from boundby.step.user_python import kept
 
 # Host time left beside the replay itself: the loop, the data, moving inputs into place. Seen on an
@@ -48,7 +48,7 @@ _CHANGE = """model = torch.cuda.make_graphed_callables(model, (sample_input,))
 _USUAL_GRAPH_GAP_NS = 50.0
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     script = picture.script
     if script is None or picture.timeline.device.graph.mean() > 0.5:
         return None
@@ -58,8 +58,8 @@ def imagine(picture: Picture) -> Imagined | None:
     syncs = _syncs_inside(script)
     if syncs:
         times = "once" if syncs == 1 else f"{syncs} times"
-        return Imagined(
-            worst=Change(),
+        return Detection(
+            worst=Edit(),
             expected=_left(picture, captured, _PIECES_LEFT, script.gap_ns),
             best=_left(picture, captured, _EXPECTED_LEFT, gap),
             where=[],
@@ -67,7 +67,7 @@ def imagine(picture: Picture) -> Imagined | None:
             assumes=f"shapes stay the same; the step syncs {times} in the middle, which no graph "
             "can hold: mend that first",
         )
-    return Imagined(
+    return Detection(
         worst=_left(picture, captured, _WORST_LEFT, script.gap_ns),
         expected=_left(picture, captured, _EXPECTED_LEFT, gap),
         best=_left(picture, np.ones(len(captured), np.bool_), _BEST_LEFT, min(0.0, gap)),
@@ -77,7 +77,7 @@ def imagine(picture: Picture) -> Imagined | None:
     )
 
 
-def _syncs_inside(script: Script) -> int:
+def _syncs_inside(script: LaunchSequence) -> int:
     """How often the host waits between the first and the last launch of forward and backward."""
     launching = np.flatnonzero((script.phase != Phase.OPTIMIZER) & (np.diff(script.first) > 0))
     if not len(launching):
@@ -86,22 +86,20 @@ def _syncs_inside(script: Script) -> int:
 
 
 def _left(
-    picture: Picture,
+    picture: StepModel,
     captured: np.ndarray[tuple[int], np.dtype[np.bool_]],
     left: float,
     gap_ns: float,
-) -> Change:
+) -> Edit:
     script = picture.script
     assert script is not None
     stays = kept(picture)
     quicker = stays.before_ns + (script.host_ns - stays.before_ns) * left
     after = stays.after_ns + (script.after_ns - stays.after_ns) * left
-    return Change(
-        host_ns=np.where(captured, quicker, script.host_ns), after_ns=after, gap_ns=gap_ns
-    )
+    return Edit(host_ns=np.where(captured, quicker, script.host_ns), after_ns=after, gap_ns=gap_ns)
 
 
-def _graph_gap(picture: Picture) -> float:
+def _graph_gap(picture: StepModel) -> float:
     """Between kernels of a graph: never more than between those that are launched one by one.
 
     Nothing is won where memory is set to a value, as it is ahead of some products and sums: on an
@@ -117,4 +115,4 @@ def _graph_gap(picture: Picture) -> float:
     return gap + float(as_before.mean()) * (script.gap_ns - gap)
 
 
-REMEDY = Remedy(fault="eager-launches", group="overhead", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="eager-launches", group="overhead", document=__doc__, detect=detect)

@@ -31,11 +31,11 @@ from collections import defaultdict
 import numpy as np
 
 from boundby.faults import wasted_tiles
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import OpCall, Phase, Tensor, units
 from boundby.step.index_searches import searches
-from boundby.step.model import Picture
-from boundby.step.op_record import Work, shapes_of
+from boundby.step.model import StepModel
+from boundby.step.op_record import OpRecord, shapes_of
 
 _FAR = 0.4
 # In start-ups: a floor much shorter than one is no measure, time of a few of them is no work.
@@ -59,7 +59,7 @@ _VOCABULARY = 8192
 _TILE = 8
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     groups = [
         (group, reached)
         for group in _far(picture)
@@ -72,52 +72,52 @@ def imagine(picture: Picture) -> Imagined | None:
     def brought(share: float) -> dict[int, float]:
         work_ns = {}
         for index, reached in reach.items():
-            work = picture.works[index]
+            work = picture.op_records[index]
             assert work.floor_ns is not None
             work_ns[index] = work.ns - share * max(0.0, work.ns - work.floor_ns / reached)
         return work_ns
 
-    return Imagined(
+    return Detection(
         worst=picture.shortened(brought(_WORST)),
         expected=picture.shortened(brought(_EXPECTED)),
         best=picture.shortened(brought(_BEST)),
-        where=picture.lines(picture.works[index] for index in reach)[:3],
+        where=picture.lines(picture.op_records[index] for index in reach)[:3],
         change=_change(picture, groups[0][0]),
         assumes="there is a better kernel, and a quarter of the way to what others of its class "
         "reach can be had",
     )
 
 
-def _far(picture: Picture) -> list[list[int]]:
+def _far(picture: StepModel) -> list[list[int]]:
     """Calls of one operator, at one line, on the same shapes, that run far under their roof."""
-    works = picture.works
+    op_records = picture.op_records
     groups: dict[tuple[str, int, str], list[int]] = defaultdict(list)
-    for index, work in enumerate(works):
+    for index, work in enumerate(op_records):
         if work.bound in ("compute", "memory") and not _is_another_fault(picture, work):
             call = picture.call(work)
             groups[work.name, work.source, shapes_of(call) if call else ""].append(index)
     start_up = picture.machine.overheads.shortest_kernel_ns or 0.0
     if not picture.on_device:
         start_up = picture.machine.overheads.eager_op_ns or 0.0
-    least = _WORTH_A_WORD * sum(work.ns for work in works)
+    least = _WORTH_A_WORD * sum(work.ns for work in op_records)
     far = []
     for group in groups.values():
-        ns = sum(works[index].ns for index in group)
-        kernels = sum(works[index].kernels for index in group)
-        floor = sum(works[index].floor_ns or 0.0 for index in group)
+        ns = sum(op_records[index].ns for index in group)
+        kernels = sum(op_records[index].kernels for index in group)
+        floor = sum(op_records[index].floor_ns or 0.0 for index in group)
         long_enough = ns >= max(least, _START_UPS * start_up * kernels)
         if long_enough and _SHORTEST_FLOOR * start_up * kernels < floor < _FAR * ns:
             far.append((ns, group))
     return [group for _, group in sorted(far, key=lambda row: -row[0])]
 
 
-def _reach(picture: Picture, group: list[int]) -> float | None:
+def _reach(picture: StepModel, group: list[int]) -> float | None:
     """The share of their roofs that other work of the same class reaches; None without any."""
     inside = set(group)
-    one = picture.works[group[0]]
+    one = picture.op_records[group[0]]
     others = [
         (min(1.0, work.floor_ns / work.ns), work.ns)
-        for index, work in enumerate(picture.works)
+        for index, work in enumerate(picture.op_records)
         if index not in inside
         and work.op_class == one.op_class
         and work.bound == one.bound
@@ -132,7 +132,7 @@ def _reach(picture: Picture, group: list[int]) -> float | None:
     return float(min(_BEST_REACH, fractions[min(int(at), len(fractions) - 1)]))
 
 
-def _is_another_fault(picture: Picture, work: Work) -> bool:
+def _is_another_fault(picture: StepModel, work: OpRecord) -> bool:
     if work.phase == Phase.OPTIMIZER or searches(work) or picture.is_for_data(work):
         return True
     if any(name in work.name for name in _NEVER_NEAR):
@@ -147,7 +147,7 @@ def _is_another_fault(picture: Picture, work: Work) -> bool:
     )
 
 
-def _is_off_the_matrix_units(picture: Picture, work: Work) -> bool:
+def _is_off_the_matrix_units(picture: StepModel, work: OpRecord) -> bool:
     """Float32 products, another fault where there are matrix units; on a CPU they come from one
     library, whatever is compiled around them."""
     if work.op_class != "contraction":
@@ -161,7 +161,7 @@ def _is_scores(tensor: Tensor) -> bool:
     return len(shape) >= 3 and shape[-1] == shape[-2] >= _SCORES
 
 
-def _is_odd(work: Work, call: OpCall) -> bool:
+def _is_odd(work: OpRecord, call: OpCall) -> bool:
     """Products that wasted-tiles names; for images of odd sides there is no better kernel."""
     if wasted_tiles.is_product(call):
         return bool(wasted_tiles.odd_extents(call))
@@ -169,24 +169,27 @@ def _is_odd(work: Work, call: OpCall) -> bool:
     return work.op_class == "contraction" and any(extent % _TILE for extent in extents)
 
 
-def _is_logits(work: Work, tensor: Tensor) -> bool:
+def _is_logits(work: OpRecord, tensor: Tensor) -> bool:
     loses = "log_softmax" in work.name or "nll_loss" in work.name
     return loses and tensor.shape[-1:] >= (_VOCABULARY,)
 
 
-def _change(picture: Picture, group: list[int]) -> str:
+def _change(picture: StepModel, group: list[int]) -> str:
     """What may bring a better kernel, and the costliest of them, as far as it is from its roof."""
-    works = [picture.works[index] for index in group]
-    ns, floor = sum(work.ns for work in works), sum(work.floor_ns or 0.0 for work in works)
-    mode = ', mode="max-autotune"' if works[0].op_class == "contraction" else ""
+    op_records = [picture.op_records[index] for index in group]
+    ns, floor = (
+        sum(work.ns for work in op_records),
+        sum(work.floor_ns or 0.0 for work in op_records),
+    )
+    mode = ', mode="max-autotune"' if op_records[0].op_class == "contraction" else ""
     beyond = units.quantity(ns / floor, "x")
-    return f"model = torch.compile(model{mode})  # {works[0].name} takes {beyond} its floor"
+    return f"model = torch.compile(model{mode})  # {op_records[0].name} takes {beyond} its floor"
 
 
-REMEDY = Remedy(
+FAULT = Fault(
     fault="far-from-roof",
     group="bandwidth",
     document=__doc__,
-    imagine=imagine,
+    detect=detect,
     excludes=("unfused-operators",),  # the same compiler would write the same kernels
 )

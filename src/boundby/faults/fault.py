@@ -6,11 +6,11 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from boundby.fixes import TREATMENTS, Treatment
+from boundby.fixes import FIXES, Fix
 from boundby.model.diagnosis import GroupName
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 
-__all__ = ["HEADINGS", "Imagined", "Remedy", "Treatment"]
+__all__ = ["HEADINGS", "Detection", "Fault", "Fix"]
 
 HEADINGS = (
     "What it sees",
@@ -22,36 +22,36 @@ HEADINGS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Imagined:
+class Detection:
     """A step with the fault mended: as hoped for, as expected, as feared."""
 
-    worst: Change
-    expected: Change
-    best: Change
+    worst: Edit
+    expected: Edit
+    best: Edit
     where: list[str]
     change: str
     assumes: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remedy:
+class Fault:
     """One fault. `excludes` names faults whose mending cannot be added to this one's.
 
-    Without `treatments` of its own it has those that `program.TREATMENTS` knows for the fault.
+    Without `treatments` of its own it has those that `program.FIXES` knows for the fault.
     """
 
     fault: str
     group: GroupName
     document: str
-    imagine: Callable[[Picture], Imagined | None]
+    detect: Callable[[StepModel], Detection | None]
     excludes: tuple[str, ...] = ()
-    treatments: tuple[Treatment, ...] = ()
+    treatments: tuple[Fix, ...] = ()
     combines: bool = True  # whether its mended step can be mended further
     out_of: str = "the step"  # what its saving is a share of
 
     def __post_init__(self) -> None:
         if not self.treatments:
-            object.__setattr__(self, "treatments", TREATMENTS.get(self.fault, ()))
+            object.__setattr__(self, "treatments", FIXES.get(self.fault, ()))
 
     @property
     def summary(self) -> str:

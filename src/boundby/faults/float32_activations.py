@@ -22,10 +22,10 @@ Proven on
 
 from __future__ import annotations
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import DTYPE_BYTES, Phase, Tensor
-from boundby.step.model import Change, Picture
-from boundby.step.op_record import Work
+from boundby.step.model import Edit, StepModel
+from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import in_dtype, timed_ratio
 
 _FLOAT32 = ("matmul.float32", "matmul.tf32")
@@ -42,12 +42,12 @@ _ACTIVATION_CASTS = 1.5
 _HOPES = ((0.8, 0.3), (1.0, 0.7), (1.1, 1.0))
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     machine = picture.machine
     new = machine.rate(_BFLOAT16)
     products = [
         index
-        for index, work in enumerate(picture.works)
+        for index, work in enumerate(picture.op_records)
         if work.op_class == "contraction"
         and work.cost is not None
         and any(unit in work.cost.flops for unit in _FLOAT32)
@@ -57,25 +57,25 @@ def imagine(picture: Picture) -> Imagined | None:
         return None
     changes = [_cast(picture, products, *hope) for hope in _HOPES]
     device = "cuda" if picture.on_device else "cpu"
-    return Imagined(
+    return Detection(
         worst=changes[0],
         expected=changes[1],
         best=changes[2],
-        where=picture.lines(picture.works[index] for index in products)[:3],
+        where=picture.lines(picture.op_records[index] for index in products)[:3],
         change=f'with torch.autocast("{device}", torch.bfloat16):\n    loss = model(batch)',
         assumes="seven bits of mantissa in products and activations are enough",
     )
 
 
-def _cast(picture: Picture, products: list[int], near: float, halved: float) -> Change:
+def _cast(picture: StepModel, products: list[int], near: float, halved: float) -> Edit:
     work_ns: dict[int, float] = {}
     for index in products:
-        work = picture.works[index]
+        work = picture.op_records[index]
         ratio = timed_ratio(picture, work, _of_attention if _ATTENTION in work.name else _CAST)
         if ratio is None:
             ratio = min(near, _from_roofs(picture, index))
         work_ns[index] = work.ns * ratio / near
-    for index, work in enumerate(picture.works):
+    for index, work in enumerate(picture.op_records):
         if (
             index not in work_ns
             and work.op_class in ("elementwise", "movement")
@@ -87,7 +87,7 @@ def _cast(picture: Picture, products: list[int], near: float, halved: float) -> 
     casts = _cast_ns(picture, products)
     first = products[0]
     work_ns[first] += casts
-    return Change(work_ns=work_ns, digits="bfloat16")
+    return Edit(work_ns=work_ns, product_precision="bfloat16")
 
 
 def _of_attention(tensor: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ def _of_attention(tensor: Tensor) -> Tensor:
     return _CAST(tensor) if len(tensor.shape) == _HEADS_APART else tensor
 
 
-def _moving(picture: Picture, work: Work) -> float:
+def _moving(picture: StepModel, work: OpRecord) -> float:
     """The part of a pointwise kernel's time that its bytes take, and that shrinks with them.
 
     On a CPU that is no more than the memory's own time: the rest is arithmetic, which is the same
@@ -104,25 +104,25 @@ def _moving(picture: Picture, work: Work) -> float:
     return work.ns if picture.on_device else min(work.ns, work.floor_ns or 0.0)
 
 
-def _from_roofs(picture: Picture, index: int) -> float:
+def _from_roofs(picture: StepModel, index: int) -> float:
     """Without a timing: as far above the new roof as it was above the old one."""
-    cost = picture.works[index].cost
+    cost = picture.op_records[index].cost
     machine = picture.machine
     assert cost is not None
     unit = next(unit for unit in _FLOAT32 if unit in cost.flops)
     old, new = machine.rate(unit), machine.rate(_BFLOAT16)
     compute = old / new if old and new else 1.0
-    return max(compute, 0.5) if picture.works[index].bound == "memory" else compute
+    return max(compute, 0.5) if picture.op_records[index].bound == "memory" else compute
 
 
-def _cast_ns(picture: Picture, products: list[int]) -> float:
+def _cast_ns(picture: StepModel, products: list[int]) -> float:
     """The casts that autocast adds: of every parameter and gradient, and of some activations."""
     memory = picture.machine.rate("memory.dram")
     if not memory:
         return 0.0
     weights = activations = 0.0
     for index in products:
-        work = picture.works[index]
+        work = picture.op_records[index]
         call = picture.call(work)
         if call is None or work.phase == Phase.BACKWARD:
             continue
@@ -135,10 +135,10 @@ def _cast_ns(picture: Picture, products: list[int]) -> float:
     return moved / memory * 1e9
 
 
-REMEDY = Remedy(
+FAULT = Fault(
     fault="float32-activations",
     group="bandwidth",
     document=__doc__,
-    imagine=imagine,
+    detect=detect,
     excludes=("float32-products",),
 )

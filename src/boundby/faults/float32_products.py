@@ -30,9 +30,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import Cost
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import is_convolution, is_recurrent
 from boundby.step.op_variants import as_it_is, timed_ratio
 
@@ -41,13 +41,13 @@ _FROM = "matmul.float32"
 _WORST, _EXPECTED, _BEST = 0.7, 0.9, 1.0
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     old, new = picture.machine.rate(_FROM), picture.machine.rate(_target(picture))
     if not old or not new or new < 1.2 * old:
         return None
     mine = {
         index: work.cost
-        for index, work in enumerate(picture.works)
+        for index, work in enumerate(picture.op_records)
         if work.bound == "compute"
         and work.cost is not None
         and _FROM in work.cost.flops
@@ -57,11 +57,11 @@ def imagine(picture: Picture) -> Imagined | None:
     }
     if not mine:
         return None
-    return Imagined(
+    return Detection(
         worst=_faster(picture, mine, old, new * _WORST),
         expected=_faster(picture, mine, old, new * _EXPECTED),
         best=_faster(picture, mine, old, new * _BEST),
-        where=picture.lines(picture.works[index] for index in mine)[:3],
+        where=picture.lines(picture.op_records[index] for index in mine)[:3],
         change=_change(picture, mine),
         assumes="ten bits of mantissa in products are enough"
         if picture.on_device
@@ -69,11 +69,11 @@ def imagine(picture: Picture) -> Imagined | None:
     )
 
 
-def _change(picture: Picture, mine: Iterable[int]) -> str:
+def _change(picture: StepModel, mine: Iterable[int]) -> str:
     """A line for each kind of product that is among them."""
     if not picture.on_device:
         return 'torch.set_float32_matmul_precision("medium")'
-    layers = {_is_layer(picture.works[index].name) for index in mine}
+    layers = {_is_layer(picture.op_records[index].name) for index in mine}
     lines = {
         False: 'torch.set_float32_matmul_precision("high")',
         True: "torch.backends.cudnn.allow_tf32 = True",
@@ -86,11 +86,11 @@ def _is_layer(operator: str) -> bool:
     return is_convolution(operator) or is_recurrent(operator)
 
 
-def _faster(picture: Picture, mine: dict[int, Cost], old: float, new: float) -> Change:
+def _faster(picture: StepModel, mine: dict[int, Cost], old: float, new: float) -> Edit:
     """Timed on the matrix units; else as far above its new floor as it was above its old one."""
     work_ns = {}
     for index, cost in mine.items():
-        work = picture.works[index]
+        work = picture.op_records[index]
         ratio = timed_ratio(picture, work, as_it_is, loose=True)
         if ratio is not None:
             expected = picture.machine.rate(_target(picture)) or new
@@ -99,17 +99,17 @@ def _faster(picture: Picture, mine: dict[int, Cost], old: float, new: float) -> 
             continue
         memory = picture.machine.memory_ns(cost) or 0.0
         work_ns[index] = min(work.ns, max(work.ns * old / new, memory))
-    return Change(work_ns=work_ns, digits="loose")
+    return Edit(work_ns=work_ns, product_precision="loose")
 
 
-def _target(picture: Picture) -> str:
+def _target(picture: StepModel) -> str:
     return "matmul.tf32" if picture.on_device else "matmul.bfloat16"
 
 
-REMEDY = Remedy(
+FAULT = Fault(
     fault="float32-products",
     group="compute",
     document=__doc__,
-    imagine=imagine,
+    detect=detect,
     excludes=("float32-activations",),
 )

@@ -28,9 +28,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import Ints, units
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 
 _CALLS = ("cudaMalloc", "cudaFree", "hipMalloc", "hipFree")
 # Fewer calls than this a clean step come from something that happens now and then.
@@ -39,9 +39,9 @@ _FEWEST_A_STEP = 0.5
 _LEFT = (0.7, 0.2, 0.0)
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     rows = _calls(picture)
-    seen = picture.circumstances
+    seen = picture.host_counters
     steps = len(seen.steps_ns)
     if picture.script is None or not len(rows):
         return None
@@ -49,9 +49,9 @@ def imagine(picture: Picture) -> Imagined | None:
         return None
     spent = float(picture.timeline.host.duration_ns[rows].sum())
     # Most of it is waiting for the driver, which a profiler hardly makes longer.
-    lost = spent * picture.delayed(spent)
-    worst, expected, best = (Change(python_ns=lost * (1 - left)) for left in _LEFT)
-    return Imagined(
+    lost = spent * picture.stall_sensitivity(spent)
+    worst, expected, best = (Edit(python_ns=lost * (1 - left)) for left in _LEFT)
+    return Detection(
         worst=worst,
         expected=expected,
         best=best,
@@ -62,18 +62,18 @@ def imagine(picture: Picture) -> Imagined | None:
     )
 
 
-def _calls(picture: Picture) -> Ints:
+def _calls(picture: StepModel) -> Ints:
     names = picture.timeline.names
     wanted = np.array([name in _CALLS for name in names] or [False])
     return np.flatnonzero(wanted[picture.timeline.host.name])
 
 
-def _fullness(picture: Picture) -> str:
-    peak, total = picture.circumstances.peak_bytes, picture.machine.memory_bytes
+def _fullness(picture: StepModel) -> str:
+    peak, total = picture.host_counters.peak_bytes, picture.machine.memory_bytes
     return f" ({units.size(peak)} of {units.size(total)} are in use)" if peak and total else ""
 
 
-def _lines(picture: Picture, rows: Ints) -> list[str]:
+def _lines(picture: StepModel, rows: Ints) -> list[str]:
     """The lines that ask for memory, the longest first."""
     timeline = picture.timeline
     spent: dict[int, int] = {}
@@ -84,4 +84,4 @@ def _lines(picture: Picture, rows: Ints) -> list[str]:
     return [timeline.sources[s] for s in ranked if 0 <= s < len(timeline.sources)][:3]
 
 
-REMEDY = Remedy(fault="fragmented-memory", group="overhead", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="fragmented-memory", group="overhead", document=__doc__, detect=detect)

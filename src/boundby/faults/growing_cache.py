@@ -25,10 +25,10 @@ Proven on
 
 from __future__ import annotations
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import Phase
 from boundby.step.dataflow import OUTSIDE
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 
 # Of the cache, what is appended at most.
 _NEWS = 0.1
@@ -37,25 +37,27 @@ _WORST_LEFT = 0.5
 _LIBRARY = "transformers/"
 
 
-def imagine(picture: Picture) -> Imagined | None:
-    if any(work.phase in (Phase.BACKWARD, Phase.OPTIMIZER) for work in picture.works):
+def detect(picture: StepModel) -> Detection | None:
+    if any(work.phase in (Phase.BACKWARD, Phase.OPTIMIZER) for work in picture.op_records):
         return None
     left = {
         index: news
-        for index in range(len(picture.works))
+        for index in range(len(picture.op_records))
         if (news := _news_ns(picture, index)) is not None
     }
     if not left:
         return None
-    works = [picture.works[index] for index in left]
-    half = {index: ns + _WORST_LEFT * (picture.works[index].ns - ns) for index, ns in left.items()}
-    where = picture.lines(works)[:3]
-    sources = [picture.timeline.sources[work.inside] for work in works if work.inside >= 0]
+    op_records = [picture.op_records[index] for index in left]
+    half = {
+        index: ns + _WORST_LEFT * (picture.op_records[index].ns - ns) for index, ns in left.items()
+    }
+    where = picture.lines(op_records)[:3]
+    sources = [picture.timeline.sources[work.inside] for work in op_records if work.inside >= 0]
     by_library = bool(sources) and all(_LIBRARY in source for source in sources)
-    return Imagined(
-        worst=Change(work_ns=half),
-        expected=Change(work_ns=left),
-        best=Change(work_ns=dict.fromkeys(left, 0.0)),
+    return Detection(
+        worst=Edit(work_ns=half),
+        expected=Edit(work_ns=left),
+        best=Edit(work_ns=dict.fromkeys(left, 0.0)),
         where=where,
         change='model.generate(..., cache_implementation="static")  # or a StaticCache'
         if by_library
@@ -64,9 +66,9 @@ def imagine(picture: Picture) -> Imagined | None:
     )
 
 
-def _news_ns(picture: Picture, index: int) -> float | None:
+def _news_ns(picture: StepModel, index: int) -> float | None:
     """What writing only what is new takes; None where the work appends to no cache."""
-    work, flow = picture.works[index], picture.flow
+    work, flow = picture.op_records[index], picture.flow
     call = picture.call(work)
     if flow is None or call is None or call.name != "aten::cat" or len(call.tensors) < 2:
         return None
@@ -82,4 +84,4 @@ def _news_ns(picture: Picture, index: int) -> float | None:
     return min(work.ns, picture.machine.copy_ns(2 * news) or 0.0)
 
 
-REMEDY = Remedy(fault="growing-cache", group="bandwidth", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="growing-cache", group="bandwidth", document=__doc__, detect=detect)

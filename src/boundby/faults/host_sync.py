@@ -25,13 +25,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import HostKind
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 from boundby.step.simulator import Wait
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     script = picture.script
     if script is None or not script.wait.any():
         return None
@@ -43,17 +43,17 @@ def imagine(picture: Picture) -> Imagined | None:
     host = script.host_ns.copy()
     sync = picture.machine.overheads.sync_ns or 0.0
     host[waits] = np.clip(host[waits] - sync, 0.0, None)
-    return Imagined(
-        worst=Change(wait=last),
-        expected=Change(wait=none),
-        best=Change(wait=none, host_ns=host),
+    return Detection(
+        worst=Edit(wait=last),
+        expected=Edit(wait=none),
+        best=Edit(wait=none, host_ns=host),
         where=_lines(picture),
         change="losses.append(loss.detach())  # and .item() once every hundred steps",
         assumes="nothing in the step depends on the value",
     )
 
 
-def _lines(picture: Picture) -> list[str]:
+def _lines(picture: StepModel) -> list[str]:
     """The lines that wait, the longest wait first."""
     timeline = picture.timeline
     host = timeline.host
@@ -65,4 +65,4 @@ def _lines(picture: Picture) -> list[str]:
     return [timeline.sources[s] for s in ranked if 0 <= s < len(timeline.sources)]
 
 
-REMEDY = Remedy(fault="host-sync", group="overhead", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="host-sync", group="overhead", document=__doc__, detect=detect)

@@ -28,10 +28,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import OpCall, Phase, Tensor
-from boundby.step.model import Change, Picture
-from boundby.step.op_record import Work
+from boundby.step.model import Edit, StepModel
+from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import (
     exercise,
     is_loose,
@@ -51,28 +51,28 @@ _REGAINED = (0.1, 0.4, 0.7)
 _TIMED = (1.15, 1.0, 0.95)
 
 
-def imagine(picture: Picture) -> Imagined | None:
-    mine = [index for index, work in enumerate(picture.works) if _is_apart(picture, work)]
-    convolutions = {index for index in mine if _is_convolution(picture.works[index])}
+def detect(picture: StepModel) -> Detection | None:
+    mine = [index for index, work in enumerate(picture.op_records) if _is_apart(picture, work)]
+    convolutions = {index for index in mine if _is_convolution(picture.op_records[index])}
     # Those that a compiler has turned already are a library's in their best layout.
-    if not convolutions or convolutions & picture.opaque:
+    if not convolutions or convolutions & picture.unfusible:
         return None
     changes = [
         _together(picture, mine, regained, factor if picture.on_device else factor**2)
         for regained, factor in zip(_REGAINED, _TIMED, strict=True)
     ]
-    return Imagined(
+    return Detection(
         worst=changes[0],
         expected=changes[1],
         best=changes[2],
-        where=picture.lines(picture.works[index] for index in mine)[:3],
+        where=picture.lines(picture.op_records[index] for index in mine)[:3],
         change="model = model.to(memory_format=torch.channels_last)\n"
         "images = images.to(memory_format=torch.channels_last)",
         assumes="every operator on images keeps the layout",
     )
 
 
-def compiled_times(picture: Picture) -> dict[int, float]:
+def compiled_times(picture: StepModel) -> dict[int, float]:
     """What convolutions take as Inductor lays them out, by work: those that it turns.
 
     On a CPU it turns all. Else all or none, and none where a single one is grouped or has far fewer
@@ -81,8 +81,8 @@ def compiled_times(picture: Picture) -> dict[int, float]:
     if picture.on_device and not _turns_all(picture):
         return {}
     times = {}
-    for index, work in enumerate(picture.works):
-        if index in picture.opaque or not _is_convolution(work) or not _is_apart(picture, work):
+    for index, work in enumerate(picture.op_records):
+        if index in picture.unfusible or not _is_convolution(work) or not _is_apart(picture, work):
             continue
         ratio = timed_ratio(picture, work, with_channels_last)
         if ratio is not None:
@@ -90,9 +90,9 @@ def compiled_times(picture: Picture) -> dict[int, float]:
     return times
 
 
-def _turns_all(picture: Picture) -> bool:
+def _turns_all(picture: StepModel) -> bool:
     small = True
-    for work in picture.works:
+    for work in picture.op_records:
         call = picture.call(work)
         if call is None or not _is_convolution(work) or work.phase == Phase.BACKWARD:
             continue
@@ -107,11 +107,11 @@ def _turns_all(picture: Picture) -> bool:
     return not small
 
 
-def _is_convolution(work: Work) -> bool:
+def _is_convolution(work: OpRecord) -> bool:
     return "convolution" in work.name
 
 
-def _is_apart(picture: Picture, work: Work) -> bool:
+def _is_apart(picture: StepModel, work: OpRecord) -> bool:
     """Work on images whose channels are not the fastest axis, on more than one of them."""
     call = picture.call(work)
     if call is None or work.phase == Phase.OPTIMIZER or work.ns <= 0:
@@ -128,13 +128,13 @@ def _is_apart(picture: Picture, work: Work) -> bool:
     )
 
 
-def _is_of_sequences(picture: Picture, work: Work) -> bool:
+def _is_of_sequences(picture: StepModel, work: OpRecord) -> bool:
     """Whether it is asked for three axes, as `Conv1d` does, which libraries do as images of one
     row: nobody can turn those from outside."""
-    return work.row >= 0 and bool(picture.once(_rows_of_sequences)[work.row])
+    return work.row >= 0 and bool(picture.memoised(_rows_of_sequences)[work.row])
 
 
-def _rows_of_sequences(picture: Picture) -> npt.NDArray[np.bool_]:
+def _rows_of_sequences(picture: StepModel) -> npt.NDArray[np.bool_]:
     # The last one stands for rows that are no call.
     flat = np.array(
         [
@@ -148,11 +148,11 @@ def _rows_of_sequences(picture: Picture) -> npt.NDArray[np.bool_]:
     return picture.inside_both_ways(flat[picture.timeline.host.call])
 
 
-def _together(picture: Picture, mine: list[int], regained: float, factor: float) -> Change:
-    kept = not any(_turns_back(picture.works[index]) for index in mine)
+def _together(picture: StepModel, mine: list[int], regained: float, factor: float) -> Edit:
+    kept = not any(_turns_back(picture.op_records[index]) for index in mine)
     work_ns = {}
     for index in mine:
-        work = picture.works[index]
+        work = picture.op_records[index]
         if _turns_back(work):
             work_ns[index] = work.ns + _turning_ns(picture, work)
             continue
@@ -161,16 +161,16 @@ def _together(picture: Picture, mine: list[int], regained: float, factor: float)
             work_ns[index] = work.ns * ratio * factor
         elif kept and picture.on_device and _is_convolution(work) and work.floor_ns is not None:
             work_ns[index] = work.ns - regained * max(0.0, work.ns - work.floor_ns)
-    turned = frozenset(index for index in mine if _is_convolution(picture.works[index]))
-    return Change(work_ns=work_ns, opaque=turned)
+    turned = frozenset(index for index in mine if _is_convolution(picture.op_records[index]))
+    return Edit(work_ns=work_ns, unfusible=turned)
 
 
-def _turns_back(work: Work) -> bool:
+def _turns_back(work: OpRecord) -> bool:
     """Work that wants the channels apart whatever comes in, and hands its result on so."""
     return "group_norm" in work.name
 
 
-def _turning_ns(picture: Picture, work: Work) -> float:
+def _turning_ns(picture: StepModel, work: OpRecord) -> float:
     """What it takes to bring the first argument's channels apart."""
     call = picture.call(work)
     assert call is not None
@@ -184,7 +184,7 @@ def _turning_ns(picture: Picture, work: Work) -> float:
     )
 
 
-def _ratio(picture: Picture, work: Work) -> float | None:
+def _ratio(picture: StepModel, work: OpRecord) -> float | None:
     """Of a convolution in a network that turns its images back: its weights alone are turned."""
     call = picture.call(work)
     if call is None or not _is_convolution(work):
@@ -200,4 +200,4 @@ def _ratio(picture: Picture, work: Work) -> float | None:
     return ratio_of(picture, before, after)
 
 
-REMEDY = Remedy(fault="layout-copies", group="bandwidth", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="layout-copies", group="bandwidth", document=__doc__, detect=detect)

@@ -31,9 +31,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import DTYPE_BYTES, Phase, Tensor, units
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 
 _SMALLEST_VOCABULARY = 8192
 _FEWEST_TOKENS = 64
@@ -47,44 +47,46 @@ _REACHED = 0.75
 _LAUNCHES_LEFT = 0.5
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     logits = _logits(picture)
     if logits is None or not picture.on_device:
         return None
     vocabulary, tokens = logits.shape[-1], logits.elements // logits.shape[-1]
-    mine = [index for index in range(len(picture.works)) if _touches(picture, index, logits)]
+    mine = [index for index in range(len(picture.op_records)) if _touches(picture, index, logits)]
     size = tokens * vocabulary * _product_bytes(picture, logits)
     roof = picture.machine.memory_roof(size)
     if roof is None:
         return None
-    backward = any(picture.works[index].phase == Phase.BACKWARD for index in mine)
-    once = size / (roof.value * _REACHED) * 1e9 * (1.0 if backward else _WITHOUT_BACKWARD)
-    before = sum(picture.works[index].ns for index in mine)
+    backward = any(picture.op_records[index].phase == Phase.BACKWARD for index in mine)
+    memoised = size / (roof.value * _REACHED) * 1e9 * (1.0 if backward else _WITHOUT_BACKWARD)
+    before = sum(picture.op_records[index].ns for index in mine)
 
     def left(passes: int) -> dict[int, float]:
-        scale = min(1.0, passes * once / before) if before else 1.0
-        return {index: picture.works[index].ns * scale for index in mine}
+        scale = min(1.0, passes * memoised / before) if before else 1.0
+        return {index: picture.op_records[index].ns * scale for index in mine}
 
-    def fused(passes: int, launches: float) -> Change:
+    def fused(passes: int, launches: float) -> Edit:
         # It is one kernel each way then, with nothing left to be fused.
-        return replace(picture.shortened(left(passes), launches=launches), opaque=frozenset(mine))
+        return replace(
+            picture.shortened(left(passes), launches=launches), unfusible=frozenset(mine)
+        )
 
     held = units.size(2 * logits.bytes)
-    return Imagined(
+    return Detection(
         worst=fused(_WORST, 1.0),
         expected=fused(_EXPECTED, _LAUNCHES_LEFT),
         best=fused(_BEST, _LAUNCHES_LEFT),
-        where=picture.lines(picture.works[index] for index in mine)[:2],
+        where=picture.lines(picture.op_records[index] for index in mine)[:2],
         change=f"loss = torch.compile(F.cross_entropy)(logits, targets)  # {held} less memory",
         assumes="the logits are used for nothing but the loss",
     )
 
 
-def _logits(picture: Picture) -> Tensor | None:
+def _logits(picture: StepModel) -> Tensor | None:
     """The largest input of a log-softmax over a vocabulary."""
     found = [
         call.tensors[0]
-        for work in picture.works
+        for work in picture.op_records
         if work.name.endswith("::_log_softmax")
         and (call := picture.call(work)) is not None
         and call.tensors
@@ -99,10 +101,10 @@ def _logits(picture: Picture) -> Tensor | None:
     return max(large, key=lambda tensor: tensor.elements, default=None)
 
 
-def _touches(picture: Picture, index: int, logits: Tensor) -> bool:
+def _touches(picture: StepModel, index: int, logits: Tensor) -> bool:
     """Whether work other than a product reads or writes tokens x vocabulary, or nearly all of it:
     shifted by one, the last token is missing."""
-    work = picture.works[index]
+    work = picture.op_records[index]
     call = picture.call(work)
     if call is None or work.phase == Phase.OPTIMIZER or work.op_class == "contraction":
         return False
@@ -115,9 +117,9 @@ def _touches(picture: Picture, index: int, logits: Tensor) -> bool:
     )
 
 
-def _product_bytes(picture: Picture, logits: Tensor) -> int:
+def _product_bytes(picture: StepModel, logits: Tensor) -> int:
     """Bytes an element in the dtype that the last product works in."""
-    for work in picture.works:
+    for work in picture.op_records:
         call = picture.call(work)
         if work.op_class == "contraction" and call is not None and call.tensors:
             shapes = [tensor.shape for tensor in call.tensors]
@@ -126,4 +128,4 @@ def _product_bytes(picture: Picture, logits: Tensor) -> int:
     return DTYPE_BYTES.get(logits.dtype, 4)
 
 
-REMEDY = Remedy(fault="logits-materialised", group="bandwidth", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="logits-materialised", group="bandwidth", document=__doc__, detect=detect)

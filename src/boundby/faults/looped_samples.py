@@ -27,24 +27,24 @@ Proven on
 
 from __future__ import annotations
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import Cost
-from boundby.step.model import Change, Picture
-from boundby.step.sample_loops import SampleLoop, asking_ns, holds_samples, sample_loops
+from boundby.step.model import Edit, StepModel
+from boundby.step.sample_loops import SampleLoop, asking_ns, find_sample_loops, holds_samples
 
 # At worst half of it cannot be done at once.
 _WORST_LEFT = 0.5
 _MOST_LINES = _MOST_NAMES = 3
 
 
-def imagine(picture: Picture) -> Imagined | None:
-    loops = sample_loops(picture)
+def detect(picture: StepModel) -> Detection | None:
+    loops = find_sample_loops(picture)
     if not loops:
         return None
-    loops.sort(key=lambda loop: -sum(picture.works[index].ns for index in loop.works))
+    loops.sort(key=lambda loop: -sum(picture.op_records[index].ns for index in loop.op_records))
     calls = sum(len(same) for loop in loops for same in loop.calls)
     sources = picture.timeline.sources
-    return Imagined(
+    return Detection(
         worst=_at_once(picture, loops, left=_WORST_LEFT),
         expected=_at_once(picture, loops, left=0.0),
         best=_at_once(picture, loops, left=0.0, for_nothing=True),
@@ -55,12 +55,12 @@ def imagine(picture: Picture) -> Imagined | None:
     )
 
 
-def _names(picture: Picture, loops: list[SampleLoop]) -> str:
+def _names(picture: StepModel, loops: list[SampleLoop]) -> str:
     """Of what is called over and over, the costliest."""
     total: dict[str, float] = {}
     for loop in loops:
         for index in (index for same in loop.calls for index in same):
-            work = picture.works[index]
+            work = picture.op_records[index]
             name = work.name.rpartition("::")[2]
             total[name] = total.get(name, 0.0) + work.ns
     ranked = sorted(total, key=lambda name: -total[name])
@@ -68,32 +68,32 @@ def _names(picture: Picture, loops: list[SampleLoop]) -> str:
 
 
 def _at_once(
-    picture: Picture, loops: list[SampleLoop], *, left: float, for_nothing: bool = False
-) -> Change:
+    picture: StepModel, loops: list[SampleLoop], *, left: float, for_nothing: bool = False
+) -> Edit:
     work_ns: dict[int, float] = {}
     gone: list[int] = []
     for loop in loops:
         for first, *others in loop.calls:
-            same = sum(picture.works[index].ns for index in (first, *others))
+            same = sum(picture.op_records[index].ns for index in (first, *others))
             together = 0.0 if for_nothing else min(same, _together_ns(picture, first, len(others)))
             work_ns[first] = together + left * (same - together)
             work_ns |= dict.fromkeys(others, 0.0)
             gone += others
     if picture.script is None:
-        return Change(work_ns=work_ns, python_ns=(1 - left) * asking_ns(picture, loops))
+        return Edit(work_ns=work_ns, python_ns=(1 - left) * asking_ns(picture, loops))
     host = picture.script.host_ns.copy()
     host[picture.actions_of(gone)] *= left
-    return Change(work_ns=work_ns, host_ns=host)
+    return Edit(work_ns=work_ns, host_ns=host)
 
 
-def _together_ns(picture: Picture, index: int, others: int) -> float:
+def _together_ns(picture: StepModel, index: int, others: int) -> float:
     """One call for all, by the machine's curves: as many times the work, where one sample was it,
     and the same where it was all of them each time."""
-    cost, machine = picture.works[index].cost or Cost(), picture.machine
+    cost, machine = picture.op_records[index].cost or Cost(), picture.machine
     count = 1 if holds_samples(picture, index) else others + 1
     moved = machine.copy_ns(count * cost.bytes) or 0.0
     products = (machine.product_ns(unit, count * flops) for unit, flops in cost.flops.items())
     return max(moved, *(ns or 0.0 for ns in products), 0.0)
 
 
-REMEDY = Remedy(fault="looped-samples", group="overhead", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="looped-samples", group="overhead", document=__doc__, detect=detect)

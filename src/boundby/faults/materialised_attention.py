@@ -32,15 +32,15 @@ from collections import defaultdict
 import numpy as np
 import numpy.typing as npt
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.faults.repeated_heads import Repeats, repeats
-from boundby.hardware.op_benchmark import Exercise
+from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import Phase, Tensor
-from boundby.step.model import Change, Digits, Picture
+from boundby.step.model import Edit, MatmulPrecision, StepModel
 from boundby.step.nesting import nearest
-from boundby.step.op_record import Work
+from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import is_loose
-from boundby.step.simulator import Script, Wait
+from boundby.step.simulator import LaunchSequence, Wait
 
 # From this side on square matrices are scores; of those shorter than the second, a timing tells.
 _SHORTEST, _SHORTEST_UNTIMED = 32, 128
@@ -53,7 +53,7 @@ _BACKWARD = 2.5
 # Beside one timed at the same shapes: masks and layouts differ, and on a CPU its pace: twice so.
 _TIMED = (1.3, 1.0, 0.75)
 _USUAL_DROPOUT = 0.1
-_DIGITS: tuple[Digits | None, ...] = (None, "loose", "bfloat16")
+_DIGITS: tuple[MatmulPrecision | None, ...] = (None, "loose", "bfloat16")
 _FILLING = ("masked_fill", "where")
 # A CPU has no operator for dropout: it draws a mask.
 _DROPPING = ("dropout", "bernoulli")
@@ -65,17 +65,19 @@ _MAKES_CAUSAL = (": create_causal_mask", "::tril", "::tril_", "::triu", "::triu_
 Scores = tuple[int, int]  # how many score matrices, and their side
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     layers = _softmaxes(picture)
     sides: dict[Scores, int] = defaultdict(int)
     for index in layers:
-        call = picture.call(picture.works[index])
+        call = picture.call(picture.op_records[index])
         scores = _scores(call.tensors[0]) if call and call.tensors else None
         if scores is not None:
             sides[scores] += 1
     if not sides:
         return None
-    mine = [index for index in range(len(picture.works)) if _touches(picture, index, set(sides))]
+    mine = [
+        index for index in range(len(picture.op_records)) if _touches(picture, index, set(sides))
+    ]
     mine = _without_look_alikes(picture, mine, sides)
     mine += _layout_copies(picture, set(mine))
     if not picture.on_device and _drops_out(picture, mine):
@@ -89,45 +91,47 @@ def imagine(picture: Picture) -> Imagined | None:
         return None
     slow, middle, fast = times
     shared = repeats(picture, sides)
-    return Imagined(
+    return Detection(
         # A kernel that knows nothing of shared heads wants them repeated.
         worst=_fused(picture, mine, slow, Repeats()),
         expected=_fused(picture, mine, middle, shared),
         best=_fused(picture, mine, fast, shared),
-        where=picture.lines(picture.works[index] for index in layers)[:2],
+        where=picture.lines(picture.op_records[index] for index in layers)[:2],
         change=_change(picture, layers, mine, shared),
         assumes="the scores are used for nothing else",
     )
 
 
-def _softmaxes(picture: Picture) -> list[int]:
+def _softmaxes(picture: StepModel) -> list[int]:
     """Those that the script asks for, not torch on its behalf."""
     timeline = picture.timeline
     plain = np.array([name == _PLAIN for name in timeline.names] or [False])
     inside = nearest(timeline.host.parent, plain[timeline.host.name])
     return [
         index
-        for index, work in enumerate(picture.works)
+        for index, work in enumerate(picture.op_records)
         if work.name.endswith("::_softmax")
         and work.ns > 0
         and (work.row < 0 or inside[work.row] < 0)
     ]
 
 
-def _without_look_alikes(picture: Picture, mine: list[int], sides: dict[Scores, int]) -> list[int]:
+def _without_look_alikes(
+    picture: StepModel, mine: list[int], sides: dict[Scores, int]
+) -> list[int]:
     """Where a head is as wide as the sequence is long, its queries have the shape of scores: what
     only copies them is none of this."""
-    works = [picture.works[index] for index in mine]
-    heads = ((scores[1], _head(picture, works, scores)) for scores in sides)
+    op_records = [picture.op_records[index] for index in mine]
+    heads = ((scores[1], _head(picture, op_records, scores)) for scores in sides)
     if not any(head is not None and head[0] == side for side, head in heads):
         return mine
-    return [index for index in mine if not picture.works[index].name.endswith("::copy_")]
+    return [index for index in mine if not picture.op_records[index].name.endswith("::copy_")]
 
 
-def _change(picture: Picture, layers: list[int], mine: list[int], shared: Repeats) -> str:
+def _change(picture: StepModel, layers: list[int], mine: list[int], shared: Repeats) -> str:
     """With what the step is seen to do; a model of transformers has a switch for it."""
     sources = picture.timeline.sources
-    places = {picture.works[index].inside for index in layers}
+    places = {picture.op_records[index].inside for index in layers}
     if any(sources[place].startswith("transformers/") for place in places if place >= 0):
         return 'model.set_attn_implementation("sdpa")  # or attn_implementation= when it is made'
     given = ["q", "k", "v"]
@@ -143,7 +147,7 @@ def _change(picture: Picture, layers: list[int], mine: list[int], shared: Repeat
 
 
 def _fused_times(
-    picture: Picture, mine: list[int], sides: dict[Scores, int], at_roof_ns: float
+    picture: StepModel, mine: list[int], sides: dict[Scores, int], at_roof_ns: float
 ) -> tuple[float, float, float] | None:
     """What the fused kernels take: the slowest, the likeliest, the fastest; None if unknown.
 
@@ -163,7 +167,7 @@ def _fused_times(
     return plain * slow, likely * middle, best * fast
 
 
-def _causality(picture: Picture, mine: list[int]) -> tuple[bool, bool]:
+def _causality(picture: StepModel, mine: list[int]) -> tuple[bool, bool]:
     """Whether a mask hides what comes later, and whether one may.
 
     One of length x length that all heads share, and all samples, and that is filled in: surely.
@@ -173,7 +177,7 @@ def _causality(picture: Picture, mine: list[int]) -> tuple[bool, bool]:
     surely = perhaps = False
     made = any(name.endswith(_MAKES_CAUSAL) for name in picture.timeline.names)
     for index in mine:
-        work = picture.works[index]
+        work = picture.op_records[index]
         call = picture.call(work)
         if call is None or work.op_class == "contraction" or work.phase == Phase.BACKWARD:
             continue
@@ -187,15 +191,15 @@ def _causality(picture: Picture, mine: list[int]) -> tuple[bool, bool]:
     return surely, perhaps
 
 
-def _is_masked(picture: Picture, mine: list[int]) -> bool:
+def _is_masked(picture: StepModel, mine: list[int]) -> bool:
     """Whether something is added to the scores, or filled into them."""
     return any(
         sum(len(tensor.shape) > 1 for tensor in call.tensors) > 1
         for index in mine
-        if picture.works[index].phase != Phase.BACKWARD
-        and any(part in picture.works[index].name for part in (*_FILLING, "::add"))
-        and picture.works[index].op_class != "contraction"
-        and (call := picture.call(picture.works[index])) is not None
+        if picture.op_records[index].phase != Phase.BACKWARD
+        and any(part in picture.op_records[index].name for part in (*_FILLING, "::add"))
+        and picture.op_records[index].op_class != "contraction"
+        and (call := picture.call(picture.op_records[index])) is not None
     )
 
 
@@ -207,15 +211,15 @@ def _is_mask(tensor: Tensor, side: int) -> bool:
     return strides is None or all(strides[-2:])
 
 
-def _layout_copies(picture: Picture, mine: set[int]) -> list[int]:
+def _layout_copies(picture: StepModel, mine: set[int]) -> list[int]:
     """Copies that only bring tensors into the order that batched products want, and back."""
     flow = picture.flow
     if flow is None:
         return []
     found = []
     for index in flow.order:
-        call = picture.call(picture.works[index])
-        if index in mine or not picture.works[index].name.endswith("::copy_") or call is None:
+        call = picture.call(picture.op_records[index])
+        if index in mine or not picture.op_records[index].name.endswith("::copy_") or call is None:
             continue
         tensors = call.tensors
         if len(tensors) < 2 or tensors[0].dtype != tensors[1].dtype:
@@ -227,50 +231,59 @@ def _layout_copies(picture: Picture, mine: set[int]) -> list[int]:
 
 
 def _timed(
-    picture: Picture, mine: list[int], sides: dict[Scores, int], *, causal: bool
+    picture: StepModel, mine: list[int], sides: dict[Scores, int], *, causal: bool
 ) -> float | None:
     """The fused attention of all layers, timed at their shapes; None where one is unknown."""
-    works = [picture.works[index] for index in mine]
+    op_records = [picture.op_records[index] for index in mine]
     dropout = _drops_out(picture, mine)
-    backward = any(work.phase == Phase.BACKWARD for work in works)
+    backward = any(work.phase == Phase.BACKWARD for work in op_records)
     total = 0.0
     for (count, side), layers in sides.items():
-        head = _head(picture, works, (count, side))
+        head = _head(picture, op_records, (count, side))
         if head is None:
             return None
         width, dtype = head
-        digits = picture.digits or ("loose" if any(map(is_loose, works)) else None)
+        product_precision = picture.product_precision or (
+            "loose" if any(map(is_loose, op_records)) else None
+        )
         exercises = {
             one: _exercise((1, count, side, width), dtype, one, (dropout, causal, backward))
             for one in _DIGITS
         }
         # The others are asked for too: another remedy may change the digits of products.
-        ns = {one: picture.timings.ns(exercise) for one, exercise in exercises.items()}[digits]
+        ns = {one: picture.timings.ns(exercise) for one, exercise in exercises.items()}[
+            product_precision
+        ]
         if ns is None:
             return None
         total += layers * ns
     return total
 
 
-def _drops_out(picture: Picture, mine: list[int]) -> bool:
-    return any(part in picture.works[index].name for index in mine for part in _DROPPING)
+def _drops_out(picture: StepModel, mine: list[int]) -> bool:
+    return any(part in picture.op_records[index].name for index in mine for part in _DROPPING)
 
 
 def _exercise(
-    shape: tuple[int, ...], dtype: str, digits: Digits | None, how: tuple[bool, bool, bool]
-) -> Exercise:
+    shape: tuple[int, ...],
+    dtype: str,
+    product_precision: MatmulPrecision | None,
+    how: tuple[bool, bool, bool],
+) -> OpBenchmark:
     """What is float32 in a step is in fewer digits where products are."""
     dropout, causal, backward = how
-    if dtype == "float32" and digits == "bfloat16":
-        dtype = digits
+    if dtype == "float32" and product_precision == "bfloat16":
+        dtype = product_precision
     each = Tensor(shape=shape, dtype=dtype)
     values = (each, each, each, _USUAL_DROPOUT if dropout else 0.0, causal, backward)
-    return Exercise(name="attention", args=values, loose=dtype == "float32" and digits == "loose")
+    return OpBenchmark(
+        name="attention", args=values, loose=dtype == "float32" and product_precision == "loose"
+    )
 
 
-def _head(picture: Picture, works: list[Work], scores: Scores) -> tuple[int, str] | None:
+def _head(picture: StepModel, op_records: list[OpRecord], scores: Scores) -> tuple[int, str] | None:
     """A head's width and its dtype, from the product that makes the scores."""
-    for work in works:
+    for work in op_records:
         call = picture.call(work)
         if work.op_class == "contraction" and call and _makes(call.tensors) == scores:
             return call.tensors[0].shape[-1], call.tensors[0].dtype
@@ -285,9 +298,9 @@ def _scores(tensor: Tensor) -> Scores | None:
     return (tensor.elements // side**2, side) if side >= _SHORTEST else None
 
 
-def _touches(picture: Picture, index: int, wanted: set[Scores]) -> bool:
+def _touches(picture: StepModel, index: int, wanted: set[Scores]) -> bool:
     """Whether work reads score matrices, or is a product that makes them."""
-    work = picture.works[index]
+    work = picture.op_records[index]
     call = picture.call(work)
     if call is None or work.phase == Phase.OPTIMIZER or work.op_class == "communication":
         return False
@@ -305,11 +318,11 @@ def _makes(tensors: tuple[Tensor, ...]) -> Scores | None:
     return (batch, rows) if rows == columns and rows >= _SHORTEST else None
 
 
-def _attention_flops(picture: Picture, mine: list[int]) -> float:
+def _attention_flops(picture: StepModel, mine: list[int]) -> float:
     """The products a fused attention does; its backward makes the scores once more."""
     forward = backward = 0.0
     for index in mine:
-        work = picture.works[index]
+        work = picture.op_records[index]
         if work.op_class == "contraction" and work.cost is not None:
             if work.phase == Phase.BACKWARD:
                 backward += work.cost.total_flops
@@ -318,11 +331,11 @@ def _attention_flops(picture: Picture, mine: list[int]) -> float:
     return forward + (_BACKWARD / 2 * backward if backward else 0.0)
 
 
-def _matrix_rate(picture: Picture, mine: list[int]) -> float | None:
+def _matrix_rate(picture: StepModel, mine: list[int]) -> float | None:
     units = {
         unit
         for index in mine
-        if (cost := picture.works[index].cost) is not None
+        if (cost := picture.op_records[index].cost) is not None
         for unit in cost.flops
         if unit.startswith("matmul.")
     }
@@ -330,29 +343,29 @@ def _matrix_rate(picture: Picture, mine: list[int]) -> float | None:
     return max(rates, default=None)
 
 
-def _fused(picture: Picture, mine: list[int], ns: float, shared: Repeats) -> Change:
+def _fused(picture: StepModel, mine: list[int], ns: float, shared: Repeats) -> Edit:
     """The softmax's place is taken by the fused kernels, forward and backward; the rest is gone."""
-    works = picture.works
-    kept = [index for index in mine if "_softmax" in works[index].name]
-    before = sum(works[index].ns for index in kept)
+    op_records = picture.op_records
+    kept = [index for index in mine if "_softmax" in op_records[index].name]
+    before = sum(op_records[index].ns for index in kept)
     left = ns / before if before else 1.0
-    work_ns = {index: works[index].ns / times for index, times in shared.larger.items()}
+    work_ns = {index: op_records[index].ns / times for index, times in shared.larger.items()}
     work_ns |= dict.fromkeys([*shared.gone, *mine], 0.0)
-    work_ns |= {index: works[index].ns * left for index in kept}
+    work_ns |= {index: op_records[index].ns * left for index in kept}
     if picture.script is None:
-        return Change(work_ns=work_ns, opaque=frozenset(kept))
+        return Edit(work_ns=work_ns, unfusible=frozenset(kept))
     host = picture.script.host_ns.copy()
     gone = picture.actions_of((shared.gone | set(mine)) - set(kept))
     host[gone] = 0.0
-    return Change(
+    return Edit(
         work_ns=work_ns,
-        opaque=frozenset(kept),
+        unfusible=frozenset(kept),
         host_ns=host,
         wait=_without_masks(picture, picture.script),
     )
 
 
-def _without_masks(picture: Picture, script: Script) -> npt.NDArray[np.int8]:
+def _without_masks(picture: StepModel, script: LaunchSequence) -> npt.NDArray[np.int8]:
     """The waits that are left: the kernel masks by itself, and no mask is made on the host."""
     inside, sources = picture.timeline.host.inside, picture.timeline.sources
     if inside is None or not script.wait.any():
@@ -361,6 +374,4 @@ def _without_masks(picture: Picture, script: Script) -> npt.NDArray[np.int8]:
     return np.where(masking[inside[script.rows]], np.int8(Wait.NOTHING), script.wait)
 
 
-REMEDY = Remedy(
-    fault="materialised-attention", group="bandwidth", document=__doc__, imagine=imagine
-)
+FAULT = Fault(fault="materialised-attention", group="bandwidth", document=__doc__, detect=detect)

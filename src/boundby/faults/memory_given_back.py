@@ -33,11 +33,11 @@ from __future__ import annotations
 import mmap
 import statistics
 
-from boundby.capture.host.counters import Circumstances
-from boundby.faults.fault import Imagined, Remedy
+from boundby.capture.host.counters import HostCounters
+from boundby.faults.fault import Detection, Fault
 from boundby.fixes.allocator import KEPT_MEMORY
 from boundby.model import units
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 
 _PAGE = mmap.PAGESIZE
 # Of the step: less is not worth a setting.
@@ -58,15 +58,15 @@ _MOST_OF_WORK = 0.9
 _NAMED = 8
 
 
-def imagine(picture: Picture) -> Imagined | None:
-    seen, flow = picture.circumstances, picture.flow
+def detect(picture: StepModel) -> Detection | None:
+    seen, flow = picture.host_counters, picture.flow
     if picture.on_device or flow is None:
         return None
     pages = _given_back(seen)
     large = {
         index: size
         for index in flow.order
-        if not picture.works[index].name.endswith("_")  # it writes where something is already
+        if not picture.op_records[index].name.endswith("_")  # it writes where something is already
         and (size := sum(flow.values[value].bytes for value in flow.makes[index])) >= _LARGE
     }
     threads = seen.cores or 1
@@ -76,26 +76,26 @@ def imagine(picture: Picture) -> Imagined | None:
         return None
     total = sum(large.values())
 
-    def kept(lost: float) -> Change:
+    def kept(lost: float) -> Edit:
         work_ns = {}
         for index, size in large.items():
-            ns = picture.works[index].ns
+            ns = picture.op_records[index].ns
             work_ns[index] = ns - min(_MOST_OF_WORK * ns, lost * size / total)
-        return Change(work_ns=work_ns)
+        return Edit(work_ns=work_ns)
 
     asking = sorted(large, key=lambda index: -large[index])
-    return Imagined(
+    return Detection(
         worst=kept(_WORST * lost),
         expected=kept(lost),
         best=kept(_BEST * pages * each),
-        where=picture.lines(picture.works[index] for index in asking[:_NAMED])[:3],
+        where=picture.lines(picture.op_records[index] for index in asking[:_NAMED])[:3],
         change=KEPT_MEMORY.change,
         assumes=f"{pages:,.0f} pages a step ({units.size(pages * _PAGE)}) are asked for again that "
         "were given back; the process may keep the memory that it had at most",
     )
 
 
-def _given_back(seen: Circumstances) -> float:
+def _given_back(seen: HostCounters) -> float:
     """Pages a step that the process had before; none where nobody tells."""
     if seen.kept_pages is None or not seen.step_pages:
         return 0.0
@@ -103,4 +103,4 @@ def _given_back(seen: Circumstances) -> float:
     return max(0.0, usual - seen.kept_pages / len(seen.step_pages))
 
 
-REMEDY = Remedy(fault="memory-given-back", group="overhead", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="memory-given-back", group="overhead", document=__doc__, detect=detect)

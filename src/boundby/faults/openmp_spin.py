@@ -28,9 +28,9 @@ Proven on
 
 from __future__ import annotations
 
-from boundby.capture.host.counters import Circumstances
-from boundby.faults.fault import Imagined, Remedy
-from boundby.step.model import Change, Picture
+from boundby.capture.host.counters import HostCounters
+from boundby.faults.fault import Detection, Fault
+from boundby.step.model import Edit, StepModel
 
 # A thread that works and then sleeps is runnable half of the time or less in steps of small
 # operators (0.48 was seen); one that spins, all of it.
@@ -41,28 +41,28 @@ _MOSTLY_WORK = 0.25
 _QUIET = 0.10
 
 
-def imagine(picture: Picture) -> Imagined | None:
-    seen = picture.circumstances
+def detect(picture: StepModel) -> Detection | None:
+    seen = picture.host_counters
     steps = len(seen.steps_ns)
     if picture.on_device or not steps or seen.main is None or seen.busiest is None:
         return None
     awake = (seen.busiest.ran_ns + seen.busiest.delayed_ns) / max(seen.wall_ns, 1.0)
     main, other = _delays(seen)
-    floor = sum(work.floor_ns or 0.0 for work in picture.works)
+    floor = sum(work.floor_ns or 0.0 for work in picture.op_records)
     wall = picture.wall_ns
     if awake < _NEVER_ASLEEP or max(main, other) < _QUIET or floor > _MOSTLY_WORK * wall:
         return None
     # What the work and its dispatch need at least; all else may be waiting, as far as any was seen.
-    needed = floor + len(picture.works) * (picture.machine.overheads.eager_op_ns or 0.0)
+    needed = floor + len(picture.op_records) * (picture.machine.overheads.eager_op_ns or 0.0)
     most = min(max(0.0, wall - needed), (main + other) * wall)
     # Both delays may be the step's, one after the other, or one and the same; and while other
     # processes are at work, half of what they may have caused would have come about anyway.
     theirs = min(1.0, (seen.others_ns or 0.0) / max(seen.wall_ns, 1.0) / (main + other))
     expected = min(most, max(main, other) * wall * (1 - 0.5 * theirs))
-    return Imagined(
-        worst=Change(python_ns=min(expected, 0.5 * main * wall * (1 - theirs))),
-        expected=Change(python_ns=expected),
-        best=Change(python_ns=most),
+    return Detection(
+        worst=Edit(python_ns=min(expected, 0.5 * main * wall * (1 - theirs))),
+        expected=Edit(python_ns=expected),
+        best=Edit(python_ns=most),
         where=[],
         change="export OMP_WAIT_POLICY=passive  # before it is started; or OMP_NUM_THREADS=1",
         assumes=f"the {main:.0%} and {other:.0%} of the time in which the step's thread and its "
@@ -70,10 +70,10 @@ def imagine(picture: Picture) -> Imagined | None:
     )
 
 
-def _delays(seen: Circumstances) -> tuple[float, float]:
+def _delays(seen: HostCounters) -> tuple[float, float]:
     """The shares of the clean steps in which both threads were ready and had no core."""
     assert seen.busiest is not None
-    return seen.coreless_share, min(1.0, seen.busiest.delayed_ns / max(seen.wall_ns, 1.0))
+    return seen.cpu_wait_share, min(1.0, seen.busiest.delayed_ns / max(seen.wall_ns, 1.0))
 
 
-REMEDY = Remedy(fault="openmp-spin", group="overhead", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="openmp-spin", group="overhead", document=__doc__, detect=detect)

@@ -28,9 +28,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import DeviceKind
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 from boundby.step.simulator import Wait
 
 _LINKS = {DeviceKind.COPY_H2D: "host_link.h2d", DeviceKind.COPY_D2H: "host_link.d2h"}
@@ -42,7 +42,7 @@ _WORST = 0.7
 _HARDLY = 0.01
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     copies = _copies(picture)
     if picture.script is None or not copies:
         return None
@@ -50,19 +50,19 @@ def imagine(picture: Picture) -> Imagined | None:
     known = {work: ns for work, ns in pinned.items() if ns is not None}
     to_device = [work for work, kind in copies.items() if kind is DeviceKind.COPY_H2D]
     wait = _without_waits(picture, to_device)
-    slower = {work: min(picture.works[work].ns, ns / _WORST) for work, ns in known.items()}
+    slower = {work: min(picture.op_records[work].ns, ns / _WORST) for work, ns in known.items()}
     hidden = known | dict.fromkeys(to_device, 0.0)
-    return Imagined(
-        worst=Change(work_ns=slower),
-        expected=Change(work_ns=known, wait=wait),
-        best=Change(work_ns=hidden, wait=wait),
-        where=picture.lines(picture.works[work] for work in copies)[:3],
+    return Detection(
+        worst=Edit(work_ns=slower),
+        expected=Edit(work_ns=known, wait=wait),
+        best=Edit(work_ns=hidden, wait=wait),
+        where=picture.lines(picture.op_records[work] for work in copies)[:3],
         change="DataLoader(..., pin_memory=True); batch = batch.to(device, non_blocking=True)",
         assumes="batches can be made in pinned memory, and nothing waits for a copy on purpose",
     )
 
 
-def _copies(picture: Picture) -> dict[int, DeviceKind]:
+def _copies(picture: StepModel) -> dict[int, DeviceKind]:
     """Work that is a pageable copy, and which way it goes."""
     device = picture.timeline.device
     pageable = np.array(["Pageable" in name for name in picture.timeline.names] or [False])
@@ -75,9 +75,9 @@ def _copies(picture: Picture) -> dict[int, DeviceKind]:
     return found
 
 
-def _pinned_ns(picture: Picture, kind: DeviceKind, index: int) -> float | None:
+def _pinned_ns(picture: StepModel, kind: DeviceKind, index: int) -> float | None:
     """The copy's time out of pinned memory; None where the link's rate is not known."""
-    work = picture.works[index]
+    work = picture.op_records[index]
     roof = picture.machine.roof(_LINKS[kind])
     if roof is None or work.cost is None:
         return None
@@ -86,7 +86,7 @@ def _pinned_ns(picture: Picture, kind: DeviceKind, index: int) -> float | None:
 
 
 def _without_waits(
-    picture: Picture, copies: list[int]
+    picture: StepModel, copies: list[int]
 ) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
     """Waits inside the operators that copy are gone: the call's own, and the sync after it.
 
@@ -94,7 +94,7 @@ def _without_waits(
     """
     script, host = picture.script, picture.timeline.host
     assert script is not None
-    around = {picture.works[index].row for index in copies} - {-1}
+    around = {picture.op_records[index].row for index in copies} - {-1}
     copying = np.zeros(len(host), np.bool_)
     copying[list(around)] = True
     wait = script.wait.copy()
@@ -105,4 +105,4 @@ def _without_waits(
     return wait
 
 
-REMEDY = Remedy(fault="pageable-copies", group="bandwidth", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="pageable-copies", group="bandwidth", document=__doc__, detect=detect)

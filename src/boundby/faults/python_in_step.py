@@ -30,9 +30,9 @@ Proven on
 
 from __future__ import annotations
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import units
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 from boundby.step.user_python import HostTime, own_lines, own_python
 
 # At worst half of it has to stay.
@@ -42,13 +42,13 @@ _COUNTS = 0.1
 _MOST_LINES = 3
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     own = own_python(picture)
-    if own.likely.ns <= 0 or not (lines := picture.once(own_lines)):
+    if own.likely.ns <= 0 or not (lines := picture.memoised(own_lines)):
         return None
     least = _COUNTS * sum(one.ns for one in lines.values())
     ranked = sorted(lines, key=lambda line: -lines[line].ns)
-    return Imagined(
+    return Detection(
         worst=_without(picture, own.likely, left=_WORST_LEFT),
         expected=_without(picture, own.likely),
         best=_without(picture, own.most),
@@ -59,20 +59,20 @@ def imagine(picture: Picture) -> Imagined | None:
     )
 
 
-def _change(picture: Picture) -> str:
+def _change(picture: StepModel) -> str:
     """What makes batches needs a core of its own to be made on: a step on a CPU may have all."""
     elsewhere = "in a DataLoader's workers" if picture.on_device else "before the loop"
     return f"if step % 100 == 0: ...  # what is for a log; what makes batches: {elsewhere}"
 
 
-def _without(picture: Picture, own: HostTime, *, left: float = 0.0) -> Change:
+def _without(picture: StepModel, own: HostTime, *, left: float = 0.0) -> Edit:
     if picture.script is None:
-        return Change(python_ns=(1 - left) * own.after_ns, idle_script=left == 0)
-    return Change(
+        return Edit(python_ns=(1 - left) * own.after_ns, no_user_python=left == 0)
+    return Edit(
         host_ns=picture.script.host_ns - (1 - left) * own.before_ns,
         after_ns=picture.script.after_ns - (1 - left) * own.after_ns,
-        idle_script=left == 0,
+        no_user_python=left == 0,
     )
 
 
-REMEDY = Remedy(fault="python-in-step", group="overhead", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="python-in-step", group="overhead", document=__doc__, detect=detect)

@@ -29,9 +29,9 @@ import re
 
 import numpy as np
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import HostKind, units
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 from boundby.step.pauses import shares
 
 _RESUMED = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): torch_dynamo_resume_in_")
@@ -43,19 +43,19 @@ _USUAL_CALL_NS = 30_000.0
 _WORST, _EXPECTED, _BEST = 0.5, 1.5, 4.0
 
 
-def imagine(picture: Picture) -> Imagined | None:
-    seen = picture.circumstances
+def detect(picture: StepModel) -> Detection | None:
+    seen = picture.host_counters
     breaks, count = _breaks(picture)
     if not any(seen.compiler_ns) and not count:
         return None
     low, expected, high = shares(seen.compiler_ns, seen.steps_ns)
-    step = picture.base_ns * picture.delayed(max(seen.compiler_ns, default=0.0))
+    step = picture.base_ns * picture.stall_sensitivity(max(seen.compiler_ns, default=0.0))
     each = picture.machine.overheads.compiled_call_ns or _USUAL_CALL_NS
-    calls = each * count * picture.delayed(each)
-    return Imagined(
-        worst=Change(python_ns=step * low + _WORST * calls),
-        expected=Change(python_ns=step * expected + _EXPECTED * calls),
-        best=Change(python_ns=step * high + _BEST * calls),
+    calls = each * count * picture.stall_sensitivity(each)
+    return Detection(
+        worst=Edit(python_ns=step * low + _WORST * calls),
+        expected=Edit(python_ns=step * expected + _EXPECTED * calls),
+        best=Edit(python_ns=step * high + _BEST * calls),
         where=breaks[:3],
         change="model = torch.compile(model, dynamic=True)"
         if any(seen.compiler_ns)
@@ -64,7 +64,7 @@ def imagine(picture: Picture) -> Imagined | None:
     )
 
 
-def _breaks(picture: Picture) -> tuple[list[str], int]:
+def _breaks(picture: StepModel) -> tuple[list[str], int]:
     """The lines at which compiled code breaks, and how often a step resumes after a break."""
     timeline = picture.timeline
     host = timeline.host
@@ -79,7 +79,7 @@ def _breaks(picture: Picture) -> tuple[list[str], int]:
         lines[line] = lines.get(line, 0) + int(count)
     if lines:
         return sorted(lines, key=lambda line: -lines[line]), sum(lines.values())
-    if not picture.circumstances.graph_breaks:
+    if not picture.host_counters.graph_breaks:
         # Several compiled functions in a step are no fault: only the compiler knows of breaks.
         return [], 0
     named = (_REGION.match(timeline.names[name]) for name in np.unique(host.name))
@@ -87,8 +87,8 @@ def _breaks(picture: Picture) -> tuple[list[str], int]:
     return [], max(0, len(frames) - 1)
 
 
-def _evidence(picture: Picture, breaks: int) -> str:
-    seen = picture.circumstances
+def _evidence(picture: StepModel, breaks: int) -> str:
+    seen = picture.host_counters
     words = []
     if any(seen.compiler_ns):
         compiling = sum(ns > 0 for ns in seen.compiler_ns)
@@ -102,9 +102,9 @@ def _evidence(picture: Picture, breaks: int) -> str:
     return ", and ".join(words)
 
 
-REMEDY = Remedy(
+FAULT = Fault(
     fault="recompilation",
     group="overhead",
     document=__doc__,
-    imagine=imagine,
+    detect=detect,
 )

@@ -22,33 +22,33 @@ Proven on
 
 from __future__ import annotations
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import Phase, Tensor
 from boundby.step.batch_invariant import weights_of
-from boundby.step.model import Picture
+from boundby.step.model import StepModel
 from boundby.step.op_variants import without
 
 _HALF = ("bfloat16", "float16")
 _FEWEST_ELEMENTS = 1_000
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     coming, going = casts_of_weights(picture)
     if not coming:
         return None
-    inference = not any(work.phase == Phase.OPTIMIZER for work in picture.works)
-    return Imagined(
+    inference = not any(work.phase == Phase.OPTIMIZER for work in picture.op_records)
+    return Detection(
         worst=without(picture, coming),
         expected=without(picture, coming + going),
         best=without(picture, coming + going),
-        where=picture.lines(picture.works[index] for index in coming)[:3],
+        where=picture.lines(picture.op_records[index] for index in coming)[:3],
         change="model = model.to(torch.bfloat16)"
         + ("" if inference else "  # and float32 copies in the optimizer"),
         assumes="the weights may live in sixteen bits",
     )
 
 
-def casts_of_weights(picture: Picture) -> tuple[list[int], list[int]]:
+def casts_of_weights(picture: StepModel) -> tuple[list[int], list[int]]:
     """Casts of parameters on their way in, and of gradients on their way out."""
     flow = picture.flow
     if flow is None:
@@ -57,7 +57,7 @@ def casts_of_weights(picture: Picture) -> tuple[list[int], list[int]]:
     coming, shapes = [], set()
     going = []
     for index in flow.order:
-        work = picture.works[index]
+        work = picture.op_records[index]
         call = picture.call(work)
         if not work.name.endswith("::copy_") or call is None or work.ns <= 0:
             continue
@@ -77,4 +77,4 @@ def _narrows(before: Tensor, after: Tensor) -> bool:
     return before.dtype == "float32" and after.dtype in _HALF
 
 
-REMEDY = Remedy(fault="repeated-casts", group="bandwidth", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="repeated-casts", group="bandwidth", document=__doc__, detect=detect)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from boundby.model import Phase, Tensor
-from boundby.step.model import Picture
+from boundby.step.model import StepModel
 
 
 class Repeats(NamedTuple):
@@ -22,12 +22,12 @@ class Repeats(NamedTuple):
     larger: Mapping[int, int] = MappingProxyType({})
 
 
-def repeats(picture: Picture, heads: dict[tuple[int, int], int]) -> Repeats:
+def repeats(picture: StepModel, heads: dict[tuple[int, int], int]) -> Repeats:
     """Copies that repeat what attention reads (so many heads of so many tokens), the sums of their
     gradients, and the casts between them and the products."""
     wide: dict[tuple[int, ...], int] = {}
     gone: dict[int, int] = {}
-    for index, work in enumerate(picture.works):
+    for index, work in enumerate(picture.op_records):
         call = picture.call(work)
         if call is None or len(call.tensors) < 2 or not work.name.endswith("::copy_"):
             continue
@@ -37,7 +37,7 @@ def repeats(picture: Picture, heads: dict[tuple[int, int], int]) -> Repeats:
             gone[index] = wide[copy.shape] = times
     if not wide:
         return Repeats()
-    for index, work in enumerate(picture.works):
+    for index, work in enumerate(picture.op_records):
         call = picture.call(work)
         if call is None or work.phase != Phase.BACKWARD or not work.name.endswith("::sum"):
             continue
@@ -46,17 +46,17 @@ def repeats(picture: Picture, heads: dict[tuple[int, int], int]) -> Repeats:
     return Repeats(frozenset(gone), _casts(picture, gone))
 
 
-def _casts(picture: Picture, gone: dict[int, int]) -> dict[int, int]:
+def _casts(picture: StepModel, gone: dict[int, int]) -> dict[int, int]:
     flow = picture.flow
     if flow is None:
         return {}
     found = {}
     for index, times in gone.items():
         readers = {reader for value in flow.makes[index] for reader in flow.values[value].readers}
-        summed = picture.works[index].phase == Phase.BACKWARD
+        summed = picture.op_records[index].phase == Phase.BACKWARD
         for other in flow.makers[index] if summed else readers:
-            call = picture.call(picture.works[other])
-            if call is None or not picture.works[other].name.endswith("::copy_"):
+            call = picture.call(picture.op_records[other])
+            if call is None or not picture.op_records[other].name.endswith("::copy_"):
                 continue
             if len({tensor.dtype for tensor in call.tensors}) > 1:
                 found[other] = times

@@ -30,11 +30,11 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from boundby.faults.fault import Imagined, Remedy
-from boundby.hardware.op_benchmark import Exercise
+from boundby.faults.fault import Detection, Fault
+from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import OpCall, Tensor
-from boundby.step.model import Picture
-from boundby.step.op_record import Work
+from boundby.step.model import StepModel
+from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import is_loose
 
 # Where dropout, `is_causal` and a bias stand in each forward.
@@ -67,11 +67,11 @@ class _Calls:
     backward: list[int] = field(default_factory=list)
 
     @property
-    def works(self) -> list[int]:
+    def op_records(self) -> list[int]:
         return [*self.forward, *self.backward]
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     if not picture.on_device:
         return None
     mended: dict[int, tuple[float, float, float]] = {}
@@ -81,21 +81,23 @@ def imagine(picture: Picture) -> Imagined | None:
         if found is None:
             continue
         rival, ratio, certain = found
-        for index in calls.works:
-            rivals[rival] += picture.works[index].ns
+        for index in calls.op_records:
+            rivals[rival] += picture.op_records[index].ns
             mended[index] = _left(ratio, certain)
     if not mended:
         return None
 
     def with_rivals(scenario: int) -> dict[int, float]:
-        return {index: picture.works[index].ns * left[scenario] for index, left in mended.items()}
+        return {
+            index: picture.op_records[index].ns * left[scenario] for index, left in mended.items()
+        }
 
     best = max(rivals, key=lambda name: rivals[name])
-    return Imagined(
+    return Detection(
         worst=picture.shortened(with_rivals(0)),
         expected=picture.shortened(with_rivals(1)),
         best=picture.shortened(with_rivals(2)),
-        where=picture.lines(picture.works[index] for index in mended)[:3],
+        where=picture.lines(picture.op_records[index] for index in mended)[:3],
         change=f"with torch.nn.attention.sdpa_kernel(SDPBackend.{_WORDS[best]}): ...",
         assumes="the faster kernel takes these shapes in the step as it does alone",
     )
@@ -106,16 +108,16 @@ def _left(ratio: float, certain: bool) -> tuple[float, float, float]:
     return (worst if certain else 1.0), expected, best
 
 
-def _groups(picture: Picture) -> list[_Calls]:
+def _groups(picture: StepModel) -> list[_Calls]:
     groups: dict[tuple[str, tuple[int, ...], bool], _Calls] = {}
-    for index, work in enumerate(picture.works):
+    for index, work in enumerate(picture.op_records):
         call = picture.call(work)
         if call is None or work.name not in _FORWARD or work.ns <= 0 or not call.tensors:
             continue
         backend = _FORWARD[work.name][0]
         key = (backend, call.tensors[0].shape, _bias(call) is not None)
         groups.setdefault(key, _Calls(backend, call)).forward.append(index)
-    for index, work in enumerate(picture.works):
+    for index, work in enumerate(picture.op_records):
         call = picture.call(work)
         forward = work.name.removesuffix("_backward")
         if call is None or forward == work.name or forward not in _FORWARD:
@@ -129,9 +131,9 @@ def _groups(picture: Picture) -> list[_Calls]:
     return list(groups.values())
 
 
-def _timed(picture: Picture, calls: _Calls) -> tuple[str, float, bool] | None:
+def _timed(picture: StepModel, calls: _Calls) -> tuple[str, float, bool] | None:
     """The fastest other kernel at these shapes, as a share of this one's time; None if unknown."""
-    loose = any(is_loose(picture.works[index]) for index in calls.works)
+    loose = any(is_loose(picture.op_records[index]) for index in calls.op_records)
     own = picture.timings.ns(_exercise(calls, calls.backend, loose=loose))
     times = {name: picture.timings.ns(_exercise(calls, name, loose=loose)) for name in _WORDS}
     known = {name: ns for name, ns in times.items() if ns and name != calls.backend}
@@ -142,13 +144,13 @@ def _timed(picture: Picture, calls: _Calls) -> tuple[str, float, bool] | None:
     return (rival, ratio, True) if ratio < _FASTER else None
 
 
-def _exercise(calls: _Calls, backend: str, *, loose: bool) -> Exercise:
+def _exercise(calls: _Calls, backend: str, *, loose: bool) -> OpBenchmark:
     _, dropout, causal, _ = _FORWARD[calls.call.name]
     args = calls.call.args
     plain = [_plain(tensor) for tensor in calls.call.tensors[:3]]
     rate = args[dropout] if len(args) > dropout else None
     bias = _bias(calls.call)
-    return Exercise(
+    return OpBenchmark(
         name="attention",
         args=(
             *plain,
@@ -172,22 +174,22 @@ def _bias(call: OpCall) -> Tensor | None:
     return value if isinstance(value, Tensor) else None
 
 
-def _from_roof(picture: Picture, calls: _Calls) -> tuple[str, float, bool] | None:
+def _from_roof(picture: StepModel, calls: _Calls) -> tuple[str, float, bool] | None:
     """Without a timing: memory-efficient attention far under what flash attention reaches."""
     query = calls.call.tensors[0]
     rate = picture.machine.rate(f"matmul.{query.dtype}")
-    works = [picture.works[index] for index in calls.works]
+    op_records = [picture.op_records[index] for index in calls.op_records]
     if calls.backend != "efficient" or query.dtype not in _HALF or not rate:
         return None
     if _bias(calls.call) is not None or picture.timings.known:
         return None
-    flops, ns = sum(map(_flops, works)), sum(work.ns for work in works)
+    flops, ns = sum(map(_flops, op_records)), sum(work.ns for work in op_records)
     reached = flops / rate * 1e9 / ns if ns else 1.0
     return ("flash", reached / _USUAL, False) if 0 < reached < _FAR else None
 
 
-def _flops(work: Work) -> float:
+def _flops(work: OpRecord) -> float:
     return work.cost.total_flops if work.cost is not None else 0.0
 
 
-REMEDY = Remedy(fault="slow-attention", group="compute", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="slow-attention", group="compute", document=__doc__, detect=detect)

@@ -24,11 +24,11 @@ Proven on
 
 from __future__ import annotations
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.fixes.dropout import SMALLEST_WORD
-from boundby.hardware.op_benchmark import Exercise
+from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import Phase, Tensor
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 
 _DRAWS = "aten::bernoulli_"
 # Of the step: what is less is not worth a dropout of one's own.
@@ -41,51 +41,53 @@ _WORST_LEFT, _BEST_LEFT = 0.7, 0.15
 _MORE_BYTES = 8
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     if picture.on_device:
         return None
     draws = [
         index
-        for index, work in enumerate(picture.works)
+        for index, work in enumerate(picture.op_records)
         if work.name == _DRAWS and work.phase != Phase.OPTIMIZER and work.ns > 0
     ]
-    drawn = sum(picture.works[index].ns for index in draws)
+    drawn = sum(picture.op_records[index].ns for index in draws)
     if drawn < _WORTHWHILE * picture.wall_ns:
         return None
 
-    def kept(left: float | None) -> Change:
+    def kept(left: float | None) -> Edit:
         times = {index: _left_ns(picture, index, left) for index in draws}
-        return Change(work_ns=times)
+        return Edit(work_ns=times)
 
-    return Imagined(
+    return Detection(
         worst=kept(_WORST_LEFT),
         expected=kept(None),
         best=kept(_BEST_LEFT),
-        where=picture.lines(picture.works[index] for index in draws)[:3],
+        where=picture.lines(picture.op_records[index] for index in draws)[:3],
         change="dropout with masks of 16 random bits: boundby explain slow-dropout has the code",
         assumes="other masks of the same probability will do",
     )
 
 
-def _left_ns(picture: Picture, index: int, left: float | None) -> float:
+def _left_ns(picture: StepModel, index: int, left: float | None) -> float:
     """What drawing a mask takes then: a share of what it does, or what drawing the words does."""
-    work = picture.works[index]
+    work = picture.op_records[index]
     call = picture.call(work)
     if left is not None or call is None or not call.tensors:
         return work.ns * (left or _LEFT)
     count = call.tensors[0].elements
     words = Tensor(shape=(max(1, count // 4),), dtype="int64", strides=(1,))
-    drawing = picture.timings.ns(Exercise(name="aten::random_", args=(words, SMALLEST_WORD, None)))
+    drawing = picture.timings.ns(
+        OpBenchmark(name="aten::random_", args=(words, SMALLEST_WORD, None))
+    )
     if drawing is None:
         return work.ns * _LEFT
     asking = 2 * (picture.machine.overheads.eager_op_ns or 0.0)
     return min(work.ns, drawing + asking + (picture.machine.copy_ns(_MORE_BYTES * count) or 0.0))
 
 
-REMEDY = Remedy(
+FAULT = Fault(
     fault="slow-dropout",
     group="bandwidth",
     document=__doc__,
-    imagine=imagine,
+    detect=detect,
     excludes=("unfused-operators", "far-from-roof"),  # compiled code draws masks of its own
 )

@@ -27,10 +27,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.faults.repeated_casts import casts_of_weights
-from boundby.step.model import Change, Picture
-from boundby.step.op_record import Work
+from boundby.step.model import Edit, StepModel
+from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import in_dtype, timed_ratio, without
 
 _FLOAT32 = "matmul.float32"
@@ -42,13 +42,13 @@ _HOPES = ((1.25, False), (1.0, True), (0.9, True))
 _FASTER = 1.2
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     rate = picture.machine.rate
     wide = rate(_FLOAT32) or 0.0
     slow = {unit for unit in _SIXTEEN_BITS if wide > _FASTER * (rate(unit) or wide)}
     products = {
         index
-        for index, work in enumerate(picture.works)
+        for index, work in enumerate(picture.op_records)
         if work.op_class == "contraction"
         and work.cost is not None
         and not slow.isdisjoint(work.cost.flops)
@@ -56,17 +56,17 @@ def imagine(picture: Picture) -> Imagined | None:
     }
     if not products:
         return None
-    casts = [index for index, work in enumerate(picture.works) if _is_cast(picture, work)]
+    casts = [index for index, work in enumerate(picture.op_records) if _is_cast(picture, work)]
     worst, expected, best = (
         _widened(picture, products, near, casts if gone else []) for near, gone in _HOPES
     )
     by_autocast = bool(casts if picture.flow is None else casts_of_weights(picture)[0])
     device = "cuda" if picture.on_device else "cpu"
-    return Imagined(
+    return Detection(
         worst=worst,
         expected=expected,
         best=best,
-        where=picture.lines(picture.works[index] for index in sorted(products))[:3],
+        where=picture.lines(picture.op_records[index] for index in sorted(products))[:3],
         change=f'with torch.autocast("{device}", enabled=False):'
         if by_autocast
         else "model = model.float()",
@@ -74,10 +74,10 @@ def imagine(picture: Picture) -> Imagined | None:
     )
 
 
-def _widened(picture: Picture, products: set[int], near: float, casts: list[int]) -> Change:
+def _widened(picture: StepModel, products: set[int], near: float, casts: list[int]) -> Edit:
     change = without(picture, casts)
     work_ns = dict(change.work_ns)
-    for index, work in enumerate(picture.works):
+    for index, work in enumerate(picture.op_records):
         is_product = index in products
         if index in work_ns or not (is_product or _is_between(picture, work)):
             continue
@@ -88,7 +88,7 @@ def _widened(picture: Picture, products: set[int], near: float, casts: list[int]
     return dataclasses.replace(change, work_ns=work_ns)
 
 
-def _from_roofs(picture: Picture, work: Work) -> float:
+def _from_roofs(picture: StepModel, work: OpRecord) -> float:
     """Without a timing: as far above the new roof as above the old one; twice the bytes."""
     flops = work.cost.flops if work.cost is not None else {}
     unit = next((unit for unit in _SIXTEEN_BITS if unit in flops), None)
@@ -98,7 +98,7 @@ def _from_roofs(picture: Picture, work: Work) -> float:
     return old / new if old and new else 1.0
 
 
-def _is_cast(picture: Picture, work: Work) -> bool:
+def _is_cast(picture: StepModel, work: OpRecord) -> bool:
     """From float32 to sixteen bits or back, as autocast does it."""
     call = picture.call(work)
     if call is None or not work.name.endswith("::copy_") or len(call.tensors) < 2:
@@ -107,7 +107,7 @@ def _is_cast(picture: Picture, work: Work) -> bool:
     return "float32" in kinds and not kinds.isdisjoint(_HALF)
 
 
-def _is_between(picture: Picture, work: Work) -> bool:
+def _is_between(picture: StepModel, work: OpRecord) -> bool:
     """What is no product and has sixteen bits; an optimizer too, where the weights have."""
     call = picture.call(work)
     return (
@@ -117,10 +117,10 @@ def _is_between(picture: Picture, work: Work) -> bool:
     )
 
 
-REMEDY = Remedy(
+FAULT = Fault(
     fault="slow-sixteen-bits",
     group="compute",
     document=__doc__,
-    imagine=imagine,
+    detect=detect,
     excludes=("float32-products", "float32-activations", "repeated-casts"),
 )

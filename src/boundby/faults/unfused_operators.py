@@ -37,13 +37,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from boundby.faults import layout_copies, wasted_tiles
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import Phase
 from boundby.step.compiled_host import compiled_host_ns, launch_costs
 from boundby.step.function_cost import function_flops
 from boundby.step.fusion_groups import Chain, chains_of, is_random
-from boundby.step.graph_break_regions import uncompiled
-from boundby.step.model import Change, Picture
+from boundby.step.graph_break_regions import graph_break_rows
+from boundby.step.model import Edit, StepModel
 
 _COMPILED = ("triton_", "CompiledFunction", "Torch-Compiled")
 # What else a compiled step may take its host, beside what is reckoned.
@@ -62,47 +62,47 @@ _RANDOM_INSTRUCTIONS = 70
 _INTEGER_SHARE = 0.25
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     flow = picture.flow
-    if flow is None or any(work.name.startswith(_COMPILED) for work in picture.works):
+    if flow is None or any(work.name.startswith(_COMPILED) for work in picture.op_records):
         return None
-    chains = [chain for chain in chains_of(picture, flow) if len(chain.works) > 1]
+    chains = [chain for chain in chains_of(picture, flow) if len(chain.op_records) > 1]
     if not chains:
         return None
     middle, slow = _pass_efficiency(picture)
     turned = layout_copies.compiled_times(picture)
     # The compiler pads products and turns convolutions, whatever their code says.
     products = turned | wasted_tiles.padded_times(picture)
-    left = uncompiled(picture).outside
+    left = graph_break_rows(picture).outside
     turned, products = (
         {index: ns for index, ns in times.items() if index not in left}
         for times in (turned, products)
     )
     if not picture.on_device:
         # In a step a CPU's pace is another one than alone.
-        turned = {index: max(ns, picture.works[index].ns) for index, ns in turned.items()}
+        turned = {index: max(ns, picture.op_records[index].ns) for index, ns in turned.items()}
     costs = launch_costs(picture)
     costliest = sorted(
-        chains, key=lambda chain: -sum(picture.works[index].ns for index in chain.works)
+        chains, key=lambda chain: -sum(picture.op_records[index].ns for index in chain.op_records)
     )
-    return Imagined(
+    return Detection(
         worst=_fused(picture, chains, slow, turned, costs[0], _stays_all),
         expected=_fused(picture, chains, middle, products, costs[1], _stays_of_arithmetic),
         best=_fused(picture, chains, 1.0, products, costs[2], _stays_at_best),
-        where=picture.lines(picture.works[index] for chain in costliest for index in chain.works)[
-            :3
-        ],
+        where=picture.lines(
+            picture.op_records[index] for chain in costliest for index in chain.op_records
+        )[:3],
         change="model = torch.compile(model)",
         assumes="the model compiles without graph breaks, and its shapes stay the same",
     )
 
 
-def _pass_efficiency(picture: Picture) -> tuple[float, float]:
+def _pass_efficiency(picture: StepModel) -> tuple[float, float]:
     """How near this step's own pointwise kernels come to a plain copy, half and a quarter of their
     bytes: the middle, the slow."""
     seen = [
         (copy / work.ns, work.cost.bytes)
-        for work in picture.works
+        for work in picture.op_records
         if work.op_class == "elementwise"
         and work.phase != Phase.OPTIMIZER
         and work.cost is not None
@@ -119,61 +119,61 @@ def _pass_efficiency(picture: Picture) -> tuple[float, float]:
 
 
 # On a CPU arithmetic stays when its traffic goes: how long a fused chain takes at least.
-Stays = Callable[[Picture, Chain], float]
+Stays = Callable[[StepModel, Chain], float]
 
 
-def _stays_all(picture: Picture, chain: Chain) -> float:
+def _stays_all(picture: StepModel, chain: Chain) -> float:
     """Compiled steps of small models were seen to take as long as eager ones, and longer."""
-    return sum(picture.works[index].ns for index in chain.works)
+    return sum(picture.op_records[index].ns for index in chain.op_records)
 
 
-def _stays_of_arithmetic(picture: Picture, chain: Chain) -> float:
+def _stays_of_arithmetic(picture: StepModel, chain: Chain) -> float:
     """What each takes beyond its traffic; generated code is no better at that than a library."""
-    works = [picture.works[index] for index in chain.works]
+    op_records = [picture.op_records[index] for index in chain.op_records]
     beyond = [
         work.ns - (picture.machine.memory_ns(work.cost) or 0.0 if work.cost else 0.0)
-        for work in works
+        for work in op_records
     ]
-    return max(*(work.ns for work in works), sum(max(0.0, ns) for ns in beyond))
+    return max(*(work.ns for work in op_records), sum(max(0.0, ns) for ns in beyond))
 
 
-def _stays_at_best(picture: Picture, chain: Chain) -> float:
-    return 0.5 * max(picture.works[index].ns for index in chain.works)
+def _stays_at_best(picture: StepModel, chain: Chain) -> float:
+    return 0.5 * max(picture.op_records[index].ns for index in chain.op_records)
 
 
 def _fused(
-    picture: Picture,
+    picture: StepModel,
     chains: Sequence[Chain],
     efficiency: float,
     products: dict[int, float],
     launch_ns: float,
     stays: Stays,
-) -> Change:
+) -> Edit:
     work_ns = dict(products)
     gone = []
     for chain in chains:
-        before = sum(picture.works[index].ns for index in chain.works)
+        before = sum(picture.op_records[index].ns for index in chain.op_records)
         after = min(before, _pass_ns(picture, chain, efficiency, stays))
         if not picture.on_device:
             after = min(before, max(after, stays(picture, chain)))
-        work_ns[chain.works[0]] = after
-        for index in chain.works[1:]:
+        work_ns[chain.op_records[0]] = after
+        for index in chain.op_records[1:]:
             work_ns[index] = 0.0
             gone.append(index)
-    opaque = frozenset(products)
+    unfusible = frozenset(products)
     if picture.script is None:
         eager = picture.machine.overheads.eager_op_ns or 0.0
         quicker = 0.0 if stays is _stays_all else len(gone) * eager
-        return Change(work_ns=work_ns, opaque=opaque, python_ns=quicker)
+        return Edit(work_ns=work_ns, unfusible=unfusible, python_ns=quicker)
     doubt = _HOST_DOUBT * ((stays is _stays_all) - (stays is _stays_at_best))
     host = (1 + doubt) * compiled_host_ns(picture, gone, launch_ns)
     for chain in chains:
-        more = picture.actions_of(chain.works[:1])
+        more = picture.actions_of(chain.op_records[:1])
         host[more[:1]] += chain.reductions * launch_ns
-    return Change(work_ns=work_ns, opaque=opaque, host_ns=host)
+    return Edit(work_ns=work_ns, unfusible=unfusible, host_ns=host)
 
 
-def _pass_ns(picture: Picture, chain: Chain, efficiency: float, stays: Stays) -> float:
+def _pass_ns(picture: StepModel, chain: Chain, efficiency: float, stays: Stays) -> float:
     """One kernel for a chain's traffic, functions and random numbers, and those that reduce beside
     it.
 
@@ -190,37 +190,37 @@ def _pass_ns(picture: Picture, chain: Chain, efficiency: float, stays: Stays) ->
     reduced = chain.reductions * (machine.overheads.shortest_kernel_ns or 0.0)
     if stays is _stays_at_best:
         return reduced + max(traffic, functions, chance)
-    names = [picture.works[index].name for index in chain.works]
+    names = [picture.op_records[index].name for index in chain.op_records]
     by_rows = any(part in name for name in names for part in _BY_ROWS)
     return reduced + chance + (traffic + functions if by_rows else max(traffic, functions))
 
 
-def _functions_ns(picture: Picture, chain: Chain) -> float:
+def _functions_ns(picture: StepModel, chain: Chain) -> float:
     rate = picture.machine.rate("vector.float32")
-    works = (picture.works[index] for index in chain.works)
-    flops = sum(function_flops(work, picture.call(work)) for work in works)
+    op_records = (picture.op_records[index] for index in chain.op_records)
+    flops = sum(function_flops(work, picture.call(work)) for work in op_records)
     return flops / rate * 1e9 if rate and picture.on_device else 0.0
 
 
-def _summed_apart_bytes(picture: Picture, chain: Chain) -> float:
+def _summed_apart_bytes(picture: StepModel, chain: Chain) -> float:
     """What a normalization's weights get their gradients from, in float32, written and read."""
     calls = [
-        picture.call(picture.works[index])
-        for index in chain.works
-        if "layer_norm_backward" in picture.works[index].name
+        picture.call(picture.op_records[index])
+        for index in chain.op_records
+        if "layer_norm_backward" in picture.op_records[index].name
     ]
     return sum(2 * 4.0 * call.tensors[0].elements for call in calls if call and call.tensors)
 
 
-def _chance_ns(picture: Picture, chain: Chain) -> float:
+def _chance_ns(picture: StepModel, chain: Chain) -> float:
     """Arithmetic for the random numbers of a chain: generated code makes each on its own."""
     rate = picture.machine.rate("vector.float32")
     numbers = 0
-    for index in chain.works:
-        call = picture.call(picture.works[index])
-        if call and call.tensors and is_random(picture.works[index]):
+    for index in chain.op_records:
+        call = picture.call(picture.op_records[index])
+        if call and call.tensors and is_random(picture.op_records[index]):
             numbers += call.tensors[0].elements
     return numbers * _RANDOM_INSTRUCTIONS / (_INTEGER_SHARE * rate) * 1e9 if rate else 0.0
 
 
-REMEDY = Remedy(fault="unfused-operators", group="bandwidth", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="unfused-operators", group="bandwidth", document=__doc__, detect=detect)

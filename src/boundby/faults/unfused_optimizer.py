@@ -26,12 +26,12 @@ import re
 
 import numpy as np
 
-from boundby.faults.fault import Imagined, Remedy
-from boundby.hardware.op_benchmark import Exercise
+from boundby.faults.fault import Detection, Fault
+from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import DTYPE_BYTES, Phase, Tensor
 from boundby.model.machine import UPDATE
-from boundby.step.model import Change, Picture
-from boundby.step.op_record import Work
+from boundby.step.model import Edit, StepModel
+from boundby.step.op_record import OpRecord
 
 # Read and write parameter and both moments, read the gradient: seven passes.
 _PASSES = 7
@@ -53,10 +53,10 @@ _NEVER_FUSED = ("Adadelta", "Adamax", "NAdam", "RAdam", "Rprop", "RMSprop", "Spa
 _FEWEST_PARAMETERS = 1_000
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     mine = [
         (index, work)
-        for index, work in enumerate(picture.works)
+        for index, work in enumerate(picture.op_records)
         if work.phase == Phase.OPTIMIZER and work.bound in ("memory", "small")
     ]
     if not mine or any("_fused_" in work.name for _, work in mine):
@@ -75,10 +75,10 @@ def imagine(picture: Picture) -> Imagined | None:
         return None
     ns = _PASSES * size / memory * 1e9
     slow, middle, fast = ns / _WORST, ns / _EXPECTED, ns / _BEST
-    timed = picture.timings.ns(Exercise(name="adamw", args=(updated,)))
+    timed = picture.timings.ns(OpBenchmark(name="adamw", args=(updated,)))
     if timed is not None:
         slow, middle, fast = max(slow, timed), timed, min(fast, timed)
-    return Imagined(
+    return Detection(
         worst=_fused(picture, mine, slow),
         expected=_fused(picture, mine, middle),
         best=_fused(picture, mine, fast),
@@ -91,17 +91,17 @@ def imagine(picture: Picture) -> Imagined | None:
     )
 
 
-def class_of(picture: Picture) -> str | None:
+def class_of(picture: StepModel) -> str | None:
     """The optimizer as the framework marks its steps, `Optimizer.step#AdamW.step`."""
     marks = (_MARK.search(name) for name in picture.timeline.names)
     names = dict.fromkeys(found[1] for found in marks if found)
     return next(iter(names)) if len(names) == 1 else None
 
 
-def _updated(picture: Picture, works: list[Work]) -> tuple[Tensor, ...]:
+def _updated(picture: StepModel, op_records: list[OpRecord]) -> tuple[Tensor, ...]:
     """The parameters that the step updates: those of its last update, addcdiv."""
     found: list[Tensor] = []
-    for work in works:
+    for work in op_records:
         call = picture.call(work)
         if call is None or "addcdiv" not in work.name or not call.args:
             continue
@@ -114,7 +114,7 @@ def _updated(picture: Picture, works: list[Work]) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-def _fused(picture: Picture, mine: list[tuple[int, Work]], ns: float) -> Change:
+def _fused(picture: StepModel, mine: list[tuple[int, OpRecord]], ns: float) -> Edit:
     """A few kernels take all of the optimizer's time, and the host issues only those."""
     before = sum(work.ns for _, work in mine)
     kept = mine[:_LAUNCHES]
@@ -123,7 +123,7 @@ def _fused(picture: Picture, mine: list[tuple[int, Work]], ns: float) -> Change:
     eager = picture.machine.overheads.eager_op_ns or 0.0
     script = picture.script
     if script is None:
-        return Change(work_ns=work_ns, python_ns=_no_longer_asked_ns(picture, len(mine)))
+        return Edit(work_ns=work_ns, python_ns=_no_longer_asked_ns(picture, len(mine)))
     host = script.host_ns.copy()
     actions = picture.actions_of(index for index, _ in mine)
     spent = float(host[actions].sum())
@@ -131,26 +131,26 @@ def _fused(picture: Picture, mine: list[tuple[int, Work]], ns: float) -> Change:
     # What is left: looking at every parameter in Python, as the fused form does too.
     first = picture.actions_of([kept[0][0]])
     host[first[:1]] = min(spent, _LEFT * spent + len(kept) * eager)
-    return Change(work_ns=work_ns, host_ns=np.asarray(host))
+    return Edit(work_ns=work_ns, host_ns=np.asarray(host))
 
 
-def _no_longer_asked_ns(picture: Picture, count: int) -> float:
+def _no_longer_asked_ns(picture: StepModel, count: int) -> float:
     """On a CPU, what goes into asking for so many operators and not for a few."""
-    asking = picture.once(_asking_ns)
+    asking = picture.memoised(_asking_ns)
     if asking is None:
         eager = picture.machine.overheads.eager_op_ns or 0.0
         return max(0, count - _LAUNCHES) * eager
     return (1 - _LEFT_ON_CPU) * asking
 
 
-def _asking_ns(picture: Picture) -> float | None:
+def _asking_ns(picture: StepModel) -> float | None:
     """What the optimizer's clean phase takes beside its operators, as the step is before any of
     them is imagined away; None where that was not timed."""
     phase = picture.phases.get("optimizer")
     if phase is None:
         return None
-    optimizers = (work.exposed_ns for work in picture.works if work.phase == Phase.OPTIMIZER)
-    return max(0.0, phase - picture.contended * sum(optimizers))
+    optimizers = (work.exposed_ns for work in picture.op_records if work.phase == Phase.OPTIMIZER)
+    return max(0.0, phase - picture.cpu_contention * sum(optimizers))
 
 
-REMEDY = Remedy(fault="unfused-optimizer", group="overhead", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="unfused-optimizer", group="overhead", document=__doc__, detect=detect)

@@ -26,10 +26,10 @@ import math
 
 import numpy as np
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.fixes.loaders import most_workers, spare_workers
 from boundby.model import HostKind
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 from boundby.step.nesting import nearest
 
 # What is left of a batch's time when a worker has it ready: taking it out of a queue.
@@ -49,7 +49,7 @@ _MOVED_NS = 50e6
 _AWAKE = 0.95
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     host = picture.timeline.host
     waiting = host.kind == HostKind.DATA
     around = np.append(nearest(host.parent, waiting), -1)[host.parent]
@@ -57,7 +57,7 @@ def imagine(picture: Picture) -> Imagined | None:
     waited = picture.account.overhead.parts.get("data", 0.0)
     if not len(outermost) or waited <= 0:
         return None
-    cores = picture.circumstances.cores
+    cores = picture.host_counters.cores
     rest = max(1.0, picture.wall_ns - waited)
     # One worker makes a batch as fast as the script did: enough where the step takes as long.
     wanted = math.ceil(max(waited, _made_ns(picture)) / rest)
@@ -76,7 +76,7 @@ def imagine(picture: Picture) -> Imagined | None:
             _shorter(picture, waited, max(left, (least - (picture.wall_ns - waited)) / waited))
             for left, least in zip(_LEFT, _shortest_steps(picture, waited, workers), strict=True)
         )
-    return Imagined(
+    return Detection(
         worst=worst,
         expected=expected,
         best=best,
@@ -92,20 +92,20 @@ def imagine(picture: Picture) -> Imagined | None:
     )
 
 
-def _loader(picture: Picture, workers: int) -> str:
+def _loader(picture: StepModel, workers: int) -> str:
     pinned = "pin_memory=True, " if picture.on_device else ""
     return f"DataLoader(dataset, num_workers={workers}, {pinned}persistent_workers=True)"
 
 
-def _more(picture: Picture, workers: int) -> str:
+def _more(picture: StepModel, workers: int) -> str:
     """As many as there are cores; past that they can only wait, for a disk, more at a time."""
-    cores, have = picture.circumstances.cores or workers, picture.circumstances.loader_workers
+    cores, have = picture.host_counters.cores or workers, picture.host_counters.loader_workers
     wanted = cores if have < cores else 2 * have
     return f"{_loader(picture, wanted)}  # more than {_there_are(have)}"
 
 
-def _cheaper(picture: Picture) -> str:
-    seen = picture.circumstances
+def _cheaper(picture: StepModel) -> str:
+    seen = picture.host_counters
     return (
         f"# make samples cheaper: no core of {seen.cores} is left for more workers than "
         f"{_there_are(seen.loader_workers)}"
@@ -116,22 +116,22 @@ def _there_are(workers: int) -> str:
     return f"the {workers} there are" if workers else "there are"
 
 
-def _is_full(picture: Picture) -> bool:
+def _is_full(picture: StepModel) -> bool:
     """Whether the script and what it has started keep all of its cores busy, or others do."""
-    seen = picture.circumstances
-    if seen.coreless_share > _CORELESS:
+    seen = picture.host_counters
+    if seen.cpu_wait_share > _CORELESS:
         return True
     if not seen.cores or not seen.wall_ns or seen.ours_ns is None or seen.workers_ns is None:
         return False
     return seen.ours_ns + seen.workers_ns > _FULL * seen.cores * seen.wall_ns
 
 
-def _made_ns(picture: Picture) -> float:
+def _made_ns(picture: StepModel) -> float:
     """What making a batch takes the host, where the replay knows."""
     return 0.0 if picture.script is None else float(picture.script.data_ns.sum())
 
 
-def _shortest_steps(picture: Picture, waited: float, workers: int) -> tuple[float, float, float]:
+def _shortest_steps(picture: StepModel, waited: float, workers: int) -> tuple[float, float, float]:
     """What a step takes at least, at worst, as expected and at best: batches come no faster.
 
     On a CPU nothing that is done now goes away, and it has only so many cores to be done on: all
@@ -139,7 +139,7 @@ def _shortest_steps(picture: Picture, waited: float, workers: int) -> tuple[floa
     batch on one; the step's work on one of them. And who shares a core is held up.
     """
     supply = max(waited, _made_ns(picture)) / workers
-    seen = picture.circumstances
+    seen = picture.host_counters
     if picture.on_device or not seen.cores:
         return supply, supply, supply
     rest = picture.wall_ns - waited
@@ -152,7 +152,7 @@ def _shortest_steps(picture: Picture, waited: float, workers: int) -> tuple[floa
         busy = picture.wall_ns * seen.ours_ns / seen.wall_ns
     usual = min(busy, rest * seen.cores + batch)
     worst = busy if np.isfinite(busy) else usual
-    others = seen.coreless_share > _CORELESS
+    others = seen.cpu_wait_share > _CORELESS
     crowded = 1.0 if others else _crowded(usual - batch, rest, seen.cores)
     longest, likely = _held_up(rest, batch, crowded, seen.cores)
     return (
@@ -180,19 +180,19 @@ def _held_up(rest: float, batch: float, crowded: float, cores: int) -> tuple[flo
     return min(rest + batch if crowded else rest, 2 * rest), min(likely, 2 * rest)
 
 
-def _shorter(picture: Picture, waited: float, left: float) -> Change:
+def _shorter(picture: StepModel, waited: float, left: float) -> Edit:
     """Of the time for a batch, a part is left."""
     left = min(1.0, left)
     script = picture.script
     if script is None:
-        return Change(python_ns=waited * (1 - left))
-    return Change(host_ns=script.host_ns - np.minimum(script.data_ns, script.host_ns) * (1 - left))
+        return Edit(python_ns=waited * (1 - left))
+    return Edit(host_ns=script.host_ns - np.minimum(script.data_ns, script.host_ns) * (1 - left))
 
 
-def _lines(picture: Picture, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
+def _lines(picture: StepModel, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
     sources = picture.timeline.sources
     found = {int(source) for source in picture.timeline.host.source[rows]}
     return [sources[source] for source in found if 0 <= source < len(sources)]
 
 
-REMEDY = Remedy(fault="waiting-for-data", group="overhead", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="waiting-for-data", group="overhead", document=__doc__, detect=detect)

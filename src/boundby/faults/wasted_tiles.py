@@ -23,9 +23,9 @@ Proven on
 
 from __future__ import annotations
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import OpCall, Tensor
-from boundby.step.model import Change, Picture
+from boundby.step.model import Edit, StepModel
 from boundby.step.op_variants import padded, timed_ratio
 
 _TILE = 8
@@ -50,31 +50,31 @@ _OPERANDS = {
 _BATCHED = ("aten::bmm", "aten::baddbmm", "aten::baddbmm_")
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     odd = _odd_products(picture)
     if not odd:
         return None
     wanted = max(extent for extents in odd.values() for extent in extents)
-    return Imagined(
-        worst=Change(work_ns=_times(picture, odd, _WORST)),
-        expected=Change(work_ns=_times(picture, odd, _EXPECTED)),
-        best=Change(work_ns=_times(picture, odd, _BEST)),
-        where=picture.lines(picture.works[index] for index in odd)[:3],
+    return Detection(
+        worst=Edit(work_ns=_times(picture, odd, _WORST)),
+        expected=Edit(work_ns=_times(picture, odd, _EXPECTED)),
+        best=Edit(work_ns=_times(picture, odd, _BEST)),
+        where=picture.lines(picture.op_records[index] for index in odd)[:3],
         change=f"{_word(picture, odd, wanted)} = {_round_up(wanted)}"
         f"  # instead of {wanted}: a multiple of {_PADDED}",
         assumes="the dimension may be padded and what is added is masked or never used",
     )
 
 
-def padded_times(picture: Picture) -> dict[int, float]:
+def padded_times(picture: StepModel) -> dict[int, float]:
     """What the odd products would take with padded dimensions, by work."""
     return _times(picture, _odd_products(picture), _EXPECTED)
 
 
-def _odd_products(picture: Picture) -> dict[int, set[int]]:
+def _odd_products(picture: StepModel) -> dict[int, set[int]]:
     """Slow products in 16-bit types, each with its large dimensions that fit no tile."""
     odd: dict[int, set[int]] = {}
-    for index, work in enumerate(picture.works):
+    for index, work in enumerate(picture.op_records):
         call = picture.call(work)
         if call is None or not work.floor_ns or work.floor_ns >= _SLOW * work.ns:
             continue
@@ -123,9 +123,9 @@ def _dense_extent(matrix: Tensor) -> int | None:
     return rows if matrix.strides[-2:] == (1, rows) else None
 
 
-def _word(picture: Picture, odd: dict[int, set[int]], wanted: int) -> str:
+def _word(picture: StepModel, odd: dict[int, set[int]], wanted: int) -> str:
     """What people call the dimension: the last one of a linear layer has a name."""
-    calls = [call for index in odd if (call := picture.call(picture.works[index])) is not None]
+    calls = [call for index in odd if (call := picture.call(picture.op_records[index])) is not None]
     made = {
         _columns(call, operands)
         for call in calls
@@ -136,11 +136,11 @@ def _word(picture: Picture, odd: dict[int, set[int]], wanted: int) -> str:
     return "vocabulary" if wanted >= _VOCABULARY else "out_features"
 
 
-def _times(picture: Picture, odd: dict[int, set[int]], efficiency: float) -> dict[int, float]:
+def _times(picture: StepModel, odd: dict[int, set[int]], efficiency: float) -> dict[int, float]:
     """Timed with padded dimensions where the device is at hand; else from the roof."""
     work_ns = {}
     for index, extents in odd.items():
-        work = picture.works[index]
+        work = picture.op_records[index]
         ratio = timed_ratio(picture, work, padded({n: _round_up(n) for n in extents}))
         reached = (work.floor_ns or work.ns) / efficiency
         if ratio is not None:
@@ -153,4 +153,4 @@ def _round_up(extent: int) -> int:
     return -(-extent // _PADDED) * _PADDED
 
 
-REMEDY = Remedy(fault="wasted-tiles", group="compute", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="wasted-tiles", group="compute", document=__doc__, detect=detect)

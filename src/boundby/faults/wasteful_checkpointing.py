@@ -24,26 +24,26 @@ Proven on
 
 from __future__ import annotations
 
-from boundby.faults.fault import Imagined, Remedy
+from boundby.faults.fault import Detection, Fault
 from boundby.model import units
 from boundby.step.device_ops import recomputed
-from boundby.step.model import Picture
+from boundby.step.model import StepModel
 
 # Of the device's memory, what may be filled: the rest is for fragments and the library's own.
 _USABLE = 0.9
 _LAUNCHES_LEFT = 0.1
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     again = recomputed(picture.timeline)
     mine = [
         index
-        for index, work in enumerate(picture.works)
+        for index, work in enumerate(picture.op_records)
         if work.row >= 0 and again[work.row] and work.op_class != "communication"
     ]
     if not mine:
         return None
-    products = [i for i in mine if picture.works[i].op_class == "contraction"]
+    products = [i for i in mine if picture.op_records[i].op_class == "contraction"]
     free, kept = _free_bytes(picture), _written(picture, mine)
     some = dict.fromkeys(products, 0.0)
     everything = dict.fromkeys(mine, 0.0)
@@ -51,31 +51,33 @@ def imagine(picture: Picture) -> Imagined | None:
         worst, expected, best = some, everything, everything
     elif free is None:
         # The memory is not known: keeping the products' results is what most can afford.
-        worst = {index: 0.5 * picture.works[index].ns for index in products}
+        worst = {index: 0.5 * picture.op_records[index].ns for index in products}
         expected, best = some, everything
     elif _written(picture, products) < free:
         worst, expected, best = dict[int, float](), some, some
     else:
         return None
-    return Imagined(
+    return Detection(
         worst=picture.shortened(worst, launches=1.0),
         expected=picture.shortened(expected, launches=_LAUNCHES_LEFT),
         best=picture.shortened(best, launches=0.0),
-        where=picture.lines(picture.works[index] for index in mine)[:2],
+        where=picture.lines(picture.op_records[index] for index in mine)[:2],
         change="model.gradient_checkpointing_disable()  # or keep the results of products",
         assumes=_assumes(free, kept),
     )
 
 
-def _free_bytes(picture: Picture) -> float | None:
+def _free_bytes(picture: StepModel) -> float | None:
     """Memory that the step leaves unused; None where it is not known."""
-    peak, total = picture.circumstances.peak_bytes, picture.machine.memory_bytes
+    peak, total = picture.host_counters.peak_bytes, picture.machine.memory_bytes
     return _USABLE * total - peak if peak and total else None
 
 
-def _written(picture: Picture, works: list[int]) -> float:
+def _written(picture: StepModel, op_records: list[int]) -> float:
     """What would have to be kept instead: the results of what is computed again."""
-    return sum(cost.bytes_written for i in works if (cost := picture.works[i].cost) is not None)
+    return sum(
+        cost.bytes_written for i in op_records if (cost := picture.op_records[i].cost) is not None
+    )
 
 
 def _assumes(free: float | None, kept: float) -> str:
@@ -85,4 +87,4 @@ def _assumes(free: float | None, kept: float) -> str:
     return f"{units.size(free)} of memory stay free, and {held} more of activations are kept"
 
 
-REMEDY = Remedy(fault="wasteful-checkpointing", group="compute", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="wasteful-checkpointing", group="compute", document=__doc__, detect=detect)

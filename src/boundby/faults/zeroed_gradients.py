@@ -29,8 +29,8 @@ import re
 
 import numpy as np
 
-from boundby.faults.fault import Imagined, Remedy
-from boundby.step.model import Picture
+from boundby.faults.fault import Detection, Fault
+from boundby.step.model import StepModel
 from boundby.step.nesting import nearest
 
 _ZEROING = ("zero_grad",)
@@ -45,7 +45,7 @@ _LAUNCHES_LEFT = 0.15
 _WORST_LEFT, _EXPECTED_LEFT, _BEST_LEFT = 0.5, 0.05, 0.0
 
 
-def imagine(picture: Picture) -> Imagined | None:
+def detect(picture: StepModel) -> Detection | None:
     fills = _inside(picture, _ZEROING, _FILLS)
     if not fills:
         return None
@@ -54,10 +54,10 @@ def imagine(picture: Picture) -> Imagined | None:
 
     def kept(left: float) -> dict[int, float]:
         gone = dict.fromkeys(fills, 0.0)
-        return gone | {index: picture.works[index].ns * left for index in added}
+        return gone | {index: picture.op_records[index].ns * left for index in added}
 
-    where = picture.lines(picture.works[index] for index in fills)[:1]
-    return Imagined(
+    where = picture.lines(picture.op_records[index] for index in fills)[:1]
+    return Detection(
         worst=picture.shortened(kept(_WORST_LEFT), launches=_WORST_LEFT),
         expected=picture.shortened(kept(_EXPECTED_LEFT), launches=_LAUNCHES_LEFT),
         best=picture.shortened(kept(_BEST_LEFT), launches=0.0),
@@ -69,34 +69,34 @@ def imagine(picture: Picture) -> Imagined | None:
     )
 
 
-def _inside(picture: Picture, around: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
+def _inside(picture: StepModel, around: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
     """Work of these names inside events of those, in order of issue."""
     within = picture.within(*around)
     found = [
         index
-        for index, work in enumerate(picture.works)
+        for index, work in enumerate(picture.op_records)
         if work.row >= 0 and within[work.row] and any(name in work.name for name in names)
     ]
-    return sorted(found, key=lambda index: picture.works[index].row)
+    return sorted(found, key=lambda index: picture.op_records[index].row)
 
 
-def _by_the_script(picture: Picture, fills: list[int]) -> bool:
+def _by_the_script(picture: StepModel, fills: list[int]) -> bool:
     """Whether the script's own lines zero, in a `zero_grad` that need not know torch's argument."""
     timeline = picture.timeline
     zeroing = np.array([any(part in name for part in _ZEROING) for name in timeline.names])
     around = nearest(timeline.host.parent, zeroing[timeline.host.name])
-    works = [picture.works[index] for index in fills]
-    names = (timeline.names[timeline.host.name[around[work.row]]] for work in works)
-    return all(work.inside < 0 for work in works) and not any(map(_TORCHS.search, names))
+    op_records = [picture.op_records[index] for index in fills]
+    names = (timeline.names[timeline.host.name[around[work.row]]] for work in op_records)
+    return all(work.inside < 0 for work in op_records) and not any(map(_TORCHS.search, names))
 
 
-def _zeroed(picture: Picture, fills: list[int]) -> int:
+def _zeroed(picture: StepModel, fills: list[int]) -> int:
     """How many gradients the fills cover: a `_foreach` one fills a list of them."""
     total = 0
     for index in fills:
-        call = picture.call(picture.works[index])
+        call = picture.call(picture.op_records[index])
         total += max(1, len(call.tensors)) if call is not None else 1
     return total
 
 
-REMEDY = Remedy(fault="zeroed-gradients", group="overhead", document=__doc__, imagine=imagine)
+FAULT = Fault(fault="zeroed-gradients", group="overhead", document=__doc__, detect=detect)

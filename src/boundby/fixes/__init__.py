@@ -1,6 +1,6 @@
 """Changing a program from outside: what a user would write into a script, without touching it.
 
-One file per kind of change. `TREATMENTS` says which of them mend which fault, the likeliest first.
+One file per kind of change. `FIXES` says which of them mend which fault, the likeliest first.
 Nothing heavy is imported: all this is loaded before the script, which may set how torch is loaded.
 """
 
@@ -19,11 +19,11 @@ from boundby.fixes import (
 )
 from boundby.fixes import compiled as compilation
 from boundby.fixes import cuda_graphs as graphs
-from boundby.fixes.fix import Treatment
+from boundby.fixes.fix import Fix
 
-__all__ = ["TREATMENTS", "Treatment"]
+__all__ = ["FIXES", "Fix"]
 
-TREATMENTS: dict[str, tuple[Treatment, ...]] = {
+FIXES: dict[str, tuple[Fix, ...]] = {
     "unfused-optimizer": (optimizers.FUSED,),
     "zeroed-gradients": (optimizers.GRADIENTS_TO_NONE,),
     "float32-products": (precision.TF32, precision.BFLOAT16_PRODUCTS, precision.AUTOCAST),

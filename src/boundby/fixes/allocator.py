@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from boundby.fixes.fix import Treatment
+from boundby.fixes.fix import Fix
 
 _SETTING = "expandable_segments:True"
 # A new name and an old one: which of them comes first differs from place to place in torch.
@@ -30,7 +30,7 @@ def _beside(settings: str) -> str:
 
 _ENVIRONMENT = growing_segments(os.environ)
 
-EXPANDABLE_SEGMENTS = Treatment(
+EXPANDABLE_SEGMENTS = Fix(
     name="expandable-segments",
     change=f"PYTORCH_CUDA_ALLOC_CONF={_ENVIRONMENT['PYTORCH_CUDA_ALLOC_CONF']} python SCRIPT",
     environment=_ENVIRONMENT,
@@ -43,7 +43,7 @@ _KEPT = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
 }
-KEPT_MEMORY = Treatment(
+KEPT_MEMORY = Fix(
     name="kept-memory",
     change=f"{' '.join(f'{name}={value}' for name, value in _KEPT.items())} python SCRIPT",
     environment=_KEPT,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from boundby.fixes.attributes import Swaps, when_torch_arrives
-from boundby.fixes.fix import Treatment
+from boundby.fixes.attributes import PatchSet, when_torch_arrives
+from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 from boundby.fixes.masks import CHANGE as NO_MASKS
 from boundby.fixes.masks import leave_out_needless_masks
@@ -24,7 +24,7 @@ _BACKENDS = {"flash": "flash_sdp", "cudnn": "cudnn_sdp", "efficient": "mem_effic
 def fused_attention() -> Iterator[None]:
     """Models of transformers take torch's attention; `nn.MultiheadAttention` keeps no weights."""
 
-    def arrived(torch: Any, swaps: Swaps) -> None:
+    def arrived(torch: Any, swaps: PatchSet) -> None:
         swaps.swap(torch.nn.MultiheadAttention, "forward", _without_weights)
 
     with when_torch_arrives(arrived), outermost_modules(_switch):
@@ -74,7 +74,7 @@ def _without_weights(original: Any) -> Any:
 def attention_backend(name: str) -> Iterator[None]:
     """Only one fused backend of `scaled_dot_product_attention`, with plain math to fall back on."""
 
-    def arrived(torch: Any, swaps: Swaps) -> None:
+    def arrived(torch: Any, swaps: PatchSet) -> None:
         switches = torch.backends.cuda
         for backend, switch in _BACKENDS.items():
             before = getattr(switches, f"{switch}_enabled")()
@@ -101,27 +101,27 @@ def _noted(original: Any) -> Any:
     return attention
 
 
-SDPA = Treatment(
+SDPA = Fix(
     name="sdpa",
     change='attn_implementation="sdpa"  # or F.scaled_dot_product_attention, need_weights=False\n'
     f"{NO_MASKS}  # if compiled, with nothing padded",
     apply=fused_attention,
 )
-CUDNN_ATTENTION = Treatment(
+CUDNN_ATTENTION = Fix(
     name="sdpa:cudnn",
     change="with torch.nn.attention.sdpa_kernel(SDPBackend.CUDNN_ATTENTION): ...",
     apply=partial(attention_backend, "cudnn"),
     devices=("cuda",),
     slot="attention backend",
 )
-FLASH_ATTENTION = Treatment(
+FLASH_ATTENTION = Fix(
     name="sdpa:flash",
     change="with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION): ...",
     apply=partial(attention_backend, "flash"),
     devices=("cuda",),
     slot="attention backend",
 )
-EFFICIENT_ATTENTION = Treatment(
+EFFICIENT_ATTENTION = Fix(
     name="sdpa:efficient",
     change="with torch.nn.attention.sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION): ...",
     apply=partial(attention_backend, "efficient"),

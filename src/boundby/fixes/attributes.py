@@ -8,15 +8,15 @@ from types import ModuleType
 from typing import Any
 
 from boundby.capture.process.import_hooks import when_imported
-from boundby.capture.process.patching import Swaps
+from boundby.capture.process.patching import PatchSet
 
-__all__ = ["Swaps", "when_torch_arrives"]
+__all__ = ["PatchSet", "when_torch_arrives"]
 
 
 @contextlib.contextmanager
-def when_torch_arrives(act: Callable[[Any, Swaps], None]) -> Iterator[None]:
+def when_torch_arrives(act: Callable[[Any, PatchSet], None]) -> Iterator[None]:
     """Change torch as soon as the script has imported it; undone at the end."""
-    swaps = Swaps()
+    swaps = PatchSet()
     active = [True]
 
     def arrived(torch: ModuleType) -> None:

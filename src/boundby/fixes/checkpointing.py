@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from boundby.fixes.attributes import Swaps, when_torch_arrives
-from boundby.fixes.fix import Treatment
+from boundby.fixes.attributes import PatchSet, when_torch_arrives
+from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 from boundby.fixes.root_modules import outermost_modules
 
@@ -27,7 +27,7 @@ def _checkpoint(
     blocks = _repeated(module)
     if not blocks:
         return None
-    swaps = Swaps()
+    swaps = PatchSet()
     for block in blocks:
         swaps.swap(block, "forward", _run_again)
     note(f"{len(blocks)} blocks checkpointed")
@@ -68,7 +68,7 @@ def _run_again(original: Any) -> Any:
 def without_checkpointing() -> Iterator[None]:
     """`torch.utils.checkpoint` runs its function once and keeps what it needs."""
 
-    def arrived(torch: Any, swaps: Swaps) -> None:
+    def arrived(torch: Any, swaps: PatchSet) -> None:
         import torch.utils.checkpoint as checkpointing
 
         swaps.swap(checkpointing, "checkpoint", _run_once)
@@ -90,12 +90,12 @@ def _run_once(original: Any) -> Any:
     return checkpoint
 
 
-CHECKPOINTS = Treatment(
+CHECKPOINTS = Fix(
     name="checkpoints",
     change="x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
     apply=checkpointed_blocks,
 )
-NO_CHECKPOINTS = Treatment(
+NO_CHECKPOINTS = Fix(
     name="no-checkpoints",
     change="x = block(x)  # instead of checkpoint(block, x)",
     apply=without_checkpointing,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from boundby.fixes.fix import Treatment
+from boundby.fixes.fix import Fix
 from boundby.fixes.log import leave, note
 from boundby.fixes.root_modules import outermost_modules
 
@@ -59,7 +59,7 @@ def _is_carried_on(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 _COMPILING_S, _TUNING_S = 30.0, 240.0
 _FUSED = ("unfused-operators", "repeated-casts", "wasted-tiles")
 
-COMPILE = Treatment(
+COMPILE = Fix(
     name="compile",
     change="model = torch.compile(model)",
     apply=compiled,
@@ -68,7 +68,7 @@ COMPILE = Treatment(
     slot="compilation",
     covers=_FUSED,
 )
-REDUCE_OVERHEAD = Treatment(
+REDUCE_OVERHEAD = Fix(
     name="compile:reduce-overhead",
     change='model = torch.compile(model, mode="reduce-overhead")',
     apply=partial(compiled, "reduce-overhead"),
@@ -78,7 +78,7 @@ REDUCE_OVERHEAD = Treatment(
     slot="compilation",
     covers=(*_FUSED, "eager-launches"),
 )
-MAX_AUTOTUNE = Treatment(
+MAX_AUTOTUNE = Fix(
     name="compile:max-autotune",
     change='model = torch.compile(model, mode="max-autotune")',
     apply=partial(compiled, "max-autotune"),

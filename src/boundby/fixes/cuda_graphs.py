@@ -8,8 +8,8 @@ import gc
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
-from boundby.capture.process.step_hooks import Companion, accompanied_by
-from boundby.fixes.fix import Treatment
+from boundby.capture.process.step_hooks import StepHook, accompanied_by
+from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 from boundby.fixes.masks import CHANGE as NO_MASKS
 from boundby.fixes.masks import leave_out_needless_masks
@@ -28,7 +28,7 @@ def cuda_graphs() -> Any:
         yield
 
 
-class _Recorder(Companion):
+class _Recorder(StepHook):
     """Records a module's call when the same kind of call comes the second time."""
 
     def __init__(self) -> None:
@@ -259,7 +259,7 @@ def _written(touched: Collection[str]) -> str:
     return f"{NO_MASKS}  # with nothing padded\n{_CHANGE}" if _MASKS in touched else _CHANGE
 
 
-CUDA_GRAPHS = Treatment(
+CUDA_GRAPHS = Fix(
     name="cuda-graphs",
     change=_CHANGE,
     written=_written,

@@ -7,8 +7,8 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from boundby.fixes.attributes import Swaps, when_torch_arrives
-from boundby.fixes.fix import Treatment
+from boundby.fixes.attributes import PatchSet, when_torch_arrives
+from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 
 _STEPS = 1 << 16
@@ -21,7 +21,7 @@ _FEWEST = 4096
 def short_masks() -> Iterator[None]:
     """Every dropout of a tensor on the CPU draws its mask so."""
 
-    def arrived(torch: Any, swaps: Swaps) -> None:
+    def arrived(torch: Any, swaps: PatchSet) -> None:
         swaps.swap(torch.nn.functional, "dropout", functools.partial(_around, torch))
 
     with when_torch_arrives(arrived):
@@ -56,7 +56,7 @@ def _mask(torch: Any, like: Any, p: float) -> Any:
     return kept.to(like.dtype).mul_(_STEPS / (_STEPS - dropped))
 
 
-SHORT_MASKS = Treatment(
+SHORT_MASKS = Fix(
     name="short-masks",
     change="bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-2**63, None); "
     "x = x * (bits.view(torch.int16)[:x.numel()].view(x.shape) >= int(p * 65536) - 32768)"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Treatment:
+class Fix:
     """How a program is changed, and what a user would write to get the same.
 
     `apply` is entered in the script's process before the script starts, and before torch is

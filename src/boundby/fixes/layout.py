@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from boundby.fixes.fix import Treatment
+from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 from boundby.fixes.root_modules import outermost_modules
 
@@ -42,7 +42,7 @@ def _convert(
     return undo
 
 
-CHANNELS_LAST = Treatment(
+CHANNELS_LAST = Fix(
     name="channels-last",
     change="model = model.to(memory_format=torch.channels_last)  # and the images alike",
     apply=channels_last,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from boundby.capture.host.counters import cores_at_hand
-from boundby.fixes.attributes import Swaps, when_torch_arrives
-from boundby.fixes.fix import Treatment
+from boundby.fixes.attributes import PatchSet, when_torch_arrives
+from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 
 _MOST_WORKERS = 8
@@ -53,7 +53,7 @@ def pinned_copies() -> Iterator[None]:
     def settings(torch: Any, given: dict[str, Any]) -> dict[str, Any]:
         return {} if given["pin_memory"] else {"pin_memory": True}
 
-    def arrived(torch: Any, swaps: Swaps) -> None:
+    def arrived(torch: Any, swaps: PatchSet) -> None:
         swaps.swap(torch.Tensor, "to", _without_waiting)
         swaps.swap(torch.Tensor, "cuda", _without_waiting)
 
@@ -65,7 +65,7 @@ def pinned_copies() -> Iterator[None]:
 def _loaders(settings: Any, words: str) -> Iterator[None]:
     """DataLoaders as they would be made with other arguments."""
 
-    def arrived(torch: Any, swaps: Swaps) -> None:
+    def arrived(torch: Any, swaps: PatchSet) -> None:
         def around(original: Any) -> Any:
             signature = inspect.signature(original)
 
@@ -106,8 +106,8 @@ def _without_waiting(original: Any) -> Any:
     return copied
 
 
-def _workers(name: str, count: Callable[[], int], devices: tuple[str, ...]) -> Treatment:
-    return Treatment(
+def _workers(name: str, count: Callable[[], int], devices: tuple[str, ...]) -> Fix:
+    return Fix(
         name=name,
         change=f"DataLoader(..., num_workers={count()}, persistent_workers=True, "
         f"prefetch_factor={_PREFETCH}, pin_memory=torch.cuda.is_available())",
@@ -119,7 +119,7 @@ def _workers(name: str, count: Callable[[], int], devices: tuple[str, ...]) -> T
 
 WORKERS = _workers("workers", spare_workers, ("cpu", "cuda"))
 ALL_WORKERS = _workers("workers:all", most_workers, ("cpu",))
-PINNED = Treatment(
+PINNED = Fix(
     name="pinned",
     change="DataLoader(..., pin_memory=True); batch.to(device, non_blocking=True)",
     apply=pinned_copies,

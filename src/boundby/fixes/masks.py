@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from boundby.fixes.attributes import Swaps
+from boundby.fixes.attributes import PatchSet
 
 # What a user would write.
 CHANGE = "transformers.masking_utils.is_tracing = lambda padding=None: padding is not None"
 
 
-def leave_out_needless_masks() -> Swaps:
+def leave_out_needless_masks() -> PatchSet:
     """Where nothing is padded, transformers leaves the mask to the kernel, unless it is traced.
 
     Compiled or captured it would build one all the same, which keeps attention off its fastest
@@ -20,7 +20,7 @@ def leave_out_needless_masks() -> Swaps:
     captured. Without padding nothing about the mask depends on data, so that tracing is no reason.
     Empty where there is no such library.
     """
-    swaps = Swaps()
+    swaps = PatchSet()
     masking = sys.modules.get("transformers.masking_utils")
     if hasattr(masking, "is_tracing"):
         swaps.swap(masking, "is_tracing", _only_of_padding)

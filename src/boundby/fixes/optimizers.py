@@ -7,8 +7,8 @@ import functools
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from boundby.fixes.attributes import Swaps, when_torch_arrives
-from boundby.fixes.fix import Treatment
+from boundby.fixes.attributes import PatchSet, when_torch_arrives
+from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
@@ -19,7 +19,7 @@ _NOTED = "fused "
 def fused_optimizers() -> Iterator[None]:
     """`fused=True` for every optimizer that has a fused form on its parameters' device."""
 
-    def arrived(torch: Any, swaps: Swaps) -> None:
+    def arrived(torch: Any, swaps: PatchSet) -> None:
         for name in _FUSED:
             swaps.swap(getattr(torch.optim, name), "__init__", _with_fused)
 
@@ -60,7 +60,7 @@ def _can_fuse(params: list[Any]) -> bool:
 def gradients_set_to_none() -> Iterator[None]:
     """`zero_grad` drops gradients instead of writing zeros."""
 
-    def arrived(torch: Any, swaps: Swaps) -> None:
+    def arrived(torch: Any, swaps: PatchSet) -> None:
         swaps.swap(torch.optim.Optimizer, "zero_grad", _to_none)
         swaps.swap(torch.nn.Module, "zero_grad", _to_none)
 
@@ -85,13 +85,13 @@ def _written(touched: Collection[str]) -> str:
     return "\n".join(f"{name}(..., fused=True)" for name in names or ["torch.optim.AdamW"])
 
 
-FUSED = Treatment(
+FUSED = Fix(
     name="fused",
     change="torch.optim.AdamW(..., fused=True)  # or Adam, SGD, Adagrad",
     apply=fused_optimizers,
     written=_written,
 )
-GRADIENTS_TO_NONE = Treatment(
+GRADIENTS_TO_NONE = Fix(
     name="set-to-none",
     change="optimizer.zero_grad(set_to_none=True)",
     apply=gradients_set_to_none,

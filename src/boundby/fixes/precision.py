@@ -7,10 +7,10 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from boundby.capture.process.step_hooks import Companion, accompanied_by
+from boundby.capture.process.step_hooks import StepHook, accompanied_by
 from boundby.capture.torch.precision import float32_allowed
-from boundby.fixes.attributes import Swaps, when_torch_arrives
-from boundby.fixes.fix import Treatment
+from boundby.fixes.attributes import PatchSet, when_torch_arrives
+from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 
 
@@ -18,7 +18,7 @@ from boundby.fixes.log import note
 def matmul_precision(precision: str) -> Iterator[None]:
     """float32 products as `torch.set_float32_matmul_precision` says, whatever the script sets."""
 
-    def arrived(torch: Any, swaps: Swaps) -> None:
+    def arrived(torch: Any, swaps: PatchSet) -> None:
         before, choose = torch.get_float32_matmul_precision(), torch.set_float32_matmul_precision
         choose(precision)
         note(f"matmul precision {precision}")
@@ -29,7 +29,7 @@ def matmul_precision(precision: str) -> Iterator[None]:
         yield
 
 
-class _CudnnInTF32(Companion):
+class _CudnnInTF32(StepHook):
     """cuDNN's own switch, as torch has it unless a script has switched it off by its first call."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ def tf32() -> Iterator[None]:
         yield
 
 
-class _Autocast(Companion):
+class _Autocast(StepHook):
     """Autocast from the forward's begin until backward: the loss is computed under it too.
 
     Where nothing is differentiated, it ends with the call. A script that autocasts itself is left
@@ -106,7 +106,7 @@ def autocast(dtype: str = "bfloat16") -> contextlib.AbstractContextManager[None]
     return accompanied_by(_Autocast(dtype))
 
 
-def switch_autocast_off(torch: Any, swaps: Swaps) -> None:
+def switch_autocast_off(torch: Any, swaps: PatchSet) -> None:
     """From now on no autocast is one, whatever the script asks for."""
 
     def disabled(original: Any) -> Any:
@@ -122,7 +122,7 @@ def switch_autocast_off(torch: Any, swaps: Swaps) -> None:
     swaps.swap(torch.amp.autocast_mode.autocast, "__init__", disabled)
 
 
-TF32 = Treatment(
+TF32 = Fix(
     name="tf32",
     change='torch.set_float32_matmul_precision("high")',
     apply=tf32,
@@ -130,7 +130,7 @@ TF32 = Treatment(
     devices=("cuda",),
     slot="precision",
 )
-BFLOAT16_PRODUCTS = Treatment(
+BFLOAT16_PRODUCTS = Fix(
     name="bf16-products",
     change='torch.set_float32_matmul_precision("medium")',
     apply=functools.partial(matmul_precision, "medium"),
@@ -138,7 +138,7 @@ BFLOAT16_PRODUCTS = Treatment(
     devices=("cpu",),  # on CUDA it is no more than tf32
     slot="precision",
 )
-AUTOCAST = Treatment(
+AUTOCAST = Fix(
     name="autocast",
     change="with torch.autocast(device.type, torch.bfloat16): ...  # around forward and loss",
     apply=autocast,
@@ -146,7 +146,7 @@ AUTOCAST = Treatment(
     slot="precision",
     covers=("float32-activations",),
 )
-NO_AUTOCAST = Treatment(
+NO_AUTOCAST = Fix(
     name="no-autocast",
     change="torch.autocast(device.type, enabled=False)",
     apply=functools.partial(when_torch_arrives, switch_autocast_off),

@@ -7,14 +7,14 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from boundby.capture.process.step_hooks import Companion, accompanied_by
+from boundby.capture.process.step_hooks import StepHook, accompanied_by
 
 # Changes a module; gives back how to undo it, or None where it left it alone.
-Change = Callable[[Any, tuple[Any, ...], dict[str, Any]], Callable[[], None] | None]
+Edit = Callable[[Any, tuple[Any, ...], dict[str, Any]], Callable[[], None] | None]
 
 
-class _Outermost(Companion):
-    def __init__(self, change: Change) -> None:
+class _Outermost(StepHook):
+    def __init__(self, change: Edit) -> None:
         self.undo: list[Callable[[], None]] = []
         self._change = change
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -32,7 +32,7 @@ class _Outermost(Companion):
 
 
 @contextlib.contextmanager
-def outermost_modules(change: Change) -> Iterator[None]:
+def outermost_modules(change: Edit) -> Iterator[None]:
     """Apply `change` to every outermost module that has parameters."""
     companion = _Outermost(change)
     try:

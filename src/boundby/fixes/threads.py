@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from boundby.fixes.attributes import Swaps, when_torch_arrives
-from boundby.fixes.fix import Treatment
+from boundby.fixes.attributes import PatchSet, when_torch_arrives
+from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 
 
 @contextlib.contextmanager
 def threads(count: int) -> Iterator[None]:
-    def arrived(torch: Any, swaps: Swaps) -> None:
+    def arrived(torch: Any, swaps: PatchSet) -> None:
         before = torch.get_num_threads()
         torch.set_num_threads(count)
         swaps.later(partial(torch.set_num_threads, before))
@@ -26,13 +26,13 @@ def threads(count: int) -> Iterator[None]:
 
 
 # One line for each OpenMP runtime: GNU's, LLVM's and Intel's.
-SLEEPING_THREADS = Treatment(
+SLEEPING_THREADS = Fix(
     name="sleeping-threads",
     change="OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 KMP_BLOCKTIME=0 python SCRIPT",
     environment={"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"},
     devices=("cpu",),
 )
-ONE_THREAD = Treatment(
+ONE_THREAD = Fix(
     name="one-thread",
     change="torch.set_num_threads(1)",
     apply=partial(threads, 1),

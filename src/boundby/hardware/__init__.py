@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from boundby.hardware import cache, worker
 from boundby.hardware.device import Device, identify
-from boundby.hardware.op_benchmark import Exercise
+from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import Machine
 from boundby.model.errors import BoundbyError
 
@@ -60,7 +60,7 @@ def obtain(
     raise BoundbyError("the measuring process ended without a result")
 
 
-class OperatorTimer:
+class OpBenchmarkRunner:
     """What single operators take on a device, in a process of their own, which begins at once.
 
     It takes seconds until it is ready, in which other things can be done: what to time need not be
@@ -77,13 +77,13 @@ class OperatorTimer:
         self._progress = progress
         self._worker = worker.Worker(worker.Place(device=device, threads=threads))
 
-    def __enter__(self) -> OperatorTimer:
+    def __enter__(self) -> OpBenchmarkRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._worker.close()
 
-    def __call__(self, exercises: Sequence[Exercise]) -> dict[Exercise, float]:
+    def __call__(self, exercises: Sequence[OpBenchmark]) -> dict[OpBenchmark, float]:
         """Once: the times in ns of those that ran there."""
         for message in self._worker.messages(worker.Task(exercises=tuple(exercises))):
             match message:

@@ -13,7 +13,7 @@ from typing import Any
 
 from boundby.hardware import index_inputs as indices
 from boundby.hardware import onednn
-from boundby.hardware.stopwatch import Stopwatch, Work, stopwatch_for
+from boundby.hardware.stopwatch import Stopwatch, Workload, stopwatch_for
 from boundby.model import DTYPE_BYTES, Record, Tensor
 
 Value = Tensor | tuple[Tensor | bool | int | float | None, ...] | bool | int | float | str | None
@@ -41,7 +41,7 @@ _BACKENDS = {
 }
 
 
-class Exercise(Record, frozen=True, kw_only=True):
+class OpBenchmark(Record, frozen=True, kw_only=True):
     """An operator call to be timed.
 
     `loose`: whether float32 products may be computed in fewer digits, for the matrix units: tf32
@@ -60,7 +60,7 @@ class Exercise(Record, frozen=True, kw_only=True):
 
 
 def time_operators(
-    exercises: Sequence[Exercise],
+    exercises: Sequence[OpBenchmark],
     *,
     kind: str,
     index: int,
@@ -110,7 +110,7 @@ class _Flush:
         self._memory: Any = None
         self._ns = 0.0
 
-    def then_ns(self, work: Work) -> float:
+    def then_ns(self, work: Workload) -> float:
         """What the work takes after it, in ns."""
         if self._memory is None:
             self._take()
@@ -132,7 +132,7 @@ class _Flush:
         self._memory.fill_(1)
 
 
-def _work(torch: Any, exercise: Exercise, device: str) -> Work:
+def _work(torch: Any, exercise: OpBenchmark, device: str) -> Workload:
     if exercise.name in _LEFT_FOR:
         raise ValueError("it cannot be run without its forward")
     if _size(exercise.args) > _room(device):
@@ -267,7 +267,7 @@ class _Maker:
             made.zero_()
 
 
-def _attention(torch: Any, args: list[Any]) -> Work:
+def _attention(torch: Any, args: list[Any]) -> Workload:
     query, key, value, dropout, causal, backward, backend, bias = (*args, None, None)[:8]
     grouped = {"enable_gqa": True} if query.shape[-3] != key.shape[-3] else {}
     chosen = getattr(torch.nn.attention.SDPBackend, _BACKENDS[backend]) if backend else None
@@ -285,7 +285,7 @@ def _attention(torch: Any, args: list[Any]) -> Work:
     return run
 
 
-def _adamw(torch: Any, args: list[Any]) -> Work:
+def _adamw(torch: Any, args: list[Any]) -> Workload:
     (parameters,) = args
     # As in training: roots and quotients of zeros take a longer way through the arithmetic units.
     gradients, first, second = ([torch.rand_like(p) for p in parameters] for _ in range(3))
@@ -306,7 +306,7 @@ def _adamw(torch: Any, args: list[Any]) -> Work:
     return run
 
 
-_OWN: dict[str, Callable[[Any, list[Any]], Work]] = {"attention": _attention, "adamw": _adamw}
+_OWN: dict[str, Callable[[Any, list[Any]], Workload]] = {"attention": _attention, "adamw": _adamw}
 
 
 def channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from boundby.model import Record
 
-Work = Callable[[], object]
+Workload = Callable[[], object]
 
 FEWEST_SAMPLES = 5
 # Below this, launching from Python (about 10 us an operator) would be what is measured.
@@ -50,7 +50,7 @@ class Timing(Record, frozen=True, kw_only=True):
 
 class Stopwatch(Protocol):
     def time(
-        self, work: Work, *, seconds: float, graphed: bool = False, fewest: int = FEWEST_SAMPLES
+        self, work: Workload, *, seconds: float, graphed: bool = False, fewest: int = FEWEST_SAMPLES
     ) -> Timing:
         """The device time of one call of `work`, spending about `seconds` on it.
 
@@ -64,24 +64,24 @@ class Stopwatch(Protocol):
         ...
 
 
-def time_host(work: Work, *, calls: int, rounds: int, settle: Work | None = None) -> Timing:
+def time_host(work: Workload, *, calls: int, rounds: int, settle: Workload | None = None) -> Timing:
     """Host time of one call: `calls` of them between two clock readings, `rounds` times over."""
     (timing,) = time_host_in_turns([(work, calls)], rounds=rounds, settle=settle)
     return timing
 
 
 def time_host_in_turns(
-    works: Sequence[tuple[Work, int]], *, rounds: int, settle: Work | None = None
+    workloads: Sequence[tuple[Workload, int]], *, rounds: int, settle: Workload | None = None
 ) -> list[Timing]:
     """As `time_host` for each, a round of one and then of the next.
 
     Where the host's pace changes, all of them are timed at the same paces, and can be compared.
     """
-    for work, _ in works:
+    for work, _ in workloads:
         work()
-    samples: list[list[float]] = [[] for _ in works]
+    samples: list[list[float]] = [[] for _ in workloads]
     for _ in range(rounds):
-        for (work, calls), mine in zip(works, samples, strict=True):
+        for (work, calls), mine in zip(workloads, samples, strict=True):
             if settle:
                 settle()
             began = time.perf_counter_ns()
@@ -93,7 +93,7 @@ def time_host_in_turns(
 
 class CpuStopwatch:
     def time(
-        self, work: Work, *, seconds: float, graphed: bool = False, fewest: int = FEWEST_SAMPLES
+        self, work: Workload, *, seconds: float, graphed: bool = False, fewest: int = FEWEST_SAMPLES
     ) -> Timing:
         work()
         began = time.perf_counter_ns()
@@ -124,7 +124,7 @@ class CudaStopwatch:
         self._torch.cuda.synchronize(self._index)
 
     def time(
-        self, work: Work, *, seconds: float, graphed: bool = False, fewest: int = FEWEST_SAMPLES
+        self, work: Workload, *, seconds: float, graphed: bool = False, fewest: int = FEWEST_SAMPLES
     ) -> Timing:
         for _ in range(3):
             work()
@@ -144,7 +144,7 @@ class CudaStopwatch:
             (samples if in_time else late).append(elapsed / copies)
         return Timing.of(samples or late)
 
-    def _head_start(self, work: Work) -> tuple[float, int]:
+    def _head_start(self, work: Workload) -> tuple[float, int]:
         """Time on the device, and the cycles in which the host enqueues all of it.
 
         Work that waits for the device is never enqueued in time, however long that is.
@@ -157,7 +157,7 @@ class CudaStopwatch:
             cycles *= 2
         return elapsed, _HEAD_START_CYCLES
 
-    def _between_events(self, work: Work, head_start: int) -> tuple[float, bool]:
+    def _between_events(self, work: Workload, head_start: int) -> tuple[float, bool]:
         """Time on the device, and whether all of it was enqueued before the device got there."""
         start = self._torch.cuda.Event(enable_timing=True)
         end = self._torch.cuda.Event(enable_timing=True)
@@ -169,12 +169,12 @@ class CudaStopwatch:
         end.synchronize()
         return float(start.elapsed_time(end)) * 1e6, in_time
 
-    def _graph(self, work: Work, copies: int) -> Work:
+    def _graph(self, work: Workload, copies: int) -> Workload:
         graph = self._torch.cuda.CUDAGraph()
         with self._torch.cuda.graph(graph):
             for _ in range(copies):
                 work()
-        replay: Work = graph.replay
+        replay: Workload = graph.replay
         return replay
 
 

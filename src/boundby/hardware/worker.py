@@ -19,7 +19,7 @@ import msgspec
 
 from boundby.hardware.device import Device, identify
 from boundby.hardware.measure import measure
-from boundby.hardware.op_benchmark import Exercise, time_operators
+from boundby.hardware.op_benchmark import OpBenchmark, time_operators
 from boundby.model import Machine
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 
@@ -35,7 +35,7 @@ class Task(msgspec.Struct):
     """The machine, or, where there are any, these operators instead."""
 
     quick: bool = False
-    exercises: tuple[Exercise, ...] = ()
+    exercises: tuple[OpBenchmark, ...] = ()
 
 
 class Identified(msgspec.Struct, tag=True):

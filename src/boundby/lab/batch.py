@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from boundby.hardware.stopwatch import Work
+from boundby.hardware.stopwatch import Workload
 from boundby.lab.asymptotes import crossing, flat, points_of, slope
 from boundby.lab.bench import Bench
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around
@@ -88,7 +88,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
     )
 
 
-def _product(rows: Any, weights: Any, out: Any) -> Work:
+def _product(rows: Any, weights: Any, out: Any) -> Workload:
     import torch
 
     return lambda: torch.mm(rows, weights, out=out)

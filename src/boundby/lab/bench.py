@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from boundby.hardware.device import Device
-from boundby.hardware.stopwatch import FEWEST_SAMPLES, Stopwatch, Timing, Work, stopwatch_for
+from boundby.hardware.stopwatch import FEWEST_SAMPLES, Stopwatch, Timing, Workload, stopwatch_for
 from boundby.lab.pace import Pace
 from boundby.model import Machine
 from boundby.model.lab import Interval
@@ -44,13 +44,15 @@ class Bench:
         self.tick()
         self.pace.look()
 
-    def time(self, work: Work, *, seconds: float = 0.2, fewest: int = FEWEST_SAMPLES) -> Interval:
+    def time(
+        self, work: Workload, *, seconds: float = 0.2, fewest: int = FEWEST_SAMPLES
+    ) -> Interval:
         """Device time of one call, in ns."""
         self.pause()
         seconds = seconds / 4 if self.quick else seconds
         return spread(self.stopwatch.time(work, seconds=seconds, fewest=fewest))
 
-    def fastest(self, works: Sequence[Work], *, seconds: float = 0.2) -> list[Interval]:
+    def fastest(self, workloads: Sequence[Workload], *, seconds: float = 0.2) -> list[Interval]:
         """Device time of each in ns: the fastest of several looks at all of them in turn.
 
         Roofs are what a machine can do. What neighbours take of it for a while only adds time; so
@@ -58,7 +60,7 @@ class Bench:
         """
         count = 2 if self.quick else _LOOKS
         looks = [
-            [self.time(work, seconds=seconds / count, fewest=_FEWEST_A_LOOK) for work in works]
+            [self.time(work, seconds=seconds / count, fewest=_FEWEST_A_LOOK) for work in workloads]
             for _ in range(count)
         ]
         found = []
@@ -69,21 +71,21 @@ class Bench:
             found.append(Interval(low=best.low, value=best.value, high=high))
         return found
 
-    def wall(self, work: Work, *, rounds: int = _ROUNDS) -> Interval:
+    def wall(self, work: Workload, *, rounds: int = _ROUNDS) -> Interval:
         """Time of one call as a script sees it: many calls in a row, then a wait for the device."""
         return self.compare({"": work}, rounds=rounds)[""]
 
     def compare(
-        self, works: Mapping[str, Work], *, rounds: int = _ROUNDS, fastest: bool = False
+        self, workloads: Mapping[str, Workload], *, rounds: int = _ROUNDS, fastest: bool = False
     ) -> dict[str, Interval]:
         """The same for several, taken in turns: what disturbs one disturbs them all.
 
         `fastest`: beside roofs, what neighbours add is not of the law; see `fastest`.
         """
-        calls = {name: self._calls(work) for name, work in works.items()}
-        samples: dict[str, list[float]] = {name: [] for name in works}
+        calls = {name: self._calls(work) for name, work in workloads.items()}
+        samples: dict[str, list[float]] = {name: [] for name in workloads}
         for _ in range(rounds):
-            for name, work in works.items():
+            for name, work in workloads.items():
                 self.pace.look()
                 samples[name].append(self._sample(work, calls[name]))
         found = {name: spread(Timing.of(taken)) for name, taken in samples.items()}
@@ -95,14 +97,14 @@ class Bench:
             for name, usual in found.items()
         }
 
-    def _calls(self, work: Work) -> int:
+    def _calls(self, work: Workload) -> int:
         """How many calls make a sample long enough to be read off a clock."""
         self.pause()
         for _ in range(2):
             work()
         return max(1, min(2_000, round(_WALL_NS / self._sample(work, 1))))
 
-    def _sample(self, work: Work, calls: int) -> float:
+    def _sample(self, work: Workload, calls: int) -> float:
         self.stopwatch.sync()
         began = time.perf_counter_ns()
         for _ in range(calls):

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from boundby.hardware.probes import vector
-from boundby.hardware.stopwatch import Work
+from boundby.hardware.stopwatch import Workload
 from boundby.lab.bench import Bench
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 
@@ -53,11 +53,11 @@ class Chain:
         self._threads = max(1, bench.device.threads)
         self._pool = ThreadPoolExecutor(self._threads)
 
-    def of(self, length: int) -> Work:
+    def of(self, length: int) -> Workload:
         """The chain of this many multiply-adds, ready to be called."""
         return self._on_cuda(length) if self._library is None else self._on_cpu(length)
 
-    def _on_cuda(self, length: int) -> Work:
+    def _on_cuda(self, length: int) -> Workload:
         try:
             from boundby.hardware.probes.triton_chain import launch
         except ImportError:
@@ -68,7 +68,7 @@ class Chain:
         rounds = max(1, length // unrolled)
         return lambda: launch(self._source, self._out, rounds=rounds, unrolled=unrolled)
 
-    def _on_cpu(self, length: int) -> Work:
+    def _on_cpu(self, length: int) -> Workload:
         parts = self._parts()
 
         def run(part: tuple[int, Any, Any]) -> None:
@@ -103,7 +103,7 @@ class Core:
         self._out = torch.empty_like(self._source)
         self._library = _build()
 
-    def of(self, length: int) -> Work:
+    def of(self, length: int) -> Workload:
         source = ctypes.c_void_p(self._source.data_ptr())
         out = ctypes.c_void_p(self._out.data_ptr())
         steps, count = ctypes.c_long(length), ctypes.c_long(self.elements)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from boundby.hardware.stopwatch import Work
+from boundby.hardware.stopwatch import Workload
 from boundby.lab.bench import Bench
 from boundby.lab.counts import count_calls, count_nodes, count_operators
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, between, exactly
@@ -129,13 +129,13 @@ def _arithmetic_ns(machine: Machine) -> float:
 
 def measure(bench: Bench, probe: Probe) -> Observation:
     compiled, arguments = probe.state
-    works: dict[str, Work] = {
+    workloads: dict[str, Workload] = {
         "eager": eager_step(bench.target),
         "compiled": lambda: compiled(*arguments),
     }
     if bench.cuda:
-        works["graph"] = _graph(bench)
-    times = bench.compare(works)
+        workloads["graph"] = _graph(bench)
+    times = bench.compare(workloads)
     seen = Observation(found=dict(times))
     seen.found["speedup"] = times["eager"].over(times["compiled"])
     for name, words in {
@@ -194,7 +194,7 @@ def _add_jax(bench: Bench, seen: Observation, times: dict[str, Interval]) -> Non
     seen.add("jax_speedup", "JAX jit: times as fast as without", "x", found.plain.over(found.jit))
 
 
-def _graph(bench: Bench) -> Work:
+def _graph(bench: Bench) -> Workload:
     """The eager step, recorded once and replayed."""
     import torch
 
@@ -208,7 +208,7 @@ def _graph(bench: Bench) -> Work:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    replay: Work = graph.replay
+    replay: Workload = graph.replay
     return replay
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from boundby.hardware.stopwatch import Work
+from boundby.hardware.stopwatch import Workload
 
 _VIEWS = {"view", "_unsafe_view", "t", "transpose", "detach", "expand", "alias", "unsqueeze"}
 
@@ -24,7 +24,7 @@ class Counts:
     bytes: int = 0
 
 
-def count_operators(step: Work) -> Counts:
+def count_operators(step: Workload) -> Counts:
     """Operators that one step dispatches, and the bytes they read and write."""
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
@@ -70,7 +70,7 @@ def count_nodes(loss: Any) -> int:
     return len(seen)
 
 
-def count_calls(step: Work) -> int:
+def count_calls(step: Workload) -> int:
     """Functions that Python calls in one step, its own and those of others."""
     calls = 0
 

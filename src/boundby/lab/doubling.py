@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from boundby.hardware.stopwatch import Work
+from boundby.hardware.stopwatch import Workload
 from boundby.lab.bench import Bench
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
 from boundby.lab.rates import (
@@ -120,7 +120,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
     return seen
 
 
-def _both(bench: Bench, batch: int, model: Callable[[int], Work]) -> list[Interval]:
+def _both(bench: Bench, batch: int, model: Callable[[int], Workload]) -> list[Interval]:
     """The time at a batch and at twice that batch."""
     return list(bench.compare({"one": model(batch), "two": model(2 * batch)}).values())
 
@@ -137,7 +137,7 @@ def _numbers(bench: Bench, rows: int, columns: int) -> Any:
     return torch.randn(rows, columns, dtype=dtype, device=bench.target)
 
 
-def _product(bench: Bench, batch: int, weights: Any) -> Work:
+def _product(bench: Bench, batch: int, weights: Any) -> Workload:
     import torch
 
     rows = _numbers(bench, batch, weights.shape[0])
@@ -145,7 +145,7 @@ def _product(bench: Bench, batch: int, weights: Any) -> Work:
     return lambda: torch.mm(rows, weights, out=out)
 
 
-def _tiny_model(bench: Bench, batch: int) -> Work:
+def _tiny_model(bench: Bench, batch: int) -> Workload:
     import torch
     from torch import nn
 

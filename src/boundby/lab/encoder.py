@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from boundby.hardware.stopwatch import Work
+from boundby.hardware.stopwatch import Workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Shape:
         return self.batch * self.heads * self.length**2
 
 
-def training_step(shape: Shape, device: str, dtype: Any) -> Work:
+def training_step(shape: Shape, device: str, dtype: Any) -> Workload:
     """Forward, a squared loss, backward, AdamW."""
     import torch
     from torch import nn

@@ -19,7 +19,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from boundby.hardware.stopwatch import Work
+from boundby.hardware.stopwatch import Workload
 from boundby.lab.bench import Bench
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
 from boundby.lab.rates import stream_rate, streamed_bytes
@@ -60,7 +60,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
         torch.cos(between_, out=y)
 
     compiled = torch.compile(twice, dynamic=False)
-    works: dict[str, Work] = {
+    workloads: dict[str, Workload] = {
         "cos": lambda: torch.cos(x, out=y),
         "cos(cos) eager": eager,
         "cos(cos) fused": lambda: compiled(x, y),
@@ -68,7 +68,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
         "gelu": lambda: torch.ops.aten.gelu.out(x, out=y),
     }
     with torch.no_grad():
-        times = bench.compare(works)
+        times = bench.compare(workloads)
     one, both, fused = times["cos"], times["cos(cos) eager"], times["cos(cos) fused"]
     seen = Observation(
         found={
@@ -118,7 +118,7 @@ def _find_reasons(bench: Bench, seen: Observation, x: Any) -> None:
         return
     small = torch.rand(_CACHED_ELEMENTS)
     out = torch.empty_like(small)
-    works = {
+    workloads = {
         "cos": lambda: torch.cos(small, out=out),
         "gelu": lambda: torch.ops.aten.gelu.out(small, out=out),
     }
@@ -126,7 +126,7 @@ def _find_reasons(bench: Bench, seen: Observation, x: Any) -> None:
     threads = max(1, bench.device.threads)
     alone = {
         name: bench.time(work, seconds=0.05).value / _CACHED_ELEMENTS / threads
-        for name, work in works.items()
+        for name, work in workloads.items()
     }
     for key, name in {"one": "cos", "fused": "cos", "gelu": "gelu"}.items():
         seen.add(f"{name}_alone", f"{name} on cached numbers, per element", "ns", alone[name])

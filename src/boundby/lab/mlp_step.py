@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from boundby.hardware.stopwatch import Work
+from boundby.hardware.stopwatch import Workload
 
 LAYERS, WIDTH, BATCH = 6, 64, 32
 LEARNING_RATE, CLIP = 1e-3, 1.0
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8
 
 
-def eager_loss(device: str) -> tuple[Any, Work]:
+def eager_loss(device: str) -> tuple[Any, Workload]:
     """The model as people write it, and its loss."""
     import torch
     from torch import nn
@@ -24,7 +24,7 @@ def eager_loss(device: str) -> tuple[Any, Work]:
     return model, lambda: nn.functional.mse_loss(model(x), y)
 
 
-def eager_step(device: str, *, capturable: bool = False) -> Work:
+def eager_step(device: str, *, capturable: bool = False) -> Workload:
     """Forward, backward, gradients clipped by value, Adam."""
     import torch
     from torch import nn

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from boundby.hardware.probes.matmul import product
-from boundby.hardware.stopwatch import Work
+from boundby.hardware.stopwatch import Workload
 from boundby.lab.bench import Bench
 from boundby.lab.chain import Core
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
@@ -40,9 +40,9 @@ _STREAM_BYTES = 192 * 1024**2
 
 
 class _Parts(Protocol):
-    def math(self, chunks: int) -> Work: ...
-    def comms(self, chunks: int) -> Work: ...
-    def together(self, math: Work, comms: Work) -> Work: ...
+    def math(self, chunks: int) -> Workload: ...
+    def comms(self, chunks: int) -> Workload: ...
+    def together(self, math: Workload, comms: Workload) -> Workload: ...
 
 
 def probe(bench: Bench) -> Probe:
@@ -93,8 +93,8 @@ def measure(bench: Bench, probe: Probe) -> Observation:
     both: list[Interval] = []
     for chunks in _RATIOS:
         comms_work = parts.comms(chunks)
-        works = {"math": work, "comms": comms_work, "both": parts.together(work, comms_work)}
-        times = bench.compare(works, rounds=7, fastest=True)
+        workloads = {"math": work, "comms": comms_work, "both": parts.together(work, comms_work)}
+        times = bench.compare(workloads, rounds=7, fastest=True)
         alone.append(times["comms"])
         both.append(times["both"])
         if chunks == _CHUNKS:
@@ -162,10 +162,10 @@ class _Streams:
         product_ns = 2e9 * _SIDE**3 / product_rate(bench.machine, "bfloat16").value
         self.products = max(1, round(copy_ns / product_ns))
 
-    def math(self, chunks: int) -> Work:
+    def math(self, chunks: int) -> Workload:
         return lambda: [self._product() for _ in range(chunks * self.products)]
 
-    def comms(self, chunks: int) -> Work:
+    def comms(self, chunks: int) -> Workload:
         def copy() -> None:
             with self._torch.cuda.stream(self._stream):
                 for _ in range(chunks):
@@ -173,7 +173,7 @@ class _Streams:
 
         return copy
 
-    def together(self, math: Work, comms: Work) -> Work:
+    def together(self, math: Workload, comms: Workload) -> Workload:
         return lambda: (comms(), math())
 
 
@@ -191,14 +191,14 @@ class _Cores:
         self._length = round(comms.value / 1e9 * flops_per_s / (2 * self._math.elements))
         self.flops = 2.0 * self._math.elements * self._length
 
-    def math(self, chunks: int) -> Work:
+    def math(self, chunks: int) -> Workload:
         return self._math.of(self._length * chunks)
 
-    def comms(self, chunks: int) -> Work:
+    def comms(self, chunks: int) -> Workload:
         once = self._comms.of(1)
         return lambda: [once() for _ in range(chunks)]
 
-    def together(self, math: Work, comms: Work) -> Work:
+    def together(self, math: Workload, comms: Workload) -> Workload:
         def both() -> Any:
             streaming = self._pool.submit(comms)
             math()

@@ -6,7 +6,7 @@ import msgspec
 
 from boundby.hardware.probes import host_link, matmul, overhead, vector
 from boundby.hardware.probes.memory import reading
-from boundby.hardware.stopwatch import Work
+from boundby.hardware.stopwatch import Workload
 from boundby.lab.bench import Bench
 from boundby.lab.rates import streamed_bytes
 from boundby.model import Machine, Roof
@@ -75,16 +75,16 @@ def _memory(bench: Bench) -> list[Roof]:
 
     elements = streamed_bytes(bench.machine, quick=bench.quick) // 8
     a, b, out = (torch.rand(elements, device=bench.target) for _ in range(3))
-    works: dict[str, tuple[int, Work]] = {
+    workloads: dict[str, tuple[int, Workload]] = {
         "read": (4, reading(a)),
         "write": (4, lambda: out.fill_(0.5)),
         "copy": (8, lambda: out.copy_(a)),
         "add": (12, lambda: torch.add(a, b, out=out)),
     }
-    times = bench.fastest([work for _, work in works.values()], seconds=0.2)
+    times = bench.fastest([work for _, work in workloads.values()], seconds=0.2)
     rates = {
         pattern: size * elements / time.value * 1e9
-        for (pattern, (size, _)), time in zip(works.items(), times, strict=True)
+        for (pattern, (size, _)), time in zip(workloads.items(), times, strict=True)
     }
     named = {f"memory.dram.{pattern}": rate for pattern, rate in rates.items()}
     named["memory.dram"] = max(rates.values())

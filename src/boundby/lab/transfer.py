@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from boundby.hardware.probes.matmul import product
-from boundby.hardware.stopwatch import Timing, Work
+from boundby.hardware.stopwatch import Timing, Workload
 from boundby.lab.bench import Bench, spread
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
 from boundby.lab.rates import product_dtype, stream_rate
@@ -84,11 +84,11 @@ def measure(bench: Bench, _: Probe) -> Observation:
     seen.found["memory"] = copy.inverse(2e9 * len(there))
     if bench.cuda:
         pinned = here.pin_memory()
-        works = {
+        workloads = {
             "pageable": lambda: there[:size].copy_(here),
             "pinned": lambda: there[:size].copy_(pinned, non_blocking=True),
         }
-        for name, work in works.items():
+        for name, work in workloads.items():
             seen.found[name] = bench.wall(work).inverse(1e9 * size)
         seen.found["hidden"] = _hide_copy(bench, there, pinned)
         seen.found["exposed"] = _hide_copy(bench, there, here)
@@ -139,7 +139,7 @@ def _time_reads(bench: Bench, path: Path, size: int) -> Interval:
     return spread(Timing.of(samples[1:]))
 
 
-def _busy(bench: Bench, wanted_ns: float) -> tuple[Work, float]:
+def _busy(bench: Bench, wanted_ns: float) -> tuple[Workload, float]:
     """Products that keep the device busy for about as long, and how long they take."""
     side = _SIDE[bench.device.kind]
     one = product(bench.device, product_dtype(bench.machine), (side, side, side))
@@ -172,8 +172,8 @@ def _hide_copy(bench: Bench, there: Any, source: Any) -> Interval:
         copy()
         compute()
 
-    works = {"copy": copy, "compute": compute, "together": together}
-    took = bench.compare(works, rounds=_HIDING_ROUNDS)
+    workloads = {"copy": copy, "compute": compute, "together": together}
+    took = bench.compare(workloads, rounds=_HIDING_ROUNDS)
     apart = took["copy"].value + took["compute"].value
     shorter = min(took["copy"].value, took["compute"].value)
     low, value, high = (

@@ -26,9 +26,9 @@ from boundby.model.timeline import (
     HostKind,
     Ints,
     Phase,
+    ProfilerCallCost,
     Samples,
     Timeline,
-    Toll,
 )
 
 __all__ = [
@@ -53,11 +53,11 @@ __all__ = [
     "Phase",
     "Point",
     "Precision",
+    "ProfilerCallCost",
     "Record",
     "Roof",
     "Samples",
     "Source",
     "Tensor",
     "Timeline",
-    "Toll",
 ]

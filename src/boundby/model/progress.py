@@ -16,12 +16,12 @@ Progress = Callable[[str, float], None]
 Shown = Callable[[str], AbstractContextManager[Progress]]
 
 # The newest counts.
-shown_by: list[Shown] = []
+progress_listeners: list[Shown] = []
 
 
 def shown(what: str) -> AbstractContextManager[Progress]:
     """While `what` is done, what to tell of it."""
-    return shown_by[-1](what) if shown_by else _unseen(what)
+    return progress_listeners[-1](what) if progress_listeners else _unseen(what)
 
 
 @contextlib.contextmanager

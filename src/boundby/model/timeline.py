@@ -129,7 +129,7 @@ class Samples(Record, frozen=True, kw_only=True):
         return len(self.row)
 
 
-class Toll(Record, frozen=True, kw_only=True):
+class ProfilerCallCost(Record, frozen=True, kw_only=True):
     """What the profiler takes for a Python call, for one of a function in C, and of the time in
     Python's own code."""
 
@@ -151,7 +151,7 @@ class Timeline(Record, frozen=True, kw_only=True):
     calls: list[OpCall] = []
     allocations: Allocations | None = None  # where the process itself was asked
     samples: Samples | None = None
-    toll: Toll | None = None
+    call_cost: ProfilerCallCost | None = None
     device_name: str | None = None
     device_kind: str = "cpu"  # "cpu", "cuda", "hip"
     rank: int | None = None

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from boundby import faults as remedies
-from boundby.faults import Remedy, Treatment
+from boundby.faults import Fault, Fix
 from boundby.model.diagnosis import Diagnosis, Range
 from boundby.model.errors import BoundbyError
 from boundby.prove.combination import Candidate
@@ -27,19 +27,19 @@ class Choice:
 
     def check(self) -> None:
         """Fail, in one line, on a name that nobody knows."""
-        known = {remedy.fault for remedy in remedies.REMEDIES}
-        known |= {one.name for remedy in remedies.REMEDIES for one in remedy.treatments}
+        known = {remedy.fault for remedy in remedies.FAULTS}
+        known |= {one.name for remedy in remedies.FAULTS for one in remedy.treatments}
         for name in (*self.only, *self.skip, *self.also):
             if name not in known:
                 raise BoundbyError(
                     f"no fault and no fix is called {name}: boundby explain lists them"
                 )
 
-    def asks_for(self, fault: str, treatment: Treatment) -> bool:
+    def asks_for(self, fault: str, treatment: Fix) -> bool:
         named = (*self.only, *self.also)
         return fault in named or treatment.name in named
 
-    def allows(self, fault: str, treatment: Treatment, *, found: bool) -> bool:
+    def allows(self, fault: str, treatment: Fix, *, found: bool) -> bool:
         if fault in self.skip or treatment.name in self.skip:
             return False
         if self.asks_for(fault, treatment):
@@ -51,7 +51,7 @@ def candidates_of(diagnosis: Diagnosis, choice: Choice) -> list[Candidate]:
     """Treatments by the saving that is expected of them."""
     choice.check()
     found = {finding.fault for finding in diagnosis.findings}
-    mended: dict[Treatment, list[Remedy]] = {}
+    mended: dict[Fix, list[Fault]] = {}
     for remedy, treatment in _pairs(diagnosis):
         if diagnosis.machine.kind not in treatment.devices:
             continue
@@ -66,18 +66,18 @@ def candidates_of(diagnosis: Diagnosis, choice: Choice) -> list[Candidate]:
 
 def pointless(diagnosis: Diagnosis, choice: Choice) -> list[str]:
     """Fixes that were asked for by name and are for other devices than this one."""
-    every = {one for remedy in remedies.REMEDIES for one in remedy.treatments}
+    every = {one for remedy in remedies.FAULTS for one in remedy.treatments}
     named = {*choice.only, *choice.also}
     return sorted(
         one.name for one in every if one.name in named and diagnosis.machine.kind not in one.devices
     )
 
 
-def _pairs(diagnosis: Diagnosis) -> Iterator[tuple[Remedy, Treatment]]:
+def _pairs(diagnosis: Diagnosis) -> Iterator[tuple[Fault, Fix]]:
     """The likeliest way for each fault first, then the second ways; found faults before others."""
-    known = {remedy.fault: remedy for remedy in remedies.REMEDIES}
+    known = {remedy.fault: remedy for remedy in remedies.FAULTS}
     found = [known[one.fault] for one in diagnosis.findings if one.fault in known]
-    ordered = [*found, *(remedy for remedy in remedies.REMEDIES if remedy not in found)]
+    ordered = [*found, *(remedy for remedy in remedies.FAULTS if remedy not in found)]
     ways = max((len(remedy.treatments) for remedy in ordered), default=0)
     for way in range(ways):
         for remedy in ordered:
@@ -86,7 +86,7 @@ def _pairs(diagnosis: Diagnosis) -> Iterator[tuple[Remedy, Treatment]]:
 
 
 def _candidate(
-    treatment: Treatment, mends: list[Remedy], diagnosis: Diagnosis, choice: Choice
+    treatment: Fix, mends: list[Fault], diagnosis: Diagnosis, choice: Choice
 ) -> Candidate:
     faults = tuple(remedy.fault for remedy in mends)
     covers = treatment.covers
@@ -111,7 +111,7 @@ def _candidate(
     )
 
 
-def _is_ours(treatment: Treatment) -> bool:
+def _is_ours(treatment: Fix) -> bool:
     apply = getattr(treatment.apply, "func", treatment.apply)
     return apply is None or apply.__module__.partition(".")[0] == __name__.partition(".")[0]
 

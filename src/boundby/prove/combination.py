@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from boundby.model.diagnosis import Range
-from boundby.prove.results import BASELINE, Arm, Ledger
+from boundby.prove.results import BASELINE, Arm, TrialStore
 
 # A change must take this much off the step: adding one that held alone, and one that did not.
 # Nearer to no difference than the third figure, ask again.
@@ -80,7 +80,7 @@ class Combined:
 
 
 def combine(
-    candidates: Sequence[Candidate], ledger: Ledger, foresee: Foresee = lambda _: None
+    candidates: Sequence[Candidate], ledger: TrialStore, foresee: Foresee = lambda _: None
 ) -> Combined:
     """Replays all decisions from the ledger.
 
@@ -101,7 +101,7 @@ def combine(
     return Combined(arm=_or_better(_arm(chosen), ledger), wanted=None)
 
 
-def _or_better(arm: Arm, ledger: Ledger) -> Arm:
+def _or_better(arm: Arm, ledger: TrialStore) -> Arm:
     """Unless another that was measured is faster: one that was tried without its parts before."""
     best, least = arm, ledger.relative(arm)
     for other in dict.fromkeys(tuple(one.arm) for one in ledger.observed if len(one.arm) > 1):
@@ -114,7 +114,7 @@ def _or_better(arm: Arm, ledger: Ledger) -> Arm:
 
 
 def expected_arm(
-    candidates: Sequence[Candidate], ledger: Ledger, foresee: Foresee = lambda _: None
+    candidates: Sequence[Candidate], ledger: TrialStore, foresee: Foresee = lambda _: None
 ) -> Arm:
     """What is going to be the best combination, by what was measured and else by the replay."""
     ranked: list[tuple[float, Candidate]] = []
@@ -142,7 +142,7 @@ def _arm(chosen: Sequence[Candidate]) -> Arm:
 
 
 def _changes(
-    chosen: list[Candidate], queue: Sequence[Candidate], ledger: Ledger, foresee: Foresee
+    chosen: list[Candidate], queue: Sequence[Candidate], ledger: TrialStore, foresee: Foresee
 ) -> Iterator[tuple[list[Candidate], float]]:
     """What may be better than `chosen`, which its caller keeps up to date; with the gain to ask."""
     noise = 1.5 * float(ledger.spread().std())
@@ -165,12 +165,12 @@ def _changes(
             yield [one for one in chosen if one is not member], 0.0
 
 
-def _alone(ledger: Ledger, candidate: Candidate) -> float:
+def _alone(ledger: TrialStore, candidate: Candidate) -> float:
     found = ledger.result((candidate.key,)).speedup
     return found.median if found is not None else 0.0
 
 
-def _union(queue: Sequence[Candidate], ledger: Ledger, foresee: Foresee) -> list[Candidate]:
+def _union(queue: Sequence[Candidate], ledger: TrialStore, foresee: Foresee) -> list[Candidate]:
     """All that promise and go together; and what is foreseen to gain only in their company."""
     chosen: list[Candidate] = []
     for one in queue:
@@ -180,7 +180,7 @@ def _union(queue: Sequence[Candidate], ledger: Ledger, foresee: Foresee) -> list
 
 
 def _foreseen(
-    chosen: Sequence[Candidate], others: Sequence[Candidate], ledger: Ledger, foresee: Foresee
+    chosen: Sequence[Candidate], others: Sequence[Candidate], ledger: TrialStore, foresee: Foresee
 ) -> list[Candidate]:
     """Those of the others that a replay sees gain in this company, whatever they did alone."""
     company = list(chosen)
@@ -195,7 +195,7 @@ def _foreseen(
     return company[len(chosen) :]
 
 
-def _kept_word(ledger: Ledger, candidate: Candidate, company: Sequence[Candidate]) -> float:
+def _kept_word(ledger: TrialStore, candidate: Candidate, company: Sequence[Candidate]) -> float:
     """The part of what was promised for a fix alone that was seen; at most all of it.
 
     In the company of one that takes the host out of the way it says nothing: what was seen alone
@@ -206,7 +206,7 @@ def _kept_word(ledger: Ledger, candidate: Candidate, company: Sequence[Candidate
     return min(1.0, _alone(ledger, candidate) / candidate.predicted.expected)
 
 
-def _is_better(ledger: Ledger, current: Arm, arm: Arm, gain: float) -> bool | None:
+def _is_better(ledger: TrialStore, current: Arm, arm: Arm, gain: float) -> bool | None:
     """Whether an arm takes its place; None while it is to be measured, for the first time or again.
 
     One that fails, or computes something else, does not.
@@ -226,7 +226,7 @@ def _is_better(ledger: Ledger, current: Arm, arm: Arm, gain: float) -> bool | No
     return saved > gain
 
 
-def _queue(candidates: Sequence[Candidate], ledger: Ledger) -> list[Candidate]:
+def _queue(candidates: Sequence[Candidate], ledger: TrialStore) -> list[Candidate]:
     """Each fault's treatments that may be added, best first; those that held before the rest.
 
     One that gains nothing alone may gain with others: what saves device time shows only once the

@@ -26,9 +26,9 @@ from boundby.prove.combination import Candidate, Foresee
 from boundby.prove.forks import Forks
 from boundby.prove.patch import Known, Patch, make_patch
 from boundby.prove.proving import Progress, Trials
-from boundby.prove.results import BASELINE, Ledger
+from boundby.prove.results import BASELINE, TrialStore
 from boundby.prove.scheduler import words
-from boundby.prove.trial_result import Observed
+from boundby.prove.trial_result import TrialResult
 
 _MOST_FILES_NAMED = 8
 _CACHE_FOLDERS = (process.COMPILED, "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME")
@@ -111,7 +111,7 @@ def prove_target(
         trials.elapsed_s += time.monotonic() - began
         tell(_opening(saved.diagnosis, trials.candidates, trials.elapsed_s))
 
-        def on_observed(observed: Observed) -> None:
+        def on_observed(observed: TrialResult) -> None:
             progress.save(saved_at, saved.diagnosis, trials.ledger.observed, trials.elapsed_s)
             if observed.not_forked is None:
                 tell(trials.told(observed))
@@ -126,7 +126,7 @@ def prove_target(
 
 
 def _trials(
-    request: Request, saved: progress.Saved, observe: Callable[[process.Wanted], Observed]
+    request: Request, saved: progress.Saved, observe: Callable[[process.Wanted], TrialResult]
 ) -> Trials:
     """What is to be tried, from where it was left."""
     candidates = candidates_of(saved.diagnosis, request.choice)
@@ -217,9 +217,9 @@ def foresee(diagnosis: Diagnosis) -> Foresee:
 
 
 def ledger_of(
-    candidates: Sequence[Candidate], observed: Sequence[Observed], *, may_fork: bool = False
-) -> Ledger:
-    return Ledger(
+    candidates: Sequence[Candidate], observed: Sequence[TrialResult], *, may_fork: bool = False
+) -> TrialStore:
+    return TrialStore(
         observed,
         precisions={one.key: one.precision for one in candidates},
         environments={one.key for one in candidates if one.environment},

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from boundby.capture.process.import_hooks import when_imported
-from boundby.capture.process.patching import Swaps
+from boundby.capture.process.patching import PatchSet
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 # Caches of the frameworks and of Python itself: nobody asks a script about those.
@@ -56,7 +56,7 @@ def note_written_files(notes: Path) -> None:
 
             return save
 
-        Swaps().swap(torch, "save", around)
+        PatchSet().swap(torch, "save", around)
 
     when_imported("torch", arrived)
     sys.addaudithook(hear)

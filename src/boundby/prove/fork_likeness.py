@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from boundby.model import units
 from boundby.prove import numerics, speedup
-from boundby.prove.trial_result import Observed
+from boundby.prove.trial_result import TrialResult
 
 # Beyond the interval of what processes differ by anyway. One that is taken for another costs a
 # user nothing but time: all is run in fresh processes then.
 _BEYOND = 1.10
 
 
-def unlike(fresh: Observed, forked: Sequence[Observed]) -> str | None:
+def unlike(fresh: TrialResult, forked: Sequence[TrialResult]) -> str | None:
     """Why forked baselines do not stand for fresh ones; None where they do."""
     for one in forked:
         if one.problem is not None:
@@ -22,7 +22,7 @@ def unlike(fresh: Observed, forked: Sequence[Observed]) -> str | None:
     first = forked[0]
     if first.kind != fresh.kind or not first.samples_ns or not fresh.samples_ns:
         return "a fork shows other steps"
-    checked = numerics.judge([fresh.notes], [first.notes], None, None)
+    checked = numerics.find_verdict([fresh.notes], [first.notes], None, None)
     if not checked.ok:
         return f"a fork computes something else: {checked.why}"
     # Those after it are compared with what was run beside them.
@@ -35,7 +35,7 @@ def unlike(fresh: Observed, forked: Sequence[Observed]) -> str | None:
     return None
 
 
-def _host_was_faster(fresh: Observed, forked: Observed) -> float:
+def _host_was_faster(fresh: TrialResult, forked: TrialResult) -> float:
     """In the fork than in the fresh process: up to so much faster are steps that it bounds."""
     if not fresh.pace_ns or not forked.pace_ns:
         return 1.0

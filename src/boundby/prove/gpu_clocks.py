@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from boundby.fixes.attributes import Swaps, when_torch_arrives
+from boundby.fixes.attributes import PatchSet, when_torch_arrives
 
 _LIBRARY = "libnvidia-ml.so.1"  # as torch loads it
 _QUESTIONS = ("_raw_device_count_nvml", "_raw_device_uuid_nvml")
@@ -26,7 +26,7 @@ def closed_after_counting() -> AbstractContextManager[None]:
     return when_torch_arrives(_arrived)
 
 
-def _arrived(torch: Any, swaps: Swaps) -> None:
+def _arrived(torch: Any, swaps: PatchSet) -> None:
     for name in _QUESTIONS:
         swaps.swap(torch.cuda, name, _shutting_down)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from boundby.capture.process.step_hooks import Companion
+from boundby.capture.process.step_hooks import StepHook
 from boundby.prove.import_environment import Surroundings, beginning, surroundings
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
@@ -35,7 +35,7 @@ def installed_places() -> tuple[str, ...]:
     )
 
 
-class Imports(Companion, importlib.abc.MetaPathFinder):
+class Imports(StepHook, importlib.abc.MetaPathFinder):
     """Stands first among the finders and finds nothing, until the script's first step."""
 
     def __init__(self) -> None:

@@ -18,14 +18,14 @@ from typing import Any
 import msgspec
 
 from boundby.capture.process.plan import Plan
-from boundby.capture.process.step_hooks import Companion, accompanied_by
+from boundby.capture.process.step_hooks import StepHook, accompanied_by
 from boundby.capture.process.windows import Window
 from boundby.capture.torch.hooks import Hooks
 from boundby.capture.torch.recorder import Recorder
 from boundby.fixes.log import touched
-from boundby.prove.numerics_recorder import EXACT_STEPS, SEEDED_STEPS, Notebook
+from boundby.prove.numerics_recorder import EXACT_STEPS, SEEDED_STEPS, NumericsRecorder
 from boundby.prove.process import Wanted
-from boundby.prove.trial_result import Notes, Observed
+from boundby.prove.trial_result import Notes, TrialResult
 from boundby.prove.worker import compute_in_float32, peak_bytes, treatment
 
 CAVEAT = (
@@ -45,7 +45,7 @@ class SameProcess:
         self._steps = steps
         self._state = _State(torch)
 
-    def observe(self, wanted: Wanted) -> Observed:
+    def observe(self, wanted: Wanted) -> TrialResult:
         began = time.monotonic()
         self._state.restore()
         touched.clear()
@@ -58,7 +58,7 @@ class SameProcess:
             if wanted.reference:
                 stack.callback(compute_in_float32(self._torch))
             stack.enter_context(accompanied_by(self._state))
-            notebook = Notebook(
+            notebook = NumericsRecorder(
                 self._torch,
                 seed=wanted.seed,
                 has_dropout=wanted.has_dropout,
@@ -75,7 +75,7 @@ class SameProcess:
         if wanted.arm:
             # What was compiled for this trial is not to serve another.
             self._torch.compiler.reset()
-        return Observed(
+        return TrialResult(
             arm=list(wanted.arm),
             reference=wanted.reference,
             seed=wanted.seed,
@@ -119,7 +119,7 @@ class SameProcess:
         return capture.clean.get(capture.main_kind or "", [])
 
 
-class _State(Companion):
+class _State(StepHook):
     """Modules and optimizers as they were before they were first used here."""
 
     def __init__(self, torch: Any) -> None:

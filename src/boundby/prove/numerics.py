@@ -57,7 +57,7 @@ class Compared:
         return self.error <= self.allowed
 
 
-def judge(
+def find_verdict(
     before: Sequence[Notes],
     after: Sequence[Notes],
     reference: Notes | None,

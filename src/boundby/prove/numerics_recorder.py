@@ -15,8 +15,8 @@ import sys
 from typing import Any
 
 from boundby.capture.process.import_hooks import when_imported
-from boundby.capture.process.patching import Swaps
-from boundby.capture.process.step_hooks import Companion, companions
+from boundby.capture.process.patching import PatchSet
+from boundby.capture.process.step_hooks import StepHook, active_hooks
 from boundby.capture.torch.precision import float32_allowed
 
 # Three steps: the first sees forward and backward, the second and third the optimizer's doing too.
@@ -38,7 +38,7 @@ _DROPOUTS = (
 )
 
 
-class Notebook(Companion):
+class NumericsRecorder(StepHook):
     """Goes along for `EXACT_STEPS + SEEDED_STEPS` steps and writes down losses and outputs."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Notebook(Companion):
         self._call = 0
         self._before: list[Any] | None = None
         self._seeded: list[Any] | None = None
-        self._swaps = Swaps()
+        self._swaps = PatchSet()
         if exact:
             self._switch_dropout_off()
 
@@ -267,7 +267,7 @@ class Notebook(Companion):
     def _switch_dropout_on(self) -> None:
         self._off[0] = False
         self._swaps.undo()
-        for companion in companions:
+        for companion in active_hooks:
             companion.start_over()
         dynamo = sys.modules.get("torch._dynamo")
         # Dynamo takes torch's own functions for constants: what it has compiled has no dropout.

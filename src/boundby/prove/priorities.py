@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from boundby.prove.combination import Candidate
-from boundby.prove.results import Ledger
+from boundby.prove.results import TrialStore
 
 # What is hoped of a fix that nothing is predicted for, as a share of the step; and of one whose
 # rival is foreseen to do better, or was seen to: there may always be a surprise.
@@ -14,10 +14,10 @@ _UNKNOWN_PROMISE, _LEAST_PROMISE = 0.02, 0.002
 _BETTER = 0.05
 
 
-class Hopes:
+class CandidateRanking:
     """By what was promised, and by what the ledger holds of each and of those like it."""
 
-    def __init__(self, candidates: Sequence[Candidate], ledger: Ledger) -> None:
+    def __init__(self, candidates: Sequence[Candidate], ledger: TrialStore) -> None:
         self._candidates = candidates
         self._ledger = ledger
 

@@ -19,7 +19,7 @@ from typing import Any
 from boundby.capture.process.execution import Target
 from boundby.prove import trial_result as observation
 from boundby.prove.forks import Forks, NurseryDiedError
-from boundby.prove.trial_result import Observed
+from boundby.prove.trial_result import TrialResult
 
 # Experiment loggers that have a switch for it record nothing outside this machine.
 _OFFLINE = {
@@ -81,7 +81,7 @@ class Wanted:
 
 def observe(
     setting: Setting, wanted: Wanted, *, folder: Path, cwd: Path, forks: Forks | None = None
-) -> Observed:
+) -> TrialResult:
     """Run it and come back with what it saw, or why it saw nothing."""
     prepared_s = 0.0
     if wanted.forked and forks is not None:
@@ -117,18 +117,18 @@ def observe(
         "wrote": _written(_notes_of_files(result)),
     }
     if not result.exists() and problem is _LATE and wanted.ends_with_budget:
-        return Observed(**{**known, "cut": True, "problem": "the budget ended while it ran"})
+        return TrialResult(**{**known, "cut": True, "problem": "the budget ended while it ran"})
     if problem is _LATE:
         problem = f"no end after {wanted.limit_s:.0f} s: it hangs, or compiles for ever"
     if not result.exists():
         words = problem or "the process ended without a result"
-        return Observed(**{**known, "problem": words})
+        return TrialResult(**{**known, "problem": words})
     return observation.read(result.read_bytes(), **known)
 
 
-def _not_forked(wanted: Wanted, why: str, prepared_s: float) -> Observed:
+def _not_forked(wanted: Wanted, why: str, prepared_s: float) -> TrialResult:
     """Nothing was run: it is to be a fresh process then."""
-    return Observed(
+    return TrialResult(
         arm=list(wanted.arm),
         seed=wanted.seed,
         reference=wanted.reference,

@@ -13,7 +13,7 @@ from boundby.model import store
 from boundby.model.diagnosis import Diagnosis
 from boundby.model.errors import BoundbyError
 from boundby.model.record import SCHEMA, Record
-from boundby.prove.trial_result import Observed
+from boundby.prove.trial_result import TrialResult
 
 
 class Saved(Record, frozen=True, kw_only=True):
@@ -21,7 +21,7 @@ class Saved(Record, frozen=True, kw_only=True):
 
     schema: int = SCHEMA
     diagnosis: Diagnosis
-    observed: list[Observed] = []
+    observed: list[TrialResult] = []
     elapsed_s: float = 0.0
 
 
@@ -38,5 +38,5 @@ def load(path: Path) -> Saved:
     return store.read(path, Saved, "experiment")
 
 
-def save(path: Path, diagnosis: Diagnosis, observed: list[Observed], elapsed_s: float) -> None:
+def save(path: Path, diagnosis: Diagnosis, observed: list[TrialResult], elapsed_s: float) -> None:
     store.write(Saved(diagnosis=diagnosis, observed=observed, elapsed_s=elapsed_s), path)

@@ -11,9 +11,9 @@ from boundby.model.diagnosis import Proof, Range, TrialRow
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.prove.combination import Candidate, Foresee
 from boundby.prove.process import Wanted
-from boundby.prove.results import BASELINE, Arm, Ledger
+from boundby.prove.results import BASELINE, Arm, TrialStore
 from boundby.prove.scheduler import Schedule, Step, words
-from boundby.prove.trial_result import Observed
+from boundby.prove.trial_result import TrialResult
 
 # A process that takes this many times as long as a baseline, and a while for compiling, hangs.
 _TIMES_BASELINE = 6.0
@@ -33,9 +33,9 @@ Progress = Callable[[str, float], None]
 class Trials:
     """An experiment under way. `elapsed_s` goes on counting where a resumed one stopped."""
 
-    observe: Callable[[Wanted], Observed]
+    observe: Callable[[Wanted], TrialResult]
     candidates: Sequence[Candidate]
-    ledger: Ledger
+    ledger: TrialStore
     budget_s: float
     foresee: Foresee = lambda _: None
     limit_s: float | None = None
@@ -45,7 +45,7 @@ class Trials:
     def run(
         self,
         progress: Progress = lambda *_: None,
-        on_observed: Callable[[Observed], None] = lambda _: None,
+        on_observed: Callable[[TrialResult], None] = lambda _: None,
     ) -> None:
         """Run trials until all is settled or the budget is spent."""
         schedule = self._schedule
@@ -108,7 +108,7 @@ class Trials:
         left = max(0.0, self.budget_s - self.elapsed_s)
         return f"{step.why} (run {len(self.ledger.observed) + 1}, at most {left:.0f} s left)"
 
-    def told(self, observed: Observed) -> str:
+    def told(self, observed: TrialResult) -> str:
         """What a run showed, in one line."""
         name = words(tuple(observed.arm))
         took = _took(observed)
@@ -228,7 +228,7 @@ def together(changes: Iterable[str]) -> str:
     return "\n".join(lines.values())
 
 
-def _took(observed: Observed) -> str:
+def _took(observed: TrialResult) -> str:
     before = observed.spent.before_steps_s
     took = f"{observed.seconds:.0f} s"
     if before is not None and before >= _WORTH_A_WORD_S:
@@ -238,7 +238,7 @@ def _took(observed: Observed) -> str:
     return took
 
 
-def _no_baseline(observed: Observed) -> str:
+def _no_baseline(observed: TrialResult) -> str:
     why = observed.problem or (
         "no step was found" if observed.kind is None else "it ended before its steps were timed"
     )

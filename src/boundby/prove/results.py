@@ -12,7 +12,7 @@ from boundby.model.diagnosis import Peak
 from boundby.prove import fork_likeness as likeness
 from boundby.prove import numerics, speedup
 from boundby.prove.outcome import OPEN_WORD, Result, fewest, is_short_of_runs, outcome_of
-from boundby.prove.trial_result import Notes, Observed, Start
+from boundby.prove.trial_result import Notes, Start, TrialResult
 
 Arm = tuple[str, ...]
 BASELINE: Arm = ()
@@ -28,12 +28,12 @@ _OF_FORKS = re.compile(
 )
 
 
-class Ledger:
+class TrialStore:
     """Append-only; every question is answered from the processes alone, so it can be resumed."""
 
     def __init__(
         self,
-        observed: Sequence[Observed] = (),
+        observed: Sequence[TrialResult] = (),
         *,
         precisions: Mapping[str, str | None] | None = None,
         environments: Collection[str] = (),
@@ -59,7 +59,7 @@ class Ledger:
         self._again = again or {}
         self._known: dict[tuple[frozenset[str], int], Result] = {}
 
-    def add(self, observed: Observed) -> None:
+    def add(self, observed: TrialResult) -> None:
         self.observed.append(observed)
 
     @property
@@ -90,29 +90,29 @@ class Ledger:
         failed = (frozenset(one.arm) for one in self.observed if _fails_by_fork(one))
         return "fresh" if any(one <= frozenset(arm) for one in failed) else "forked"
 
-    def tried(self, arm: Arm, *, beside: Arm | None = None) -> list[Observed]:
+    def tried(self, arm: Arm, *, beside: Arm | None = None) -> list[TrialResult]:
         """Every process of an arm that came to its own end, whatever that was.
 
         `beside`: those that were begun as processes of that other arm are.
         """
         return [one for one in self._begun(arm, beside) if not one.cut]
 
-    def _begun(self, arm: Arm, beside: Arm | None = None) -> list[Observed]:
+    def _begun(self, arm: Arm, beside: Arm | None = None) -> list[TrialResult]:
         start = self.start(arm if beside is None else beside)
         return [one for one in self._of(arm) if one.start == start]
 
-    def _of(self, arm: Arm) -> list[Observed]:
+    def _of(self, arm: Arm) -> list[TrialResult]:
         wanted = frozenset(arm)
         return [one for one in self.observed if not one.reference and frozenset(one.arm) == wanted]
 
-    def since_baseline(self, arm: Arm) -> list[Observed]:
+    def since_baseline(self, arm: Arm) -> list[TrialResult]:
         """What came to its end since the last baseline, of all that is begun as an arm is."""
         start = self.start(arm)
         ended = [one for one in self.observed if not one.reference and not one.cut]
         begun = [one for one in ended if one.start == start]
         return list(itertools.takewhile(lambda one: one.arm, reversed(begun)))
 
-    def timed(self, arm: Arm, *, beside: Arm | None = None) -> list[Observed]:
+    def timed(self, arm: Arm, *, beside: Arm | None = None) -> list[TrialResult]:
         return [
             one for one in self.tried(arm, beside=beside) if one.problem is None and one.samples_ns
         ]
@@ -182,7 +182,7 @@ class Ledger:
         again_s = self._again.get(key, 0.0) if self.has_dropout else 0.0
         return self._preparations.get(key, 0.0) + again_s
 
-    def _spared_s(self, arm: Arm, last: Observed) -> float:
+    def _spared_s(self, arm: Arm, last: TrialResult) -> float:
         """What the next of an arm is spared, at least: it is not compared without dropout again.
 
         That is the part of what it took longer than a baseline that went into preparing once more.
@@ -238,7 +238,7 @@ class Ledger:
             return Result(outcome="failed", why=f"{words} steps that should be steady", log=log)
         return self._compared(arm, base, timed)
 
-    def _idle(self, arm: Arm, timed: Sequence[Observed]) -> str | None:
+    def _idle(self, arm: Arm, timed: Sequence[TrialResult]) -> str | None:
         """Why there is nothing to compare: no change was made. None where one was.
 
         Of several, one that left the program as it is hides among the others, unless each was
@@ -265,8 +265,8 @@ class Ledger:
             return f"the budget ended while it ran, after {cut[-1]:.0f} s"
         return f"its turn did not come: a run of it takes about {self.seconds(arm):.0f} s"
 
-    def _compared(self, arm: Arm, base: list[Observed], timed: list[Observed]) -> Result:
-        checked = numerics.judge(
+    def _compared(self, arm: Arm, base: list[TrialResult], timed: list[TrialResult]) -> Result:
+        checked = numerics.find_verdict(
             [one.notes for one in base],
             [one.notes for one in timed],
             self.reference,
@@ -329,7 +329,7 @@ class Ledger:
         return any(key in self._environments for key in arm)
 
 
-def _fails_by_fork(observed: Observed) -> bool:
+def _fails_by_fork(observed: TrialResult) -> bool:
     """Whether a fresh process may do better: one that was killed, or that says it is for the fork.
 
     Any other error that a script ends with is its own: forks of it as it is run like fresh ones.
@@ -339,6 +339,6 @@ def _fails_by_fork(observed: Observed) -> bool:
     return not observed.reported or _OF_FORKS.search(observed.problem) is not None
 
 
-def _peak(observed: Sequence[Observed]) -> float | None:
+def _peak(observed: Sequence[TrialResult]) -> float | None:
     peaks = [one.peak_bytes for one in observed if one.peak_bytes is not None]
     return statistics.median(peaks) if peaks else None

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from boundby.model.diagnosis import FIXES_JOINED, Speedup
 from boundby.prove.combination import Candidate, Foresee, combine, expected_arm
 from boundby.prove.numerics import FEWEST_SEEDS
-from boundby.prove.priorities import Hopes, promised
-from boundby.prove.results import BASELINE, Arm, Ledger
+from boundby.prove.priorities import CandidateRanking, promised
+from boundby.prove.results import BASELINE, Arm, TrialStore
 from boundby.prove.speedup import half_width
-from boundby.prove.trial_result import Observed, Start
+from boundby.prove.trial_result import Start, TrialResult
 
 # Half the interval, as a share of the speed-up.
 _NARROW = 0.05
@@ -66,7 +66,7 @@ class Schedule:
     def __init__(
         self,
         candidates: Sequence[Candidate],
-        ledger: Ledger,
+        ledger: TrialStore,
         budget_s: float,
         foresee: Foresee = lambda _: None,
     ) -> None:
@@ -74,7 +74,7 @@ class Schedule:
         self._ledger = ledger
         self._budget_s = budget_s
         self._foresee = foresee
-        self._hopes = Hopes(self._candidates, ledger)
+        self._hopes = CandidateRanking(self._candidates, ledger)
 
     def next(self, elapsed_s: float) -> Step | None:
         """None when all is settled, or nothing more fits into the budget."""
@@ -259,7 +259,7 @@ class Schedule:
         """The script as it is, begun as it is for an arm."""
         return Step(arm=BASELINE, why=words(BASELINE), start=self._ledger.start(arm))
 
-    def _baselines(self, arm: Arm) -> list[Observed]:
+    def _baselines(self, arm: Arm) -> list[TrialResult]:
         return self._ledger.tried(BASELINE, beside=arm)
 
     def _lacks_baseline(self, arm: Arm) -> bool:

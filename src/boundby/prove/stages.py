@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from boundby.capture.process.step_hooks import Companion
+from boundby.capture.process.step_hooks import StepHook
 
 
-class Stages(Companion):
+class Stages(StepHook):
     """How far the trial came, and when."""
 
     def __init__(self, began_s: float, compared: int) -> None:

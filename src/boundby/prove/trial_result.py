@@ -48,7 +48,7 @@ class Notes(Record, frozen=True, kw_only=True):
         return self.dropouts > 0 or self.draws_seeded
 
 
-class Spent(Record, frozen=True, kw_only=True):
+class LineTime(Record, frozen=True, kw_only=True):
     """Where a process's seconds went, one stage after the other; None where it did not come so far.
 
     `start_s` until the script began, `torch_s` until it had imported torch, `script_s` until its
@@ -76,7 +76,7 @@ class Spent(Record, frozen=True, kw_only=True):
         return (self.start_s or 0.0) + (self.torch_s or 0.0) + self.script_s
 
 
-class Observed(Record, frozen=True, kw_only=True):
+class TrialResult(Record, frozen=True, kw_only=True):
     """One process. `problem` is why it counts for nothing."""
 
     arm: list[str]  # treatments, by key; none of them is the baseline
@@ -87,7 +87,7 @@ class Observed(Record, frozen=True, kw_only=True):
     prepared_s: float = 0.0  # that went into what it was forked from, before its own seconds
     not_prepared: str | None = None  # why some of the script's imports are left to the forks
     seconds: float = 0.0
-    spent: Spent = Spent()
+    spent: LineTime = LineTime()
     kind: str | None = None
     samples_ns: list[float] = []
     warmup_ns: list[float] = []
@@ -107,10 +107,10 @@ class Observed(Record, frozen=True, kw_only=True):
         return statistics.median(self.samples_ns)
 
 
-def read(content: bytes, *, seconds: float, **known: object) -> Observed:
+def read(content: bytes, *, seconds: float, **known: object) -> TrialResult:
     """What the worker wrote, with what its parent knows."""
     written = msgspec.json.decode(content)
     spent = written["spent"]
     spent["ending_s"] = max(0.0, seconds - sum(spent.values()))
     found = {**written, **known, "seconds": seconds, "reported": True}
-    return msgspec.convert(found, Observed)
+    return msgspec.convert(found, TrialResult)

@@ -22,18 +22,18 @@ from typing import Any
 from boundby.capture.process.execution import Ending, Target
 from boundby.capture.process.guard import Failure
 from boundby.capture.process.import_hooks import when_imported
-from boundby.capture.process.patching import Swaps
+from boundby.capture.process.patching import PatchSet
 from boundby.capture.process.plan import Plan
 from boundby.capture.process.script import run_script
-from boundby.capture.process.step_hooks import Companion, companions
+from boundby.capture.process.step_hooks import StepHook, active_hooks
 from boundby.capture.torch.recorder import Capture
-from boundby.fixes import TREATMENTS, Treatment
+from boundby.fixes import FIXES, Fix
 from boundby.fixes.log import touched
 from boundby.fixes.precision import switch_autocast_off
 from boundby.model.errors import BoundbyError
 from boundby.prove.files import note_written_files
 from boundby.prove.imports import Imports
-from boundby.prove.numerics_recorder import EXACT_STEPS, SEEDED_STEPS, Notebook
+from boundby.prove.numerics_recorder import EXACT_STEPS, SEEDED_STEPS, NumericsRecorder
 from boundby.prove.stages import Stages
 
 _COMPARED = EXACT_STEPS + SEEDED_STEPS
@@ -46,15 +46,15 @@ _MOST_WARMUP = 40
 _LEAST_CLEAN_S, _MOST_CLEAN_S = 1.0, 15.0
 
 
-def treatment(key: str) -> Treatment:
+def treatment(key: str) -> Fix:
     """A treatment by `fault/name`; those of plugins are known once the remedies are loaded."""
     fault, _, name = key.partition("/")
-    for found in TREATMENTS.get(fault, ()):
+    for found in FIXES.get(fault, ()):
         if found.name == name:
             return found
     remedies = importlib.import_module("boundby.faults")
-    offered: list[Treatment] = [
-        one for remedy in remedies.REMEDIES if remedy.fault == fault for one in remedy.treatments
+    offered: list[Fix] = [
+        one for remedy in remedies.FAULTS if remedy.fault == fault for one in remedy.treatments
     ]
     for found in offered:
         if found.name == name:
@@ -67,7 +67,7 @@ class Trial:
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self._spec = spec
-        self._notebook: Notebook | None = None
+        self._notebook: NumericsRecorder | None = None
         self._graphs = _Graphs()
         self._imports: Imports | None = None
         self._compared = _COMPARED if spec["compared"] else 0
@@ -120,19 +120,19 @@ class Trial:
     def _torch_arrived(self, torch: ModuleType) -> None:
         if self._spec["reference"]:
             compute_in_float32(torch)
-        companions.append(self._stages)
+        active_hooks.append(self._stages)
         if self._compared:
-            self._notebook = Notebook(
+            self._notebook = NumericsRecorder(
                 torch,
                 seed=self._spec["seed"],
                 has_dropout=self._spec["has_dropout"],
                 nudged=self._spec["nudged"],
                 exact=self._spec["exact"],
             )
-            companions.append(self._notebook)
-        companions.append(self._graphs)
+            active_hooks.append(self._notebook)
+        active_hooks.append(self._graphs)
         if self._imports is not None:
-            companions.append(self._imports)
+            active_hooks.append(self._imports)
         self._stages.torch_arrived()
 
     def _refused(self, capture: Capture) -> None:
@@ -171,7 +171,7 @@ class Trial:
         partial.replace(path)
 
 
-class _Graphs(Companion):
+class _Graphs(StepHook):
     """How many graphs Dynamo had compiled at each step's end."""
 
     def __init__(self) -> None:
@@ -213,7 +213,7 @@ def _problem(ending: Ending) -> str | None:
 
 def compute_in_float32(torch: Any) -> Callable[[], None]:
     """The reference: no autocast, no tf32, whatever the script asks for. Gives back its undoing."""
-    swaps = Swaps()
+    swaps = PatchSet()
     precision, loose = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
 
     switch_autocast_off(torch, swaps)

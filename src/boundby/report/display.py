@@ -10,4 +10,4 @@ from boundby.report.terminal import as_text
 
 renderers["text/plain"] = as_text
 renderers["text/html"] = in_notebook
-waiting.shown_by.append(progress_bar)
+waiting.progress_listeners.append(progress_bar)

@@ -149,19 +149,19 @@ def _account(diagnosis: Diagnosis) -> Table:
         table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim", overflow="fold")
     for name, group in diagnosis.account.groups().items():
-        details = [
+        read_profiler_tree = [
             f"{PART_WORDS.get(part, part)} {units.time(ns)}"
             for part, ns in sorted(group.parts.items(), key=lambda item: -item[1])
             if ns >= 0.001 * diagnosis.step.wall_ns
         ]
         if group.excess_ns and group.ns:
-            details.append(f"{units.time(group.excess_ns)} of it above the roofs' floor")
+            read_profiler_tree.append(f"{units.time(group.excess_ns)} of it above the roofs' floor")
         table.add_row(
             Text(name, style=COLOURS[name]),
             Text("█" * round(group.share * _BAR_CELLS), style=COLOURS[name]),
             units.share(group.share),
             units.time(group.ns),
-            ", ".join(details),
+            ", ".join(read_profiler_tree),
         )
     return table
 

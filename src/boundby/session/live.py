@@ -17,7 +17,7 @@ from boundby.capture.process.windows import Window
 from boundby.capture.torch.hooks import Hooks
 from boundby.capture.torch.recorder import Capture, Recorder
 from boundby.diagnosis import Timer, diagnose_capture
-from boundby.hardware.op_benchmark import Exercise
+from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import Machine
 from boundby.model import progress as waiting
 from boundby.model.diagnosis import Diagnosis
@@ -253,9 +253,9 @@ def timer_of(
         yield None
         return
     threads = capture.settings.get("threads")
-    with roofs.OperatorTimer(device, threads=threads, progress=progress) as operators:
+    with roofs.OpBenchmarkRunner(device, threads=threads, progress=progress) as operators:
 
-        def timer(exercises: Sequence[Exercise]) -> dict[Exercise, float]:
+        def timer(exercises: Sequence[OpBenchmark]) -> dict[OpBenchmark, float]:
             try:
                 return operators(exercises)
             except BoundbyError:

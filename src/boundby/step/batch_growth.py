@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from boundby.hardware.op_benchmark import Exercise
+from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import CACHE_REACH, Phase
-from boundby.step.batch_invariant import fixed_values, goes_to_optimizer
-from boundby.step.model import Picture
-from boundby.step.op_record import Work
+from boundby.step.batch_invariant import batch_invariant_values, goes_to_optimizer
+from boundby.step.model import StepModel
+from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import exercise, grown, is_batched_product, is_loose, is_recurrent
-from boundby.step.quadratic_in_batch import square_values
-from boundby.step.sample_loops import holds_samples, sample_loops
+from boundby.step.quadratic_in_batch import quadratic_values
+from boundby.step.sample_loops import find_sample_loops, holds_samples
 
 # The costliest calls are timed with larger batches: these are most of any step seen. On a CPU
 # each takes its time several times over.
@@ -52,15 +52,15 @@ SLOW, LIKELY, FAST = Growth(1.0, 1.03, 1.0), Growth(0.25, 1.0, None), Growth(-0.
 AS_THE_CURVES = Growth(0.0, 1.0, 0.0)
 
 
-def times_with(picture: Picture, factor: int, growth: Growth) -> dict[int, float]:
+def times_with(picture: StepModel, factor: int, growth: Growth) -> dict[int, float]:
     """Every piece of work with a larger batch: activations grow, weights and gradients do not."""
-    constant, square = _constant_bytes(picture), picture.once(_square_bytes)
+    constant, square = _constant_bytes(picture), picture.memoised(_square_bytes)
     timed = timed_with(picture, factor)
     shortest = picture.machine.overheads.shortest_kernel_ns or 0.0
     doubt = 1.0 if picture.on_device else _DOUBT_ON_CPU * math.log2(factor)
     times = {}
-    looped = {index for loop in sample_loops(picture) for index in loop.works}
-    for index, work in enumerate(picture.works):
+    looped = {index for loop in find_sample_loops(picture) for index in loop.op_records}
+    for index, work in enumerate(picture.op_records):
         one_sample = index in looped and not holds_samples(picture, index)
         if one_sample or picture.is_for_data(work):
             times[index] = factor * work.ns  # it is called for each
@@ -89,30 +89,30 @@ def grown_ns(ns: float, twice_ns: float, factor: int, degree: int = 1) -> float:
     return times / twice * twice_ns
 
 
-def timed_with(picture: Picture, factor: int) -> dict[int, float]:
+def timed_with(picture: StepModel, factor: int) -> dict[int, float]:
     """What the costliest calls take with a larger batch, in ns, where they could be timed.
 
     A CPU is asked for each factor: of what outgrows its caches, or is memory that its system gives
     anew each time, twice the batch may know nothing yet.
     """
-    square = picture.once(_square_bytes)
+    square = picture.memoised(_square_bytes)
     found = {
-        index: grown_ns(picture.works[index].ns, twice, factor, degree=_degree(square[index]))
+        index: grown_ns(picture.op_records[index].ns, twice, factor, degree=_degree(square[index]))
         for index, twice in timed_grown(picture, 2).items()
     }
     return found if picture.on_device or factor == 2 else found | timed_grown(picture, factor)
 
 
-def timed_grown(picture: Picture, factor: int) -> dict[int, float]:
+def timed_grown(picture: StepModel, factor: int) -> dict[int, float]:
     """What calls take that were timed with so many times the batch, a power of two."""
     found = {}
-    square = picture.once(_square_bytes)
+    square = picture.memoised(_square_bytes)
     for pair, indices in costliest(picture, factor).items():
-        both = timed_alone(picture, *pair, picture.works[indices[0]])
+        both = timed_alone(picture, *pair, picture.op_records[indices[0]])
         if both is None:
             continue
         for index in indices:
-            ns, most = picture.works[index].ns, float(factor) ** _degree(square[index])
+            ns, most = picture.op_records[index].ns, float(factor) ** _degree(square[index])
             found[index] = in_step_ns(ns, *both, most=most)
             if not picture.on_device:
                 found[index] = _on_cpu(ns, found[index], *both)
@@ -140,31 +140,31 @@ def _on_cpu(ns: float, scaled: float, alone: Alone, larger: Alone) -> float:
     return (scaled + more) / 2 if ns > alone.hot else max(scaled, more)
 
 
-def _backward_of_recurrent(picture: Picture, found: dict[int, float]) -> dict[int, float]:
+def _backward_of_recurrent(picture: StepModel, found: dict[int, float]) -> dict[int, float]:
     """They grow as the layers do that they go back through: alone they cannot be run, since they
     read what those left for them."""
-    works = picture.works
-    forward = [index for index in found if is_recurrent(works[index].name)]
-    before = sum(works[index].ns for index in forward)
+    op_records = picture.op_records
+    forward = [index for index in found if is_recurrent(op_records[index].name)]
+    before = sum(op_records[index].ns for index in forward)
     if not before:
         return {}
     ratio = sum(found[index] for index in forward) / before
     return {
         index: ratio * work.ns
-        for index, work in enumerate(works)
+        for index, work in enumerate(op_records)
         if is_recurrent(work.name.removesuffix("_backward")) and index not in found
     }
 
 
-def costliest(picture: Picture, factor: int) -> dict[tuple[Exercise, Exercise], list[int]]:
+def costliest(picture: StepModel, factor: int) -> dict[tuple[OpBenchmark, OpBenchmark], list[int]]:
     """Calls as they are and with a larger batch, the costliest first, and where they are made."""
     flow = picture.flow
     if flow is None:
         return {}
-    fixed = fixed_values(picture, flow)
-    squares = picture.once(square_values)
-    pairs: dict[tuple[Exercise, Exercise], list[int]] = {}
-    for index, work in enumerate(picture.works):
+    fixed = batch_invariant_values(picture, flow)
+    squares = picture.memoised(quadratic_values)
+    pairs: dict[tuple[OpBenchmark, OpBenchmark], list[int]] = {}
+    for index, work in enumerate(picture.op_records):
         call = picture.call(work)
         if call is None or work.phase == Phase.OPTIMIZER or work.ns <= 0:
             continue
@@ -185,12 +185,12 @@ def costliest(picture: Picture, factor: int) -> dict[tuple[Exercise, Exercise], 
         if pair[0] != pair[1]:
             pairs.setdefault(pair, []).append(index)
     most = _MOST_TIMED if picture.on_device else _MOST_TIMED_ON_CPU
-    ranked = sorted(pairs, key=lambda pair: -sum(picture.works[i].ns for i in pairs[pair]))
+    ranked = sorted(pairs, key=lambda pair: -sum(picture.op_records[i].ns for i in pairs[pair]))
     return {pair: pairs[pair] for pair in ranked[:most]}
 
 
 def timed_alone(
-    picture: Picture, single: Exercise, larger: Exercise, work: Work
+    picture: StepModel, single: OpBenchmark, larger: OpBenchmark, work: OpRecord
 ) -> tuple[Alone, Alone] | None:
     """A call by itself, as the work makes it and with a larger batch; None if it was not timed.
 
@@ -209,7 +209,7 @@ def timed_alone(
     return Alone(hot[0], cold[0] or hot[0]), Alone(hot[1], cold[1] or hot[1])
 
 
-def _may_be_cached(picture: Picture, work: Work) -> bool:
+def _may_be_cached(picture: StepModel, work: OpRecord) -> bool:
     """Whether a device's cache may hold a part of what the work touches that counts."""
     held = [level.capacity for level in picture.machine.levels if level.capacity]
     touched = work.cost.bytes if work.cost else 0.0
@@ -217,7 +217,7 @@ def _may_be_cached(picture: Picture, work: Work) -> bool:
 
 
 def _ratios(
-    picture: Picture, work: Work, factor: int, constant: float, square: float
+    picture: StepModel, work: OpRecord, factor: int, constant: float, square: float
 ) -> tuple[float, float]:
     """How much longer a piece of work takes: by the machine's curves, and at most.
 
@@ -246,13 +246,13 @@ def _ratios(
     return min(most, max(1.0, ratio)), most
 
 
-def _constant_bytes(picture: Picture) -> list[float]:
+def _constant_bytes(picture: StepModel) -> list[float]:
     """For each piece of work, the bytes that do not grow: weights it reads, gradients it makes."""
     flow = picture.flow
     if flow is None:
-        return [_weights_by_place(picture, work) for work in picture.works]
-    fixed = fixed_values(picture, flow)
-    constant = [0.0] * len(picture.works)
+        return [_weights_by_place(picture, work) for work in picture.op_records]
+    fixed = batch_invariant_values(picture, flow)
+    constant = [0.0] * len(picture.op_records)
     for index in flow.order:
         read = sum(size for value, size in flow.reads[index].items() if value in fixed)
         made = [
@@ -264,11 +264,11 @@ def _constant_bytes(picture: Picture) -> list[float]:
     return constant
 
 
-def _square_bytes(picture: Picture) -> list[float]:
+def _square_bytes(picture: StepModel) -> list[float]:
     """For each piece of work, the bytes it reads and makes that grow with the square."""
     flow = picture.flow
-    square = [0.0] * len(picture.works)
-    squares = picture.once(square_values)
+    square = [0.0] * len(picture.op_records)
+    squares = picture.memoised(quadratic_values)
     if flow is None or not squares:
         return square
     for index in flow.order:
@@ -283,7 +283,7 @@ def _degree(square: float) -> int:
     return 2 if square else 1
 
 
-def _weights_by_place(picture: Picture, work: Work) -> float:
+def _weights_by_place(picture: StepModel, work: OpRecord) -> float:
     """Where memory was not recorded: the smaller operand of a product."""
     call = picture.call(work)
     if call is None or work.op_class != "contraction" or len(call.tensors) < 2:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from boundby.model import Phase, Tensor
 from boundby.step.dataflow import OUTSIDE, Flow, Value
-from boundby.step.model import Picture
-from boundby.step.op_record import Work
+from boundby.step.model import StepModel
+from boundby.step.op_record import OpRecord
 
 # Samples come first and weights second.
 _PRODUCTS = (
@@ -51,7 +51,7 @@ _NORMS = ("_norm", "_legit", "_no_training", "_with_update", "_no_update", "_nor
 Places = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def weights_of(picture: Picture, flow: Flow) -> set[int]:
+def weights_of(picture: StepModel, flow: Flow) -> set[int]:
     """Values from before the step that it updates, or that stand where operators take weights.
 
     A cast of a weight stands there for it. What is multiplied as samples anywhere, itself or in
@@ -71,7 +71,7 @@ def weights_of(picture: Picture, flow: Flow) -> set[int]:
     return updated | (weights & outside)
 
 
-def fixed_values(picture: Picture, flow: Flow) -> set[int]:
+def batch_invariant_values(picture: StepModel, flow: Flow) -> set[int]:
     """The values that are of one size whatever the batch: weights, and what is made of them."""
     # A cast of a weight is as large as the weight.
     fixed = _made_of(flow, weights_of(picture, flow), without=frozenset())
@@ -83,30 +83,30 @@ def fixed_values(picture: Picture, flow: Flow) -> set[int]:
             continue
         # As is a gradient before its cast, and each of those that are added up; and the zeros that
         # an embedding's gradient starts from.
-        handed_on = picture.works[index].name.endswith(_HANDED_ON)
+        handed_on = picture.op_records[index].name.endswith(_HANDED_ON)
         fixed |= {
             value for value in flow.reads[index] if handed_on or is_set(picture, flow.values[value])
         }
     return fixed
 
 
-def is_set(picture: Picture, value: Value) -> bool:
-    return value.maker != OUTSIDE and picture.works[value.maker].name.endswith(_SET)
+def is_set(picture: StepModel, value: Value) -> bool:
+    return value.maker != OUTSIDE and picture.op_records[value.maker].name.endswith(_SET)
 
 
-def goes_to_optimizer(picture: Picture, value: Value) -> bool:
-    return any(picture.works[reader].phase == Phase.OPTIMIZER for reader in value.readers)
+def goes_to_optimizer(picture: StepModel, value: Value) -> bool:
+    return any(picture.op_records[reader].phase == Phase.OPTIMIZER for reader in value.readers)
 
 
 def _standing(
-    picture: Picture, flow: Flow, updated: set[int]
+    picture: StepModel, flow: Flow, updated: set[int]
 ) -> tuple[set[int], set[int], set[int]]:
     """The values in places of samples and of weights, and the works that have such places."""
     samples: set[int] = set()
     weights: set[int] = set()
     placed: set[int] = set()
     for index in flow.order:
-        work = picture.works[index]
+        work = picture.op_records[index]
         call = picture.call(work)
         places = _places(work, call.tensors) if call is not None else None
         if places is None:
@@ -125,7 +125,7 @@ def _given(flow: Flow, index: int, places: Iterable[int]) -> set[int]:
     return {value for value in values if value is not None}
 
 
-def _places(work: Work, tensors: tuple[Tensor, ...]) -> Places | None:
+def _places(work: OpRecord, tensors: tuple[Tensor, ...]) -> Places | None:
     """Where among its tensors an operator takes samples, and where weights; None if unknown."""
     name = work.name.partition("::")[2]
     vectors = tuple(at for at, tensor in enumerate(tensors) if len(tensor.shape) == 1)

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from boundby.model import HostKind, Phase
 from boundby.step.fusion_groups import is_fusible
-from boundby.step.graph_break_regions import uncompiled
-from boundby.step.model import Picture
+from boundby.step.graph_break_regions import graph_break_rows
+from boundby.step.model import StepModel
 from boundby.step.user_python import kept
 
 Floats = npt.NDArray[np.float64]
@@ -30,7 +30,7 @@ _ENTRY_LAUNCHES = {Phase.FORWARD: (25.0, 0.3), Phase.BACKWARD: (25.0, 0.9)}
 _HANDED_OVER = "AccumulateGrad"
 
 
-def launch_costs(picture: Picture) -> tuple[float, float, float]:
+def launch_costs(picture: StepModel) -> tuple[float, float, float]:
     """Host time for one launch of a compiled kernel: the worst, the expected, the best.
 
     In a step that trains, what it took in a small one that did when the machine was measured, at
@@ -50,7 +50,7 @@ def launch_costs(picture: Picture) -> tuple[float, float, float]:
     return _SLOWER_LAUNCH * here, here, min(here, (here + alone) / 2)
 
 
-def compiled_host_ns(picture: Picture, gone: list[int], launch_ns: float) -> Floats:
+def compiled_host_ns(picture: StepModel, gone: list[int], launch_ns: float) -> Floats:
     """Host time before each action, with forward and backward compiled and some work gone.
 
     They are launched kernel after kernel; the rest of the loop stays.
@@ -60,9 +60,9 @@ def compiled_host_ns(picture: Picture, gone: list[int], launch_ns: float) -> Flo
     stays = kept(picture).before_ns
     host = script.host_ns - stays
     vanished, called = _marked(picture, gone), _marked(picture, _libraries(picture))
-    left = uncompiled(picture)
+    left = graph_break_rows(picture)
     compiled = (script.phase != Phase.OPTIMIZER) & (script.wait == 0)
-    compiled &= ~_marked(picture, left.works)
+    compiled &= ~_marked(picture, left.op_records)
     operators = _Operators.of(picture)
     waiting = 0.0
     for action in np.flatnonzero(compiled):
@@ -74,27 +74,27 @@ def compiled_host_ns(picture: Picture, gone: list[int], launch_ns: float) -> Flo
             host[action] = operators.own_ns[action] if called[action] else launched
             waiting = 0.0
     count = _parameters(picture)
-    for phase, (once, each) in _ENTRY_LAUNCHES.items():
+    for phase, (memoised, each) in _ENTRY_LAUNCHES.items():
         first = np.flatnonzero(compiled & (script.phase == phase))[:1]
-        entries = (1 + left.calls) * once + each * count
+        entries = (1 + left.calls) * memoised + each * count
         host[first] += entries * (_eager_launch_ns(picture) or launch_ns)
     return host + stays
 
 
-def _libraries(picture: Picture) -> Iterable[int]:
+def _libraries(picture: StepModel) -> Iterable[int]:
     """Work that stays the call of a library."""
-    return (index for index in range(len(picture.works)) if not is_fusible(picture, index))
+    return (index for index in range(len(picture.op_records)) if not is_fusible(picture, index))
 
 
-def _marked(picture: Picture, works: Iterable[int]) -> npt.NDArray[np.bool_]:
+def _marked(picture: StepModel, op_records: Iterable[int]) -> npt.NDArray[np.bool_]:
     """The actions that belong to these works."""
     assert picture.script is not None
     marked = np.zeros(len(picture.script.rows), np.bool_)
-    marked[picture.actions_of(list(works))] = True
+    marked[picture.actions_of(list(op_records))] = True
     return marked
 
 
-def _eager_launch_ns(picture: Picture) -> float | None:
+def _eager_launch_ns(picture: StepModel) -> float | None:
     """Of this step's backward, which runs without an interpreter, with all that lies between.
 
     A gradient that is handed over takes about as long as a launch. A recurrent layer's hundreds of
@@ -103,7 +103,7 @@ def _eager_launch_ns(picture: Picture) -> float | None:
     script = picture.script
     if script is None:
         return None
-    launched = ~_marked(picture, uncompiled(picture).layers)
+    launched = ~_marked(picture, graph_break_rows(picture).layers)
     backward = script.host_ns[launched & (script.phase == Phase.BACKWARD)]
     inside, count = (
         (backward, _parameters(picture)) if len(backward) else (script.host_ns[launched], 0)
@@ -113,7 +113,7 @@ def _eager_launch_ns(picture: Picture) -> float | None:
     return float(inside.sum()) / (launches + count) if launches else None
 
 
-def _operator_ns(picture: Picture) -> float | None:
+def _operator_ns(picture: StepModel) -> float | None:
     """What a simple eager operator takes the host inside this step: of one launch, in backward
     where there is one."""
     script = picture.script
@@ -140,7 +140,7 @@ class _Operators:
     alone: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, picture: Picture) -> _Operators:
+    def of(cls, picture: StepModel) -> _Operators:
         script, host = picture.script, picture.timeline.host
         assert script is not None
         outer = _outermost(picture)
@@ -158,7 +158,7 @@ class _Operators:
         return cls(own, first, first & np.append(another, True))
 
 
-def _outermost(picture: Picture) -> npt.NDArray[np.int64]:
+def _outermost(picture: StepModel) -> npt.NDArray[np.int64]:
     """The row of the outermost operator around each action, or the action's own."""
     script, timeline = picture.script, picture.timeline
     assert script is not None
@@ -174,7 +174,7 @@ def _outermost(picture: Picture) -> npt.NDArray[np.int64]:
     return outer
 
 
-def _parameters(picture: Picture) -> int:
+def _parameters(picture: StepModel) -> int:
     """How many gradients the step hands over."""
     names = picture.timeline.names
     handed = np.array([name.endswith(_HANDED_OVER) for name in names] or [False])

@@ -17,8 +17,8 @@ from boundby import ops as costs
 from boundby.model import Cost, HostKind, Ints, Machine, Precision, Timeline
 from boundby.model.intervals import union
 from boundby.step.nesting import Mask, nearest
-from boundby.step.op_record import Costs, Work, allowed_dtype, bound_of
-from boundby.step.profiler_overhead import Dilation
+from boundby.step.op_record import Costs, OpRecord, allowed_dtype, bound_of
+from boundby.step.profiler_overhead import ProfilerOverhead
 
 # What compiled code does before it runs any: finding itself, and checking what it was given. A
 # compiled region's own time is not among them: where its generated kernels leave no events, that
@@ -32,7 +32,7 @@ _MAPPED = 128 << 10
 _PAGE = 4096
 
 
-class Asked(NamedTuple):
+class DispatchCost(NamedTuple):
     """What asking for work took: of each row that was counted as work, and of all with a cost."""
 
     counted: Mask
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FreshPages:
+class ExtraPages:
     """Memory that the system handed out in a profiled step, more than in clean ones."""
 
     count: float
@@ -56,7 +56,7 @@ class Operators:
         self.costed = Costs(timeline, machine)
         self.working = _working(timeline, self.costed)
 
-    def paged_ns(self, pages: FreshPages | None) -> npt.NDArray[np.float64]:
+    def paged_ns(self, pages: ExtraPages | None) -> npt.NDArray[np.float64]:
         """What fresh memory cost each row: by the large tensors that it makes, as far as those can
         have been all fresh. The rest is the profiler's own."""
         host, names = self.timeline.host, self.timeline.names
@@ -75,10 +75,10 @@ class Operators:
 def cpu_work(
     operators: Operators,
     precision: Precision,
-    dilation: Dilation,
+    dilation: ProfilerOverhead,
     paged_ns: npt.NDArray[np.float64],
-) -> tuple[list[Work], Asked]:
-    """One `Work` per operator call that does something itself, and their overhead."""
+) -> tuple[list[OpRecord], DispatchCost]:
+    """One `OpRecord` per operator call that does something itself, and their overhead."""
     timeline, machine = operators.timeline, operators.machine
     costed, works_itself = operators.costed, operators.working
     host = timeline.host
@@ -89,11 +89,11 @@ def cpu_work(
     net = np.clip(net - paged_ns, 0.0, None)
     kernel = np.clip(net - (machine.overheads.eager_op_ns or 0.0), 0.0, None)
     asking = np.where(counted, net - kernel, 0.0)
-    works = []
+    op_records = []
     for row in np.flatnonzero(counted):
         if is_unknown[row] and not kernel[row]:
             continue
-        work = Work(
+        work = OpRecord(
             name=timeline.names[host.name[row]],
             op_class="unknown",
             bound="unknown",
@@ -120,12 +120,12 @@ def cpu_work(
                     "network",
                     None,
                 )  # the memory's roof is not the network's
-        works.append(work)
-    _hide_background(works, timeline)
-    return works, Asked(counted, asking, float(asking[works_itself].sum()))
+        op_records.append(work)
+    _hide_background(op_records, timeline)
+    return op_records, DispatchCost(counted, asking, float(asking[works_itself].sum()))
 
 
-def _hide_background(works: list[Work], timeline: Timeline) -> None:
+def _hide_background(op_records: list[OpRecord], timeline: Timeline) -> None:
     """A collective on a thread of its own costs what nothing else is doing meanwhile.
 
     The thread that asked for it waits in an operator of the same time: `c10d::allreduce_` there,
@@ -133,12 +133,12 @@ def _hide_background(works: list[Work], timeline: Timeline) -> None:
     """
     host = timeline.host
 
-    def is_background(work: Work) -> bool:
+    def is_background(work: OpRecord) -> bool:
         return work.op_class == "communication" and host.kind[work.row] != HostKind.OP
 
-    rows = np.array([work.row for work in works if not is_background(work)], np.int64)
+    rows = np.array([work.row for work in op_records if not is_background(work)], np.int64)
     begins, ends = union(host.start_ns[rows], host.duration_ns[rows])
-    for work in filter(is_background, works):
+    for work in filter(is_background, op_records):
         start = host.start_ns[work.row]
         end = start + host.duration_ns[work.row]
         covered = np.clip(np.minimum(ends, end) - np.maximum(begins, start), 0, None).sum()
@@ -180,8 +180,8 @@ def _without_cost(timeline: Timeline, costed: Costs, working: Mask) -> Mask:
     around = np.zeros(len(host), np.bool_)
     inner = host.parent[operator & (host.parent >= 0)]
     around[np.unique(inner)] = True
-    works = np.array([costs.op_class(name) is not None for name in timeline.names] or [False])
-    candidate &= ~around | works[host.name]
+    op_records = np.array([costs.op_class(name) is not None for name in timeline.names] or [False])
+    candidate &= ~around | op_records[host.name]
     chores = np.array([name.startswith(_CHORES) for name in timeline.names] or [False])
     candidate &= ~chores[host.name] & ~_calling_generated(timeline)
     alone: Mask = candidate & (nearest(host.parent, working) < 0)
@@ -227,7 +227,7 @@ def _own_times(timeline: Timeline, counted: Mask, within: Ints) -> npt.NDArray[n
     return own
 
 
-def _observed(within: Ints, dilation: Dilation) -> npt.NDArray[np.float64]:
+def _observed(within: Ints, dilation: ProfilerOverhead) -> npt.NDArray[np.float64]:
     """What the events in each counted row, itself included, cost the profiler."""
     cost = np.zeros(len(within))
     np.add.at(cost, within[within >= 0], dilation.event_ns[within >= 0])

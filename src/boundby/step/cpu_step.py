@@ -10,13 +10,13 @@ import numpy as np
 
 from boundby.model import HostKind, Machine, Precision, Timeline
 from boundby.model.intervals import union
-from boundby.step.cpu_ops import FreshPages, Operators, cpu_work
-from boundby.step.host_intervals import Whereabouts
-from boundby.step.host_time import Pieces, spent_on_cpu
-from boundby.step.idle_causes import CORELESS
+from boundby.step.cpu_ops import ExtraPages, Operators, cpu_work
+from boundby.step.host_intervals import HostIntervals
+from boundby.step.host_time import LineTimes, host_time_by_line
+from boundby.step.idle_causes import CPU_WAIT
 from boundby.step.nesting import nearest
-from boundby.step.op_record import Work
-from boundby.step.profiler_overhead import dilation_of
+from boundby.step.op_record import OpRecord
+from boundby.step.profiler_overhead import find_profiler_overhead
 
 # Clean steps that took longer than the profiled one were disturbed, and all of it alike; past this
 # much nobody knows what it was.
@@ -24,7 +24,7 @@ _MOST_SLOWER = 1.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Coreless:
+class CpuWait:
     """How long a step stood ready without a core that it could have run on."""
 
     clean_ns: float
@@ -36,10 +36,10 @@ class CpuStep(NamedTuple):
     `waits`: for data, and for a core where that is known; `spent`: the lines at which there was no
     work; `scaled`: by what all of it was scaled down."""
 
-    works: list[Work]
+    op_records: list[OpRecord]
     dispatch_ns: float
     waits: dict[str, float]
-    spent: Pieces
+    spent: LineTimes
     scaled: float
 
 
@@ -47,18 +47,18 @@ def cpu_step(
     timeline: Timeline,
     machine: Machine,
     precision: Precision,
-    where: Whereabouts,
+    where: HostIntervals,
     *,
     wall_ns: float,
     phases: Mapping[str, float],
     data_ns: float | None,
-    coreless: Coreless | None,
-    fresh_pages: FreshPages | None,
+    cpu_wait: CpuWait | None,
+    fresh_pages: ExtraPages | None,
 ) -> CpuStep:
     """The profiled step without what only it paid for: the profiler, memory, waiting."""
     # Without waiting, for data or a core: what is left is one step's own, clean and profiled.
     waited = 0.0 if data_ns is None else _waited_for_data(timeline)
-    lost = coreless or Coreless(clean_ns=0.0, profiled_ns=0.0)
+    lost = cpu_wait or CpuWait(clean_ns=0.0, profiled_ns=0.0)
     clean = max(0.0, wall_ns - (data_ns or 0.0) - lost.clean_ns)
     profiled = max(1.0, timeline.wall_ns - waited)
     on_core = max(0.0, 1 - lost.profiled_ns / profiled)
@@ -67,23 +67,25 @@ def cpu_step(
     operators = Operators(timeline, machine)
     paged = operators.paged_ns(fresh_pages)
     paged_ns = float(paged.sum())
-    dilation = dilation_of(timeline, where, wall_ns=as_profiled + paged_ns + waited, phases=own)
-    works, asked = cpu_work(operators, precision, dilation, paged)
-    spent = spent_on_cpu(timeline, where, asked, dilation)
+    dilation = find_profiler_overhead(
+        timeline, where, wall_ns=as_profiled + paged_ns + waited, phases=own
+    )
+    op_records, asked = cpu_work(operators, precision, dilation, paged)
+    spent = host_time_by_line(timeline, where, asked, dilation)
     pace = as_profiled / max(1.0, profiled - dilation.total_ns - paged_ns)
     slower = on_core * min(_MOST_SLOWER, pace)
     if lost.clean_ns:
-        held = asked.costed_ns + sum(work.exposed_ns for work in works)
+        held = asked.costed_ns + sum(work.exposed_ns for work in op_records)
         slower = min(slower, clean / max(1.0, held))
-    for work in works:
+    for work in op_records:
         work.ns *= slower
         work.exposed_ns *= slower
     data = slower * spent.total("data")
     if data_ns is not None:
         # Where a batch is made by operators, those have their own time.
-        data = max(0.0, data_ns - _work_for_data(timeline, works))
-    waits = {"data": data} | ({CORELESS: coreless.clean_ns} if coreless else {})
-    return CpuStep(works, slower * asked.costed_ns, waits, spent, min(1.0, pace))
+        data = max(0.0, data_ns - _work_for_data(timeline, op_records))
+    waits = {"data": data} | ({CPU_WAIT: cpu_wait.clean_ns} if cpu_wait else {})
+    return CpuStep(op_records, slower * asked.costed_ns, waits, spent, min(1.0, pace))
 
 
 def _without_waiting(phases: Mapping[str, float], share: float) -> dict[str, float]:
@@ -92,11 +94,11 @@ def _without_waiting(phases: Mapping[str, float], share: float) -> dict[str, flo
     return {**phases, "other": max(0.0, other)} if share else dict(phases)
 
 
-def _work_for_data(timeline: Timeline, works: Sequence[Work]) -> float:
+def _work_for_data(timeline: Timeline, op_records: Sequence[OpRecord]) -> float:
     """Of the work, what is done inside a loader that makes its batches itself."""
     host = timeline.host
     loads = np.append(nearest(host.parent, host.kind == HostKind.DATA) >= 0, False)
-    return sum(work.exposed_ns for work in works if loads[work.row])
+    return sum(work.exposed_ns for work in op_records if loads[work.row])
 
 
 def _waited_for_data(timeline: Timeline) -> float:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from boundby.model import Tensor, Timeline
 from boundby.step.nesting import nearest
-from boundby.step.op_record import Work
+from boundby.step.op_record import OpRecord
 
 OUTSIDE = -1
 # Operators that write their first argument without reading it.
@@ -55,23 +55,23 @@ class Flow:
     order: list[int]  # the works as the host was done issuing them: what one calls comes before it
 
 
-def flow_of(timeline: Timeline, works: Sequence[Work]) -> Flow | None:
+def flow_of(timeline: Timeline, op_records: Sequence[OpRecord]) -> Flow | None:
     """None where memory was not recorded, as in a trace file."""
     if timeline.allocations is None or not len(timeline.allocations):
         return None
-    taken, fresh = _taken(timeline, works)
+    taken, fresh = _taken(timeline, op_records)
     flow = Flow(
         values=[],
-        reads=[{} for _ in works],
-        given=[[] for _ in works],
-        makes=[[] for _ in works],
-        makers=[set() for _ in works],
-        order=_issue_order(timeline, works),
+        reads=[{} for _ in op_records],
+        given=[[] for _ in op_records],
+        makes=[[] for _ in op_records],
+        makers=[set() for _ in op_records],
+        order=_issue_order(timeline, op_records),
     )
     current: dict[int, int] = {}
-    inside = _inside(timeline, works)
+    inside = _inside(timeline, op_records)
     for index in flow.order:
-        work = works[index]
+        work = op_records[index]
         # Memory that was taken outside of any work holds nothing until someone writes it.
         while fresh and fresh[-1][0] <= work.row:
             current.pop(fresh.pop()[1], None)
@@ -135,26 +135,26 @@ def _make(flow: Flow, current: dict[int, int], index: int, storage: int, size: f
     flow.values.append(Value(maker=index, bytes=size))
 
 
-def _tensors(timeline: Timeline, work: Work) -> tuple[Tensor, ...]:
+def _tensors(timeline: Timeline, work: OpRecord) -> tuple[Tensor, ...]:
     return timeline.calls[work.call].tensors if work.call >= 0 else ()
 
 
-def _issue_order(timeline: Timeline, works: Sequence[Work]) -> list[int]:
+def _issue_order(timeline: Timeline, op_records: Sequence[OpRecord]) -> list[int]:
     """By their ends: a product on a CPU calls a copy of its bias first, and adds to that."""
     host = timeline.host
     ends = host.start_ns + host.duration_ns
-    placed = [index for index, work in enumerate(works) if work.row >= 0]
+    placed = [index for index, work in enumerate(op_records) if work.row >= 0]
     # Of two that end together, the inner one began later.
-    return sorted(placed, key=lambda i: (int(ends[works[i].row]), -works[i].row))
+    return sorted(placed, key=lambda i: (int(ends[op_records[i].row]), -op_records[i].row))
 
 
-def _inside(timeline: Timeline, works: Sequence[Work]) -> list[int]:
+def _inside(timeline: Timeline, op_records: Sequence[OpRecord]) -> list[int]:
     """For each piece of work the one that calls it; OUTSIDE for none."""
-    work_of = {work.row: index for index, work in enumerate(works) if work.row >= 0}
+    work_of = {work.row: index for index, work in enumerate(op_records) if work.row >= 0}
     around = nearest(timeline.host.parent, _is_work(timeline, work_of))
     parents = timeline.host.parent
     found = []
-    for work in works:
+    for work in op_records:
         parent = int(parents[work.row]) if work.row >= 0 else -1
         found.append(work_of.get(int(around[parent]), OUTSIDE) if parent >= 0 else OUTSIDE)
     return found
@@ -167,7 +167,7 @@ def _is_work(timeline: Timeline, rows: Iterable[int]) -> npt.NDArray[np.bool_]:
 
 
 def _taken(
-    timeline: Timeline, works: Sequence[Work]
+    timeline: Timeline, op_records: Sequence[OpRecord]
 ) -> tuple[dict[int, list[tuple[int, float]]], list[tuple[int, int]]]:
     """The memory each piece of work took, by it or by what it called.
 
@@ -175,7 +175,7 @@ def _taken(
     """
     allocations = timeline.allocations
     assert allocations is not None
-    work_of = {work.row: index for index, work in enumerate(works) if work.row >= 0}
+    work_of = {work.row: index for index, work in enumerate(op_records) if work.row >= 0}
     around = nearest(timeline.host.parent, _is_work(timeline, work_of))
     found: dict[int, list[tuple[int, float]]] = {}
     fresh: list[tuple[int, int]] = []

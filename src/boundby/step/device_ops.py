@@ -11,7 +11,7 @@ from boundby import ops as costs
 from boundby.model import Cost, DeviceEvents, DeviceKind, Ints, Machine, Phase, Precision, Timeline
 from boundby.step.device_busy import exposed, priorities
 from boundby.step.nesting import nearest
-from boundby.step.op_record import Costs, Work, allowed_dtype, bound_of
+from boundby.step.op_record import Costs, OpRecord, allowed_dtype, bound_of
 
 # "tf32" in cuDNN's and newer cuBLAS kernels, "s1688" (float in, 16x8x8 tiles) in CUTLASS's.
 _TF32_KERNEL = re.compile(r"tf32|s1688")
@@ -30,7 +30,7 @@ def owners(timeline: Timeline, costed: Costs) -> Ints:
 
 def device_work(
     timeline: Timeline, machine: Machine, precision: Precision
-) -> tuple[list[Work], Ints]:
+) -> tuple[list[OpRecord], Ints]:
     """Every piece of device work, and which one each device event belongs to."""
     device = timeline.device
     costed = Costs(timeline, machine)
@@ -49,10 +49,10 @@ def device_work(
     np.minimum.at(first, member, np.arange(len(device)))
     names = [timeline.names[index] for index in device.name[first]]
     on_tf32 = _on_tf32(timeline, member, len(groups))
-    works, calls = [], timeline.calls
+    op_records, calls = [], timeline.calls
     for index, row in enumerate(groups):
         event = int(first[index])
-        work = Work(
+        work = OpRecord(
             name=names[index],
             op_class="unknown",
             bound="unknown",
@@ -77,8 +77,8 @@ def device_work(
             _set_cost(work, machine, costed.on(cost, "tf32" if on_tf32[index] else dtype))
         elif call < 0:
             _cost_event(work, timeline, machine, event)
-        works.append(work)
-    return works, member
+        op_records.append(work)
+    return op_records, member
 
 
 def _replayed_groups(device: DeviceEvents) -> Ints:
@@ -107,7 +107,7 @@ def _contractions(timeline: Timeline, owner: Ints) -> npt.NDArray[np.bool_]:
     return result
 
 
-def _place(work: Work, timeline: Timeline, row: int) -> None:
+def _place(work: OpRecord, timeline: Timeline, row: int) -> None:
     """Where in the program it was asked for."""
     if row < 0:
         return
@@ -131,7 +131,7 @@ def _call_of(timeline: Timeline, row: int, event: int) -> int:
     return -1 if calls is None else int(calls[event])
 
 
-def _set_cost(work: Work, machine: Machine, cost: Cost) -> None:
+def _set_cost(work: OpRecord, machine: Machine, cost: Cost) -> None:
     work.cost = cost
     work.floor_ns = machine.floor(work.cost)
     work.op_class = costs.op_class(work.name) or "unknown"
@@ -140,7 +140,7 @@ def _set_cost(work: Work, machine: Machine, cost: Cost) -> None:
         work.bound, work.floor_ns = "network", None  # the memory's roof is not the network's
 
 
-def _cost_event(work: Work, timeline: Timeline, machine: Machine, event: int) -> None:
+def _cost_event(work: OpRecord, timeline: Timeline, machine: Machine, event: int) -> None:
     """A copy, a memset or a collective tells its own size; a kernel without an operator nothing."""
     device = timeline.device
     kind = DeviceKind(int(device.kind[event]))
@@ -179,13 +179,13 @@ def recomputed(timeline: Timeline) -> npt.NDArray[np.bool_]:
     return found
 
 
-def recomputed_flops(works: list[Work], timeline: Timeline) -> float:
+def recomputed_flops(op_records: list[OpRecord], timeline: Timeline) -> float:
     """Arithmetic done a second time in backward: by checkpoints, and by attention that keeps no
     scores."""
     again = recomputed(timeline)
     return sum(
         matrix_flops(work.cost) if work.row >= 0 and again[work.row] else work.cost.repeated
-        for work in works
+        for work in op_records
         if work.cost is not None
     )
 

@@ -8,7 +8,7 @@ as one GELU of it.
 from __future__ import annotations
 
 from boundby.model import OpCall
-from boundby.step.op_record import Work
+from boundby.step.op_record import OpRecord
 
 _FLOPS = {
     "gelu": 72.0,
@@ -23,7 +23,7 @@ _FLOPS = {
 _FLOPS_BY_TANGENT = {"gelu": 47.0, "gelu_backward": 75.0}
 
 
-def function_flops(work: Work, call: OpCall | None) -> float:
+def function_flops(work: OpRecord, call: OpCall | None) -> float:
     """Of all numbers that an operator makes; none for one that is simple."""
     name = work.name.partition("::")[2].removesuffix("_")
     if name not in _FLOPS or call is None or not call.tensors:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from boundby.model import Phase
 from boundby.step.dataflow import Flow
-from boundby.step.graph_break_regions import uncompiled
+from boundby.step.graph_break_regions import graph_break_rows
 from boundby.step.index_searches import searches
-from boundby.step.model import Picture
-from boundby.step.op_record import Work
+from boundby.step.model import StepModel
+from boundby.step.op_record import OpRecord
 from boundby.step.reductions import reduction_launches, takes_two_passes
 
 _FUSIBLE = ("elementwise", "normalization", "movement")
@@ -32,17 +32,17 @@ _SCATTERS = ("upsample_", "grid_sampler_", "_adaptive_avg_pool", "adaptive_max_p
 class Chain:
     """Works that could be one kernel, and the bytes it would still have to move."""
 
-    works: list[int]
+    op_records: list[int]
     bytes: float
     reductions: int  # launches for these, beside the one that uses them
 
 
-def chains_of(picture: Picture, flow: Flow) -> list[Chain]:
+def chains_of(picture: StepModel, flow: Flow) -> list[Chain]:
     """What could be fused: works that hand values to each other with no product in between."""
-    works = picture.works
-    fusible = [is_fusible(picture, index) for index in range(len(works))]
-    depth = _depths(works, flow, fusible)
-    leader = list(range(len(works)))
+    op_records = picture.op_records
+    fusible = [is_fusible(picture, index) for index in range(len(op_records))]
+    depth = _depths(op_records, flow, fusible)
+    leader = list(range(len(op_records)))
 
     def lead(index: int) -> int:
         while leader[index] != index:
@@ -57,7 +57,7 @@ def chains_of(picture: Picture, flow: Flow) -> list[Chain]:
             if (
                 fusible[maker]
                 and depth[maker] == depth[index]
-                and works[maker].phase == works[index].phase
+                and op_records[maker].phase == op_records[index].phase
             ):
                 leader[lead(index)] = lead(maker)
     members: dict[int, list[int]] = defaultdict(list)
@@ -68,10 +68,11 @@ def chains_of(picture: Picture, flow: Flow) -> list[Chain]:
     again = _made_again(picture, flow, groups, fusible)
     return [
         Chain(
-            works=group,
+            op_records=group,
             bytes=_moved(picture, flow, group, again),
             reductions=sum(
-                reduction_launches(works[index].name, picture.call(works[index])) for index in group
+                reduction_launches(op_records[index].name, picture.call(op_records[index]))
+                for index in group
             ),
         )
         for group in groups
@@ -79,40 +80,42 @@ def chains_of(picture: Picture, flow: Flow) -> list[Chain]:
 
 
 def _made_again(
-    picture: Picture, flow: Flow, groups: Sequence[list[int]], fusible: Sequence[bool]
+    picture: StepModel, flow: Flow, groups: Sequence[list[int]], fusible: Sequence[bool]
 ) -> dict[int, dict[int, float]]:
     """Values that only chains of the backward read, and what each is made from.
 
     A compiler does not keep such a one: it keeps what it was made from, where that is smaller than
     to write it and read it again (the results of reductions aside, which it keeps: they are few).
     """
-    works = picture.works
+    op_records = picture.op_records
     again = {}
     for group in groups:
-        if works[group[0]].phase == Phase.BACKWARD:
+        if op_records[group[0]].phase == Phase.BACKWARD:
             continue
         inside = set(group)
         for index in group:
             for value in flow.makes[index]:
                 readers = [one for one in flow.values[value].readers if one not in inside]
-                later = [fusible[one] and works[one].phase == Phase.BACKWARD for one in readers]
+                later = [
+                    fusible[one] and op_records[one].phase == Phase.BACKWARD for one in readers
+                ]
                 if not readers or not all(later):
                     continue
-                sources = _sources(works, flow, index, inside)
+                sources = _sources(op_records, flow, index, inside)
                 if sources and sum(sources.values()) < 2 * flow.values[value].bytes:
                     again[value] = sources
     return again
 
 
 def _sources(
-    works: Sequence[Work], flow: Flow, index: int, inside: set[int]
+    op_records: Sequence[OpRecord], flow: Flow, index: int, inside: set[int]
 ) -> dict[int, float] | None:
     """What enters a chain to become what one of its works makes; None where chance has a part."""
     sources: dict[int, float] = {}
     seen, rest = {index}, [index]
     while rest:
         index = rest.pop()
-        if is_random(works[index]):
+        if is_random(op_records[index]):
             return None
         for value, size in flow.reads[index].items():
             maker = flow.values[value].maker
@@ -124,8 +127,8 @@ def _sources(
     return sources
 
 
-def is_fusible(picture: Picture, index: int) -> bool:
-    work = picture.works[index]
+def is_fusible(picture: StepModel, index: int) -> bool:
+    work = picture.op_records[index]
     if not picture.on_device and is_random(work):
         return False
     return (
@@ -134,37 +137,37 @@ def is_fusible(picture: Picture, index: int) -> bool:
         and not _scatters(work)
         and work.phase != Phase.OPTIMIZER
         and work.bound not in _ELSEWHERE
-        and index not in picture.opaque
-        and index not in uncompiled(picture).works
+        and index not in picture.unfusible
+        and index not in graph_break_rows(picture).op_records
         and not picture.is_for_data(work)
         and work.ns > 0
     )
 
 
-def _scatters(work: Work) -> bool:
+def _scatters(work: OpRecord) -> bool:
     return work.name.endswith("_backward") and any(part in work.name for part in _SCATTERS)
 
 
-def is_random(work: Work) -> bool:
+def is_random(work: OpRecord) -> bool:
     return any(part in work.name for part in _RANDOM) and not work.name.endswith("_backward")
 
 
-def _depths(works: Sequence[Work], flow: Flow, fusible: Sequence[bool]) -> list[int]:
+def _depths(op_records: Sequence[OpRecord], flow: Flow, fusible: Sequence[bool]) -> list[int]:
     """How many works that cannot be fused lie before each, on the longest way.
 
     Two works of one depth have none between them, so that making them one closes no circle.
     """
-    depth = [0] * len(works)
+    depth = [0] * len(op_records)
     for index in flow.order:
         for maker in flow.makers[index]:
             # Work that was imagined away stands between nothing.
-            stands = works[maker].ns > 0 and not fusible[maker]
+            stands = op_records[maker].ns > 0 and not fusible[maker]
             depth[index] = max(depth[index], depth[maker] + stands)
     return depth
 
 
 def _moved(
-    picture: Picture, flow: Flow, group: list[int], again: dict[int, dict[int, float]]
+    picture: StepModel, flow: Flow, group: list[int], again: dict[int, dict[int, float]]
 ) -> float:
     """What enters and what leaves a chain; values that only its own works read stay inside."""
     inside = set(group)
@@ -180,7 +183,7 @@ def _moved(
             made = flow.values[value]
             if value not in again and any(reader not in inside for reader in made.readers):
                 moved += made.bytes
-        work = picture.works[index]
+        work = picture.op_records[index]
         if takes_two_passes(work.name, picture.call(work)):
             moved += sum(flow.reads[index].values())
     return moved + sum(entering.values())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby.model import HostKind, Phase
-from boundby.step.model import Picture
+from boundby.step.model import StepModel
 
 # What `nn.LSTM`, `nn.GRU` and `nn.RNN` call. (A cell alone is compiled.)
 _LAYERS = ("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu")
@@ -27,15 +27,15 @@ class Uncompiled:
     outside: frozenset[int]
 
     @property
-    def works(self) -> frozenset[int]:
+    def op_records(self) -> frozenset[int]:
         return self.layers | self.outside
 
 
-def uncompiled(picture: Picture) -> Uncompiled:
-    return picture.once(_found)
+def graph_break_rows(picture: StepModel) -> Uncompiled:
+    return picture.memoised(_found)
 
 
-def _found(picture: Picture) -> Uncompiled:
+def _found(picture: StepModel) -> Uncompiled:
     host = picture.timeline.host
     named = np.array([name in _LAYERS for name in picture.timeline.names] or [False])
     layers = (host.kind == HostKind.OP) & named[host.name]
@@ -43,25 +43,26 @@ def _found(picture: Picture) -> Uncompiled:
     if not layers.any():
         return Uncompiled(frozenset(), 0, outside)
     inside = picture.inside_both_ways(layers)
-    works = frozenset(
-        index for index, work in enumerate(picture.works) if work.row >= 0 and inside[work.row]
+    op_records = frozenset(
+        index for index, work in enumerate(picture.op_records) if work.row >= 0 and inside[work.row]
     )
     calls = int((layers & (host.phase != Phase.BACKWARD)).sum())
-    return Uncompiled(works, calls, outside)
+    return Uncompiled(op_records, calls, outside)
 
 
-def _outside(picture: Picture) -> list[int]:
+def _outside(picture: StepModel) -> list[int]:
     """Work in no module that is worth compiling, backward too; none where modules are not known.
 
     A module that multiplies nothing is a loss, and not the model.
     """
     modules = picture.timeline.modules
     outermost = [
-        modules[work.module].partition(".")[0] if work.module >= 0 else "" for work in picture.works
+        modules[work.module].partition(".")[0] if work.module >= 0 else ""
+        for work in picture.op_records
     ]
     models = {
         name
-        for name, work in zip(outermost, picture.works, strict=True)
+        for name, work in zip(outermost, picture.op_records, strict=True)
         if name and work.op_class == "contraction"
     }
     return [index for index, name in enumerate(outermost) if models and name not in models]

@@ -22,7 +22,7 @@ Rows = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whereabouts:
+class HostIntervals:
     """Columns, one row a stretch of one thread's time, in order of thread and then of time.
 
     `row` is the innermost host row, -1 between two outermost ones; `source` the user's line,
@@ -42,7 +42,7 @@ class Whereabouts:
         return slice(int(first), int(last))
 
 
-def whereabouts(timeline: Timeline) -> Whereabouts:
+def find_host_intervals(timeline: Timeline) -> HostIntervals:
     host = timeline.host
     stretches = _Stretches(host)
     changes = np.flatnonzero(np.diff(host.thread)) + 1
@@ -61,7 +61,7 @@ def whereabouts(timeline: Timeline) -> Whereabouts:
     source = np.where(own_line, lines[row], called[asked])
     if timeline.samples is not None and is_sample.any():
         source[is_sample] = timeline.samples.source[place[is_sample] - len(host)]
-    return Whereabouts(
+    return HostIntervals(
         thread=thread,
         start_ns=start,
         end_ns=end,
@@ -71,10 +71,10 @@ def whereabouts(timeline: Timeline) -> Whereabouts:
     )
 
 
-def nowhere() -> Whereabouts:
+def no_intervals() -> HostIntervals:
     """Of a step of which nothing was recorded."""
     nothing = np.empty(0, np.int64)
-    return Whereabouts(
+    return HostIntervals(
         thread=nothing,
         start_ns=nothing,
         end_ns=nothing,
@@ -84,7 +84,7 @@ def nowhere() -> Whereabouts:
     )
 
 
-def moved(where: Whereabouts, timeline: Timeline, pace: Timeline) -> Whereabouts:
+def moved(where: HostIntervals, timeline: Timeline, pace: Timeline) -> HostIntervals:
     """The same stretches where another pace of the same timeline has its events happen."""
     before, after = timeline.host, pace.host
     starts, ends = where.start_ns.copy(), where.end_ns.copy()
@@ -99,7 +99,7 @@ def moved(where: Whereabouts, timeline: Timeline, pace: Timeline) -> Whereabouts
         for times in (starts, ends):
             offsets = (times[mine] - old[order[0]]).astype(np.float64)
             times[mine] = np.interp(offsets, known, there).astype(np.int64)
-    return Whereabouts(
+    return HostIntervals(
         thread=where.thread,
         start_ns=starts,
         end_ns=ends,

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from boundby.capture.kineto.names import is_own
 from boundby.model import HostKind, Ints, Timeline
-from boundby.step.cpu_ops import Asked
-from boundby.step.host_intervals import Whereabouts, called_from, main_thread
+from boundby.step.cpu_ops import DispatchCost
+from boundby.step.host_intervals import HostIntervals, called_from, main_thread
 from boundby.step.idle_causes import LABELS, Gaps
 from boundby.step.nesting import Mask, nearest
-from boundby.step.profiler_overhead import Dilation
+from boundby.step.profiler_overhead import ProfilerOverhead
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,7 +30,7 @@ _PROFILER = re.compile(r"^torch/profiler/profiler\.py\(")
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class LineTime:
     """Time that is no kernel's, by cause, at one line; `inside` as in the host's columns."""
 
     label: str
@@ -39,7 +39,7 @@ class Spent:
     ns: float
 
 
-class Pieces(NamedTuple):
+class LineTimes(NamedTuple):
     """Columns: time that was spent for a cause, which `LABELS` names, at a line."""
 
     label: Ints
@@ -50,15 +50,15 @@ class Pieces(NamedTuple):
     def total(self, label: str) -> float:
         return float(self.ns[self.label == LABELS.index(label)].sum())
 
-    def positive(self) -> Pieces:
+    def positive(self) -> LineTimes:
         """One a line and cause, without those at which more was taken off than there was."""
         keys, member = np.unique(np.stack(self[:3]), axis=1, return_inverse=True)
         ns = np.zeros(keys.shape[1])
         np.add.at(ns, member.ravel(), self.ns)
         label, source, inside = keys[:, ns > 0]
-        return Pieces(label, source, inside, ns[ns > 0])
+        return LineTimes(label, source, inside, ns[ns > 0])
 
-    def scaled(self, totals: Mapping[str, float]) -> list[Spent]:
+    def scaled(self, totals: Mapping[str, float]) -> list[LineTime]:
         """By cause as much as the account says; without a line where none is known."""
         summed = self.positive()
         found = []
@@ -66,16 +66,16 @@ class Pieces(NamedTuple):
             mine = summed.label == (LABELS.index(label) if label in LABELS else -1)
             have = float(summed.ns[mine].sum())
             if total and not have:
-                found.append(Spent(label, -1, -1, total))
+                found.append(LineTime(label, -1, -1, total))
                 continue
             for source, inside, ns in zip(
                 *(column[mine].tolist() for column in summed[1:]), strict=True
             ):
-                found.append(Spent(label, source, inside, total * ns / have))
+                found.append(LineTime(label, source, inside, total * ns / have))
         return found
 
 
-def spent_idle(timeline: Timeline, where: Whereabouts, gaps: Gaps) -> Pieces:
+def idle_time_by_line(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> LineTimes:
     """The device's idle time at the lines that the host was at meanwhile.
 
     What passes from a launch until the work starts is at the launch's line. A sync keeps the host
@@ -96,7 +96,7 @@ def spent_idle(timeline: Timeline, where: Whereabouts, gaps: Gaps) -> Pieces:
     factor = np.divide(owed, seen, out=np.zeros_like(owed), where=~lacks)
     label, gap = np.nonzero(lacks & (owed > 0))
     every = np.arange(count)
-    return Pieces(
+    return LineTimes(
         np.concatenate([met.label, np.full(count, _SYNC), label]),
         np.concatenate([met.source, source[gaps.syncs[every]], source[gaps.launches[gap]]]),
         np.concatenate([met.inside, inside[gaps.syncs[every]], inside[gaps.launches[gap]]]),
@@ -114,7 +114,7 @@ class _Met(NamedTuple):
     ns: Floats
 
 
-def _met(timeline: Timeline, where: Whereabouts, gaps: Gaps) -> _Met:
+def _met(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> _Met:
     host = timeline.host
     ends = np.append(host.start_ns + host.duration_ns, np.iinfo(np.int64).max)
     issued = np.clip(ends[gaps.launches], gaps.start_ns, gaps.end_ns)
@@ -148,9 +148,9 @@ def _met(timeline: Timeline, where: Whereabouts, gaps: Gaps) -> _Met:
     return _Met(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
 
-def spent_on_cpu(
-    timeline: Timeline, where: Whereabouts, asked: Asked, dilation: Dilation
-) -> Pieces:
+def host_time_by_line(
+    timeline: Timeline, where: HostIntervals, asked: DispatchCost, dilation: ProfilerOverhead
+) -> LineTimes:
     """What the thread that runs the step does besides its operators' kernels, line by line.
 
     At an operator's line it is what asking for its work took; at any line, what passed outside of
@@ -169,13 +169,13 @@ def spent_on_cpu(
     events = np.flatnonzero((host.thread == thread) & outside[:-1])
     rows = np.flatnonzero(asked.counted)
     found = [
-        Pieces(
+        LineTimes(
             labels[where.row[own]][passed],
             where.source[own][passed],
             where.inside[own][passed],
             lengths[passed],
         ),
-        Pieces(
+        LineTimes(
             labels[events],
             called_from(host)[events].astype(np.int64),
             inside[events],
@@ -188,12 +188,12 @@ def spent_on_cpu(
     loads = np.flatnonzero((host.thread == thread) & (host.kind == HostKind.DATA))
     waits = host.source[loads].astype(np.int64), inside[loads], np.full(len(loads), _INSTANT_NS)
     return _joined(
-        [outer, Pieces(labels[rows], *at_work), Pieces(np.full(len(loads), _DATA), *waits)]
+        [outer, LineTimes(labels[rows], *at_work), LineTimes(np.full(len(loads), _DATA), *waits)]
     )
 
 
-def _joined(pieces: Sequence[Pieces]) -> Pieces:
-    return Pieces(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+def _joined(pieces: Sequence[LineTimes]) -> LineTimes:
+    return LineTimes(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
 
 
 def _labels(timeline: Timeline) -> Ints:

@@ -13,7 +13,7 @@ from boundby.model.intervals import Coverage
 
 LABELS = ("python", "launch", "sync", "data")
 # On a CPU besides: no line's, for whatever runs there waits.
-CORELESS = "core"
+CPU_WAIT = "core"
 _MOST_ROWS = 20
 
 Floats = npt.NDArray[np.float64]
@@ -201,6 +201,6 @@ def _last_sync(
     found = np.where(at >= 0, returns[np.maximum(at, 0)], np.iinfo(np.int64).min)
     # The host stood in the sync when the device ran dry: what idles from there on is its doing.
     began = np.where(at >= 0, starts[np.maximum(at, 0)], np.iinfo(np.int64).max)
-    delayed = (found >= gaps_from) & (began <= gaps_to)
-    since = np.where(delayed, np.maximum(np.minimum(began, found), gaps_from), none)
-    return np.where(delayed, is_sync[np.maximum(at, 0)], -1), since
+    stall_sensitivity = (found >= gaps_from) & (began <= gaps_to)
+    since = np.where(stall_sensitivity, np.maximum(np.minimum(began, found), gaps_from), none)
+    return np.where(stall_sensitivity, is_sync[np.maximum(at, 0)], -1), since

@@ -7,7 +7,7 @@ among them: Inductor writes that at the end of the kernel that makes it.
 
 from __future__ import annotations
 
-from boundby.step.op_record import Work
+from boundby.step.op_record import OpRecord
 
 # Or whose result is as long as what it finds.
 _SEARCHES = frozenset(
@@ -45,6 +45,6 @@ _SEARCHES = frozenset(
 )
 
 
-def searches(work: Work) -> bool:
+def searches(work: OpRecord) -> bool:
     """In place or not."""
     return work.name.rpartition("::")[2].removesuffix("_") in _SEARCHES

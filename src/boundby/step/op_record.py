@@ -1,4 +1,4 @@
-"""What the step worked on: one `Work` per operator call that took time, with its cost and floor."""
+"""One `OpRecord` per executed operator that took time: its cost and its roofline minimum."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RECURRENT = re.compile(r"rnn|lstm|gru")
 
 
 @dataclass(slots=True, kw_only=True)
-class Work:
+class OpRecord:
     """An operator call's time on the device (or on the CPU), beside what it should have taken.
 
     `ns` is its whole time, `exposed_ns` the part in which nothing counted before it was running.

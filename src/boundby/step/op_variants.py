@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
 
-from boundby.hardware.op_benchmark import Exercise, channels_last
+from boundby.hardware.op_benchmark import OpBenchmark, channels_last
 from boundby.model import OpCall, Tensor
 from boundby.step.batch_invariant import BATCHED_PRODUCTS
-from boundby.step.model import Change, Picture
-from boundby.step.op_record import Work
+from boundby.step.model import Edit, StepModel
+from boundby.step.op_record import OpRecord
 
 Alter = Callable[[Tensor], Tensor]
 _FEWER_DIGITS = ("matmul.tf32", "matmul.bfloat16")
@@ -248,12 +248,12 @@ def _dense_like(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...] | Non
     return tuple(strides)
 
 
-def is_loose(work: Work) -> bool:
+def is_loose(work: OpRecord) -> bool:
     """Whether the step computes its float32 products in fewer digits: on CUDA, and on a CPU."""
     return work.cost is not None and not work.cost.flops.keys().isdisjoint(_FEWER_DIGITS)
 
 
-def exercise(call: OpCall, alter: Alter = as_it_is, *, loose: bool) -> Exercise:
+def exercise(call: OpCall, alter: Alter = as_it_is, *, loose: bool) -> OpBenchmark:
     """The call with its tensors altered; which memory they are is of no matter.
 
     In other dtypes than float32 nothing is loose, and calls that differ in it alone are one.
@@ -268,7 +268,7 @@ def exercise(call: OpCall, alter: Alter = as_it_is, *, loose: bool) -> Exercise:
         return value
 
     in_float32 = any(alter(tensor).dtype == "float32" for tensor in call.tensors)
-    return Exercise(
+    return OpBenchmark(
         name=call.name,
         args=tuple(map(plain, call.args)),  # type: ignore[arg-type]
         loose=loose and in_float32,
@@ -276,7 +276,7 @@ def exercise(call: OpCall, alter: Alter = as_it_is, *, loose: bool) -> Exercise:
 
 
 def timed_ratio(
-    picture: Picture, work: Work, alter: Alter, *, loose: bool | None = None
+    picture: StepModel, work: OpRecord, alter: Alter, *, loose: bool | None = None
 ) -> float | None:
     """How long the altered call takes beside the call as it is, both timed; None if unknown.
 
@@ -290,17 +290,17 @@ def timed_ratio(
     return ratio_of(picture, exercise(call, loose=now), exercise(call, alter, loose=then))
 
 
-def ratio_of(picture: Picture, before: Exercise, after: Exercise) -> float | None:
+def ratio_of(picture: StepModel, before: OpBenchmark, after: OpBenchmark) -> float | None:
     now, then = picture.timings.ns(before), picture.timings.ns(after)
     return then / now if now and then else None
 
 
-def without(picture: Picture, gone: Sequence[int]) -> Change:
+def without(picture: StepModel, gone: Sequence[int]) -> Edit:
     """The step without some operators, nor what it takes to ask for them."""
     work_ns = dict.fromkeys(gone, 0.0)
     if picture.script is None:
         eager = picture.machine.overheads.eager_op_ns or 0.0
-        return Change(work_ns=work_ns, python_ns=len(gone) * eager)
+        return Edit(work_ns=work_ns, python_ns=len(gone) * eager)
     host = picture.script.host_ns.copy()
     host[picture.actions_of(list(gone))] = 0.0
-    return Change(work_ns=work_ns, host_ns=host)
+    return Edit(work_ns=work_ns, host_ns=host)

@@ -16,15 +16,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model import HostKind, Ints, Timeline, Toll
-from boundby.step.host_intervals import Whereabouts, main_thread
+from boundby.model import HostKind, Ints, ProfilerCallCost, Timeline
+from boundby.step.host_intervals import HostIntervals, main_thread
 from boundby.step.nesting import Mask
 
 Floats = npt.NDArray[np.float64]
 
 # With all that is recorded in a live run, torch 2.13 and Python 3.11 took 1.05 us for an operator,
 # 0.3 to 0.5 for a function, 0.17 to 0.19 for one in C.
-_USUAL = Toll(function_ns=400.0, builtin_ns=180.0, of_python=0.0)
+_USUAL = ProfilerCallCost(function_ns=400.0, builtin_ns=180.0, of_python=0.0)
 _OPERATOR = 2.6  # functions
 # Of what they cost on their own, what events may come to in a step, with cold caches and many
 # arguments: 1.4 to 4.3 were seen in steps that have little else.
@@ -47,7 +47,7 @@ _OPENS = {
 }
 
 
-class Dilation(NamedTuple):
+class ProfilerOverhead(NamedTuple):
     """What is to be taken off: for each event, in the order of host rows, and of each stretch of
     the whereabouts, where it is Python's own code."""
 
@@ -56,18 +56,18 @@ class Dilation(NamedTuple):
     total_ns: float  # on the thread that takes the steps
 
 
-def dilation_of(
+def find_profiler_overhead(
     timeline: Timeline,
-    where: Whereabouts,
+    where: HostIntervals,
     *,
     wall_ns: float,
     phases: Mapping[str, float] | None = None,
-) -> Dilation:
+) -> ProfilerOverhead:
     """The costs that explain, together, all by which the step is longer than a clean one, as far
     as they can."""
-    host, toll = timeline.host, timeline.toll or _USUAL
+    host, call_cost = timeline.host, timeline.call_cost or _USUAL
     thread = main_thread(timeline)
-    events = _event_weights(timeline, toll)
+    events = _event_weights(timeline, call_cost)
     lengths = (where.end_ns - where.start_ns).astype(np.float64)
     in_python = np.append(python_code(timeline), False)[where.row]
     python = np.where(in_python, lengths, 0.0)
@@ -78,11 +78,12 @@ def dilation_of(
     counted = _by_phase(of_event[mine], events[mine])
     interpreted = _by_phase(of_stretch[own], python[own])
     share = np.minimum(
-        _MOST_SLOWED, toll.of_python * _over(longer, counted + toll.of_python * interpreted)
+        _MOST_SLOWED,
+        call_cost.of_python * _over(longer, counted + call_cost.of_python * interpreted),
     )
     factor = np.clip(_over(longer - share * interpreted, counted), 0.0, _MOST_DEAR)
     costs, slowed = events * factor[of_event], python * share[of_stretch]
-    return Dilation(costs, slowed, float(costs[mine].sum() + slowed[own].sum()))
+    return ProfilerOverhead(costs, slowed, float(costs[mine].sum() + slowed[own].sum()))
 
 
 def _by_phase(phase: Ints, amounts: Floats) -> Floats:
@@ -128,12 +129,12 @@ def _phase_at(timeline: Timeline, times: Ints) -> Ints:
     return phases
 
 
-def _event_weights(timeline: Timeline, toll: Toll) -> Floats:
+def _event_weights(timeline: Timeline, call_cost: ProfilerCallCost) -> Floats:
     """What each event costs, beside the others."""
     is_call = np.isin(timeline.host.kind, (HostKind.PYTHON, HostKind.DATA))
-    call = np.where(python_code(timeline), toll.function_ns, toll.builtin_ns)
+    call = np.where(python_code(timeline), call_cost.function_ns, call_cost.builtin_ns)
     # Where calls cost nothing that could be measured, operators still did.
-    operator = _OPERATOR * (toll.function_ns or _USUAL.function_ns)
+    operator = _OPERATOR * (call_cost.function_ns or _USUAL.function_ns)
     return np.where(is_call, call, operator)
 
 

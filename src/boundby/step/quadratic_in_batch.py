@@ -4,25 +4,25 @@ batch, as the similarities do that contrastive losses compare."""
 from __future__ import annotations
 
 from boundby.model import OpCall, Tensor
-from boundby.step.batch_invariant import WIDEST_CAST, fixed_values, is_set
+from boundby.step.batch_invariant import WIDEST_CAST, batch_invariant_values, is_set
 from boundby.step.dataflow import Flow
-from boundby.step.model import Picture
+from boundby.step.model import StepModel
 from boundby.step.op_variants import slowest_axis
 
 # Products of matrices, and how many tensors stand before the two.
 _PRODUCTS = {"aten::mm": 0, "aten::addmm": 1}
 
 
-def square_values(picture: Picture) -> set[int]:
+def quadratic_values(picture: StepModel) -> set[int]:
     """Products of samples with samples, and what is made of these in the same size."""
     flow = picture.flow
     if flow is None:
         return set()
-    fixed = fixed_values(picture, flow)
+    fixed = batch_invariant_values(picture, flow)
     batches = _batches(picture, flow, fixed)
     squares: set[int] = set()
     for index in flow.order:
-        work = picture.works[index]
+        work = picture.op_records[index]
         call = picture.call(work)
         if call is None:
             continue
@@ -48,11 +48,11 @@ def square_values(picture: Picture) -> set[int]:
     return squares
 
 
-def _batches(picture: Picture, flow: Flow, fixed: set[int]) -> set[int]:
+def _batches(picture: StepModel, flow: Flow, fixed: set[int]) -> set[int]:
     """How many samples operators with weights are given: a number that stands for all of them."""
     found: set[int] = set()
     for index in flow.order:
-        call = picture.call(picture.works[index])
+        call = picture.call(picture.op_records[index])
         given = flow.given[index]
         if call is None or not any(value in fixed for value in given):
             continue

@@ -14,8 +14,8 @@ import numpy as np
 
 from boundby.model import Phase
 from boundby.ops.traffic import argument
-from boundby.step.model import Picture
-from boundby.step.op_record import Work
+from boundby.step.model import StepModel
+from boundby.step.op_record import OpRecord
 
 # Fewer samples than this are not worth a word.
 _FEWEST_SAMPLES = 8
@@ -32,11 +32,11 @@ class SampleLoop:
     calls: tuple[tuple[int, ...], ...]
 
     @property
-    def works(self) -> Iterator[int]:
+    def op_records(self) -> Iterator[int]:
         return (index for same in self.calls for index in same)
 
 
-def sample_loops(picture: Picture) -> list[SampleLoop]:
+def find_sample_loops(picture: StepModel) -> list[SampleLoop]:
     """Lines that take samples out of a batch, or are near one that does, at which one call is made
     as often as there are samples, on tensors without them.
 
@@ -47,7 +47,7 @@ def sample_loops(picture: Picture) -> list[SampleLoop]:
     if samples < _FEWEST_SAMPLES or not (near := _near(picture, _taking_out(picture, samples))):
         return []
     at: dict[int, dict[tuple[object, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
-    for index, work in enumerate(picture.works):
+    for index, work in enumerate(picture.op_records):
         call = picture.call(work)
         if call is None or work.source not in near or not _may_loop(picture, work):
             continue
@@ -61,7 +61,7 @@ def sample_loops(picture: Picture) -> list[SampleLoop]:
     return found
 
 
-def _taking_out(picture: Picture, samples: int) -> set[int]:
+def _taking_out(picture: StepModel, samples: int) -> set[int]:
     """Lines that take as many parts out of tensors of all samples as there are of them."""
     host, calls = picture.timeline.host, picture.timeline.calls
     taken: dict[int, int] = defaultdict(int)
@@ -74,7 +74,7 @@ def _taking_out(picture: Picture, samples: int) -> set[int]:
     return {source for source, count in taken.items() if count >= samples - 1}
 
 
-def _near(picture: Picture, sources: set[int]) -> set[int]:
+def _near(picture: StepModel, sources: set[int]) -> set[int]:
     """These lines, and those around them."""
     places = [_place(line) for line in picture.timeline.sources]
     wanted = {
@@ -90,24 +90,24 @@ def _place(line: str) -> tuple[str, int]:
     return file, int(number) if number.isdigit() else -_NEAR
 
 
-def asking_ns(picture: Picture, loops: Iterable[SampleLoop]) -> float:
+def asking_ns(picture: StepModel, loops: Iterable[SampleLoop]) -> float:
     """On a CPU, what asking for their work takes, and Python in between: all at their lines."""
     lines = {picture.timeline.sources[loop.source] for loop in loops}
     python = (row.parts.get("python", 0.0) for row in picture.line_rows if row.where in lines)
-    return picture.contended * sum(python)
+    return picture.cpu_contention * sum(python)
 
 
-def holds_samples(picture: Picture, index: int) -> bool:
+def holds_samples(picture: StepModel, index: int) -> bool:
     """Whether one of the tensors that a work is given has as many of something as there are
     samples, or the first matrix a multiple of them, as many rows of words are."""
-    call, samples = picture.call(picture.works[index]), picture.samples or 0
+    call, samples = picture.call(picture.op_records[index]), picture.samples or 0
     if call is None or not samples:
         return False
     rows = next((tensor.shape[0] for tensor in call.tensors if len(tensor.shape) > 1), 1)
     return rows % samples == 0 or any(samples in tensor.shape for tensor in call.tensors)
 
 
-def _may_loop(picture: Picture, work: Work) -> bool:
+def _may_loop(picture: StepModel, work: OpRecord) -> bool:
     """An optimizer goes over parameters, and a loader over samples that it makes: both are known
     for what they are."""
     return work.source >= 0 and work.phase != Phase.OPTIMIZER and not picture.is_for_data(work)

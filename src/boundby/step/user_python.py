@@ -12,9 +12,9 @@ from boundby.capture.kineto.names import is_own
 from boundby.model import HostKind, Timeline
 from boundby.model.intervals import Coverage, union
 from boundby.step.host_intervals import main_thread
-from boundby.step.model import Floats, Picture
+from boundby.step.model import Floats, StepModel
 from boundby.step.nesting import Mask
-from boundby.step.simulator import Script
+from boundby.step.simulator import LaunchSequence
 
 # Python that is the model's, torch's or the observer's. torch's making of batches is the script's.
 _NOT_ITS_OWN = re.compile(
@@ -45,7 +45,7 @@ class Stretch:
         return self.end_ns - self.start_ns
 
 
-def stretches(picture: Picture) -> list[Stretch]:
+def stretches(picture: StepModel) -> list[Stretch]:
     """Where the script is at work itself, in order of time."""
     timeline, host = picture.timeline, picture.timeline.host
     least = _OPERATORS_LONG * (picture.machine.overheads.eager_op_ns or _USUAL_OPERATOR_NS)
@@ -106,21 +106,21 @@ class Own:
     most: HostTime
 
 
-def own_python(picture: Picture) -> Own:
+def own_python(picture: StepModel) -> Own:
     """All of it but what makes a loader's batches, and what a library does that runs the model: a
     trainer's loop is not the script's."""
     script = picture.script
     if script is None:
-        likely_ns, most_ns = (0.0, 0.0) if picture.idle_script else picture.once(_own_on_cpu)
+        likely_ns, most_ns = (0.0, 0.0) if picture.no_user_python else picture.memoised(_own_on_cpu)
         nothing = np.empty(0)
         return Own(
-            likely=HostTime(before_ns=nothing, after_ns=picture.contended * likely_ns),
-            most=HostTime(before_ns=nothing, after_ns=picture.contended * most_ns),
+            likely=HostTime(before_ns=nothing, after_ns=picture.cpu_contention * likely_ns),
+            most=HostTime(before_ns=nothing, after_ns=picture.cpu_contention * most_ns),
         )
     clean = np.append(script.host_ns, script.after_ns)
-    if picture.idle_script:
+    if picture.no_user_python:
         clean = np.zeros(len(clean))
-    profiled, passed = picture.once(_own_beside_a_device)
+    profiled, passed = picture.memoised(_own_beside_a_device)
     likely = np.minimum(1.0, profiled / passed) * clean
     most = np.minimum(clean, np.maximum(profiled, likely))
     return Own(
@@ -129,47 +129,47 @@ def own_python(picture: Picture) -> Own:
     )
 
 
-def _own_on_cpu(picture: Picture) -> tuple[float, float]:
+def _own_on_cpu(picture: StepModel) -> tuple[float, float]:
     python = {row.where: row.parts.get("python", 0.0) for row in picture.line_rows}
-    lines = picture.once(own_lines)
+    lines = picture.memoised(own_lines)
     own = sum(python.get(line, 0.0) * one.share for line, one in lines.items())
     profiled = sum(one.ns for one in lines.values())
     return own, min(sum(python.values()), max(own, profiled))
 
 
-def _own_beside_a_device(picture: Picture) -> tuple[Floats, Floats]:
+def _own_beside_a_device(picture: StepModel) -> tuple[Floats, Floats]:
     assert picture.script is not None
-    at = picture.once(_at_lines)
+    at = picture.memoised(_at_lines)
     by_stretch = zip(at.stretches, at.longest, strict=True)
     found = [one for one, line in by_stretch if line >= 0 and at.is_own[line]]
     return in_stretches(picture.script, picture.timeline, found)
 
 
-def kept(picture: Picture) -> HostTime:
+def kept(picture: StepModel) -> HostTime:
     """What stays of a device's host however the model is run: the script's own Python, a library's
     beside the model, and waiting for batches."""
     script = picture.script
     assert script is not None
-    profiled, passed = picture.once(_all_beside_a_device)
-    if picture.idle_script:
-        own, _ = picture.once(_own_beside_a_device)
+    profiled, passed = picture.memoised(_all_beside_a_device)
+    if picture.no_user_python:
+        own, _ = picture.memoised(_own_beside_a_device)
         profiled, passed = profiled - own, np.maximum(passed - own, 1.0)
     part = np.minimum(1.0, profiled / passed)
     before = np.minimum(script.host_ns, script.host_ns * part[:-1] + script.held_ns)
     return HostTime(before_ns=before, after_ns=script.after_ns * float(part[-1]))
 
 
-def _all_beside_a_device(picture: Picture) -> tuple[Floats, Floats]:
+def _all_beside_a_device(picture: StepModel) -> tuple[Floats, Floats]:
     assert picture.script is not None
     return in_stretches(picture.script, picture.timeline, _but_loaders(picture))
 
 
-def _but_loaders(picture: Picture) -> list[Stretch]:
-    return [one for one in picture.once(stretches) if not one.loads]
+def _but_loaders(picture: StepModel) -> list[Stretch]:
+    return [one for one in picture.memoised(stretches) if not one.loads]
 
 
 def in_stretches(
-    script: Script, timeline: Timeline, found: list[Stretch], weight: Sequence[float] = ()
+    script: LaunchSequence, timeline: Timeline, found: list[Stretch], weight: Sequence[float] = ()
 ) -> tuple[Floats, Floats]:
     """Profiled time before each action, and behind the last: what lies in some stretches, or a part
     of what does, and all of it."""
@@ -195,9 +195,9 @@ class AtLine:
     share: float
 
 
-def own_lines(picture: Picture) -> dict[str, AtLine]:
+def own_lines(picture: StepModel) -> dict[str, AtLine]:
     """By line; none at which operators take longer."""
-    at = picture.once(_at_lines)
+    at = picture.memoised(_at_lines)
     return {
         picture.timeline.sources[line]: AtLine(
             ns=float(at.own_ns[line]), share=float(at.own_ns[line] / at.idle_ns[line])
@@ -223,7 +223,7 @@ class _AtLines:
         return found
 
 
-def _at_lines(picture: Picture) -> _AtLines:
+def _at_lines(picture: StepModel) -> _AtLines:
     timeline, host, where = picture.timeline, picture.timeline.host, picture.where
     mine = where.on(main_thread(timeline))
     known = where.source[mine] >= 0

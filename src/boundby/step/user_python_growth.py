@@ -6,9 +6,9 @@ import numpy as np
 
 from boundby.model import HostKind, Ints, Phase, Timeline
 from boundby.model.intervals import union
-from boundby.step.model import Floats, Picture
+from boundby.step.model import Floats, StepModel
 from boundby.step.nesting import nearest
-from boundby.step.sample_loops import asking_ns, sample_loops
+from boundby.step.sample_loops import asking_ns, find_sample_loops
 from boundby.step.user_python import in_stretches, stretches
 
 _MODULE = "nn.Module: "
@@ -18,7 +18,7 @@ _MANY_CALLS = 8
 _READ = ("aten::item", "aten::_local_scalar_dense")
 
 
-def growing_ns(picture: Picture, *, growth: float | None) -> tuple[Floats, float]:
+def growing_ns(picture: StepModel, *, growth: float | None) -> tuple[Floats, float]:
     """Clean host time before each action, and behind the last, that is in proportion to the batch.
 
     `growth` is the share of the script's own time that is; None: what is likely, all of what a
@@ -26,7 +26,7 @@ def growing_ns(picture: Picture, *, growth: float | None) -> tuple[Floats, float
     which are made of samples, grows in any case.
     """
     timeline, host = picture.timeline, picture.timeline.host
-    found = picture.once(stretches)
+    found = picture.memoised(stretches)
     weight = [(1.0 if one.loops else 0.5) if growth is None else growth for one in found]
     if picture.script is None:
         worked = host.kind == HostKind.OP
@@ -34,28 +34,34 @@ def growing_ns(picture: Picture, *, growth: float | None) -> tuple[Floats, float
         loaded = sum(one.ns for one in found if one.loads)
         profiled = max(1.0, timeline.wall_ns - float((ends - begins).sum()) - loaded)
         eager = picture.machine.overheads.eager_op_ns or 0.0
-        operators = sum(picture.contended * work.exposed_ns + eager for work in picture.works)
+        operators = sum(
+            picture.cpu_contention * work.exposed_ns + eager for work in picture.op_records
+        )
         waited = _for_samples(picture)
         clean = max(0.0, picture.wall_ns - operators - waited)
         own = sum(one.ns * part for one, part in zip(found, weight, strict=True) if not one.loads)
-        python_ns = clean * min(1.0, own / profiled) + asking_ns(picture, sample_loops(picture))
+        python_ns = clean * min(1.0, own / profiled) + asking_ns(
+            picture, find_sample_loops(picture)
+        )
         return np.empty(0), min(picture.wall_ns, waited + python_ns)
     own_ns, since = in_stretches(picture.script, timeline, found, weight)
     shares = np.minimum(1.0, own_ns / since)
-    looped = [index for loop in sample_loops(picture) for index in loop.works]
+    looped = [index for loop in find_sample_loops(picture) for index in loop.op_records]
     shares[picture.actions_of(looped)] = 1.0
     return picture.script.host_ns * shares[:-1], picture.script.after_ns * float(shares[-1])
 
 
-def _for_samples(picture: Picture) -> float:
+def _for_samples(picture: StepModel) -> float:
     """Of a CPU's step, what passes for batches to be made, here or by processes of its own, which
     may have taken its core for that."""
-    seen, data = picture.circumstances, picture.account.overhead.parts.get("data", 0.0)
-    asleep = min(data, picture.wall_ns * seen.asleep_share)
-    return picture.contended * (data - asleep) + asleep + picture.wall_ns * seen.lent_share
+    seen, data = picture.host_counters, picture.account.overhead.parts.get("data", 0.0)
+    asleep = min(data, picture.wall_ns * seen.sleep_share)
+    return (
+        picture.cpu_contention * (data - asleep) + asleep + picture.wall_ns * seen.worker_cpu_share
+    )
 
 
-def rolls_out(picture: Picture) -> bool:
+def rolls_out(picture: StepModel) -> bool:
     """Whether a training step calls a model many times for the samples that it trains on.
 
     With nothing to differentiate; or all before one backward, and each read by the script before

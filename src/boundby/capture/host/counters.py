@@ -41,7 +41,7 @@ class ThreadTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
+class HostCounters:
     """What is known of the clean steps beyond their time; each list has an entry a step.
 
     `data_ns` is how long the script waited for a loader's batches, `loader_workers` how many
@@ -49,7 +49,7 @@ class Circumstances:
     and lines at which collections began, the longest first. `main` is the thread that takes the
     steps, `busiest` the one of the others that wanted a core most, `ours_ns` what all threads
     together had of the `cores` that the script may use, `others_ns` what other processes had of
-    all of them, `workers_ns` those among them that the script has started, `stolen_share` what
+    all of them, `workers_ns` those among them that the script has started, `steal_share` what
     other virtual machines took of the core time that this one asked for, `allocations` how often
     torch asked the device for memory or gave it back, `fresh_pages` how many the system handed out,
     `kept_pages` how many more of them there are at the end, `system_ns` what the system did for all
@@ -71,7 +71,7 @@ class Circumstances:
     cores: int | None = None
     others_ns: float | None = None
     workers_ns: float | None = None
-    stolen_share: float | None = None
+    steal_share: float | None = None
     graph_breaks: tuple[str, ...] = ()
     peak_bytes: int | None = None
     allocations: int | None = None
@@ -88,14 +88,14 @@ class Circumstances:
         return min(1.0, waited / total) if waited and total else None
 
     @property
-    def coreless_share(self) -> float:
+    def cpu_wait_share(self) -> float:
         """Of the clean steps, the share in which the script stood ready without a core."""
         if self.main is None or not self.wall_ns:
             return 0.0
         return min(1.0, self.main.delayed_ns / self.wall_ns)
 
     @property
-    def asleep_share(self) -> float:
+    def sleep_share(self) -> float:
         """Of the clean steps, the share in which the script wanted no core."""
         if self.main is None or not self.wall_ns:
             return 0.0
@@ -104,15 +104,15 @@ class Circumstances:
     @property
     def loading_share(self) -> float:
         """Of the time in which the script wanted a core, what it spent making batches itself."""
-        awake = 1 - self.asleep_share
-        return max(0.0, (self.data_share or 0.0) - self.asleep_share) / awake if awake else 0.0
+        awake = 1 - self.sleep_share
+        return max(0.0, (self.data_share or 0.0) - self.sleep_share) / awake if awake else 0.0
 
     @property
-    def lent_share(self) -> float:
+    def worker_cpu_share(self) -> float:
         """Of the clean steps, the share in which processes of the script's own had its core."""
         if not self.workers_ns or not self.wall_ns:
             return 0.0
-        return min(self.coreless_share, self.workers_ns / self.wall_ns)
+        return min(self.cpu_wait_share, self.workers_ns / self.wall_ns)
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ class _Cores:
     stolen_ns: float
 
 
-class Bystander:
+class HostCounterSampler:
     """Stands by during the clean window: `begin`, `step` at each step's end, `end`."""
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
@@ -192,12 +192,12 @@ class Bystander:
             gc.callbacks.remove(self._collect)
         self._after = self._after or self._read()
 
-    def circumstances(
+    def host_counters(
         self,
         steps_ns: tuple[float, ...],
         peak_bytes: int | None,
         fresh_page_ns: float = 0.0,
-    ) -> Circumstances:
+    ) -> HostCounters:
         """What was seen; without a clean window, nothing but the compiler's own notes."""
         main = busiest = ours = others = workers = stolen = allocations = None
         wall, fresh_pages, system = 0.0, 0, 0.0
@@ -223,7 +223,7 @@ class Bystander:
             system = self._after.system_ns - self._before.system_ns
             main = spent.pop(self._main, None)
             busiest = max(spent.values(), key=lambda t: t.ran_ns + t.delayed_ns, default=None)
-        return Circumstances(
+        return HostCounters(
             steps_ns=steps_ns,
             data_ns=tuple(self._data_ns),
             loader_workers=self._loader_workers,
@@ -237,7 +237,7 @@ class Bystander:
             cores=cores_at_hand(),
             others_ns=others,
             workers_ns=workers,
-            stolen_share=stolen,
+            steal_share=stolen,
             graph_breaks=_graph_breaks(),
             peak_bytes=peak_bytes,
             allocations=allocations,
@@ -308,8 +308,8 @@ def _thread_times() -> dict[int, ThreadTime]:
 def thread_time(thread: int) -> ThreadTime | None:
     """Since it began; None where the system keeps no such figures."""
     try:
-        ran, delayed, *_ = (_SCHEDULER / str(thread) / "schedstat").read_text().split()
-        return ThreadTime(ran_ns=float(ran), delayed_ns=float(delayed))
+        ran, stall_sensitivity, *_ = (_SCHEDULER / str(thread) / "schedstat").read_text().split()
+        return ThreadTime(ran_ns=float(ran), delayed_ns=float(stall_sensitivity))
     except (OSError, ValueError):
         return None
 

@@ -232,12 +232,12 @@ def _refine(
     kinds: npt.NDArray[np.int8],
     rows_names: npt.NDArray[np.int32],
     names: list[str],
-    refine: Callable[[int, str], int],
+    enrich_timeline: Callable[[int, str], int],
 ) -> None:
     """Looks at each distinct pair of kind and name once, then writes the kinds in place."""
     if not len(kinds):
         return
     pair = rows_names.astype(np.int64) * 64 + kinds
     distinct, inverse = np.unique(pair, return_inverse=True)
-    refined = [refine(number % 64, names[number // 64]) for number in distinct.tolist()]
+    refined = [enrich_timeline(number % 64, names[number // 64]) for number in distinct.tolist()]
     kinds[:] = np.array(refined, np.int8)[inverse]

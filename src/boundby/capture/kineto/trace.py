@@ -234,7 +234,7 @@ def _median(steps: list[Step]) -> int:
 
 
 def _check_readable(path: Path) -> None:
-    if path.name.endswith(".xplane.pb"):
+    if ".xplane.pb" in path.name:
         raise BoundbyError(f"{path}: XLA profiles (.xplane.pb) are not supported yet")
     if path.is_dir():
         raise BoundbyError(f"{path}: a folder, not a trace file")

@@ -39,7 +39,7 @@ def tell_of_aliases(before: Collection[str]) -> None:
                     _aliases.setdefault(id(value), []).append((names, name))
 
 
-class Swaps:
+class PatchSet:
     """Attributes that were replaced; `undo` restores those that nobody has replaced since."""
 
     def __init__(self) -> None:

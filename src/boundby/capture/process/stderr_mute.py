@@ -15,8 +15,8 @@ def unheard() -> Iterator[None]:
         with contextlib.suppress(OSError):
             kept = os.dup(2)
             restored.callback(os.close, kept)
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            restored.callback(os.close, nowhere)
-            os.dup2(nowhere, 2)
+            no_intervals = os.open(os.devnull, os.O_WRONLY)
+            restored.callback(os.close, no_intervals)
+            os.dup2(no_intervals, 2)
             restored.callback(os.dup2, kept, 2)
         yield

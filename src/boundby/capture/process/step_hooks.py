@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 
-class Companion:
+class StepHook:
     """Told after the watcher, on the thread that runs the steps; each does what it needs."""
 
     def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -34,13 +34,13 @@ class Companion:
 
 
 # All who go along now. One script runs at a time, as do those who change it.
-companions: list[Companion] = []
+active_hooks: list[StepHook] = []
 
 
 @contextlib.contextmanager
-def accompanied_by(companion: Companion) -> Iterator[None]:
-    companions.append(companion)
+def accompanied_by(companion: StepHook) -> Iterator[None]:
+    active_hooks.append(companion)
     try:
         yield
     finally:
-        companions.remove(companion)
+        active_hooks.remove(companion)

@@ -15,20 +15,28 @@ from boundby.capture.kineto.names import Origin, frame_of
 from boundby.capture.torch.compiled_code import CompiledGraph
 from boundby.capture.torch.compiled_rows import compiled_lines
 from boundby.capture.torch.line_samples import locate
-from boundby.capture.torch.profiler_cost import Taken
+from boundby.capture.torch.profiler_cost import MeasuredCallCost
 from boundby.capture.torch.profiler_tree import Detail, Details, Line
-from boundby.model import Allocations, HostEvents, HostKind, OpCall, Tensor, Timeline, Toll
+from boundby.model import (
+    Allocations,
+    HostEvents,
+    HostKind,
+    OpCall,
+    ProfilerCallCost,
+    Tensor,
+    Timeline,
+)
 
 _FUNCTIONS = (HostKind.PYTHON, HostKind.DATA)
 _RUNTIME = (HostKind.LAUNCH, HostKind.SYNC, HostKind.RUNTIME)
 
 
-def refine(
+def enrich_timeline(
     timeline: Timeline,
     known: Details,
     kernel_lines: Mapping[str, str],
     samples: Sequence[Sample] = (),
-    toll: Taken | None = None,
+    call_cost: MeasuredCallCost | None = None,
     compiled: Mapping[str, CompiledGraph] | None = None,
 ) -> Timeline:
     """The same timeline with exact lines, calls that hold storages and listed tensors, and memory.
@@ -75,7 +83,7 @@ def refine(
         sources=list(index),
         allocations=_columns(taken),
         samples=moments,
-        toll=None if toll is None else Toll(**toll._asdict()),
+        call_cost=None if call_cost is None else ProfilerCallCost(**call_cost._asdict()),
     )
 
 

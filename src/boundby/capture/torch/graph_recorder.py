@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from boundby.capture.process.guard import Guard
-from boundby.capture.process.patching import Swaps
+from boundby.capture.process.patching import PatchSet
 from boundby.capture.process.stderr_mute import unheard
 
 # What all recordings of a run may take on disk, about a kB an operator: once they have, later
@@ -29,7 +29,7 @@ _MOST_BYTES = 512 * 1024 * 1024
 _NUMBER = "_boundby_number"
 
 
-class GraphNotes:
+class GraphRecorder:
     """Records captures to files; and, once asked, which graphs are replayed.
 
     What fails here is kept in `failed`, and nothing more is noted: captures and replays go on.
@@ -119,7 +119,7 @@ class _Observation:
     def __init__(self, torch: Any, path: Path) -> None:
         self.path = path
         self._torch = torch
-        self._swaps = Swaps()
+        self._swaps = PatchSet()
         self._profiles = False
 
     def begin(self) -> bool:

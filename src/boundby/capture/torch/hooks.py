@@ -24,15 +24,15 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from boundby.capture.process.guard import Guard
-from boundby.capture.process.patching import Swaps
-from boundby.capture.process.step_hooks import companions
+from boundby.capture.process.patching import PatchSet
+from boundby.capture.process.step_hooks import active_hooks
 from boundby.capture.torch import graph_recorder as graph_notes
 from boundby.capture.torch import line_tracer
 from boundby.capture.torch.optimizers import optimizer_in, optimizer_of
 from boundby.capture.torch.provenance import ask_for_provenance
 
 
-class Watcher(Protocol):
+class HookListener(Protocol):
     """What is told of a step's parts as they happen, on the thread that runs them."""
 
     def call_begins(self, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -64,8 +64,8 @@ class Hooks:
 
     def __init__(self, guard: Guard | None = None) -> None:
         self._do = (guard or Guard()).do
-        self.watcher: Watcher | None = None
-        self.graphs: graph_notes.GraphNotes | None = None
+        self.watcher: HookListener | None = None
+        self.graphs: graph_notes.GraphRecorder | None = None
         # Nested calls, and parts that backward runs again, are not new steps.
         self._depth = 0
         self._in_backward = False
@@ -73,9 +73,9 @@ class Hooks:
         self._is_stepping = False
         self._has_stepped = False
         self._thread = threading.get_ident()
-        self._swaps = Swaps()
+        self._swaps = PatchSet()
         # What undoes the watch on every module; empty once it is narrowed to the outermost ones.
-        self._wide = Swaps()
+        self._wide = PatchSet()
         self._outermost: set[type] = set()
         _all.add(self)
 
@@ -195,10 +195,10 @@ class Hooks:
             self._do(watcher.call_begins, called, args, kwargs)
         self._depth += 1
         try:
-            for companion in companions:
+            for companion in active_hooks:
                 companion.call_begins(called, args, kwargs)
             result = run(*args, **kwargs)
-            for companion in companions:
+            for companion in active_hooks:
                 companion.call_ends(called, result)
         finally:
             self._depth -= 1
@@ -219,7 +219,7 @@ class Hooks:
         watcher = self.watcher
         if watcher is not None:
             self._do(watcher.backward_begins)
-        for companion in companions:
+        for companion in active_hooks:
             companion.backward_begins(args[0] if args else kwargs.get("tensors"))
         self._depth += 1
         self._in_backward = True
@@ -279,7 +279,7 @@ class Hooks:
         if watcher is None:
             return run(*args, **kwargs)
         self._do(watcher.optimizer_begins, optimizer)
-        for companion in companions:
+        for companion in active_hooks:
             companion.optimizer_begins(optimizer)
         self._is_stepping = self._has_stepped = True
         try:

@@ -6,7 +6,7 @@ import itertools
 import weakref
 
 
-class Keys:
+class ObjectIds:
     """Each object's number. Nothing is kept alive; `gone` has the numbers of those that went."""
 
     def __init__(self) -> None:

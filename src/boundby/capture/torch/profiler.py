@@ -12,11 +12,11 @@ from typing import Any
 
 from boundby.capture.host.line_sampler import LineSampler
 from boundby.capture.process.guard import Guard
-from boundby.capture.process.patching import Swaps
+from boundby.capture.process.patching import PatchSet
 from boundby.capture.process.stderr_mute import unheard
 from boundby.capture.torch.device import TorchDevice
 from boundby.capture.torch.line_tracer import LineTracer
-from boundby.capture.torch.profiler_cost import Taken, take_times, toll_of
+from boundby.capture.torch.profiler_cost import MeasuredCallCost, measured_call_cost, take_times
 
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
 _RUNNING_ALREADY = (
@@ -57,7 +57,7 @@ class TorchProfiler:
         self.problem: str | None = None
         self.results: Any = None
         self.sampler = LineSampler()
-        self.toll: Taken | None = None
+        self.call_cost: MeasuredCallCost | None = None
         self._torch = torch
         self._device = device
         self._guard = guard or Guard()
@@ -65,7 +65,7 @@ class TorchProfiler:
         self.line_tracer = LineTracer(torch)
         self._is_starting = False
         self._has_theirs = False
-        self._others = Swaps()
+        self._others = PatchSet()
         self._watch_for_others()
 
     @property
@@ -99,7 +99,7 @@ class TorchProfiler:
                 before = self._torch.empty(1)
                 without = take_times()
                 started.start()
-                self.toll = toll_of(without, take_times())
+                self.call_cost = measured_call_cost(without, take_times())
             with unheard():
                 # Once a process, it remarks on memory it has not seen taken: here, to nobody.
                 del before
@@ -122,9 +122,9 @@ class TorchProfiler:
 
     def is_full(self, late_ns: float, steps: int) -> bool:
         """All of the delay is taken for calls; where much of it is operators', there are many."""
-        if self.toll is None or self.toll.builtin_ns <= 0:
+        if self.call_cost is None or self.call_cost.builtin_ns <= 0:
             return False
-        calls = late_ns / self.toll.builtin_ns
+        calls = late_ns / self.call_cost.builtin_ns
         return calls * (steps + 1) > _MOST_CALLS * steps
 
     def stop(self) -> None:

@@ -14,8 +14,8 @@ _TURNS = 200
 _TRIES = 5
 
 
-class Taken(NamedTuple):
-    """As the model's `Toll`, which is not loaded before the script is."""
+class MeasuredCallCost(NamedTuple):
+    """As the model's `ProfilerCallCost`, which is not loaded before the script is."""
 
     function_ns: float
     builtin_ns: float
@@ -61,10 +61,12 @@ def take_times() -> tuple[float, float, float]:
     return best[0], best[1], best[2]
 
 
-def toll_of(before: tuple[float, float, float], under: tuple[float, float, float]) -> Taken:
+def measured_call_cost(
+    before: tuple[float, float, float], under: tuple[float, float, float]
+) -> MeasuredCallCost:
     """From the loops' times without and with the profiler."""
     slower = max(0.0, 1 - before[0] / under[0])
     in_c, in_python = (
         max(0.0, (under[number] - under[0]) - (before[number] - before[0])) for number in (1, 2)
     )
-    return Taken(function_ns=in_python, builtin_ns=in_c, of_python=slower)
+    return MeasuredCallCost(function_ns=in_python, builtin_ns=in_c, of_python=slower)

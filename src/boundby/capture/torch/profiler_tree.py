@@ -179,7 +179,7 @@ class _Place:
         return None
 
 
-def details(results: Any, trace: LineTrace | None = None) -> Details:
+def read_profiler_tree(results: Any, trace: LineTrace | None = None) -> Details:
     """Everything that the tree of the profiled steps knows."""
     seen = _Seen(Details({}, {}, {}), {}, [], _OperatorLines(trace))
     start = _Place(None, None, None)

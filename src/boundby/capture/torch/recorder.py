@@ -8,24 +8,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from boundby.capture.host.counters import Bystander, Circumstances, thread_time
+from boundby.capture.host.counters import HostCounters, HostCounterSampler, thread_time
 from boundby.capture.host.line_sampler import Sample
 from boundby.capture.host.page_faults import fault_ns, faults
 from boundby.capture.host.speed import Pace
 from boundby.capture.process.guard import Failure, Guard, failure_of
 from boundby.capture.process.plan import PROFILER_START, How, Plan, Spelling, shortfall
 from boundby.capture.process.step_finder import StepBy, StepFinder
-from boundby.capture.process.step_hooks import companions
+from boundby.capture.process.step_hooks import active_hooks
 from boundby.capture.process.windows import Window, Windows
 from boundby.capture.torch.compiled_code import CompiledGraphs, compiled_graphs
 from boundby.capture.torch.device import TorchDevice
-from boundby.capture.torch.graph_recorder import GraphNotes
+from boundby.capture.torch.graph_recorder import GraphRecorder
 from boundby.capture.torch.line_tracer import LineTrace
-from boundby.capture.torch.object_ids import Keys
+from boundby.capture.torch.object_ids import ObjectIds
 from boundby.capture.torch.phases import usual_phases
 from boundby.capture.torch.precision import float32_allowed
 from boundby.capture.torch.profiler import TorchProfiler
-from boundby.capture.torch.profiler_cost import Taken
+from boundby.capture.torch.profiler_cost import MeasuredCallCost
 from boundby.capture.torch.provenance import kernel_lines
 from boundby.capture.torch.shapes import first_shape
 
@@ -58,12 +58,12 @@ class Capture:
     trace: Path | None = None
     profiled: list[str] = field(default_factory=list)  # the kinds of those that are whole
     first_profiled: int = PROFILER_START  # of these, the first that counts
-    coreless: list[float] = field(default_factory=list)  # of each, ns ready to run without a core
+    cpu_wait: list[float] = field(default_factory=list)  # of each, ns ready to run without a core
     fresh_pages: list[int] = field(default_factory=list)  # of each, handed out by the system
     results: Any = None
     line_trace: LineTrace | None = None  # of the first profiled step
     samples: list[Sample] = field(default_factory=list)  # of the lines it was at
-    toll: Taken | None = None  # of the profiler's
+    call_cost: MeasuredCallCost | None = None  # of the profiler's
     kernel_lines: dict[str, str] = field(default_factory=dict)  # of compiled kernels
     compiled: CompiledGraphs = field(default_factory=dict)
     graphs: Mapping[int, Path] = field(default_factory=dict)  # recordings of captured graphs
@@ -74,7 +74,7 @@ class Capture:
     rank: int | None = None  # where it is one of several
     world: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
-    circumstances: Circumstances = field(default_factory=Circumstances)
+    host_counters: HostCounters = field(default_factory=HostCounters)
     warnings: list[str] = field(default_factory=list)
     failure: Failure | None = None  # of boundby itself
 
@@ -91,7 +91,7 @@ class Capture:
 
 
 class Recorder:
-    """Implements the hooks' `Watcher`; one per run."""
+    """Implements the hooks' `HookListener`; one per run."""
 
     def __init__(
         self,
@@ -111,8 +111,8 @@ class Recorder:
         self._device = TorchDevice(torch)
         self._profiler = TorchProfiler(torch, self._device, folder, guard)
         # Without a profile, nothing is asked of what graphs were captured from.
-        self.graphs = GraphNotes(torch, folder) if plan.profiled else None
-        self._bystander = Bystander()
+        self.graphs = GraphRecorder(torch, folder) if plan.profiled else None
+        self._bystander = HostCounterSampler()
         self._paces = {window: Pace() for window in Window}
         self.windows = Windows(
             plan,
@@ -124,7 +124,7 @@ class Recorder:
         )
         self.finder = StepFinder(step_by, self._step_ended, self.windows.start_over)
         self._on_first_step: Callable[[], None] | None = on_first_step
-        self._keys = Keys()
+        self._keys = ObjectIds()
         self._is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
         self._disturbed = False
         self._whole_profiled = 0
@@ -140,13 +140,13 @@ class Recorder:
         if self._on_first_step is not None:
             self._on_first_step()
             self._on_first_step = None
-        for companion in companions:
+        for companion in active_hooks:
             companion.step_ended()
         if self.windows.window is Window.CLEAN and self._is_profiling():
             self._disturbed = True
         if self.windows.window is Window.PROFILED:
-            coreless, pages = self._before_step
-            self._coreless.append(_coreless_so_far() - coreless)
+            cpu_wait, pages = self._before_step
+            self._coreless.append(_coreless_so_far() - cpu_wait)
             self._fresh_pages.append(faults() - pages)
             # One that the script's own profiler has cut short does not count.
             self._whole_profiled += self._profiler.is_running
@@ -254,7 +254,7 @@ class Recorder:
             main_kind=windows.main_kind,
             profiled=windows.profiled[: self._whole_profiled],
             first_profiled=windows.first_profiled,
-            coreless=self._coreless[: self._whole_profiled],
+            cpu_wait=self._coreless[: self._whole_profiled],
             fresh_pages=self._fresh_pages[: self._whole_profiled],
             seen=dict(self.finder.seen),
             settings=self._settings or self._read_settings(),
@@ -272,7 +272,7 @@ class Recorder:
             taken.rank, taken.world = distributed.get_rank(), distributed.get_world_size()
         if self._device.is_cuda:
             taken.cuda_index = self._torch.cuda.current_device()
-        taken.circumstances = self._bystander.circumstances(
+        taken.host_counters = self._bystander.host_counters(
             tuple(sample.ns for sample in windows.clean),
             self._device.peak_bytes,
             0.0 if self._device.is_cuda else fault_ns(self._torch),
@@ -282,7 +282,7 @@ class Recorder:
             taken.results = self._profiler.results
             taken.line_trace = self._profiler.line_tracer.trace
             taken.samples = self._profiler.sampler.samples()
-            taken.toll = self._profiler.toll
+            taken.call_cost = self._profiler.call_cost
             taken.kernel_lines = kernel_lines()
             taken.compiled = compiled_graphs()
             if any(graph.is_of_another_script for graph in taken.compiled.values()):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from boundby.hardware.device import Device
-from boundby.hardware.stopwatch import Stopwatch, Timing, Work
+from boundby.hardware.stopwatch import Stopwatch, Timing, Workload
 
 _CALLS = 300
 # Rows of what the kernels work on, and how often all of them are called: for the gaps after short
@@ -51,7 +51,7 @@ def measure(device: Device, stopwatch: Stopwatch) -> dict[str, Timing]:
     return found
 
 
-def _layers(torch: Any, target: str, rows: int, turns: int) -> Work:
+def _layers(torch: Any, target: str, rows: int, turns: int) -> Workload:
     """Kernels of the kinds that layers are made of, one after the other, each operator one.
 
     Products are not among them: what they take changes with how warm the device is. Nor are sums
@@ -86,7 +86,7 @@ def gaps_of(
     )
 
 
-def _durations(device: Device, work: Work) -> list[float]:
+def _durations(device: Device, work: Workload) -> list[float]:
     """How long kernels take by a profiler's clock, over some passes, none waiting for the host."""
     import torch
     from torch.profiler import ProfilerActivity, profile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from boundby.hardware.device import Device
-from boundby.hardware.stopwatch import Work, time_host_in_turns
+from boundby.hardware.stopwatch import Workload, time_host_in_turns
 from boundby.model import Roof
 
 _BYTES = 256 * 1024**2
@@ -26,15 +26,15 @@ def measure(device: Device, *, quick: bool, tick: Callable[[], None]) -> list[Ro
         "host_link.d2h.pageable": lambda: pageable.copy_(there),
     }
 
-    def finished(copy: Work) -> Work:
+    def finished(copy: Workload) -> Workload:
         def run() -> None:
             copy()
             torch.cuda.synchronize(device.index)
 
         return run
 
-    works = [(finished(copy), 1) for copy in copies.values()]
-    timings = time_host_in_turns(works, rounds=3 if quick else 15)
+    workloads = [(finished(copy), 1) for copy in copies.values()]
+    timings = time_host_in_turns(workloads, rounds=3 if quick else 15)
     tick()
     return [
         Roof(

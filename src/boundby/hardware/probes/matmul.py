@@ -14,7 +14,7 @@ from typing import Any
 
 from boundby.hardware import onednn
 from boundby.hardware.device import Device
-from boundby.hardware.stopwatch import Stopwatch, Timing, Work
+from boundby.hardware.stopwatch import Stopwatch, Timing, Workload
 from boundby.model import Point, Record, Roof
 
 Shape = tuple[int, int, int]  # rows, inner, columns
@@ -151,7 +151,7 @@ def affordable_side(kind: str, side: int, rate: float) -> int:
     return side
 
 
-def _time_burst(device: Device, work: Work, stopwatch: Stopwatch, *, quick: bool) -> Timing:
+def _time_burst(device: Device, work: Workload, stopwatch: Stopwatch, *, quick: bool) -> Timing:
     """On a GPU the best of a few short bursts, each after a rest: not hot, nor still waking up."""
     if device.kind == "cpu":
         return stopwatch.time(work, seconds=_BURST_S if quick else _CPU_S)
@@ -176,7 +176,7 @@ def tf32(*, enabled: bool) -> Iterator[None]:
         switch.allow_tf32 = before
 
 
-def product(device: Device, dtype: str, shape: Shape) -> Work | None:
+def product(device: Device, dtype: str, shape: Shape) -> Workload | None:
     """A product ready to be called, or None where this device or torch cannot do it."""
     import torch
 
@@ -190,7 +190,7 @@ def product(device: Device, dtype: str, shape: Shape) -> Work | None:
     return work
 
 
-def _operands(torch: Any, device: Device, dtype: str, shape: Shape) -> Work:
+def _operands(torch: Any, device: Device, dtype: str, shape: Shape) -> Workload:
     rows, inner, columns = shape
     target = device.target
     if dtype == "int8":

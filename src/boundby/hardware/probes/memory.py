@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from boundby.hardware.device import Device
-from boundby.hardware.stopwatch import FEWEST_SAMPLES, Stopwatch, Timing, Work
+from boundby.hardware.stopwatch import FEWEST_SAMPLES, Stopwatch, Timing, Workload
 from boundby.model import MemoryLevel, Point, Record, Roof
 from boundby.model.machine import UPDATE
 
@@ -195,7 +195,7 @@ def _roof(name: str, value: float, spread: float | None, note: str | None) -> Ro
     return Roof(name=name, value=value, unit="B/s", source="measured", spread=spread, note=note)
 
 
-def _passes(device: Device, sizes: list[int]) -> Iterator[tuple[str, int, Work]]:
+def _passes(device: Device, sizes: list[int]) -> Iterator[tuple[str, int, Workload]]:
     """Every pattern at every size, over one pool of random numbers."""
     import torch
 
@@ -207,18 +207,18 @@ def _passes(device: Device, sizes: list[int]) -> Iterator[tuple[str, int, Work]]
         count = size // 4
         # The three operands lie next to each other, as far apart as they are long.
         a, b, out = (pool[part * count : (part + 1) * count] for part in range(3))
-        works: dict[str, Work] = {
+        workloads: dict[str, Workload] = {
             "read": reading(a),
             "copy": partial(out.copy_, a),
             "add": partial(torch.add, a, b, out=out),
             "write": partial(out.fill_, 0.7310586),
             UPDATE: partial(a.mul_, 1.0),
         }
-        for pattern, work in works.items():
+        for pattern, work in workloads.items():
             yield pattern, size, work
 
 
-def reading(array: Any) -> Work:
+def reading(array: Any) -> Workload:
     """All of an array is read, and hardly anything written."""
     import torch
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from boundby.hardware.device import Device
-from boundby.hardware.stopwatch import Stopwatch, Timing, Work, time_host, time_host_in_turns
+from boundby.hardware.stopwatch import Stopwatch, Timing, Workload, time_host, time_host_in_turns
 from boundby.model.host_speed import addition_ns, slower
 
 _CALLS = 300
@@ -27,7 +27,7 @@ _COMPILED_CALLS = (4, 30)  # for a sample: of the long function, and of the shor
 _TRAINED_OPERATORS = 64
 
 # Work with how often it is called for a sample, and how many kernels it launches.
-_Built = tuple[tuple[Work, int], int]
+_Built = tuple[tuple[Workload, int], int]
 
 
 def measure(
@@ -38,17 +38,17 @@ def measure(
 
     rounds = 7 if quick else _ROUNDS
     a, b, one = (torch.rand(size, device=device.target) for size in (64, 64, ()))
-    works: dict[str, tuple[Work, int]] = {
+    workloads: dict[str, tuple[Workload, int]] = {
         "python_add_ns": (lambda: addition_ns(_PYTHON_ADDITIONS), 1),
         "eager_op_ns": (lambda: a + b, _CALLS),
         "trained_op_ns": (_trained_operators(device.target), 4),
     }
     if device.kind == "cuda":
-        works["launch_ns"] = (lambda: torch.cuda._sleep(1), _CALLS)
-        works["sync_ns"] = (one.item, 50)
-    timings = time_host_in_turns(list(works.values()), rounds=rounds, settle=stopwatch.sync)
+        workloads["launch_ns"] = (lambda: torch.cuda._sleep(1), _CALLS)
+        workloads["sync_ns"] = (one.item, 50)
+    timings = time_host_in_turns(list(workloads.values()), rounds=rounds, settle=stopwatch.sync)
     tick()
-    found = dict(zip(works, timings, strict=True))
+    found = dict(zip(workloads, timings, strict=True))
     for name, each in (("python_add_ns", _PYTHON_ADDITIONS), ("trained_op_ns", _TRAINED_OPERATORS)):
         found[name] = found[name].for_each(each)
     if device.kind == "cuda":
@@ -57,7 +57,7 @@ def measure(
     return found
 
 
-def _trained_operators(target: str) -> Work:
+def _trained_operators(target: str) -> Workload:
     """Additions that autograd records, and their nodes in backward, which ask for nothing more."""
     import torch
 
@@ -112,8 +112,8 @@ def measure_compiled(
     calls = [plain(1)]
     if device.kind == "cuda":
         calls += [plain(_COMPILED_STAGES), trained(1), trained(_COMPILED_STAGES)]
-    works = [*(work for work, _ in calls), (lambda: addition_ns(_PYTHON_ADDITIONS), 1)]
-    *timings, additions = time_host_in_turns(works, rounds=_ROUNDS, settle=stopwatch.sync)
+    workloads = [*(work for work, _ in calls), (lambda: addition_ns(_PYTHON_ADDITIONS), 1)]
+    *timings, additions = time_host_in_turns(workloads, rounds=_ROUNDS, settle=stopwatch.sync)
     pace = slower(additions.for_each(_PYTHON_ADDITIONS).ns, addition_took_ns)
     found = _compiled_costs(timings, [kernels for _, kernels in calls])
     return {
@@ -179,7 +179,7 @@ def _trained_calls(torch: Any, x: Any) -> Callable[[int], _Built]:
     return build
 
 
-def _built(run: Work) -> _Built:
+def _built(run: Workload) -> _Built:
     """Called once, which builds it: with how many calls make a sample, and how many kernels."""
     from torch._inductor import metrics
 

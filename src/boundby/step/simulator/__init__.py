@@ -17,17 +17,17 @@ from boundby.step.simulator.host_scaling import (
     with_host,
     with_wall,
 )
-from boundby.step.simulator.launch_sequence import Script, Wait, script_of
-from boundby.step.simulator.simulate import issue_ns, replay, retimed
+from boundby.step.simulator.launch_sequence import LaunchSequence, Wait, build_launch_sequence
+from boundby.step.simulator.simulate import issue_ns, replay, simulated_timeline
 
 __all__ = [
-    "Script",
+    "LaunchSequence",
     "Wait",
+    "build_launch_sequence",
     "explaining_host",
     "issue_ns",
     "replay",
-    "retimed",
-    "script_of",
+    "simulated_timeline",
     "with_clean_phases",
     "with_host",
     "with_wall",

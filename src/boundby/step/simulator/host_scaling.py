@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model import Phase
-from boundby.step.simulator.launch_sequence import Floats, Script, Wait
+from boundby.step.simulator.launch_sequence import Floats, LaunchSequence, Wait
 from boundby.step.simulator.simulate import issue_ns, replay
 from boundby.step.simulator.waits import NOTHING
 
@@ -32,7 +32,7 @@ _CLEAN_PHASES: dict[tuple[Phase, ...], tuple[str, ...]] = {
 }
 
 
-def with_clean_phases(script: Script, clean: dict[str, float]) -> Script:
+def with_clean_phases(script: LaunchSequence, clean: dict[str, float]) -> LaunchSequence:
     """Host times brought to what each phase was measured to take, from an idle device.
 
     A phase may wait for the device in the middle, so its time is not simply proportional: the
@@ -56,7 +56,7 @@ def with_clean_phases(script: Script, clean: dict[str, float]) -> Script:
     return replace(script, host_ns=script.scaled(by_action), after_ns=after)
 
 
-def _factors(script: Script, clean_ns: Clean) -> Factors:
+def _factors(script: LaunchSequence, clean_ns: Clean) -> Factors:
     """For each phase that was measured the factor of its host times; None where it cannot tell."""
     factors: Factors = {}
     for phases, measured in clean_ns.items():
@@ -68,7 +68,9 @@ def _factors(script: Script, clean_ns: Clean) -> Factors:
     return factors
 
 
-def _with_data(script: Script, clean_ns: Clean, factors: Factors, usual: float) -> Script:
+def _with_data(
+    script: LaunchSequence, clean_ns: Clean, factors: Factors, usual: float
+) -> LaunchSequence:
     """Waits for data brought down where a profiled phase waited longer than the phase took clean.
 
     Batches come unevenly, and a profiled step may have met a late one.
@@ -79,7 +81,7 @@ def _with_data(script: Script, clean_ns: Clean, factors: Factors, usual: float) 
         mine = np.isin(script.phase, phases)
         alone = _only(script, mine, keep_after=Phase.FORWARD in phases)
 
-        def takes(part: float, alone: Script = alone) -> float:
+        def takes(part: float, alone: LaunchSequence = alone) -> float:
             return issue_ns(with_host(_waiting(alone, part), usual))
 
         if takes(1.0) > clean_ns[phases]:
@@ -88,13 +90,13 @@ def _with_data(script: Script, clean_ns: Clean, factors: Factors, usual: float) 
     return script
 
 
-def _waiting(script: Script, part: float | Floats) -> Script:
+def _waiting(script: LaunchSequence, part: float | Floats) -> LaunchSequence:
     """The same step with only a part of each wait for data."""
     held = np.minimum(script.data_ns, script.host_ns)
     return replace(script, host_ns=script.host_ns - (1 - part) * held, data_ns=part * held)
 
 
-def _usual_factor(script: Script, factors: dict[tuple[Phase, ...], float | None]) -> float:
+def _usual_factor(script: LaunchSequence, factors: dict[tuple[Phase, ...], float | None]) -> float:
     """What the profiler's host times come down to, over the phases that tell."""
     before = after = 0.0
     for phases, factor in factors.items():
@@ -105,12 +107,12 @@ def _usual_factor(script: Script, factors: dict[tuple[Phase, ...], float | None]
     return after / before if before else 1.0
 
 
-def with_host(script: Script, factor: float) -> Script:
+def with_host(script: LaunchSequence, factor: float) -> LaunchSequence:
     """The same step with all host times longer or shorter."""
     return replace(script, host_ns=script.scaled(factor), after_ns=script.after_ns * factor)
 
 
-def with_wall(script: Script, wall_ns: float) -> Script:
+def with_wall(script: LaunchSequence, wall_ns: float) -> LaunchSequence:
     """Host times brought down so that the step takes a given time.
 
     For traces alone, where nothing else is known of the host without a profiler: what a replay
@@ -120,7 +122,7 @@ def with_wall(script: Script, wall_ns: float) -> Script:
     return with_host(script, factor)
 
 
-def explaining_host(script: Script, wall_ns: float) -> float | None:
+def explaining_host(script: LaunchSequence, wall_ns: float) -> float | None:
     """The factor of all host times with which the step takes as long as it did.
 
     The host was timed in other steps than those that were, and its pace may have been another.
@@ -143,7 +145,7 @@ def explaining_host(script: Script, wall_ns: float) -> float | None:
     return None
 
 
-def _factor(script: Script, measured: float) -> float:
+def _factor(script: LaunchSequence, measured: float) -> float:
     """A phase takes longer the longer its host times are."""
     return _search(lambda tried: issue_ns(with_host(script, tried)), measured)
 
@@ -160,7 +162,9 @@ def _search(takes: Callable[[float], float], wanted: float, *, slowest: float = 
     return (low + high) / 2
 
 
-def _only(script: Script, mine: npt.NDArray[np.bool_], *, keep_after: bool) -> Script:
+def _only(
+    script: LaunchSequence, mine: npt.NDArray[np.bool_], *, keep_after: bool
+) -> LaunchSequence:
     """The actions of one phase, with the device work that they issue."""
     actions = np.flatnonzero(mine)
     counts = np.diff(script.first)[actions]

@@ -31,7 +31,7 @@ class Wait(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
+class LaunchSequence:
     """A step as replay needs it: host actions in order, and device work in order of issue.
 
     `host_ns[i]` is host time before action i is done; `first[i]:first[i + 1]` is the device work
@@ -70,7 +70,7 @@ class Script:
         return held + (self.host_ns - held) * factor
 
 
-def script_of(timeline: Timeline, *, gap_ns: float | None = None) -> Script:
+def build_launch_sequence(timeline: Timeline, *, gap_ns: float | None = None) -> LaunchSequence:
     """The host's launches and syncs of a timeline, with the time it spent between them.
 
     Time spent waiting inside a sync is not host time: it comes out of the replay again.
@@ -98,7 +98,7 @@ def script_of(timeline: Timeline, *, gap_ns: float | None = None) -> Script:
     order, action = order[arranged], action[arranged]
     until = _until(waits, position[waits.rows], len(rows), order)
     after = max(0.0, float(host_end(timeline) - edges[-1]))
-    return Script(
+    return LaunchSequence(
         host_ns=np.clip(host_ns, 0.0, None),
         wait=np.where(until == NOTHING, Wait.NOTHING, Wait.STREAM).astype(np.int8),
         until=until,

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from boundby.model import Ints, Timeline
-from boundby.step.simulator.launch_sequence import Floats, Script, host_end
+from boundby.step.simulator.launch_sequence import Floats, LaunchSequence, host_end
 from boundby.step.simulator.waits import EVERYTHING
 
 # Work the launch queue holds before a launch call blocks; about a thousand on CUDA.
@@ -18,7 +18,7 @@ QUEUE = 1024
 _TURNS = 3
 
 
-def replay(script: Script) -> float:
+def replay(script: LaunchSequence) -> float:
     """The step's period in ns, in the steady state of a loop."""
     if not len(script.host_ns):
         return script.after_ns
@@ -26,7 +26,7 @@ def replay(script: Script) -> float:
     return float(ends[-1] - ends[-2])
 
 
-def retimed(timeline: Timeline, script: Script) -> Timeline:
+def simulated_timeline(timeline: Timeline, script: LaunchSequence) -> Timeline:
     """The same events at the times at which the replay has them happen, in a loop's steady state.
 
     The step lasts from the end of the previous one's device work to the end of its own. Host events
@@ -58,7 +58,7 @@ def _in_order(values: Floats, order: Ints) -> Ints:
     return placed
 
 
-def _moved_host(timeline: Timeline, script: Script, seen: _Seen) -> tuple[Ints, Ints]:
+def _moved_host(timeline: Timeline, script: LaunchSequence, seen: _Seen) -> tuple[Ints, Ints]:
     """Host times between two actions stretch as the time between those does."""
     host = timeline.host
     first = float(min(timeline.start_ns, host.start_ns.min()))
@@ -81,12 +81,12 @@ def _moved_host(timeline: Timeline, script: Script, seen: _Seen) -> tuple[Ints, 
     return moved[0], moved[1]
 
 
-def issue_ns(script: Script) -> float:
+def issue_ns(script: LaunchSequence) -> float:
     """How long the host takes to issue the step once, from an idle device, its waits included."""
     return _walk(_lists(script), [0.0] * (int(script.stream.max(initial=-1)) + 1), 0.0)
 
 
-def _turns(script: Script, turns: int) -> list[float]:
+def _turns(script: LaunchSequence, turns: int) -> list[float]:
     """When the host and the device have finished each of several turns of the same step."""
     lists = _lists(script)
     free = [0.0] * (int(script.stream.max(initial=-1)) + 1)
@@ -124,7 +124,7 @@ class _Lists(NamedTuple):
     gap: float
 
 
-def _lists(script: Script) -> _Lists:
+def _lists(script: LaunchSequence) -> _Lists:
     waits_elsewhere = bool((script.depends >= 0).any())
     return _Lists(
         host=script.host_ns.tolist(),

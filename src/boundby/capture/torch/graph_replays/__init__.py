@@ -2,6 +2,6 @@
 
 from boundby.capture.torch.graph_replays.alignment import Alignment, align
 from boundby.capture.torch.graph_replays.recording import Operator, Recording, parse, read
-from boundby.capture.torch.graph_replays.replays import recall
+from boundby.capture.torch.graph_replays.replays import attach_operators
 
-__all__ = ["Alignment", "Operator", "Recording", "align", "parse", "read", "recall"]
+__all__ = ["Alignment", "Operator", "Recording", "align", "attach_operators", "parse", "read"]

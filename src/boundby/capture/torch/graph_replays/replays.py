@@ -30,7 +30,7 @@ class _Candidate(NamedTuple):
     alignment: Alignment
 
 
-def recall(
+def attach_operators(
     timeline: Timeline,
     recordings: Mapping[int, Recording],
     replayed: Sequence[int] | None,
