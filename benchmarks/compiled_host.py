@@ -19,18 +19,18 @@ from fixes import CASES
 COMPILE = "compile"
 
 
-def launches(picture: Any) -> dict[str, Any]:
+def launches(step_model: Any) -> dict[str, Any]:
     """For each phase: its launches and host time as they are, and as imagined compiled."""
     from boundby.faults import unfused_operators
     from boundby.model import Phase
     from boundby.step import compiled_host
 
-    script, device = picture.script, picture.timeline.device
+    script, device = step_model.script, step_model.timeline.device
     if script is None:
         raise SystemExit("there is no device whose host could be late")
-    names = [picture.timeline.names[name] for name in device.name[script.order]]
-    imagined = unfused_operators.detect(picture)
-    libraries = compiled_host._marked(picture, compiled_host._libraries(picture))
+    names = [step_model.timeline.names[name] for name in device.name[script.order]]
+    detection = unfused_operators.detect(step_model)
+    libraries = compiled_host._marked(step_model, compiled_host._libraries(step_model))
     rows: dict[str, Any] = {}
     for phase in (Phase.FORWARD, Phase.BACKWARD):
         mine = script.phase == phase
@@ -45,14 +45,17 @@ def launches(picture: Any) -> dict[str, Any]:
             "generated": generated,
             "others": len(issued) - generated,
         }
-        if imagined is not None and imagined.expected.host_ns is not None:
-            host = imagined.expected.host_ns
+        if detection is not None and detection.expected.host_ns is not None:
+            host = detection.expected.host_ns
             left = mine & (host > 0)
             for name, some in (("generated", left & ~libraries), ("others", left & libraries)):
                 row[f"said_{name}"] = int(some.sum())
                 row[f"said_{name}_ms"] = float(host[some].sum()) / 1e6
         rows[phase.name.lower()] = row
-    return {"phases": rows, "launch_us": [ns / 1e3 for ns in compiled_host.launch_costs(picture)]}
+    return {
+        "phases": rows,
+        "launch_us": [ns / 1e3 for ns in compiled_host.launch_costs(step_model)],
+    }
 
 
 def compare(name: str) -> None:

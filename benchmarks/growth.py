@@ -22,19 +22,19 @@ FACTORS = (2, 4)
 _ROWS = 16
 
 
-def operators(picture: Any) -> list[dict[str, Any]]:
+def operators(step_model: Any) -> list[dict[str, Any]]:
     """A step's operators in order, each with its time, and that with larger batches."""
     from boundby.step import batch_growth as growth
 
     found: list[dict[str, Any]] = [
-        {"name": work.name, "ns": work.ns, "larger": {}} for work in picture.op_records
+        {"name": work.name, "ns": work.ns, "larger": {}} for work in step_model.op_records
     ]
     for factor in FACTORS:
-        timed = growth.timed_with(picture, factor)
-        times = growth.times_with(picture, factor, growth.LIKELY)
+        timed = growth.timed_with(step_model, factor)
+        times = growth.times_with(step_model, factor, growth.LIKELY)
         alone: dict[int, list[float]] = {}
-        for pair, indices in growth.costliest(picture, factor).items():
-            both = growth.timed_alone(picture, *pair, picture.op_records[indices[0]]) or (
+        for pair, indices in growth.costliest(step_model, factor).items():
+            both = growth.timed_alone(step_model, *pair, step_model.op_records[indices[0]]) or (
                 (0, 0),
                 (0, 0),
             )

@@ -51,13 +51,13 @@ def _answer(find: Callable[[Any], Any]) -> None:
     target, *words = sys.argv[2:]
     advise, seen = live.advise, []
 
-    def listen(pictures: Any, timer: Any) -> Any:
-        seen.append(pictures[0])
-        return advise(pictures, timer)
+    def listen(step_models: Any, timer: Any) -> Any:
+        seen.append(step_models[0])
+        return advise(step_models, timer)
 
     live.advise = listen
     sys.argv = ["boundby", "run", "--quiet", "benchmarks/workloads.py", *words]
     with contextlib.suppress(SystemExit):
         main()
-    (picture,) = seen
-    Path(target).write_text(json.dumps(find(picture)))
+    (step_model,) = seen
+    Path(target).write_text(json.dumps(find(step_model)))

@@ -19,7 +19,7 @@ remedies.register(
         fault="no-change",
         group="overhead",
         document="Nothing is wrong.\n\n" + "\n".join(HEADINGS),
-        detect=lambda picture: None,
+        detect=lambda step_model: None,
         treatments=(Fix(name="nothing", change="# nothing", apply=change_nothing),),
     )
 )

@@ -33,7 +33,7 @@ def language_model(model: nn.Module, vocabulary: int, batch: int, length: int, d
     return lambda model: model(input_ids=ids, labels=ids).loss
 
 
-def pictures(args: argparse.Namespace, batch: int, side: int) -> torch.Tensor:
+def step_models(args: argparse.Namespace, batch: int, side: int) -> torch.Tensor:
     images = torch.randn(args.batch or batch, 3, side, side, device=args.device)
     return images.to(memory_format=torch.channels_last) if args.channels_last else images
 
@@ -103,7 +103,7 @@ def vision(args: argparse.Namespace, name: str, batch: int) -> Any:
     import timm
 
     model = timm.create_model(name, num_classes=1000)
-    return model, classifier(1000, pictures(args, batch, 224))
+    return model, classifier(1000, step_models(args, batch, 224))
 
 
 class UNet(nn.Module):
@@ -142,7 +142,7 @@ class UNet(nn.Module):
 
 
 def unet(args: argparse.Namespace) -> Any:
-    images = pictures(args, 16, 128)
+    images = step_models(args, 16, 128)
     return UNet(), lambda model: F.mse_loss(model(images), images)
 
 

@@ -84,10 +84,10 @@ def save(page: Page, path: Path, first: str, last: str) -> None:
     )
     top = box["top"] + (0 if first == "header" else ABOVE)
     clip = {"x": 0, "y": top, "width": box["width"], "height": box["bottom"] + MARGIN - top}
-    picture = page.command(
+    step_model = page.command(
         "Page.captureScreenshot", {"clip": {**clip, "scale": 1}, "captureBeyondViewport": True}
     )
-    content = base64.b64decode(picture["data"])
+    content = base64.b64decode(step_model["data"])
     if len(content) > MOST_BYTES:
         sys.exit(f"{path} would be {len(content)} bytes: more than {MOST_BYTES}")
     path.write_bytes(content)

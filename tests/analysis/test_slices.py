@@ -36,12 +36,12 @@ def test_a_kernel_has_its_operator_its_floor_and_its_launch() -> None:
     product(scene, 10, kernel=(20, 2220))
     timeline = scene.timeline()
     machine = round_machine()
-    accounted = attribute_step(timeline, machine, wall_ns=3e6)
-    found = slices_of(timeline, accounted)
+    attribution = attribute_step(timeline, machine, wall_ns=3e6)
+    found = slices_of(timeline, attribution)
     (kernel,) = (piece for piece in found if piece.lane == "stream 7")
     assert (kernel.name, kernel.start_ns, kernel.ns) == ("gemm", 20_000, 2_200_000)
     assert kernel.op is not None
-    assert accounted.ops[kernel.op].name == "aten::mm"
+    assert attribution.ops[kernel.op].name == "aten::mm"
     assert kernel.bound == "compute"
     # 2 x 8192^3 operations at 1 PFLOP/s.
     assert kernel.floor_ns == pytest.approx(2 * 8192**3 / 1e15 * 1e9)
@@ -153,7 +153,7 @@ def test_two_lines_of_a_library_are_two_rows() -> None:
     timeline = msgspec.structs.replace(
         timeline, host=host, sources=["train.py:3", "library.py:10", "library.py:20"]
     )
-    accounted = attribute_step(timeline, round_machine(), wall_ns=float(timeline.wall_ns))
-    found = [one for one in slices_of(timeline, accounted) if one.lane.startswith("stream")]
-    inside = [accounted.ops[one.op].inside for one in found if one.op is not None]
+    attribution = attribute_step(timeline, round_machine(), wall_ns=float(timeline.wall_ns))
+    found = [one for one in slices_of(timeline, attribution) if one.lane.startswith("stream")]
+    inside = [attribution.ops[one.op].inside for one in found if one.op is not None]
     assert inside == ["library.py:10", "library.py:20"]

@@ -113,8 +113,8 @@ def test_no_script_knows_boundby(example: Example) -> None:
 
 
 def test_the_account_adds_up(diagnosis: Diagnosis) -> None:
-    accounted = sum(group.ns for group in diagnosis.account.groups().values())
-    assert accounted == pytest.approx(diagnosis.step.wall_ns, rel=1e-3)
+    attribution = sum(group.ns for group in diagnosis.account.groups().values())
+    assert attribution == pytest.approx(diagnosis.step.wall_ns, rel=1e-3)
 
 
 def test_the_lines_are_all_of_the_step(diagnosis: Diagnosis) -> None:

@@ -8,7 +8,7 @@ from boundby.faults.at_the_roof import bigger_chips
 from boundby.hardware import datasheet
 from boundby.model import MemoryLevel
 from boundby.model.diagnosis import ChipRow, Finding, Range
-from tests.faults.pictures import picture_of
+from tests.faults.step_models import picture_of
 from tests.machines import roof, round_machine
 from tests.step.test_replay import GELU, PRODUCT, scene_of
 

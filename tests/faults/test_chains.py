@@ -10,7 +10,7 @@ from boundby.faults.repeated_heads import repeats
 from boundby.model import Argument, HostKind, OpCall, Phase, Tensor, Timeline
 from boundby.step.fusion_groups import Chain, chains_of
 from boundby.step.model import StepModel
-from tests.faults.pictures import in_phase, picture_of
+from tests.faults.step_models import in_phase, picture_of
 from tests.step.test_dataflow import BYTES, ELEMENTS, at, chain
 from tests.timelines import Scene
 
@@ -29,16 +29,16 @@ def backward_from(timeline: Timeline, operator: int) -> Timeline:
     return in_phase(timeline, Phase.BACKWARD, slice(rows[operator], None))
 
 
-def chains(picture: StepModel) -> list[Chain]:
-    flow = picture.flow
+def chains(step_model: StepModel) -> list[Chain]:
+    flow = step_model.flow
     assert flow is not None
-    found = [one for one in chains_of(picture, flow) if len(one.op_records) > 1]
+    found = [one for one in chains_of(step_model, flow) if len(one.op_records) > 1]
     return sorted(found, key=lambda one: min(map(flow.order.index, one.op_records)))
 
 
 def test_what_the_backward_alone_reads_is_made_again() -> None:
     """The product's result is there anyway: nothing is written for the backward."""
-    picture = there_and_back(
+    step_model = there_and_back(
         [
             ("mm", (at(1, shape=SQUARE), at(2, shape=SQUARE)), 3),
             ("exp", (at(3, shape=SQUARE),), 4),
@@ -52,7 +52,7 @@ def test_what_the_backward_alone_reads_is_made_again() -> None:
             ("mm", (at(9, shape=SQUARE), at(2, shape=SQUARE)), 10),
         ],
     )
-    forward, backward = chains(picture)
+    forward, backward = chains(step_model)
     # In: the first product's result. Out: what the second reads. Not the exponential.
     assert forward.bytes == 2 * BYTES
     # In: the gradient and, once more, the first product's result. Out: a gradient.
@@ -80,7 +80,7 @@ def test_what_makes_a_batch_is_not_the_compilers() -> None:
 
 def test_what_is_made_from_much_more_than_itself_is_kept() -> None:
     """Three tensors would be read to make one again: writing and reading it is less."""
-    picture = there_and_back(
+    step_model = there_and_back(
         [
             ("add", (at(1), at(2)), 4),
             ("add", (at(4), at(3)), 5),
@@ -93,11 +93,11 @@ def test_what_is_made_from_much_more_than_itself_is_kept() -> None:
             ("mm", (at(10, shape=SQUARE), at(9, shape=SQUARE)), 11),
         ],
     )
-    assert [one.bytes for one in chains(picture)] == [5 * BYTES, 3 * BYTES]
+    assert [one.bytes for one in chains(step_model)] == [5 * BYTES, 3 * BYTES]
 
 
 def test_what_chance_had_a_part_in_is_kept() -> None:
-    picture = there_and_back(
+    step_model = there_and_back(
         [
             ("native_dropout", (at(1), 0.1, True), 2),
             ("exp", (at(2),), 3),
@@ -111,7 +111,7 @@ def test_what_chance_had_a_part_in_is_kept() -> None:
         ],
     )
     # In one, out what was dropped for the backward and what the product reads.
-    assert [one.bytes for one in chains(picture)] == [3 * BYTES, 3 * BYTES]
+    assert [one.bytes for one in chains(step_model)] == [3 * BYTES, 3 * BYTES]
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_what_chance_had_a_part_in_is_kept() -> None:
 )
 def test_sums_over_columns_read_once_more(over: tuple[int, ...] | None, passes: int) -> None:
     given: tuple[Argument, ...] = (at(2, shape=SQUARE), over, True) if over else (at(2),)
-    picture = picture_of(chain(("exp", (at(1, shape=SQUARE),), 2), ("sum", given, 3)))
-    (one,) = chains(picture)
+    step_model = picture_of(chain(("exp", (at(1, shape=SQUARE),), 2), ("sum", given, 3)))
+    (one,) = chains(step_model)
     assert one.bytes == passes * BYTES
 
 
@@ -136,12 +136,12 @@ def test_what_adds_at_scattered_places_stays_as_it_is() -> None:
 def test_random_numbers_of_generated_code_take_their_arithmetic() -> None:
     steps = [("native_dropout", (at(1), 0.1, True), 2), ("exp", (at(2),), 3)]
     reader = ("mm", (at(3, shape=SQUARE), at(9, shape=SQUARE)), 4)
-    imagined = unfused_operators.detect(picture_of(chain(*steps, reader, each_us=2000.0)))
-    assert imagined is not None
+    detection = unfused_operators.detect(picture_of(chain(*steps, reader, each_us=2000.0)))
+    assert detection is not None
     # 70 instructions each at a quarter of 50 TFLOP/s; in and out at 5 TB/s.
     chance, traffic = ELEMENTS * 70 / 12.5e12 * 1e9, 2 * BYTES / 5e12 * 1e9
-    assert sum(imagined.best.work_ns.values()) == pytest.approx(max(chance, traffic))
-    expected = sum(imagined.expected.work_ns.values())
+    assert sum(detection.best.work_ns.values()) == pytest.approx(max(chance, traffic))
+    expected = sum(detection.expected.work_ns.values())
     assert chance + traffic <= expected <= chance + traffic / 0.4
 
 
@@ -157,18 +157,18 @@ def test_on_a_cpu_all_convolutions_are_turned() -> None:
         ("mul", (at(3), 2.0), 4),
         on_device=False,
     )
-    picture = picture_of(timeline)
-    assert layout_copies.compiled_times(picture) == {}
-    picture.timings.known |= {
-        one: 40.0 if _is_last(one.args[0]) else 100.0 for one in picture.timings.asked
+    step_model = picture_of(timeline)
+    assert layout_copies.compiled_times(step_model) == {}
+    step_model.timings.known |= {
+        one: 40.0 if _is_last(one.args[0]) else 100.0 for one in step_model.timings.asked
     }
-    ((index, ns),) = layout_copies.compiled_times(picture).items()
-    eager = picture.op_records[index].ns
+    ((index, ns),) = layout_copies.compiled_times(step_model).items()
+    eager = step_model.op_records[index].ns
     assert ns == pytest.approx(0.4 * eager)
-    imagined = unfused_operators.detect(picture)
-    assert imagined is not None
-    assert imagined.expected.work_ns[index] == pytest.approx(ns)
-    assert imagined.worst.work_ns[index] == pytest.approx(eager)
+    detection = unfused_operators.detect(step_model)
+    assert detection is not None
+    assert detection.expected.work_ns[index] == pytest.approx(ns)
+    assert detection.worst.work_ns[index] == pytest.approx(eager)
 
 
 @pytest.mark.parametrize(
@@ -188,20 +188,20 @@ def test_convolutions_are_turned_by_the_compiler(weights: tuple[int, ...], turne
         ("relu", (at(2),), 3),
         ("mul", (at(3), 2.0), 4),
     )
-    picture = picture_of(timeline)
-    assert layout_copies.compiled_times(picture) == {}
-    asked = [one for one in picture.timings.asked if "convolution" in one.name]
+    step_model = picture_of(timeline)
+    assert layout_copies.compiled_times(step_model) == {}
+    asked = [one for one in step_model.timings.asked if "convolution" in one.name]
     assert bool(asked) is turned
-    picture.timings.known |= {
-        one: 40.0 if _is_last(one.args[0]) else 100.0 for one in picture.timings.asked
+    step_model.timings.known |= {
+        one: 40.0 if _is_last(one.args[0]) else 100.0 for one in step_model.timings.asked
     }
-    times = layout_copies.compiled_times(picture)
+    times = layout_copies.compiled_times(step_model)
     assert list(times.values()) == pytest.approx([0.4 * 110e3] if turned else [])
-    imagined = unfused_operators.detect(picture)
-    assert imagined is not None
-    assert imagined.worst.unfusible == imagined.best.unfusible == frozenset(times)
+    detection = unfused_operators.detect(step_model)
+    assert detection is not None
+    assert detection.worst.unfusible == detection.best.unfusible == frozenset(times)
     # Turned once, it is not turned again.
-    mended = layout_copies.detect(picture.after(imagined.expected))
+    mended = layout_copies.detect(step_model.after(detection.expected))
     assert (mended is None) is turned
 
 
@@ -209,8 +209,8 @@ def test_convolutions_are_turned_by_the_compiler(weights: tuple[int, ...], turne
 def test_a_convolution_whose_weights_were_not_recorded_is_left_alone(
     given: tuple[Argument, ...],
 ) -> None:
-    picture = picture_of(chain(("convolution", given, 2), ("relu", (at(2),), 3)))
-    assert layout_copies.compiled_times(picture) == {}
+    step_model = picture_of(chain(("convolution", given, 2), ("relu", (at(2),), 3)))
+    assert layout_copies.compiled_times(step_model) == {}
 
 
 @pytest.mark.parametrize("axes", [3, 4])
@@ -223,10 +223,10 @@ def test_sequences_are_no_images_though_a_library_takes_them_for_some(axes: int)
     kernel = Tensor(shape=weights, dtype="float32")
     scene.on_host(0, 200, call=OpCall(name="aten::convolution", args=(given, kernel)))
     scene.on_host(5, 195, call=OpCall(name="aten::mkldnn_convolution", args=(images, kernel)))
-    picture = picture_of(scene.timeline())
-    assert (layout_copies.detect(picture) is None) == (axes == 3)
-    layout_copies.compiled_times(picture)
-    assert bool(picture.timings.asked) == (axes == 4)
+    step_model = picture_of(scene.timeline())
+    assert (layout_copies.detect(step_model) is None) == (axes == 3)
+    layout_copies.compiled_times(step_model)
+    assert bool(step_model.timings.asked) == (axes == 4)
 
 
 def _is_last(images: object) -> bool:
@@ -242,7 +242,7 @@ NARROW = Tensor(shape=WIDE, dtype="float32", strides=(1048576, 262144, 65536, 64
 def test_keys_that_heads_share_need_not_be_repeated(source: Tensor, shared: bool) -> None:
     """Four heads read each key: the copy goes, and so does the sum of their gradients."""
     wide = at(2, shape=WIDE)
-    picture = there_and_back(
+    step_model = there_and_back(
         [
             ("copy_", (wide, source), 2),
             ("copy_", (at(3, "bfloat16", WIDE), wide), 3),
@@ -253,13 +253,13 @@ def test_keys_that_heads_share_need_not_be_repeated(source: Tensor, shared: bool
             ("sum", (at(7, shape=WIDE), (2,), False), 8),
         ],
     )
-    assert picture.flow is not None
-    copy, cast, _, cast_back, total = picture.flow.order
-    found = repeats(picture, {(32, 1024): 1})
+    assert step_model.flow is not None
+    copy, cast, _, cast_back, total = step_model.flow.order
+    found = repeats(step_model, {(32, 1024): 1})
     assert found.gone == ({copy, total} if shared else frozenset())
     assert found.larger == ({cast: 4, cast_back: 4} if shared else {})
     # Not those of another attention.
-    assert repeats(picture, {(32, 512): 1}).gone == frozenset()
+    assert repeats(step_model, {(32, 512): 1}).gone == frozenset()
 
 
 def test_the_change_names_shared_heads() -> None:
@@ -270,8 +270,8 @@ def test_the_change_names_shared_heads() -> None:
         ("bmm", (at(4, "bfloat16", (32, 1024, 64)), key), 6),
         ("_softmax", (scores, -1, False), 7),
     )
-    imagined = materialised_attention.detect(picture := picture_of(timeline))
-    assert imagined is not None and "enable_gqa=True" in imagined.change
-    assert picture.flow is not None
-    copy = picture.flow.order[0]
-    assert imagined.expected.work_ns[copy] == 0.0 and copy not in imagined.worst.work_ns
+    detection = materialised_attention.detect(step_model := picture_of(timeline))
+    assert detection is not None and "enable_gqa=True" in detection.change
+    assert step_model.flow is not None
+    copy = step_model.flow.order[0]
+    assert detection.expected.work_ns[copy] == 0.0 and copy not in detection.worst.work_ns

@@ -16,16 +16,16 @@ from tests.step.test_replay import PRODUCT, scene_of
 def shortening(fault: str, part: float) -> Fault:
     """Every kernel takes this part of its time."""
 
-    def detect(picture: StepModel) -> Detection:
-        times = {index: part * work.ns for index, work in enumerate(picture.op_records)}
-        return certainly(picture.shortened(times))
+    def detect(step_model: StepModel) -> Detection:
+        times = {index: part * work.ns for index, work in enumerate(step_model.op_records)}
+        return certainly(step_model.shortened(times))
 
     return Fault(fault=fault, group="compute", document="", detect=detect)
 
 
-def launching(picture: StepModel) -> Detection:
-    assert picture.script is not None
-    return certainly(Edit(host_ns=picture.script.host_ns * 0.01))
+def launching(step_model: StepModel) -> Detection:
+    assert step_model.script is not None
+    return certainly(Edit(host_ns=step_model.script.host_ns * 0.01))
 
 
 def certainly(change: Edit) -> Detection:
@@ -37,10 +37,10 @@ def certainly(change: Edit) -> Detection:
 def test_what_saves_only_beside_others_is_combined_before_what_saves_little() -> None:
     """Launches are free where kernels are long; once those are short, they are what is left."""
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=50).timeline()
-    picture = picture_of(timeline)
+    step_model = picture_of(timeline)
     little = [shortening(f"little-{part}", part) for part in (0.99, 0.985, 0.98, 0.975, 0.97)]
     launches = Fault(fault="launches", group="overhead", document="", detect=launching)
-    rows = combined([picture], [*little, shortening("much", 0.2), launches])
+    rows = combined([step_model], [*little, shortening("much", 0.2), launches])
     alone = {row.faults[0]: row.wall_ns.expected for row in rows if len(row.faults) == 1}
     assert set(alone) == {"little-0.985", "little-0.98", "little-0.975", "little-0.97"} | {
         "much",
@@ -54,12 +54,12 @@ def test_a_saving_is_as_uncertain_as_the_host_of_the_step_as_it_is() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=400).timeline()
     likeliest = picture_of(timeline)
     wall = likeliest.wall_ns
-    accounted = attribute_step(timeline, likeliest.machine, wall_ns=wall)
+    attribution = attribute_step(timeline, likeliest.machine, wall_ns=wall)
     fast, slow = (
         StepModel(
             timeline,
             likeliest.machine,
-            accounted,
+            attribution,
             wall_ns=wall,
             phases={},
             host=partial(with_host, factor=factor),

@@ -18,8 +18,8 @@ every = pytest.mark.parametrize("remedy", FAULTS, ids=lambda remedy: str(remedy.
 def picture_of(timeline: Timeline) -> StepModel:
     machine = round_machine()
     wall = float(timeline.wall_ns)
-    accounted = attribute_step(timeline, machine, wall_ns=wall)
-    return StepModel(timeline, machine, accounted, wall_ns=wall, phases={})
+    attribution = attribute_step(timeline, machine, wall_ns=wall)
+    return StepModel(timeline, machine, attribution, wall_ns=wall, phases={})
 
 
 @every
@@ -35,11 +35,11 @@ def test_its_documentation_has_every_heading_in_order(remedy: Fault) -> None:
 def test_it_promises_nothing_on_a_step_at_the_roof(remedy: Fault) -> None:
     """Large bf16 products back to back at their roof, a host far ahead: nothing is left."""
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=5).timeline()
-    picture = picture_of(timeline)
-    imagined = remedy.detect(picture)
-    if imagined is not None:
-        for change in (imagined.worst, imagined.expected, imagined.best):
-            assert picture.saving(change) <= 0.05 * picture.wall_ns
+    step_model = picture_of(timeline)
+    detection = remedy.detect(step_model)
+    if detection is not None:
+        for change in (detection.worst, detection.expected, detection.best):
+            assert step_model.saving(change) <= 0.05 * step_model.wall_ns
 
 
 def test_faults_are_named_once_and_exclude_known_ones() -> None:
@@ -54,9 +54,11 @@ def test_a_known_fault_cannot_be_registered_twice() -> None:
 
 
 def test_a_remedy_of_ones_own_is_found_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    def detect(picture: StepModel) -> remedies.Detection:
-        mine = {index: 0.0 for index, work in enumerate(picture.op_records) if "gelu" in work.name}
-        gone = picture.shortened(mine)
+    def detect(step_model: StepModel) -> remedies.Detection:
+        mine = {
+            index: 0.0 for index, work in enumerate(step_model.op_records) if "gelu" in work.name
+        }
+        gone = step_model.shortened(mine)
         return remedies.Detection(
             worst=remedies.Edit(), expected=gone, best=gone, where=[], change="", assumes=""
         )

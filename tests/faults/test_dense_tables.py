@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from boundby.model import Allocations, OpCall, Phase, Tensor, Timeline
-from tests.faults.pictures import finding, in_phase, picture_of, sure
+from tests.faults.step_models import finding, in_phase, picture_of, sure
 from tests.timelines import Scene
 
 ROWS, WIDTH = 1_000_000, 32
@@ -49,9 +49,9 @@ def step(*, used: int = 1000, rows: int = ROWS, tied: bool = False) -> Timeline:
 
 def test_what_is_done_to_all_rows_is_done_to_a_few() -> None:
     """A thousandth of them, four times as dear: of 4 ms for the table's, 12 us are left."""
-    picture = picture_of(step())
-    found = sure(picture, "dense-tables")
-    asking = 60 * (picture.machine.overheads.eager_op_ns or 0.0)
+    step_model = picture_of(step())
+    found = sure(step_model, "dense-tables")
+    asking = 60 * (step_model.machine.overheads.eager_op_ns or 0.0)
     assert found.saving_ns.expected == pytest.approx(4e6 - 12e3 - asking, rel=0.01)
     assert found.change.startswith("nn.Embedding(..., sparse=True)  # its weights to torch.optim.")
 

@@ -15,7 +15,7 @@ from boundby.faults import (
 from boundby.model import DeviceKind, HostKind, Machine, OpCall, Phase, Timeline
 from boundby.step.device_ops import recomputed
 from boundby.step.model import Edit
-from tests.faults.pictures import finding, in_phase, picture_of, sure
+from tests.faults.step_models import finding, in_phase, picture_of, sure
 from tests.machines import roof, round_machine
 from tests.step.test_replay import GELU, PRODUCT, scene_of
 from tests.timelines import Scene, tensor
@@ -55,10 +55,10 @@ def test_a_small_vocabulary_is_not_worth_it() -> None:
 
 def test_logits_that_nobody_waits_for_are_worth_nothing() -> None:
     timeline = scene_of(head(), host_us=5000).timeline()
-    imagined = logits_materialised.detect(picture := picture_of(timeline))
-    assert imagined is not None
+    detection = logits_materialised.detect(step_model := picture_of(timeline))
+    assert detection is not None
     # Of the device's 1,300 us not one: only launches would be fewer.
-    assert picture.saving(Edit(work_ns=imagined.best.work_ns)) == pytest.approx(0, abs=1)
+    assert step_model.saving(Edit(work_ns=detection.best.work_ns)) == pytest.approx(0, abs=1)
 
 
 LINK = msgspec.structs.replace(
@@ -100,14 +100,16 @@ def reducing(
 
 
 def test_an_exposed_all_reduce_may_be_hidden_behind_the_products() -> None:
-    picture = picture_of(reducing([(400.0, 10_000_000)]), LINK)
-    imagined = exposed_collectives.detect(picture)
-    assert imagined is not None
+    step_model = picture_of(reducing([(400.0, 10_000_000)]), LINK)
+    detection = exposed_collectives.detect(step_model)
+    assert detection is not None
     # 10 MB cross the link once (2 x 1/2), at half of 100 GB/s: 200 us and a latency of 20, of
     # which half is expected to hide; at best all 400 us, behind 690 us of products.
-    assert picture.base_ns - picture.replay(imagined.expected) == pytest.approx(110e3, rel=0.01)
-    assert picture.base_ns - picture.replay(imagined.best) == pytest.approx(400e3, rel=0.01)
-    assert "DistributedDataParallel" in imagined.change
+    assert step_model.base_ns - step_model.replay(detection.expected) == pytest.approx(
+        110e3, rel=0.01
+    )
+    assert step_model.base_ns - step_model.replay(detection.best) == pytest.approx(400e3, rel=0.01)
+    assert "DistributedDataParallel" in detection.change
 
 
 @pytest.mark.parametrize(
@@ -120,35 +122,37 @@ def test_an_exposed_all_reduce_may_be_hidden_behind_the_products() -> None:
     ],
 )
 def test_seven_eighths_of_the_whole_cross_the_link(kind: str, size: int, crossing: float) -> None:
-    picture = picture_of(reducing([(2000.0, size)], kind=kind, world=8), LINK)
-    (one,) = exposed_collectives._collectives(picture, 20e3)
+    step_model = picture_of(reducing([(2000.0, size)], kind=kind, world=8), LINK)
+    (one,) = exposed_collectives._collectives(step_model, 20e3)
     assert one.transfer_ns == pytest.approx(20e3 + crossing / 5e10 * 1e9)
 
 
 def test_large_gathers_in_a_row_are_not_told_to_travel_together() -> None:
     """1 MB a rank, 7 of which come in: 140 us on the link, seven latencies long."""
-    picture = picture_of(
+    step_model = picture_of(
         reducing([(200.0, 1_000_000)] * 10, kind="_all_gather_base", world=8), LINK
     )
-    imagined = exposed_collectives.detect(picture)
-    assert imagined is not None
-    assert imagined.worst.work_ns == {}
+    detection = exposed_collectives.detect(step_model)
+    assert detection is not None
+    assert detection.worst.work_ns == {}
 
 
 def test_a_group_is_as_large_as_its_sizes_say() -> None:
     """Two of eight ranks gather 10 MB each: as much comes in."""
     call = OpCall(name="c10d::_allgather_base_", args=(tensor(5_000_000), tensor(2_500_000), None))
-    picture = picture_of(reducing([(2000.0, 10_000_000)], world=8, call=call), LINK)
-    (one,) = exposed_collectives._collectives(picture, 20e3)
+    step_model = picture_of(reducing([(2000.0, 10_000_000)], world=8, call=call), LINK)
+    (one,) = exposed_collectives._collectives(step_model, 20e3)
     assert one.transfer_ns == pytest.approx(20e3 + 10e6 / 5e10 * 1e9)
 
 
 def test_small_messages_in_a_row_are_told_to_travel_together() -> None:
-    picture = picture_of(reducing([(20.0, 1000)] * 10), LINK)
-    imagined = exposed_collectives.detect(picture)
-    assert imagined is not None
+    step_model = picture_of(reducing([(20.0, 1000)] * 10), LINK)
+    detection = exposed_collectives.detect(step_model)
+    assert detection is not None
     # Ten latencies of 20 us, of which nine are saved, with the gaps of 1.1 us before them.
-    assert picture.base_ns - picture.replay(imagined.worst) == pytest.approx(189.9e3, rel=0.01)
+    assert step_model.base_ns - step_model.replay(detection.worst) == pytest.approx(
+        189.9e3, rel=0.01
+    )
 
 
 def test_a_hidden_collective_is_no_fault() -> None:
@@ -156,8 +160,8 @@ def test_a_hidden_collective_is_no_fault() -> None:
 
 
 def test_an_all_to_all_has_nothing_to_hide_behind() -> None:
-    picture = picture_of(reducing([(400.0, 10_000_000)], kind="all_to_all"), LINK)
-    assert finding(picture, "exposed-collectives") is None
+    step_model = picture_of(reducing([(400.0, 10_000_000)], kind="all_to_all"), LINK)
+    assert finding(step_model, "exposed-collectives") is None
 
 
 def checkpointed(*, reentrant: bool = False) -> Timeline:
@@ -224,8 +228,8 @@ def test_where_memory_is_not_known_only_products_are_expected_to_be_kept() -> No
 
 def test_recomputing_that_memory_asks_for_is_no_waste() -> None:
     seen = HostCounters(peak_bytes=10**9)
-    picture = picture_of(checkpointed(), with_memory(10**9), seen)
-    assert wasteful_checkpointing.detect(picture) is None
+    step_model = picture_of(checkpointed(), with_memory(10**9), seen)
+    assert wasteful_checkpointing.detect(step_model) is None
 
 
 def test_a_step_without_checkpoints_recomputes_nothing() -> None:
@@ -303,8 +307,8 @@ def allocating(calls: int, us: float = 1000.0) -> Scene:
 
 
 def test_memory_asked_for_in_a_warm_step_is_found() -> None:
-    picture = picture_of(allocating(4).timeline())
-    found = sure(picture, "fragmented-memory")
+    step_model = picture_of(allocating(4).timeline())
+    found = sure(step_model, "fragmented-memory")
     assert "expandable_segments" in found.change
     assert "4 calls a step" in found.assumes
     # Four calls of a millisecond, with nothing queued that could hide them.
@@ -330,24 +334,26 @@ def attention_step(dtype: str = "bfloat16", us: float = 900.0) -> Timeline:
 
 
 def test_a_faster_attention_kernel_is_found_by_timing_it() -> None:
-    picture = picture_of(attention_step())
-    assert finding(picture, "slow-attention") is None  # 137 TFLOP/s of 1000: not far, by the roof
-    asked = [one for one in picture.timings.asked if one.name == "attention"]
+    step_model = picture_of(attention_step())
+    assert (
+        finding(step_model, "slow-attention") is None
+    )  # 137 TFLOP/s of 1000: not far, by the roof
+    asked = [one for one in step_model.timings.asked if one.name == "attention"]
     assert {one.args[6] for one in asked} == {"efficient", "flash", "cudnn"}
-    picture.timings.known |= {
+    step_model.timings.known |= {
         one: {"efficient": 900e3, "flash": 700e3, "cudnn": 450e3}[str(one.args[6])] for one in asked
     }
-    found = sure(picture, "slow-attention")
+    found = sure(step_model, "slow-attention")
     assert "CUDNN_ATTENTION" in found.change
     # Nine tenths of half of four calls.
     assert found.saving_ns.expected == pytest.approx(0.9 * 0.5 * 4 * 900e3, rel=0.05)
 
 
 def test_attention_as_fast_as_its_rivals_is_no_fault() -> None:
-    picture = picture_of(attention_step())
-    finding(picture, "slow-attention")
-    picture.timings.known |= dict.fromkeys(picture.timings.asked, 900e3)
-    assert finding(picture, "slow-attention") is None
+    step_model = picture_of(attention_step())
+    finding(step_model, "slow-attention")
+    step_model.timings.known |= dict.fromkeys(step_model.timings.asked, 900e3)
+    assert finding(step_model, "slow-attention") is None
 
 
 def test_from_a_trace_only_what_is_far_under_its_roof() -> None:

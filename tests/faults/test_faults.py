@@ -10,7 +10,7 @@ from boundby.faults import host_sync, materialised_attention, wasted_tiles
 from boundby.model import Argument, HostKind, OpCall, Phase, Tensor, Timeline
 from boundby.model.diagnosis import Finding
 from boundby.step.model import StepModel
-from tests.faults.pictures import in_phase, sure
+from tests.faults.step_models import in_phase, sure
 from tests.faults.test_contract import picture_of
 from tests.machines import roof, round_machine
 from tests.step.test_replay import PRODUCT, scene_of
@@ -48,9 +48,9 @@ def test_float32_products_are_sized_by_the_matrix_units() -> None:
     product = OpCall(name="aten::mm", args=(tensor(4096, 4096), tensor(4096, 4096)))
     # 137 GFLOP at 50 TFLOP/s: 2.75 ms each; ten times faster on the tf32 units.
     timeline = scene_of([(product, 2750.0)] * 4, host_us=5).timeline()
-    picture = picture_of(timeline)
-    picture.machine = machine
-    (finding,) = [f for f in remedies.find([picture]) if f.fault == "float32-products"]
+    step_model = picture_of(timeline)
+    step_model.machine = machine
+    (finding,) = [f for f in remedies.find([step_model]) if f.fault == "float32-products"]
     assert finding.saving_ns.high == pytest.approx(0.9 * timeline.wall_ns, rel=0.02)
 
 
@@ -59,9 +59,9 @@ def test_float32_products_that_nobody_waits_for_are_worth_nothing() -> None:
         round_machine(), roofs=[*round_machine().roofs, roof("matmul.tf32", 5e14)]
     )
     product = OpCall(name="aten::mm", args=(tensor(1024, 1024), tensor(1024, 1024)))
-    picture = picture_of(scene_of([(product, 45.0)] * 10, host_us=400).timeline())
-    picture.machine = machine
-    assert not [f for f in remedies.find([picture]) if f.fault == "float32-products"]
+    step_model = picture_of(scene_of([(product, 45.0)] * 10, host_us=400).timeline())
+    step_model.machine = machine
+    assert not [f for f in remedies.find([step_model]) if f.fault == "float32-products"]
 
 
 def test_a_per_parameter_adam_is_told_to_fuse() -> None:
@@ -73,8 +73,8 @@ def test_a_per_parameter_adam_is_told_to_fuse() -> None:
     phase = timeline.host.phase.copy()
     phase[:] = 3
     host = msgspec.structs.replace(timeline.host, phase=phase)
-    picture = picture_of(msgspec.structs.replace(timeline, host=host))
-    (finding,) = [f for f in remedies.find([picture]) if f.fault == "unfused-optimizer"]
+    step_model = picture_of(msgspec.structs.replace(timeline, host=host))
+    (finding,) = [f for f in remedies.find([step_model]) if f.fault == "unfused-optimizer"]
     # 64 M float32 parameters: 28 bytes each at 72% of 5 TB/s = 498 us of the 1,200 us.
     assert finding.saving_ns.expected == pytest.approx((1200 - 498) * 1e3, rel=0.1)
     assert finding.change.startswith("torch.optim.AdamW(..., fused=True)  # or Adam")
@@ -83,10 +83,10 @@ def test_a_per_parameter_adam_is_told_to_fuse() -> None:
         ("MyAdam", "MyAdam(..., fused=True)"),
         ("RAdam", None),  # has no fused form
     ):
-        picture.timeline = msgspec.structs.replace(
-            picture.timeline, names=[*timeline.names, f"Optimizer.step#{name}.step"]
+        step_model.timeline = msgspec.structs.replace(
+            step_model.timeline, names=[*timeline.names, f"Optimizer.step#{name}.step"]
         )
-        told = [f.change for f in remedies.find([picture]) if f.fault == "unfused-optimizer"]
+        told = [f.change for f in remedies.find([step_model]) if f.fault == "unfused-optimizer"]
         assert told == ([change] if change else [])
 
 
@@ -100,10 +100,12 @@ def test_on_a_cpu_a_fused_adam_asks_for_next_to_nothing() -> None:
         scene.on_host(30 * at, 30 * at + 10, call=call)
     timeline = in_phase(scene.timeline(), Phase.OPTIMIZER)
     wall, machine = float(timeline.wall_ns), round_machine()
-    accounted = attribute_step(timeline, machine, wall_ns=wall)
-    picture = StepModel(timeline, machine, accounted, wall_ns=wall, phases={"optimizer": 1.5e6})
-    finding = sure(picture, "unfused-optimizer")
-    worked = sum(work.exposed_ns for work in picture.op_records)
+    attribution = attribute_step(timeline, machine, wall_ns=wall)
+    step_model = StepModel(
+        timeline, machine, attribution, wall_ns=wall, phases={"optimizer": 1.5e6}
+    )
+    finding = sure(step_model, "unfused-optimizer")
+    worked = sum(work.exposed_ns for work in step_model.op_records)
     asked = 1.5e6 - worked
     assert finding.saving_ns.expected == pytest.approx(worked + 0.88 * asked, rel=0.05)
 
@@ -204,13 +206,13 @@ def test_short_sequences_are_spoken_of_where_a_fused_kernel_was_timed() -> None:
     query = half(2, 16, 64, 64)
     copied = (OpCall(name="aten::copy_", args=(query, query)), 10.0)
     timeline = scene_of([copied, *attention_layer(length=64)] * 4, host_us=5).timeline()
-    picture = picture_of(timeline)
-    assert materialised_attention.detect(picture) is None
-    picture.timings.known |= dict.fromkeys(picture.timings.asked, 30e3)
-    imagined = materialised_attention.detect(picture)
-    assert imagined is not None
-    assert sum(imagined.expected.work_ns.values()) == pytest.approx(4 * 30e3)
-    mended = {picture.op_records[index].name for index in imagined.expected.work_ns}
+    step_model = picture_of(timeline)
+    assert materialised_attention.detect(step_model) is None
+    step_model.timings.known |= dict.fromkeys(step_model.timings.asked, 30e3)
+    detection = materialised_attention.detect(step_model)
+    assert detection is not None
+    assert sum(detection.expected.work_ns.values()) == pytest.approx(4 * 30e3)
+    mended = {step_model.op_records[index].name for index in detection.expected.work_ns}
     assert mended == {"aten::bmm", "aten::div", "aten::_softmax"}
 
 
@@ -228,8 +230,8 @@ def on_a_cpu(around: str, *masking: OpCall) -> Timeline:
 @pytest.mark.parametrize("around", ["aten::_scaled_dot_product_attention_math", "aten::mine"])
 def test_plain_products_that_torch_falls_back_on_are_not_told_to_be_fused(around: str) -> None:
     """On a CPU, with a bias that is trained: the script calls the fused one already."""
-    imagined = materialised_attention.detect(picture_of(on_a_cpu(around)))
-    assert (imagined is None) == around.endswith("_math")
+    detection = materialised_attention.detect(picture_of(on_a_cpu(around)))
+    assert (detection is None) == around.endswith("_math")
 
 
 def test_dropout_has_no_fused_kernel_on_a_cpu() -> None:
@@ -259,14 +261,16 @@ BIAS = Tensor(shape=(1, 16, 1024, 1024), dtype="bfloat16")
 )
 def test_causal_attention_is_timed_as_such(masking: OpCall, expected: float, best: float) -> None:
     """A fused kernel of 40 us a layer, of 20 where it may skip what comes later."""
-    picture = picture_of(attention_scene(masking).timeline())
+    step_model = picture_of(attention_scene(masking).timeline())
     # 34 GFLOP at a third of 1 PFLOP/s: a causal one does half of them.
-    unknown = materialised_attention.detect(picture)
+    unknown = materialised_attention.detect(step_model)
     assert unknown is not None
     assert sum(unknown.best.work_ns.values()) == pytest.approx(best * 34.4e3 / 0.33, rel=0.01)
     assert sum(unknown.expected.work_ns.values()) == pytest.approx(expected * 137e3, rel=0.01)
-    picture.timings.known |= {one: 20e3 if one.args[4] else 40e3 for one in picture.timings.asked}
-    finding = materialised_attention.detect(picture)
+    step_model.timings.known |= {
+        one: 20e3 if one.args[4] else 40e3 for one in step_model.timings.asked
+    }
+    finding = materialised_attention.detect(step_model)
     assert finding is not None
     assert sum(finding.worst.work_ns.values()) == pytest.approx(1.3 * 160e3)
     assert sum(finding.expected.work_ns.values()) == pytest.approx(expected * 160e3)
@@ -302,9 +306,9 @@ def test_a_mask_that_the_step_makes_causal_is_so_for_sure(maker: str) -> None:
     """Added, and with one for each sample, it might hide padding: but it was seen being made."""
     scene = attention_scene(OpCall(name="aten::add", args=(SCORES, OWN)))
     scene.on_host(scene.end, scene.end + 10, HostKind.PYTHON, maker)
-    imagined = materialised_attention.detect(picture_of(scene.timeline()))
-    assert imagined is not None
-    assert sum(imagined.expected.work_ns.values()) == pytest.approx(0.5 * 137e3, rel=0.01)
+    detection = materialised_attention.detect(picture_of(scene.timeline()))
+    assert detection is not None
+    assert sum(detection.expected.work_ns.values()) == pytest.approx(0.5 * 137e3, rel=0.01)
 
 
 def test_a_library_is_told_by_its_own_switch_and_its_own_lines() -> None:
@@ -332,6 +336,6 @@ def test_a_mask_that_no_kernel_needs_is_not_waited_for() -> None:
         inside[-1] = 0
         host = msgspec.structs.replace(timeline.host, inside=inside)
         led = msgspec.structs.replace(timeline, sources=[source], host=host)
-        imagined = materialised_attention.detect(picture_of(led))
-        assert imagined is not None and imagined.expected.wait is not None
-        assert int((imagined.expected.wait != 0).sum()) == left
+        detection = materialised_attention.detect(picture_of(led))
+        assert detection is not None and detection.expected.wait is not None
+        assert int((detection.expected.wait != 0).sum()) == left

@@ -9,7 +9,7 @@ from boundby.analysis.account import attribute_step
 from boundby.model import OpCall, Precision, Tensor
 from boundby.model.diagnosis import Finding
 from boundby.step.model import StepModel
-from tests.faults.pictures import finding, picture_of
+from tests.faults.step_models import finding, picture_of
 from tests.machines import roof, round_machine
 from tests.step.test_replay import scene_of
 from tests.timelines import Scene, tensor
@@ -38,9 +38,9 @@ def on_cuda(precision: Precision, layer: tuple[OpCall, float] = (CUDNN, 6300.0))
     """A product of 2.75 ms by its float32 roof and a convolution of 6.2 ms."""
     timeline = scene_of([(PRODUCT, 2800.0), layer], host_us=5).timeline()
     wall = float(timeline.wall_ns)
-    accounted = attribute_step(timeline, MACHINE, wall_ns=wall, precision=precision)
-    picture = StepModel(timeline, MACHINE, accounted, wall_ns=wall, phases={})
-    return finding(picture, "float32-products")
+    attribution = attribute_step(timeline, MACHINE, wall_ns=wall, precision=precision)
+    step_model = StepModel(timeline, MACHINE, attribution, wall_ns=wall, phases={})
+    return finding(step_model, "float32-products")
 
 
 def test_on_cuda_convolutions_have_a_switch_of_their_own() -> None:
@@ -104,9 +104,9 @@ def test_on_a_cpu_a_product_is_timed_as_it_would_run() -> None:
     """In float32, which the units round for themselves: converting is part of its time."""
     scene = Scene(end=7000)
     scene.on_host(0, 6900, call=PRODUCT)
-    picture = picture_of(scene.timeline(), MACHINE)
-    assert finding(picture, "float32-products") is not None
-    asked = [one for one in picture.timings.asked if one.name == PRODUCT.name]
+    step_model = picture_of(scene.timeline(), MACHINE)
+    assert finding(step_model, "float32-products") is not None
+    asked = [one for one in step_model.timings.asked if one.name == PRODUCT.name]
     kinds = {(one.args[0].dtype, one.loose) for one in asked if isinstance(one.args[0], Tensor)}
     assert {("float32", False), ("float32", True)} <= kinds
 
@@ -129,16 +129,16 @@ def test_what_is_slower_in_fewer_digits_is_no_finding(fault: str) -> None:
             19900,
             call=OpCall(name=f"{FUSED}_backward", args=(HEADS, *heads, HEADS, SUMS, 0.0, True)),
         )
-        picture = picture_of(scene.timeline(), MACHINE)
-        finding(picture, fault)
-        for one in picture.timings.asked:
+        step_model = picture_of(scene.timeline(), MACHINE)
+        finding(step_model, fault)
+        for one in step_model.timings.asked:
             given = [arg for arg in one.args if isinstance(arg, Tensor)]
             # The sums over scores are never cast: no kernel takes them.
             assert all(arg.dtype == "float32" for arg in given if arg.shape == SUMS.shape)
             altered = one.loose or given[0].dtype == "bfloat16"
             faster = 0.2 if one.name == PRODUCT.name else other_digits
-            picture.timings.known[one] = 1e6 * faster if altered else 1e6
-        return finding(picture, fault)
+            step_model.timings.known[one] = 1e6 * faster if altered else 1e6
+        return finding(step_model, fault)
 
     assert found(0.5) is not None
     assert found(4.0) is None
@@ -155,16 +155,19 @@ def test_attention_is_imagined_in_the_digits_that_products_have_by_then() -> Non
         )
     ):
         scene.on_host(10000 * at, 10000 * at + 9900, call=call)
-    picture = picture_of(scene.timeline(), MACHINE)
-    remedies.find([picture])
-    for one in picture.timings.asked:
+    step_model = picture_of(scene.timeline(), MACHINE)
+    remedies.find([step_model])
+    for one in step_model.timings.asked:
         first = one.args[0]
         is_cast = isinstance(first, Tensor) and first.dtype == "bfloat16"
         slower = {"attention": 30e6 if one.loose or is_cast else 5e6}
-        picture.timings.known[one] = slower.get(one.name, 0.5e6 if one.loose or is_cast else 1e6)
-    rows = {tuple(row.faults): row for row in remedies.combine([picture], remedies.find([picture]))}
+        step_model.timings.known[one] = slower.get(one.name, 0.5e6 if one.loose or is_cast else 1e6)
+    rows = {
+        tuple(row.faults): row
+        for row in remedies.combine([step_model], remedies.find([step_model]))
+    }
     alone = rows["materialised-attention",].wall_ns
-    assert alone.expected < 0.5 * picture.wall_ns
+    assert alone.expected < 0.5 * step_model.wall_ns
     for fault in ("float32-products", "float32-activations"):
         together = rows[fault, "materialised-attention"].wall_ns
         assert together.expected == pytest.approx(alone.expected + 25e6)

@@ -5,7 +5,7 @@ import pytest
 
 from boundby.faults import growing_cache
 from boundby.model import Phase, Tensor, Timeline
-from tests.faults.pictures import finding, in_phase, picture_of, sure
+from tests.faults.step_models import finding, in_phase, picture_of, sure
 from tests.step.test_dataflow import chain
 
 CACHE, TOKEN = (8, 32, 4096, 128), (8, 32, 1, 128)
@@ -29,8 +29,8 @@ def decoding(
 
 
 def test_only_what_is_new_is_left_to_write() -> None:
-    picture = picture_of(decoding())
-    found = sure(picture, "growing-cache")
+    step_model = picture_of(decoding())
+    found = sure(step_model, "growing-cache")
     # Of three kernels of 110 us the last, but for some microseconds to write 64 KiB.
     assert found.saving_ns.expected == pytest.approx(104e3, rel=0.05)
     assert found.saving_ns.low == pytest.approx(55e3, rel=0.1)
@@ -46,8 +46,8 @@ def test_only_what_is_new_is_left_to_write() -> None:
     ],
 )
 def test_other_concatenations_are_none(cache: int, news: tuple[int, ...], phase: Phase) -> None:
-    picture = picture_of(decoding(cache, news, phase))
-    assert finding(picture, "growing-cache") is None
+    step_model = picture_of(decoding(cache, news, phase))
+    assert finding(step_model, "growing-cache") is None
 
 
 def test_where_memory_was_not_recorded_nothing_is_said() -> None:
@@ -57,8 +57,8 @@ def test_where_memory_was_not_recorded_nothing_is_said() -> None:
 
 def test_one_that_a_graph_replays_is_not_followed() -> None:
     """It lies in no operator: where its inputs come from is not known."""
-    picture = picture_of(decoding())
-    assert picture.flow is not None
-    for given in picture.flow.given:
+    step_model = picture_of(decoding())
+    assert step_model.flow is not None
+    for given in step_model.flow.given:
         given.clear()
-    assert growing_cache.detect(picture) is None
+    assert growing_cache.detect(step_model) is None

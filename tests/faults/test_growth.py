@@ -7,7 +7,7 @@ from boundby.faults.batch_too_small import batches
 from boundby.model import MemoryLevel, Tensor
 from boundby.step.batch_growth import Alone, grown_ns, in_step_ns
 from boundby.step.model import StepModel
-from tests.faults.pictures import picture_of
+from tests.faults.step_models import picture_of
 from tests.machines import round_machine
 from tests.step.test_dataflow import chain, chain_of
 
@@ -56,13 +56,13 @@ def test_what_outgrows_a_cache_takes_no_longer_than_without_one() -> None:
 
 def test_a_timed_call_says_how_a_step_grows_with_the_batch() -> None:
     """Four times the batch takes three times what twice it adds."""
-    picture = picture_of(chain_of(4))
-    batches(picture)
-    now, then = picture.timings.asked
-    picture.timings.known.update({now: 100.0, then: 130.0})
-    double, four = batches(picture)
-    assert double.wall_ns.expected == pytest.approx(1.3 * picture.wall_ns, rel=0.02)
-    assert four.wall_ns.expected == pytest.approx(1.9 * picture.wall_ns, rel=0.02)
+    step_model = picture_of(chain_of(4))
+    batches(step_model)
+    now, then = step_model.timings.asked
+    step_model.timings.known.update({now: 100.0, then: 130.0})
+    double, four = batches(step_model)
+    assert double.wall_ns.expected == pytest.approx(1.3 * step_model.wall_ns, rel=0.02)
+    assert four.wall_ns.expected == pytest.approx(1.9 * step_model.wall_ns, rel=0.02)
     assert double.wall_ns.low < double.wall_ns.expected < double.wall_ns.high
 
 
@@ -71,32 +71,32 @@ def test_on_a_cpu_each_time_the_batch_is_doubled_there_is_more_doubt() -> None:
     widths = []
     for on_device in (True, False):
         steps = [("cos", (Tensor(shape=(1 << 26,), dtype="float32", storage=1),), 2)]
-        picture = picture_of(chain(*steps, on_device=on_device))
-        batches(picture)
-        picture.timings.known |= dict(
-            zip(picture.timings.asked, (100.0, 190.0, 370.0), strict=False)
+        step_model = picture_of(chain(*steps, on_device=on_device))
+        batches(step_model)
+        step_model.timings.known |= dict(
+            zip(step_model.timings.asked, (100.0, 190.0, 370.0), strict=False)
         )
-        rows = batches(picture)
+        rows = batches(step_model)
         widths += [row.wall_ns.high / row.wall_ns.expected for row in rows]
     assert widths == pytest.approx([1.03, 1.03, 1.03**4, 1.03**8], rel=0.02)
 
 
 def on_a_cpu(elements: int = 1 << 20) -> StepModel:
     steps = [("cos", (Tensor(shape=(elements,), dtype="float32", storage=1),), 2)]
-    picture = picture_of(chain(*steps, on_device=False))
-    batches(picture)
-    return picture
+    step_model = picture_of(chain(*steps, on_device=False))
+    batches(step_model)
+    return step_model
 
 
 def test_a_cpu_is_asked_for_four_times_the_batch() -> None:
     """Memory that its system gives anew each time takes longer from some size on."""
-    picture = on_a_cpu()
-    took = picture.op_records[0].ns
-    now, then, at_last = picture.timings.asked
-    picture.timings.known |= {now: took, then: 2 * took}
-    assert batches(picture)[1].wall_ns.expected == pytest.approx(picture.wall_ns + 3 * took)
-    picture.timings.known[at_last] = 9 * took
-    assert batches(picture)[1].wall_ns.expected == pytest.approx(picture.wall_ns + 8 * took)
+    step_model = on_a_cpu()
+    took = step_model.op_records[0].ns
+    now, then, at_last = step_model.timings.asked
+    step_model.timings.known |= {now: took, then: 2 * took}
+    assert batches(step_model)[1].wall_ns.expected == pytest.approx(step_model.wall_ns + 3 * took)
+    step_model.timings.known[at_last] = 9 * took
+    assert batches(step_model)[1].wall_ns.expected == pytest.approx(step_model.wall_ns + 8 * took)
 
 
 def test_four_times_the_batch_is_not_tried_where_it_takes_much_memory() -> None:
@@ -106,40 +106,44 @@ def test_four_times_the_batch_is_not_tried_where_it_takes_much_memory() -> None:
 
 def test_what_every_call_costs_is_not_taken_to_grow() -> None:
     """By itself it takes a third longer than in the step, for being called: both times alike."""
-    picture = on_a_cpu()
-    took = picture.op_records[0].ns
-    now, then, at_last = picture.timings.asked
+    step_model = on_a_cpu()
+    took = step_model.op_records[0].ns
+    now, then, at_last = step_model.timings.asked
     extra = took / 3
-    picture.timings.known |= {now: took + extra, then: 2 * took + extra, at_last: 4 * took + extra}
-    double, four = batches(picture)
-    assert double.wall_ns.expected == pytest.approx(picture.wall_ns + took)
-    assert four.wall_ns.expected == pytest.approx(picture.wall_ns + 3 * took)
+    step_model.timings.known |= {
+        now: took + extra,
+        then: 2 * took + extra,
+        at_last: 4 * took + extra,
+    }
+    double, four = batches(step_model)
+    assert double.wall_ns.expected == pytest.approx(step_model.wall_ns + took)
+    assert four.wall_ns.expected == pytest.approx(step_model.wall_ns + 3 * took)
 
 
 def test_a_call_that_is_quicker_with_more_samples_still_takes_its_time() -> None:
     """By chance, as calls are that take next to nothing beside what each of them costs."""
-    picture = on_a_cpu()
-    took = picture.op_records[0].ns
-    now, then, at_last = picture.timings.asked
-    picture.timings.known |= {now: 50 * took, then: 48 * took, at_last: 48 * took}
-    for row in batches(picture):
-        assert row.wall_ns.expected >= 0.9 * picture.wall_ns
+    step_model = on_a_cpu()
+    took = step_model.op_records[0].ns
+    now, then, at_last = step_model.timings.asked
+    step_model.timings.known |= {now: 50 * took, then: 48 * took, at_last: 48 * took}
+    for row in batches(step_model):
+        assert row.wall_ns.expected >= 0.9 * step_model.wall_ns
         assert 0 < row.wall_ns.low < row.wall_ns.expected < row.wall_ns.high
 
 
 def test_a_call_that_only_alone_finds_its_data_in_a_cache_takes_no_more_than_twice() -> None:
     """Alone, twice the batch took four times as long, and still less than the step's own twice."""
-    picture = picture_of(chain_of(4))
-    batches(picture)
-    now, then = picture.timings.asked
-    took = picture.op_records[0].ns
-    picture.timings.known.update({now: took / 3, then: 4 / 3 * took})
-    double, _ = batches(picture)
-    assert double.wall_ns.expected == pytest.approx(2 * picture.wall_ns, rel=0.02)
+    step_model = picture_of(chain_of(4))
+    batches(step_model)
+    now, then = step_model.timings.asked
+    took = step_model.op_records[0].ns
+    step_model.timings.known.update({now: took / 3, then: 4 / 3 * took})
+    double, _ = batches(step_model)
+    assert double.wall_ns.expected == pytest.approx(2 * step_model.wall_ns, rel=0.02)
     # One that takes longer than twice the step's own has outgrown a cache in the step too.
-    picture.timings.known.update({now: took, then: 3 * took})
-    double, _ = batches(picture)
-    assert double.wall_ns.expected == pytest.approx(3 * picture.wall_ns, rel=0.02)
+    step_model.timings.known.update({now: took, then: 3 * took})
+    double, _ = batches(step_model)
+    assert double.wall_ns.expected == pytest.approx(3 * step_model.wall_ns, rel=0.02)
 
 
 def test_what_fits_a_cache_is_timed_from_it_and_from_memory() -> None:
@@ -147,21 +151,21 @@ def test_what_fits_a_cache_is_timed_from_it_and_from_memory() -> None:
     machine = round_machine()
     cache = MemoryLevel(roof="memory.cache", capacity=1 << 40)
     levels = [cache, *machine.levels[1:]]
-    picture = picture_of(chain_of(4), msgspec.structs.replace(machine, levels=levels))
-    batches(picture)
-    hot, hot_twice, cold, cold_twice = picture.timings.asked
-    assert [one.cold for one in picture.timings.asked] == [False, False, True, True]
-    took = picture.op_records[0].ns
-    picture.timings.known.update({hot: took / 4, hot_twice: took})
-    double, _ = batches(picture)
-    assert double.wall_ns.expected == pytest.approx(2 * picture.wall_ns, rel=0.02)
-    picture.timings.known.update({cold: took, cold_twice: 1.5 * took})
-    double, _ = batches(picture)
-    assert double.wall_ns.expected == pytest.approx(1.5 * picture.wall_ns, rel=0.02)
+    step_model = picture_of(chain_of(4), msgspec.structs.replace(machine, levels=levels))
+    batches(step_model)
+    hot, hot_twice, cold, cold_twice = step_model.timings.asked
+    assert [one.cold for one in step_model.timings.asked] == [False, False, True, True]
+    took = step_model.op_records[0].ns
+    step_model.timings.known.update({hot: took / 4, hot_twice: took})
+    double, _ = batches(step_model)
+    assert double.wall_ns.expected == pytest.approx(2 * step_model.wall_ns, rel=0.02)
+    step_model.timings.known.update({cold: took, cold_twice: 1.5 * took})
+    double, _ = batches(step_model)
+    assert double.wall_ns.expected == pytest.approx(1.5 * step_model.wall_ns, rel=0.02)
     # One of the two says nothing.
-    del picture.timings.known[cold]
-    double, _ = batches(picture)
-    assert double.wall_ns.expected == pytest.approx(2 * picture.wall_ns, rel=0.02)
+    del step_model.timings.known[cold]
+    double, _ = batches(step_model)
+    assert double.wall_ns.expected == pytest.approx(2 * step_model.wall_ns, rel=0.02)
 
 
 def test_a_recurrent_layer_goes_back_as_it_went_forward() -> None:
@@ -181,16 +185,16 @@ def test_a_recurrent_layer_goes_back_as_it_went_forward() -> None:
         ("mkldnn_rnn_layer_backward", (x, *weights, *states, *backward), 3),
         on_device=False,
     )
-    picture = picture_of(timeline)
-    batches(picture)
-    took = picture.op_records[0].ns
+    step_model = picture_of(timeline)
+    batches(step_model)
+    took = step_model.op_records[0].ns
     times = {16: took, 32: 1.3 * took, 64: 1.9 * took}
-    picture.timings.known |= {
+    step_model.timings.known |= {
         one: times[one.args[0].shape[1]]  # type: ignore[union-attr]
-        for one in picture.timings.asked
+        for one in step_model.timings.asked
         if one.name == "aten::mkldnn_rnn_layer"
     }
-    double, four = batches(picture)
+    double, four = batches(step_model)
     both = 2 * took
-    assert double.wall_ns.expected == pytest.approx(picture.wall_ns + 0.3 * both)
-    assert four.wall_ns.expected == pytest.approx(picture.wall_ns + 0.9 * both)
+    assert double.wall_ns.expected == pytest.approx(step_model.wall_ns + 0.3 * both)
+    assert four.wall_ns.expected == pytest.approx(step_model.wall_ns + 0.9 * both)

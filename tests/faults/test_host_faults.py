@@ -16,7 +16,7 @@ from boundby.faults import (
 )
 from boundby.model import DeviceKind, HostKind, OpCall, Overheads
 from boundby.step.pauses import shares
-from tests.faults.pictures import at_line, finding, picture_of, sure
+from tests.faults.step_models import at_line, finding, picture_of, sure
 from tests.machines import roof, round_machine
 from tests.step.test_replay import GELU, PRODUCT, scene_of
 from tests.timelines import Scene, tensor
@@ -44,8 +44,8 @@ def copying(memory: str) -> Scene:
 
 
 def test_a_pageable_copy_would_run_at_the_links_rate_and_not_hold_up_the_host() -> None:
-    picture = picture_of(at_line(copying(PAGEABLE).timeline(), "train.py:7"), LINKED)
-    found = sure(picture, "pageable-copies")
+    step_model = picture_of(at_line(copying(PAGEABLE).timeline(), "train.py:7"), LINKED)
+    found = sure(step_model, "pageable-copies")
     assert found.where == ["train.py:7"]
     # 40 MB at 95% of 50 GB/s: 842 us instead of 2,000. Then the device is the limit, with 842 +
     # 138 us and two gaps of 1.1, and all the rest of the 2,260 us is saved; hidden, 842 more.
@@ -54,8 +54,8 @@ def test_a_pageable_copy_would_run_at_the_links_rate_and_not_hold_up_the_host() 
 
 
 def test_a_pinned_copy_is_no_fault() -> None:
-    picture = picture_of(copying("Memcpy HtoD (Pinned -> Device)").timeline(), LINKED)
-    assert pageable_copies.detect(picture) is None
+    step_model = picture_of(copying("Memcpy HtoD (Pinned -> Device)").timeline(), LINKED)
+    assert pageable_copies.detect(step_model) is None
 
 
 def test_a_value_read_back_is_not_a_slow_copy() -> None:
@@ -150,15 +150,15 @@ def on_cpu(wall_ms: float = 100.0) -> Scene:
 
 
 def test_pauses_in_every_step_are_taken_off_the_step() -> None:
-    picture = picture_of(on_cpu().timeline(), host_counters=paused(*[20.0] * 10))
-    found = sure(picture, "collector-pauses")
+    step_model = picture_of(on_cpu().timeline(), host_counters=paused(*[20.0] * 10))
+    found = sure(step_model, "collector-pauses")
     assert found.saving_ns.high == pytest.approx(20 * MS, rel=0.01)
     assert found.saving_ns.expected == pytest.approx(0.9 * 20 * MS, rel=0.01)
 
 
 def test_a_pause_in_one_step_of_ten_may_be_chance() -> None:
-    picture = picture_of(on_cpu().timeline(), host_counters=paused(50.0, *[0.0] * 9))
-    found = sure(picture, "collector-pauses")
+    step_model = picture_of(on_cpu().timeline(), host_counters=paused(50.0, *[0.0] * 9))
+    found = sure(step_model, "collector-pauses")
     assert found.saving_ns.expected == 0
     # 50 of 1,000 ms went into it.
     assert found.saving_ns.high == pytest.approx(0.05 * 100 * MS, rel=0.01)
@@ -176,8 +176,8 @@ def test_pauses_behind_which_the_device_goes_on_cost_nothing() -> None:
 
 
 def test_the_compilers_own_collections_are_the_compilers() -> None:
-    picture = picture_of(on_cpu().timeline(), host_counters=paused(*[20.0] * 10, compiler=1.0))
-    assert collector_pauses.detect(picture) is None
+    step_model = picture_of(on_cpu().timeline(), host_counters=paused(*[20.0] * 10, compiler=1.0))
+    assert collector_pauses.detect(step_model) is None
 
 
 def test_a_call_of_collect_is_seen_in_a_trace() -> None:
@@ -238,8 +238,8 @@ def test_threads_that_sleep_or_have_cores_are_no_fault(
     main: tuple[float, float], other: tuple[float, float]
 ) -> None:
     seen = scheduled(main=main, other=other)
-    picture = picture_of(waiting_for_cores().timeline(), host_counters=seen)
-    assert openmp_spin.detect(picture) is None
+    step_model = picture_of(waiting_for_cores().timeline(), host_counters=seen)
+    assert openmp_spin.detect(step_model) is None
 
 
 def test_no_more_is_promised_than_the_time_without_a_core() -> None:
@@ -331,11 +331,13 @@ def test_a_graph_is_no_faster_where_memory_is_set() -> None:
     gaps = Overheads(
         kernel_gap_ns=1000, graph_gap_ns=-200, long_kernel_gap_ns=1000, long_graph_gap_ns=-200
     )
-    picture = picture_of(
+    step_model = picture_of(
         msgspec.structs.replace(timeline, device=device),
         msgspec.structs.replace(round_machine(), overheads=gaps),
     )
-    assert sure(picture, "eager-launches").saving_ns.expected == pytest.approx(20 * 1200, rel=0.05)
+    assert sure(step_model, "eager-launches").saving_ns.expected == pytest.approx(
+        20 * 1200, rel=0.05
+    )
 
 
 def test_a_step_that_syncs_in_the_middle_is_not_captured_whole() -> None:

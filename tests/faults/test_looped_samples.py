@@ -9,7 +9,7 @@ from boundby.faults.batch_too_small import batches
 from boundby.model import HostKind, OpCall, Phase
 from boundby.step.model import StepModel
 from boundby.step.sample_loops import find_sample_loops
-from tests.faults.pictures import finding, in_phase, sure
+from tests.faults.step_models import finding, in_phase, sure
 from tests.machines import round_machine
 from tests.timelines import Scene, tensor
 
@@ -52,8 +52,8 @@ def looping(
     host = msgspec.structs.replace(timeline.host, source=source)
     timeline = msgspec.structs.replace(timeline, host=host, sources=["train.py:7", "train.py:90"])
     wall = float(timeline.wall_ns)
-    accounted = attribute_step(timeline, MACHINE, wall_ns=wall)
-    return StepModel(timeline, MACHINE, accounted, wall_ns=wall, phases={}, samples=samples)
+    attribution = attribute_step(timeline, MACHINE, wall_ns=wall)
+    return StepModel(timeline, MACHINE, attribution, wall_ns=wall, phases={}, samples=samples)
 
 
 @pytest.mark.parametrize("on_device", [False, True])
@@ -104,15 +104,15 @@ def test_a_loop_over_samples_grows_with_them(on_device: bool) -> None:
 
 
 def test_lines_beside_one_that_takes_samples_out_are_in_the_same_loop() -> None:
-    picture = looping()
-    sources = np.where(np.arange(len(picture.timeline.host)) % 2, 1, 0).astype(np.int32)
+    step_model = looping()
+    sources = np.where(np.arange(len(step_model.timeline.host)) % 2, 1, 0).astype(np.int32)
     for line, found in (("train.py:9", 1), ("train.py:90", 0), ("other.py:9", 0)):
-        host = msgspec.structs.replace(picture.timeline.host, source=sources)
+        host = msgspec.structs.replace(step_model.timeline.host, source=sources)
         timeline = msgspec.structs.replace(
-            picture.timeline, host=host, sources=["train.py:7", line]
+            step_model.timeline, host=host, sources=["train.py:7", line]
         )
-        accounted = attribute_step(timeline, MACHINE, wall_ns=picture.wall_ns)
+        attribution = attribute_step(timeline, MACHINE, wall_ns=step_model.wall_ns)
         moved = StepModel(
-            timeline, MACHINE, accounted, wall_ns=picture.wall_ns, phases={}, samples=SAMPLES
+            timeline, MACHINE, attribution, wall_ns=step_model.wall_ns, phases={}, samples=SAMPLES
         )
         assert len(find_sample_loops(moved)) == found

@@ -9,7 +9,7 @@ from boundby.capture.host.counters import HostCounters
 from boundby.faults import memory_given_back
 from boundby.model import Tensor
 from boundby.step.model import Edit, StepModel
-from tests.faults.pictures import picture_of
+from tests.faults.step_models import picture_of
 from tests.step.test_dataflow import chain
 
 STEPS = 10
@@ -34,10 +34,10 @@ def on_a_cpu(seen: HostCounters, *, on_device: bool = False, name: str = "cos") 
 
 
 def saved(seen: HostCounters) -> float:
-    picture = on_a_cpu(seen)
-    imagined = memory_given_back.detect(picture)
-    assert imagined is not None
-    return picture.base_ns - picture.replay(imagined.expected)
+    step_model = on_a_cpu(seen)
+    detection = memory_given_back.detect(step_model)
+    assert detection is not None
+    return step_model.base_ns - step_model.replay(detection.expected)
 
 
 def is_said(seen: HostCounters, **given: Any) -> bool:
@@ -93,10 +93,10 @@ def test_nothing_is_said_of_a_device_nor_of_what_is_written_in_place() -> None:
 
 def test_work_that_is_not_there_any_more_needs_no_pages() -> None:
     """One of two that made as much: half of the gain is left beside that."""
-    picture = on_a_cpu(SEEN)
-    assert picture.flow is not None
-    without = picture.after(Edit(work_ns={picture.flow.order[0]: 0.0}))
-    imagined = memory_given_back.detect(without)
-    assert imagined is not None
-    saved = without.replay(Edit()) - without.replay(imagined.expected)
+    step_model = on_a_cpu(SEEN)
+    assert step_model.flow is not None
+    without = step_model.after(Edit(work_ns={step_model.flow.order[0]: 0.0}))
+    detection = memory_given_back.detect(without)
+    assert detection is not None
+    saved = without.replay(Edit()) - without.replay(detection.expected)
     assert saved == pytest.approx(1000.0 * PAGES)

@@ -9,7 +9,7 @@ from boundby.model import HostKind, OpCall
 from boundby.step.compiled_host import compiled_host_ns
 from boundby.step.model import Edit, StepModel
 from boundby.step.user_python import kept, own_python
-from tests.faults.pictures import finding, sure
+from tests.faults.step_models import finding, sure
 from tests.machines import round_machine
 from tests.timelines import Scene, tensor
 
@@ -58,8 +58,8 @@ def step(
     host = msgspec.structs.replace(timeline.host, source=np.array(sources, np.int32))
     timeline = msgspec.structs.replace(timeline, host=host, sources=LINES)
     wall = float(timeline.wall_ns)
-    accounted = attribute_step(timeline, MACHINE, wall_ns=wall)
-    return StepModel(timeline, MACHINE, accounted, wall_ns=wall, phases={})
+    attribution = attribute_step(timeline, MACHINE, wall_ns=wall)
+    return StepModel(timeline, MACHINE, attribution, wall_ns=wall, phases={})
 
 
 @pytest.mark.parametrize("on_device", [False, True])
@@ -89,8 +89,8 @@ def test_what_the_model_torch_and_the_collector_do_is_not_the_scripts(
 
 @pytest.mark.parametrize("on_device", [False, True])
 def test_making_batches_is_waiting_for_data(on_device: bool) -> None:
-    picture = step("data.py(5): __getitem__", loaded=True, on_device=on_device)
-    assert finding(picture, NAME) is None
+    step_model = step("data.py(5): __getitem__", loaded=True, on_device=on_device)
+    assert finding(step_model, NAME) is None
 
 
 def test_python_between_two_operators_is_what_it_is() -> None:
@@ -98,9 +98,9 @@ def test_python_between_two_operators_is_what_it_is() -> None:
 
 
 def test_a_device_that_is_busy_meanwhile_waits_for_nothing() -> None:
-    picture = step(on_device=True, behind=True)
-    found = finding(picture, NAME)
-    assert found is None or found.saving_ns.expected < 0.05 * picture.wall_ns
+    step_model = step(on_device=True, behind=True)
+    found = finding(step_model, NAME)
+    assert found is None or found.saving_ns.expected < 0.05 * step_model.wall_ns
 
 
 def test_a_graph_takes_nothing_off_what_the_script_does_itself() -> None:
@@ -111,16 +111,16 @@ def test_a_graph_takes_nothing_off_what_the_script_does_itself() -> None:
 
 
 def test_compiled_launches_leave_what_the_script_does_itself() -> None:
-    picture = step(on_device=True)
-    stays = compiled_host_ns(picture, [], launch_ns=1000.0)
-    assert picture.script is not None
+    step_model = step(on_device=True)
+    stays = compiled_host_ns(step_model, [], launch_ns=1000.0)
+    assert step_model.script is not None
     assert stays[0] >= 800e3
     assert (stays >= 0).all()
 
 
 def test_together_with_a_graph_nothing_is_counted_twice() -> None:
-    picture = step(on_device=True)
-    without = picture.after(Edit(no_user_python=True, host_ns=np.full(10, 20e3)))
+    step_model = step(on_device=True)
+    without = step_model.after(Edit(no_user_python=True, host_ns=np.full(10, 20e3)))
     assert own_python(without).likely.ns == 0
     assert kept(without).ns == 0
 
@@ -128,9 +128,11 @@ def test_together_with_a_graph_nothing_is_counted_twice() -> None:
 @pytest.mark.parametrize("on_device", [False, True])
 def test_a_librarys_loop_around_the_model_is_not_the_scripts(on_device: bool) -> None:
     """Operators take 190 us at the same line, and the library 170 beside them."""
-    picture = step("trainer.py(7): log", us=170, on_device=on_device, trained=True)
-    assert finding(picture, NAME) is None
+    step_model = step("trainer.py(7): log", us=170, on_device=on_device, trained=True)
+    assert finding(step_model, NAME) is None
     if on_device:
-        assert kept(picture).ns == pytest.approx(170e3, rel=0.05), "though no graph takes it away"
-        without = picture.after(Edit(no_user_python=True))
-        assert kept(without).ns == kept(picture).ns, "nor does an idle script"
+        assert kept(step_model).ns == pytest.approx(170e3, rel=0.05), (
+            "though no graph takes it away"
+        )
+        without = step_model.after(Edit(no_user_python=True))
+        assert kept(without).ns == kept(step_model).ns, "nor does an idle script"

@@ -8,7 +8,7 @@ from boundby.faults.batch_too_small import batches
 from boundby.model import HostKind, OpCall, Phase, Timeline
 from boundby.model.diagnosis import Range
 from boundby.step.model import StepModel
-from tests.faults.pictures import finding, picture_of, sure
+from tests.faults.step_models import finding, picture_of, sure
 from tests.timelines import Scene, tensor
 
 SMALL = OpCall(name="aten::mm", args=(tensor(8, 8), tensor(8, 8)))
@@ -32,13 +32,13 @@ def step(
     return picture_of(scene.timeline())
 
 
-def twice(picture: StepModel) -> Range:
+def twice(step_model: StepModel) -> Range:
     """What a batch twice as large takes, of the step as it is."""
-    wall = batches(picture)[0].wall_ns
+    wall = batches(step_model)[0].wall_ns
     return Range(
-        low=wall.low / picture.wall_ns,
-        expected=wall.expected / picture.wall_ns,
-        high=wall.high / picture.wall_ns,
+        low=wall.low / step_model.wall_ns,
+        expected=wall.expected / step_model.wall_ns,
+        high=wall.high / step_model.wall_ns,
     )
 
 
@@ -108,9 +108,9 @@ def rollout(calls: int, *, trained: int) -> Timeline:
 
 
 def test_samples_that_are_calls_are_no_batch() -> None:
-    picture = picture_of(rollout(65, trained=1))
-    assert finding(picture, "batch-too-small") is None
-    assert batches(picture) == []
+    step_model = picture_of(rollout(65, trained=1))
+    assert finding(step_model, "batch-too-small") is None
+    assert batches(step_model) == []
 
 
 @pytest.mark.parametrize("learns", [False, True])
@@ -130,8 +130,8 @@ def test_calls_whose_result_is_read_before_the_next_are_no_batch(learns: bool) -
     forward[backward] = operators[-len(backward) :]
     phase[backward] = Phase.BACKWARD
     host = msgspec.structs.replace(timeline.host, forward=forward, phase=phase)
-    picture = picture_of(msgspec.structs.replace(timeline, host=host))
-    assert bool(batches(picture)) is learns
+    step_model = picture_of(msgspec.structs.replace(timeline, host=host))
+    assert bool(batches(step_model)) is learns
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ def test_calls_whose_result_is_read_before_the_next_are_no_batch(learns: bool) -
     ],
 )
 def test_calls_that_are_trained_or_few_leave_the_batch_a_batch(timeline: Timeline) -> None:
-    picture = picture_of(timeline)
-    assert finding(picture, "batch-too-small") is not None
-    assert len(batches(picture)) == 2
+    step_model = picture_of(timeline)
+    assert finding(step_model, "batch-too-small") is not None
+    assert len(batches(step_model)) == 2
 
 
 def test_operators_that_make_samples_are_called_for_each() -> None:

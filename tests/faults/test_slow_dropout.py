@@ -6,7 +6,7 @@ from boundby.faults import slow_dropout
 from boundby.fixes.dropout import SMALLEST_WORD
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import HostKind, OpCall, Tensor
-from tests.faults.pictures import finding, picture_of, sure
+from tests.faults.step_models import finding, picture_of, sure
 from tests.timelines import US, Scene, tensor
 
 DRAW = OpCall(name="aten::bernoulli_", args=(tensor(1000, 400), 0.9))
@@ -23,18 +23,18 @@ def scene(*, on_device: bool = False) -> Scene:
 
 
 def test_what_drawing_words_takes_is_what_is_left() -> None:
-    picture = picture_of(scene().timeline())
-    drawn = sum(work.ns for work in picture.op_records if "bernoulli" in work.name)
-    guess = sure(picture, "slow-dropout")
+    step_model = picture_of(scene().timeline())
+    drawn = sum(work.ns for work in step_model.op_records if "bernoulli" in work.name)
+    guess = sure(step_model, "slow-dropout")
     assert guess.saving_ns.expected == pytest.approx(0.6 * drawn, rel=0.01)
     words = Tensor(shape=(100_000,), dtype="int64", strides=(1,))
     timed = OpBenchmark(name="aten::random_", args=(words, SMALLEST_WORD, None))
-    picture.timings.known[timed] = 50 * US
-    found = slow_dropout.detect(picture)
+    step_model.timings.known[timed] = 50 * US
+    found = slow_dropout.detect(step_model)
     assert found is not None
-    more = picture.machine.copy_ns(8 * 400_000) or 0.0
-    asking = 2 * (picture.machine.overheads.eager_op_ns or 0.0)
-    assert picture.saving(found.expected) == pytest.approx(drawn - 50 * US - asking - more)
+    more = step_model.machine.copy_ns(8 * 400_000) or 0.0
+    asking = 2 * (step_model.machine.overheads.eager_op_ns or 0.0)
+    assert step_model.saving(found.expected) == pytest.approx(drawn - 50 * US - asking - more)
 
 
 def test_a_gpu_draws_all_of_them_at_once() -> None:

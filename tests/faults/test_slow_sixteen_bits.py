@@ -5,8 +5,8 @@ import pytest
 
 from boundby.faults import slow_sixteen_bits
 from boundby.model import Machine, OpCall
-from boundby.step.op_variants import exercise, in_dtype
-from tests.faults.pictures import finding, picture_of, sure
+from boundby.step.op_variants import benchmark, in_dtype
+from tests.faults.step_models import finding, picture_of, sure
 from tests.machines import roof, round_machine
 from tests.timelines import US, Scene, tensor
 
@@ -40,12 +40,14 @@ def test_without_units_for_them_float32_is_faster() -> None:
 
 
 def test_what_float32_takes_is_timed_where_it_can_be() -> None:
-    picture = picture_of(scene(cast=False).timeline(), machine(52e9))
-    now, then = (exercise(PRODUCT, in_dtype(kind), loose=False) for kind in ("bfloat16", "float32"))
-    picture.timings.known |= {now: 40_000 * US, then: 20_000 * US}
-    found = slow_sixteen_bits.detect(picture)
+    step_model = picture_of(scene(cast=False).timeline(), machine(52e9))
+    now, then = (
+        benchmark(PRODUCT, in_dtype(kind), loose=False) for kind in ("bfloat16", "float32")
+    )
+    step_model.timings.known |= {now: 40_000 * US, then: 20_000 * US}
+    found = slow_sixteen_bits.detect(step_model)
     assert found is not None
-    assert picture.saving(found.expected) == pytest.approx(41_300 / 2 * US, rel=0.01)
+    assert step_model.saving(found.expected) == pytest.approx(41_300 / 2 * US, rel=0.01)
     # Nothing is cast: the model itself is in sixteen bits.
     assert found.change == "model = model.float()"
 

@@ -11,7 +11,7 @@ from boundby.model import Allocations, Argument, OpCall, Tensor, Timeline
 from boundby.step.batch_growth import LIKELY, Alone, costliest, grown_ns, in_step_ns, times_with
 from boundby.step.op_variants import doubled
 from boundby.step.quadratic_in_batch import quadratic_values
-from tests.faults.pictures import picture_of
+from tests.faults.step_models import picture_of
 from tests.step.test_dataflow import chain
 
 SAMPLES, WIDTH = 4096, 64
@@ -60,11 +60,11 @@ def contrasting(*steps: Step) -> Timeline:
 
 def squares_of(timeline: Timeline) -> list[str]:
     """The operators that make a value which grows with the square."""
-    picture = picture_of(timeline)
-    flow = picture.flow
+    step_model = picture_of(timeline)
+    flow = step_model.flow
     assert flow is not None
-    found = quadratic_values(picture)
-    return [picture.op_records[flow.values[value].maker].name for value in sorted(found)]
+    found = quadratic_values(step_model)
+    return [step_model.op_records[flow.values[value].maker].name for value in sorted(found)]
 
 
 def test_samples_with_samples_and_what_is_made_of_them() -> None:
@@ -121,17 +121,19 @@ def test_both_axes_are_doubled_and_so_are_the_labels() -> None:
 
 def test_they_are_timed_so_and_go_on_so() -> None:
     """Twice the batch takes four times as long, four times the batch sixteen times."""
-    picture = picture_of(contrasting(ALL_WITH_ALL, *LOSS))
-    (index,) = (i for i, work in enumerate(picture.op_records) if work.name == "aten::_log_softmax")
-    pairs = {indices[0]: pair for pair, indices in costliest(picture, 2).items()}
+    step_model = picture_of(contrasting(ALL_WITH_ALL, *LOSS))
+    (index,) = (
+        i for i, work in enumerate(step_model.op_records) if work.name == "aten::_log_softmax"
+    )
+    pairs = {indices[0]: pair for pair, indices in costliest(step_model, 2).items()}
     single, double = pairs[index]
     assert double.args[0].shape == (2 * SAMPLES, 2 * SAMPLES)  # type: ignore[union-attr]
-    picture.timings.known.update(
-        {single: picture.op_records[index].ns, double: 4.0 * picture.op_records[index].ns}
+    step_model.timings.known.update(
+        {single: step_model.op_records[index].ns, double: 4.0 * step_model.op_records[index].ns}
     )
     for factor in (2, 4):
-        grown = times_with(picture, factor, LIKELY)[index]
-        assert grown == pytest.approx(factor**2 * picture.op_records[index].ns)
+        grown = times_with(step_model, factor, LIKELY)[index]
+        assert grown == pytest.approx(factor**2 * step_model.op_records[index].ns)
 
 
 def test_by_the_curves_they_grow_with_the_square_too() -> None:

@@ -14,7 +14,7 @@ from boundby.step.function_cost import function_flops
 from boundby.step.fusion_groups import chains_of
 from boundby.step.graph_break_regions import Uncompiled, graph_break_rows
 from boundby.step.model import StepModel
-from tests.faults.pictures import in_phase, picture_of
+from tests.faults.step_models import in_phase, picture_of
 from tests.step.test_dataflow import BYTES, ELEMENTS, at, chain
 from tests.timelines import Scene
 
@@ -58,11 +58,11 @@ def test_what_an_operator_does_after_its_launch_is_its_own() -> None:
 
 @pytest.mark.parametrize("operator_us", [10.0, 40.0])
 def test_a_compiled_kernel_slows_down_as_the_steps_own_operators_do(operator_us: float) -> None:
-    picture = step("mm", "cos", "sin", "mm", operator_us=operator_us)
-    overheads = picture.machine.overheads
+    step_model = step("mm", "cos", "sin", "mm", operator_us=operator_us)
+    overheads = step_model.machine.overheads
     assert overheads.eager_op_ns is not None
     alone = overheads.compiled_kernel_ns or overheads.eager_op_ns
-    worst, expected, best = launch_costs(picture)
+    worst, expected, best = launch_costs(step_model)
     assert expected == pytest.approx(alone * operator_us * US / overheads.eager_op_ns)
     assert best <= expected < worst
 
@@ -82,28 +82,28 @@ def test_a_step_that_trains_launches_the_kernels_of_training() -> None:
 
 
 def test_what_cannot_be_fused_is_called_as_before_and_the_rest_is_one_launch() -> None:
-    picture = step("mm", "cos", "sin", "cos", "mm")
-    imagined = unfused_operators.detect(picture)
-    assert imagined is not None and imagined.expected.host_ns is not None
-    launch = launch_costs(picture)[1]
+    step_model = step("mm", "cos", "sin", "cos", "mm")
+    detection = unfused_operators.detect(step_model)
+    assert detection is not None and detection.expected.host_ns is not None
+    launch = launch_costs(step_model)[1]
     # Entering it is counted with the first.
-    _, fused, *gone, last = imagined.expected.host_ns
+    _, fused, *gone, last = detection.expected.host_ns
     assert fused == pytest.approx(launch)
     assert gone == [0.0, 0.0]
     assert last == pytest.approx(20 * US)
 
 
 def test_a_chain_counts_those_of_its_reductions() -> None:
-    picture = step("mm", "cos", "sum", "mm")
-    assert picture.flow is not None
-    (chain,) = [one for one in chains_of(picture, picture.flow) if len(one.op_records) > 1]
+    step_model = step("mm", "cos", "sum", "mm")
+    assert step_model.flow is not None
+    (chain,) = [one for one in chains_of(step_model, step_model.flow) if len(one.op_records) > 1]
     assert chain.reductions == 2
 
 
-def in_a_layer(picture: StepModel, first: int, last: int) -> StepModel:
+def in_a_layer(step_model: StepModel, first: int, last: int) -> StepModel:
     """The same step, some of its operators called by a recurrent layer: the host's rows from one
     to another."""
-    timeline = picture.timeline
+    timeline = step_model.timeline
     host = timeline.host
     parent = host.parent.copy()
     parent[[row for row in range(first + 1, last) if parent[row] < 0]] = first
@@ -140,9 +140,9 @@ def test_a_recurrent_layer_stays_as_it_is_and_breaks_the_graph() -> None:
     assert host[0] - launch == pytest.approx(2 * (memoised - launch), rel=0.2)
 
 
-def in_modules(picture: StepModel, *modules: str) -> StepModel:
+def in_modules(step_model: StepModel, *modules: str) -> StepModel:
     """The same step, operator by operator in these modules; in none where the name is empty."""
-    timeline = picture.timeline
+    timeline = step_model.timeline
     table = sorted({name for name in modules if name})
     of_rows = [table.index(name) if name else -1 for name in modules for _ in range(2)]
     host = msgspec.structs.replace(timeline.host, module=np.array(of_rows, np.int32))
@@ -167,8 +167,8 @@ def test_what_is_no_part_of_the_model_is_not_compiled_with_it() -> None:
 
 
 def test_where_no_model_is_seen_all_may_be_compiled() -> None:
-    picture = in_modules(step("mm", "cos", "sin"), "", "Loss_0", "Loss_0")
-    assert not graph_break_rows(picture).op_records
+    step_model = in_modules(step("mm", "cos", "sin"), "", "Loss_0", "Loss_0")
+    assert not graph_break_rows(step_model).op_records
 
 
 def handed_on(*names: str) -> StepModel:
@@ -196,9 +196,9 @@ def handed_on(*names: str) -> StepModel:
 
 def fused(*names: str) -> float:
     """What a chain of these is expected to take as one kernel, in us."""
-    imagined = unfused_operators.detect(handed_on(*names))
-    assert imagined is not None
-    return sum(imagined.expected.work_ns.values()) / US
+    detection = unfused_operators.detect(handed_on(*names))
+    assert detection is not None
+    return sum(detection.expected.work_ns.values()) / US
 
 
 def test_functions_take_their_time_where_rows_are_waited_for() -> None:
@@ -221,10 +221,10 @@ def test_a_tangent_is_quicker_than_an_error_function() -> None:
 
 def test_at_worst_a_norms_weights_get_their_gradients_from_memory() -> None:
     """In float32, written and read: 537 MB at 5 TB/s."""
-    picture = handed_on("sin", "native_layer_norm_backward")
-    assert picture.flow is not None
-    (both,) = chains_of(picture, picture.flow)
+    step_model = handed_on("sin", "native_layer_norm_backward")
+    assert step_model.flow is not None
+    (both,) = chains_of(step_model, step_model.flow)
     worst, expected = (
-        _pass_ns(picture, both, 1.0, stays) for stays in (_stays_all, _stays_of_arithmetic)
+        _pass_ns(step_model, both, 1.0, stays) for stays in (_stays_all, _stays_of_arithmetic)
     )
     assert worst - expected == pytest.approx(2 * BYTES / 5e12 * 1e9)

@@ -10,7 +10,7 @@ from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import OpCall, Tensor
 from boundby.step.model import StepModel
 from boundby.step.op_variants import doubled, grown
-from tests.faults.pictures import picture_of
+from tests.faults.step_models import picture_of
 from tests.machines import roof, round_machine
 from tests.step.test_dataflow import chain
 from tests.step.test_replay import scene_of
@@ -40,9 +40,9 @@ def convolving(dtype: str = "float32") -> StepModel:
     return picture_of(chain(*steps, each_us=600.0), MACHINE)
 
 
-def asked(picture: StepModel) -> set[tuple[str, bool]]:
+def asked(step_model: StepModel) -> set[tuple[str, bool]]:
     """The dtype and the units of every operator that is to be timed."""
-    return {(dtype_of(one), one.loose) for one in picture.timings.asked}
+    return {(dtype_of(one), one.loose) for one in step_model.timings.asked}
 
 
 def dtype_of(one: OpBenchmark) -> str:
@@ -52,14 +52,14 @@ def dtype_of(one: OpBenchmark) -> str:
 
 
 def test_a_convolution_in_tf32_is_held_against_bfloat16_as_it_runs() -> None:
-    picture = convolving()
-    float32_activations.detect(picture)
-    assert asked(picture) == {("float32", True), ("bfloat16", False)}
-    for one in picture.timings.asked:
-        picture.timings.known[one] = 600e3 if one.loose else 240e3
-    imagined = float32_activations.detect(picture)
-    assert imagined is not None
-    first, *rest = imagined.expected.work_ns.values()
+    step_model = convolving()
+    float32_activations.detect(step_model)
+    assert asked(step_model) == {("float32", True), ("bfloat16", False)}
+    for one in step_model.timings.asked:
+        step_model.timings.known[one] = 600e3 if one.loose else 240e3
+    detection = float32_activations.detect(step_model)
+    assert detection is not None
+    first, *rest = detection.expected.work_ns.values()
     assert rest == pytest.approx([0.4 * 600e3] * 3)
     # The first one carries the casts: 1.5 x 205 MB a convolution, at 5 TB/s, and some weights.
     assert first == pytest.approx(0.4 * 600e3 + 4 * 1.5 * 205.5 / 5 * 1e3, rel=0.02)
@@ -79,9 +79,9 @@ def test_products_off_the_matrix_units_are_timed_off_them() -> None:
         name="aten::mm",
         args=(Tensor(shape=(4096, 4096), dtype="float32"),) * 2,
     )
-    picture = picture_of(scene_of([(product, 2750.0)] * 4, host_us=5).timeline(), MACHINE)
-    float32_activations.detect(picture)
-    assert asked(picture) == {("float32", False), ("bfloat16", False)}
+    step_model = picture_of(scene_of([(product, 2750.0)] * 4, host_us=5).timeline(), MACHINE)
+    float32_activations.detect(step_model)
+    assert asked(step_model) == {("float32", False), ("bfloat16", False)}
 
 
 def shapes(call: OpCall) -> list[tuple[tuple[int, ...], tuple[int, ...] | None]]:

@@ -8,7 +8,7 @@ from boundby.capture.host.counters import HostCounters, ThreadTime
 from boundby.faults import waiting_for_data
 from boundby.model import HostKind, OpCall
 from boundby.step.model import StepModel
-from tests.faults.pictures import finding, picture_of, sure
+from tests.faults.step_models import finding, picture_of, sure
 from tests.timelines import Scene, tensor
 
 RELU = OpCall(name="aten::relu", args=(tensor(1_000_000),))
@@ -20,10 +20,10 @@ def test_waiting_for_a_loader_costs_what_the_device_idles_for_it() -> None:
     launch = scene.on_host(258, 260, HostKind.LAUNCH, "cudaLaunchKernel")
     scene.on_device(260, 398, launch=launch)
     scene.on_host(261, 398, HostKind.SYNC, "cudaStreamSynchronize")  # a loss is printed
-    picture = picture_of(scene.timeline())
-    imagined = waiting_for_data.detect(picture)
-    assert imagined is not None
-    assert picture.saving(imagined.best) == pytest.approx(250e3 * 0.99, rel=0.05)
+    step_model = picture_of(scene.timeline())
+    detection = waiting_for_data.detect(step_model)
+    assert detection is not None
+    assert step_model.saving(detection.best) == pytest.approx(250e3 * 0.99, rel=0.05)
 
 
 def test_workers_make_batches_no_faster_than_their_number_allows() -> None:
@@ -33,12 +33,12 @@ def test_workers_make_batches_no_faster_than_their_number_allows() -> None:
     scene.on_device(1010, 1098, launch=launch)
     scene.on_host(1011, 1098, HostKind.SYNC, "cudaStreamSynchronize")
     for cores, shortest in ((1, 1000e3), (2, 500e3), (8, 125e3), (16, 105e3)):
-        picture = picture_of(scene.timeline(), host_counters=HostCounters(cores=cores))
-        imagined = waiting_for_data.detect(picture)
-        assert imagined is not None
+        step_model = picture_of(scene.timeline(), host_counters=HostCounters(cores=cores))
+        detection = waiting_for_data.detect(step_model)
+        assert detection is not None
         # As many as are needed, up to all cores, make a batch in a millisecond each; the rest of a
         # step takes 0.1 ms.
-        assert picture.replay(imagined.best) == pytest.approx(shortest, rel=0.03)
+        assert step_model.replay(detection.best) == pytest.approx(shortest, rel=0.03)
 
 
 def data_on_a_cpu(
@@ -86,13 +86,13 @@ def test_where_workers_have_all_cores_only_cheaper_samples_help(others: float) -
     scene.on_host(0, 700, HostKind.DATA, "enumerate(DataLoader)#_MultiProcessing")
     scene.on_host(700, 1000, call=RELU)
     seen = HostCounters(wall_ns=1e9, ours_ns=0.9e9, workers_ns=others * 1e9, cores=2)
-    picture = picture_of(scene.timeline(), host_counters=seen)
-    imagined = waiting_for_data.detect(picture)
-    assert imagined is not None
+    step_model = picture_of(scene.timeline(), host_counters=seen)
+    detection = waiting_for_data.detect(step_model)
+    assert detection is not None
     is_full = others == 1.0
-    assert ("cheaper" in imagined.change) == is_full
-    assert ("half the time" in imagined.assumes) == is_full
-    assert picture.saving(imagined.expected) == pytest.approx(350e3, rel=1e-3)
+    assert ("cheaper" in detection.change) == is_full
+    assert ("half the time" in detection.assumes) == is_full
+    assert step_model.saving(detection.expected) == pytest.approx(350e3, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_more_workers_are_more_than_there_are(have: int, delayed: float, said: s
     scene.on_host(700, 1000, call=RELU)
     main = ThreadTime(ran_ns=0.3e9, delayed_ns=delayed * 1e9)
     seen = HostCounters(wall_ns=1e9, main=main, cores=2, loader_workers=have)
-    imagined = waiting_for_data.detect(picture_of(scene.timeline(), host_counters=seen))
-    assert imagined is not None and said in imagined.change
+    detection = waiting_for_data.detect(picture_of(scene.timeline(), host_counters=seen))
+    assert detection is not None and said in detection.change
 
 
 def test_the_line_is_that_of_the_outermost_loader_and_workers_are_those_of_any() -> None:

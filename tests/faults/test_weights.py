@@ -11,7 +11,7 @@ from boundby.faults.batch_too_small import batches
 from boundby.model import Allocations, DeviceKind, OpCall, Phase, Tensor, Timeline
 from boundby.step.batch_invariant import batch_invariant_values, weights_of
 from boundby.step.model import StepModel
-from tests.faults.pictures import finding, in_phase, picture_of
+from tests.faults.step_models import finding, in_phase, picture_of
 from tests.step.test_dataflow import chain
 from tests.timelines import Scene
 
@@ -25,21 +25,21 @@ def at(storage: int, *shape: int, dtype: str = HALF) -> Tensor:
 
 def weights(timeline: Timeline) -> set[int]:
     """The storages from before the step that are taken for weights."""
-    picture = picture_of(timeline)
-    flow = picture.flow
+    step_model = picture_of(timeline)
+    flow = step_model.flow
     assert flow is not None
-    found = weights_of(picture, flow)
+    found = weights_of(step_model, flow)
     return {
         tensor.storage
         for index, given in enumerate(flow.given)
-        if (call := picture.call(picture.op_records[index])) is not None
+        if (call := step_model.call(step_model.op_records[index])) is not None
         for tensor, value in zip(call.tensors, given, strict=True)
         if value in found and tensor.storage is not None
     }
 
 
-def factors(picture: StepModel) -> list[float]:
-    return [row.wall_ns.expected / picture.wall_ns for row in batches(picture)]
+def factors(step_model: StepModel) -> list[float]:
+    return [row.wall_ns.expected / step_model.wall_ns for row in batches(step_model)]
 
 
 def test_the_batch_of_square_products_is_none_of_their_weights() -> None:
@@ -49,10 +49,10 @@ def test_the_batch_of_square_products_is_none_of_their_weights() -> None:
         ("mm", (at(2), at(102)), 3),
         each_us=1100.0,
     )
-    picture = picture_of(timeline)
+    step_model = picture_of(timeline)
     assert weights(timeline) == {101, 102}
-    assert factors(picture) == pytest.approx([2, 4], rel=0.05)
-    assert finding(picture, "batch-too-small") is None
+    assert factors(step_model) == pytest.approx([2, 4], rel=0.05)
+    assert finding(step_model, "batch-too-small") is None
 
 
 def test_images_that_are_cast_first_still_grow_with_the_batch() -> None:
@@ -66,12 +66,12 @@ def test_images_that_are_cast_first_still_grow_with_the_batch() -> None:
         ("convolution", (at(3, 64, 256, 56, 56), at(102, *kernel), *tail), 4),
         each_us=500.0,
     )
-    picture = picture_of(timeline)
+    step_model = picture_of(timeline)
     assert weights(timeline) == {101, 102}
-    assert factors(picture) == pytest.approx([2, 4], rel=0.05)
-    assert finding(picture, "batch-too-small") is None
+    assert factors(step_model) == pytest.approx([2, 4], rel=0.05)
+    assert finding(step_model, "batch-too-small") is None
     # What grows can be timed growing.
-    assert {one.name for one in picture.timings.asked} == {"aten::copy_", "aten::convolution"}
+    assert {one.name for one in step_model.timings.asked} == {"aten::copy_", "aten::convolution"}
 
 
 def test_a_bias_that_is_spread_over_the_rows_is_as_many_as_they_are() -> None:
@@ -84,10 +84,10 @@ def test_a_bias_that_is_spread_over_the_rows_is_as_many_as_they_are() -> None:
         ("addmm", (bias, at(3), at(101)), 4),
         each_us=1100.0,
     )
-    picture = picture_of(timeline)
-    flow = picture.flow
+    step_model = picture_of(timeline)
+    flow = step_model.flow
     assert flow is not None
-    fixed = batch_invariant_values(picture, flow)
+    fixed = batch_invariant_values(step_model, flow)
     assert weights(timeline) == {101, 102}
     assert not fixed & set(flow.makes[flow.order[0]])
 
@@ -103,12 +103,12 @@ def test_gradients_that_are_added_up_do_not_grow_with_the_batch() -> None:
     )
     rows = [row for row in range(len(timeline.host)) if timeline.host.call[row] >= 0]
     timeline = in_phase(timeline, Phase.OPTIMIZER, slice(rows[-1], None))
-    picture = picture_of(timeline)
-    flow = picture.flow
+    step_model = picture_of(timeline)
+    flow = step_model.flow
     assert flow is not None
-    fixed = batch_invariant_values(picture, flow)
+    fixed = batch_invariant_values(step_model, flow)
     for index in flow.order:
-        work = picture.op_records[index]
+        work = step_model.op_records[index]
         if work.name.endswith("::add_"):
             assert set(flow.reads[index]) <= fixed
         elif work.name.endswith("::mm"):
@@ -147,12 +147,12 @@ def test_a_weight_that_is_cast_in_every_step_is_told_of_and_the_batch_is_not() -
     batch = ("copy_", (at(2), at(1, dtype="float32")), 2)
     cast = ("copy_", (at(3), at(101, dtype="float32")), 3)
     mixed = picture_of(chain(batch, cast, ("mm", (at(2), at(3)), 4)))
-    imagined = repeated_casts.detect(mixed)
-    assert imagined is not None
+    detection = repeated_casts.detect(mixed)
+    assert detection is not None
     flow = mixed.flow
     assert flow is not None
-    assert set(imagined.best.work_ns) == {flow.order[1]}
-    assert imagined.change == "model = model.to(torch.bfloat16)"
+    assert set(detection.best.work_ns) == {flow.order[1]}
+    assert detection.change == "model = model.to(torch.bfloat16)"
     assert repeated_casts.detect(picture_of(chain(batch, ("mm", (at(2), at(101)), 4)))) is None
 
 
@@ -234,8 +234,8 @@ def test_zeros_that_a_tables_gradient_starts_from_do_not_grow_with_the_batch(tra
     timeline = msgspec.structs.replace(scene.timeline(), allocations=allocations)
     if trained:
         timeline = in_phase(timeline, Phase.OPTIMIZER, slice(update, None))
-    picture = picture_of(timeline)
-    flow = picture.flow
+    step_model = picture_of(timeline)
+    flow = step_model.flow
     assert flow is not None
-    (filling,) = (index for index, work in enumerate(picture.op_records) if work.row == zeros)
-    assert (flow.makes[filling][0] in batch_invariant_values(picture, flow)) is trained
+    (filling,) = (index for index, work in enumerate(step_model.op_records) if work.row == zeros)
+    assert (flow.makes[filling][0] in batch_invariant_values(step_model, flow)) is trained

@@ -16,8 +16,8 @@ from boundby.fixes.root_modules import outermost_modules
 from boundby.step.model import Edit, StepModel
 
 
-def detect(picture: StepModel) -> Detection | None:
-    half = Edit(work_ns={index: work.ns / 2 for index, work in enumerate(picture.op_records)})
+def detect(step_model: StepModel) -> Detection | None:
+    half = Edit(work_ns={index: work.ns / 2 for index, work in enumerate(step_model.op_records)})
     return Detection(worst=half, expected=half, best=half, where=[], change="none", assumes="")
 
 

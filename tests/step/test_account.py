@@ -46,8 +46,8 @@ def test_every_microsecond_is_in_one_group() -> None:
     # gelu over 64 M floats: 512 MB at 5 TB/s: a floor of 102 us, in 200 us.
     gelu = OpCall(name="aten::gelu", args=(tensor(64, 1_000_000), None))
     scene.on_device(170, 370, launch=launched(scene, 5, gelu))
-    accounted = attribute_step(scene.timeline(), MACHINE, wall_ns=400 * US)
-    account = accounted.account
+    attribution = attribute_step(scene.timeline(), MACHINE, wall_ns=400 * US)
+    account = attribution.account
     assert account.compute.ns == pytest.approx(150 * US)
     assert account.compute.excess_ns == pytest.approx((150 - 137.4) * US, rel=0.01)
     assert account.bandwidth.ns == pytest.approx(200 * US)
@@ -61,10 +61,10 @@ def test_every_microsecond_is_in_one_group() -> None:
 def test_the_clean_wall_decides_how_much_was_idle() -> None:
     scene = Scene(end=1000)  # the profiler made the step five times as long
     scene.on_device(500, 600, launch=launched(scene, 450, product(4096, 4096, 2048)))
-    accounted = attribute_step(scene.timeline(), MACHINE, wall_ns=200 * US)
-    assert accounted.account.compute.ns == pytest.approx(100 * US)
-    assert accounted.account.overhead.ns == pytest.approx(100 * US)
-    assert accounted.inferred_share == pytest.approx(0.5)
+    attribution = attribute_step(scene.timeline(), MACHINE, wall_ns=200 * US)
+    assert attribution.account.compute.ns == pytest.approx(100 * US)
+    assert attribution.account.overhead.ns == pytest.approx(100 * US)
+    assert attribution.inferred_share == pytest.approx(0.5)
 
 
 def test_a_tiny_kernel_is_overhead() -> None:
@@ -79,9 +79,9 @@ def test_what_nothing_costs_is_unknown_and_shown() -> None:
     scene = Scene(end=20)
     mystery = OpCall(name="mylib::mystery", args=(tensor(64),))
     scene.on_device(10, 15, launch=launched(scene, 0, mystery))
-    accounted = attribute_step(scene.timeline(), MACHINE, wall_ns=20 * US)
-    assert accounted.account.unknown.ns == pytest.approx(5 * US)
-    assert accounted.ops[0].name == "mylib::mystery"
+    attribution = attribute_step(scene.timeline(), MACHINE, wall_ns=20 * US)
+    assert attribution.account.unknown.ns == pytest.approx(5 * US)
+    assert attribution.ops[0].name == "mylib::mystery"
 
 
 def test_a_copy_to_the_device_is_the_host_link() -> None:
@@ -91,9 +91,11 @@ def test_a_copy_to_the_device_is_the_host_link() -> None:
     scene = Scene(end=100)
     launch = scene.on_host(0, 5, HostKind.LAUNCH, "cudaMemcpyAsync")
     scene.on_device(10, 60, DeviceKind.COPY_H2D, "Memcpy HtoD", launch=launch, size=1_000_000)
-    accounted = attribute_step(scene.timeline(), machine, wall_ns=100 * US)
-    assert accounted.account.bandwidth.parts["host_link"] == pytest.approx(50 * US)
-    assert accounted.account.bandwidth.excess_ns == pytest.approx(30 * US)  # 1 MB at 50 GB/s: 20 us
+    attribution = attribute_step(scene.timeline(), machine, wall_ns=100 * US)
+    assert attribution.account.bandwidth.parts["host_link"] == pytest.approx(50 * US)
+    assert attribution.account.bandwidth.excess_ns == pytest.approx(
+        30 * US
+    )  # 1 MB at 50 GB/s: 20 us
 
 
 def test_a_cost_is_spread_over_all_kernels_of_its_operator() -> None:
@@ -227,15 +229,15 @@ def test_a_collective_has_no_floor_of_the_memorys(on_device: bool) -> None:
     else:
         scene.on_host(10, 910, call=call)
     timeline = scene.timeline()
-    accounted = attribute_step(timeline, MACHINE, wall_ns=1000 * US)
-    (row,) = accounted.ops
+    attribution = attribute_step(timeline, MACHINE, wall_ns=1000 * US)
+    (row,) = attribution.ops
     assert row.bound == "network"
     assert row.bytes == 8_000_000
     assert row.floor_ns is None
     assert row.excess_ns is None
     assert row.roof_fraction is None
-    assert accounted.account.bandwidth.excess_ns == 0
-    picture = StepModel(timeline, MACHINE, accounted, wall_ns=1000 * US, phases={})
-    verdict = find_verdict(picture).verdict
+    assert attribution.account.bandwidth.excess_ns == 0
+    step_model = StepModel(timeline, MACHINE, attribution, wall_ns=1000 * US, phases={})
+    verdict = find_verdict(step_model).verdict
     assert verdict.bound_by == "bandwidth"
     assert "slow kernels" not in verdict.why

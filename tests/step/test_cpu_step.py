@@ -7,7 +7,7 @@ from boundby.analysis.account import attribute_step
 from boundby.model import HostKind, OpCall
 from boundby.step.cpu_ops import ExtraPages
 from boundby.step.cpu_step import CpuWait
-from tests.faults.pictures import at_line
+from tests.faults.step_models import at_line
 from tests.machines import round_machine
 from tests.timelines import US, Scene, tensor
 
@@ -128,11 +128,11 @@ def test_on_a_cpu_work_is_counted_once_where_it_is_done() -> None:
     scene.on_host(0, 90, call=OpCall(name="aten::linear", args=(a, b, bias)))
     scene.on_host(5, 85, call=OpCall(name="aten::addmm", args=(bias, a, b, 1, 1)))
     scene.on_host(10, 20, call=OpCall(name="aten::copy_", args=(tensor(512), bias, False)))
-    accounted = attribute_step(scene.timeline(), MACHINE, wall_ns=100 * US)
-    rows = {row.name: row for row in accounted.ops}
+    attribution = attribute_step(scene.timeline(), MACHINE, wall_ns=100 * US)
+    rows = {row.name: row for row in attribution.ops}
     assert "aten::linear" not in rows
     assert rows["aten::addmm"].ns == pytest.approx((80 - 10 - 8) * US)  # 8 us: an eager operator
-    assert accounted.utilisation.hfu == pytest.approx(2 * 512**3 / 5e13 * 1e9 / (100 * US))
+    assert attribution.utilisation.hfu == pytest.approx(2 * 512**3 / 5e13 * 1e9 / (100 * US))
 
 
 def test_on_a_cpu_what_compiled_code_does_before_it_runs_is_overhead() -> None:
@@ -141,9 +141,9 @@ def test_on_a_cpu_what_compiled_code_does_before_it_runs_is_overhead() -> None:
     scene.on_host(20, 90, name="Torch-Compiled Region: 0/0")
     scene.on_host(25, 40, name="AOTDispatcher Runtime Wrapper Prologue")
     scene.on_host(40, 60, call=OpCall(name="aten::gelu", args=(tensor(4_000_000), None)))
-    accounted = attribute_step(scene.timeline(), MACHINE, wall_ns=100 * US)
-    assert {row.name for row in accounted.ops} == {"aten::gelu"}
-    assert accounted.account.unknown.ns == 0
+    attribution = attribute_step(scene.timeline(), MACHINE, wall_ns=100 * US)
+    assert {row.name for row in attribution.ops} == {"aten::gelu"}
+    assert attribution.account.unknown.ns == 0
 
 
 def test_on_a_cpu_a_collective_is_the_networks_and_counted_once() -> None:
@@ -153,14 +153,14 @@ def test_on_a_cpu_a_collective_is_the_networks_and_counted_once() -> None:
     scene.on_host(10, 60, call=call)
     call = OpCall(name="gloo:all_reduce", args=((tensor(1_000_000),),))
     scene.on_host(20, 70, kind=HostKind.ANNOTATION, thread=9, call=call)
-    accounted = attribute_step(scene.timeline(), MACHINE, wall_ns=100 * US)
-    account = accounted.account
+    attribution = attribute_step(scene.timeline(), MACHINE, wall_ns=100 * US)
+    account = attribution.account
     overhead = MACHINE.overheads.eager_op_ns or 0.0
     # 42 us of the first, and a fifth of the other's, in which nobody waits for it any more.
     assert account.bandwidth.parts["network"] == pytest.approx((50 * US - overhead) * 1.2)
     assert account.bandwidth.parts["device_memory"] == 0
     # A message is what is reduced, however often it goes in and out.
-    (row,) = accounted.collectives
+    (row,) = attribution.collectives
     assert (row.name, row.bytes) == ("gloo:all_reduce", 4_000_000)
 
 

@@ -49,8 +49,8 @@ def chain(
 def picture_of(timeline: Timeline) -> StepModel:
     machine = round_machine()
     wall = float(timeline.wall_ns)
-    accounted = attribute_step(timeline, machine, wall_ns=wall)
-    return StepModel(timeline, machine, accounted, wall_ns=wall, phases={})
+    attribution = attribute_step(timeline, machine, wall_ns=wall)
+    return StepModel(timeline, machine, attribution, wall_ns=wall, phases={})
 
 
 def chain_of(count: int) -> Timeline:
@@ -58,8 +58,8 @@ def chain_of(count: int) -> Timeline:
 
 
 def test_each_operator_reads_what_the_one_before_it_made() -> None:
-    picture = picture_of(chain_of(3))
-    flow = picture.flow
+    step_model = picture_of(chain_of(3))
+    flow = step_model.flow
     assert flow is not None
     makers = [flow.makers[index] for index in flow.order]
     assert makers == [set(), {flow.order[0]}, {flow.order[1]}]
@@ -80,10 +80,10 @@ def test_what_an_operator_calls_comes_before_it() -> None:
         storage=np.array([4], np.int64),
         bytes=np.array([BYTES], np.int64),
     )
-    picture = picture_of(msgspec.structs.replace(scene.timeline(), allocations=allocations))
-    flow = picture.flow
+    step_model = picture_of(msgspec.structs.replace(scene.timeline(), allocations=allocations))
+    flow = step_model.flow
     assert flow is not None
-    names = [picture.op_records[index].name for index in flow.order]
+    names = [step_model.op_records[index].name for index in flow.order]
     assert names == ["aten::copy_", "aten::addmm", "aten::gelu"]
     copied, multiplied, gelu = flow.order
     assert flow.makers[gelu] == {multiplied}
@@ -103,8 +103,8 @@ def test_a_product_that_is_told_where_to_write_makes_that() -> None:
         storage=np.array([4], np.int64),
         bytes=np.array([BYTES], np.int64),
     )
-    picture = picture_of(msgspec.structs.replace(scene.timeline(), allocations=allocations))
-    flow = picture.flow
+    step_model = picture_of(msgspec.structs.replace(scene.timeline(), allocations=allocations))
+    flow = step_model.flow
     assert flow is not None
     copied, added, multiplied = flow.order
     assert flow.makers[added] == {copied}
@@ -119,11 +119,11 @@ def test_fusing_k_operators_of_a_chain_saves_k_minus_one_of_k_of_its_traffic(cou
     """k operators move 2k tensors; fused, one is read. The last is read by nobody here."""
     steps = [("cos", (at(index + 1),), index + 2) for index in range(count)]
     reader = ("mm", (at(count + 1, shape=(8192, 8192)), at(99, shape=(8192, 8192))), 100)
-    picture = picture_of(chain(*steps, reader))
-    flow = picture.flow
+    step_model = picture_of(chain(*steps, reader))
+    flow = step_model.flow
     assert flow is not None
-    (fused,) = [c for c in chains_of(picture, flow) if len(c.op_records) > 1]
-    before = sum(cost.bytes for i in fused.op_records if (cost := picture.op_records[i].cost))
+    (fused,) = [c for c in chains_of(step_model, flow) if len(c.op_records) > 1]
+    before = sum(cost.bytes for i in fused.op_records if (cost := step_model.op_records[i].cost))
     assert before == 2 * count * BYTES
     assert fused.bytes == 2 * BYTES
     assert 1 - fused.bytes / before == pytest.approx((count - 1) / count)
@@ -131,14 +131,14 @@ def test_fusing_k_operators_of_a_chain_saves_k_minus_one_of_k_of_its_traffic(cou
 
 def test_on_a_cpu_arithmetic_stays_where_traffic_goes() -> None:
     steps = [("cos", (at(index + 1),), index + 2) for index in range(4)]
-    picture = picture_of(chain(*steps, each_us=508.0, on_device=False))
-    imagined = unfused_operators.detect(picture)
-    assert imagined is not None
+    step_model = picture_of(chain(*steps, each_us=508.0, on_device=False))
+    detection = unfused_operators.detect(step_model)
+    assert detection is not None
     # Of 500 us each, 8 of them asking for it aside, 107.4 are two tensors at 5 TB/s.
     kernels_us = 4 * (500 - 2 * BYTES / 5e6)
-    assert sum(imagined.expected.work_ns.values()) == pytest.approx(kernels_us * 1e3, rel=0.001)
-    assert sum(imagined.worst.work_ns.values()) == pytest.approx(4 * 500e3)
-    assert sum(imagined.best.work_ns.values()) == pytest.approx(250e3)
+    assert sum(detection.expected.work_ns.values()) == pytest.approx(kernels_us * 1e3, rel=0.001)
+    assert sum(detection.worst.work_ns.values()) == pytest.approx(4 * 500e3)
+    assert sum(detection.best.work_ns.values()) == pytest.approx(250e3)
 
 
 def test_what_a_product_stands_between_is_not_fused() -> None:
@@ -149,10 +149,10 @@ def test_what_a_product_stands_between_is_not_fused() -> None:
         ("cos", (at(3, shape=square),), 4),
         ("add", (at(4, shape=square), at(2, shape=square)), 5),
     )
-    picture = picture_of(timeline)
-    flow = picture.flow
+    step_model = picture_of(timeline)
+    flow = step_model.flow
     assert flow is not None
-    fused = [c.op_records for c in chains_of(picture, flow) if len(c.op_records) > 1]
+    fused = [c.op_records for c in chains_of(step_model, flow) if len(c.op_records) > 1]
     # The first cos and the add share a value, but the product lies between them.
     assert fused == [[flow.order[2], flow.order[3]]]
 
@@ -169,14 +169,14 @@ def test_what_is_sorted_or_searched_in_between_is_not_fused(name: str) -> None:
         ("mul", (at(5, shape=logits), 2.0), 6),
         each_us=3000.0,
     )
-    picture = picture_of(timeline)
-    flow = picture.flow
+    step_model = picture_of(timeline)
+    flow = step_model.flow
     assert flow is not None
     first, second, between, *rest = flow.order
-    fused = [c.op_records for c in chains_of(picture, flow) if len(c.op_records) > 1]
+    fused = [c.op_records for c in chains_of(step_model, flow) if len(c.op_records) > 1]
     assert fused == [[first, second], rest]
-    imagined = unfused_operators.detect(picture)
-    assert imagined is not None and between not in imagined.best.work_ns
+    detection = unfused_operators.detect(step_model)
+    assert detection is not None and between not in detection.best.work_ns
 
 
 def test_memory_that_is_used_again_is_another_value() -> None:
@@ -213,10 +213,10 @@ def test_weights_do_not_grow_with_the_batch() -> None:
     weights = Tensor(shape=(8192, 8192), dtype="bfloat16", storage=7)
     row = Tensor(shape=(1, 8192), dtype="bfloat16", storage=1)
     timeline = chain(("mm", (row, weights), 2), each_us=30.0)
-    picture = picture_of(timeline)
-    (double, _) = batches(picture)
-    assert double.wall_ns.expected == pytest.approx(picture.wall_ns, rel=0.02)
-    assert picture.op_records[0].phase == Phase.FORWARD
+    step_model = picture_of(timeline)
+    (double, _) = batches(step_model)
+    assert double.wall_ns.expected == pytest.approx(step_model.wall_ns, rel=0.02)
+    assert step_model.op_records[0].phase == Phase.FORWARD
 
 
 def test_the_batch_is_the_slowest_axis_and_weights_stay() -> None:

@@ -182,9 +182,9 @@ GELU = OpCall(name="aten::gelu", args=(tensor(64, 1_000_000), None))
 
 
 def picture_of(timeline: Timeline, wall_ns: float, in_phases_ns: float | None = None) -> StepModel:
-    accounted = attribute_step(timeline, MACHINE, wall_ns=wall_ns)
+    attribution = attribute_step(timeline, MACHINE, wall_ns=wall_ns)
     return StepModel(
-        timeline, MACHINE, accounted, wall_ns=wall_ns, phases={}, in_phases_ns=in_phases_ns
+        timeline, MACHINE, attribution, wall_ns=wall_ns, phases={}, in_phases_ns=in_phases_ns
     )
 
 
@@ -193,21 +193,23 @@ def test_where_others_have_its_cores_a_cpu_saves_waiting_with_the_work() -> None
     scene = Scene(end=1000)
     scene.on_host(0, 1000, call=GELU)
     timeline = scene.timeline()
-    accounted = attribute_step(
+    attribution = attribute_step(
         timeline, MACHINE, wall_ns=1000 * US, cpu_wait=CpuWait(clean_ns=400 * US, profiled_ns=0.0)
     )
-    (work,) = accounted.op_records
-    slower = cpu_contention(accounted, HostCounters(), 1000 * US)
-    picture = StepModel(
-        timeline, MACHINE, accounted, wall_ns=1000 * US, phases={}, cpu_contention=slower
+    (work,) = attribution.op_records
+    slower = cpu_contention(attribution, HostCounters(), 1000 * US)
+    step_model = StepModel(
+        timeline, MACHINE, attribution, wall_ns=1000 * US, phases={}, cpu_contention=slower
     )
     shorter = Edit(work_ns={0: work.ns - 120 * US})
-    assert picture.saving(shorter) == pytest.approx(200 * US)
+    assert step_model.saving(shorter) == pytest.approx(200 * US)
     # Nor does it wait when there is no overhead: the work is left, as long as it took.
-    assert find_verdict(picture).verdict.if_free["overhead"] == pytest.approx(1000 * US / work.ns)
+    assert find_verdict(step_model).verdict.if_free["overhead"] == pytest.approx(
+        1000 * US / work.ns
+    )
     # What its own processes have of the cores they have anyway.
     workers = HostCounters(wall_ns=1e9, main=ThreadTime(ran_ns=6e8, delayed_ns=4e8), workers_ns=1e9)
-    assert cpu_contention(accounted, workers, 1000 * US) == pytest.approx(1.0)
+    assert cpu_contention(attribution, workers, 1000 * US) == pytest.approx(1.0)
 
 
 def gains(scene: Scene) -> dict[str, float]:
@@ -232,27 +234,27 @@ def test_faster_kernels_do_not_help_an_overhead_bound_step() -> None:
 def test_a_compute_bound_step_is_helped_by_compute_alone() -> None:
     timeline = scene_of([(PRODUCT, 140.0)] * 8, host_us=5).timeline()
     wall = float(timeline.wall_ns)
-    judged = find_verdict(picture_of(timeline, wall))
-    assert judged.verdict.bound_by == "compute"
-    assert not judged.verdict.uncertain
-    assert abs(judged.replay_error or 0.0) < 0.03
+    verdict_result = find_verdict(picture_of(timeline, wall))
+    assert verdict_result.verdict.bound_by == "compute"
+    assert not verdict_result.verdict.uncertain
+    assert abs(verdict_result.replay_error or 0.0) < 0.03
 
 
 def test_a_replay_far_from_the_clean_step_is_uncertain() -> None:
     timeline = scene_of([(PRODUCT, 140.0)] * 8, host_us=5).timeline()
-    judged = find_verdict(picture_of(timeline, 2.0 * timeline.wall_ns))
-    assert judged.verdict.uncertain
-    assert "off the clean step" in judged.verdict.why
+    verdict_result = find_verdict(picture_of(timeline, 2.0 * timeline.wall_ns))
+    assert verdict_result.verdict.uncertain
+    assert "off the clean step" in verdict_result.verdict.why
 
 
 @pytest.mark.parametrize(("took_us", "uncertain"), [(95.0, False), (65.0, True), (120.0, True)])
 def test_on_a_cpu_a_step_is_its_clean_phases(took_us: float, uncertain: bool) -> None:
     scene = Scene(end=100)
     scene.on_host(0, 90, call=PRODUCT)
-    judged = find_verdict(picture_of(scene.timeline(), 100.0 * US, took_us * US))
-    assert judged.replay_error == pytest.approx(took_us / 100 - 1)
-    assert judged.verdict.uncertain is uncertain
-    assert ("timed phase by phase" in judged.verdict.why) is uncertain
+    verdict_result = find_verdict(picture_of(scene.timeline(), 100.0 * US, took_us * US))
+    assert verdict_result.replay_error == pytest.approx(took_us / 100 - 1)
+    assert verdict_result.verdict.uncertain is uncertain
+    assert ("timed phase by phase" in verdict_result.verdict.why) is uncertain
     assert find_verdict(picture_of(scene.timeline(), 100.0 * US)).replay_error is None
 
 
@@ -306,8 +308,8 @@ def test_a_sync_on_another_thread_does_not_stop_the_one_that_issues() -> None:
     beside = build_launch_sequence(scene.timeline())
     assert replay(beside) == pytest.approx(alone)
     assert not beside.wait.any()
-    picture = picture_of(scene.timeline(), alone)
-    assert all(finding.fault != "host-sync" for finding in remedies.find([picture]))
+    step_model = picture_of(scene.timeline(), alone)
+    assert all(finding.fault != "host-sync" for finding in remedies.find([step_model]))
 
 
 def test_a_long_sync_on_another_thread_beside_which_work_is_issued() -> None:

@@ -34,27 +34,27 @@ def at_lines(scene: Scene, lines: list[int], called: list[int] | None = None) ->
     return msgspec.structs.replace(timeline, host=host, sources=sources)
 
 
-def overhead(accounted: Attribution) -> dict[str, dict[str, float]]:
+def overhead(attribution: Attribution) -> dict[str, dict[str, float]]:
     causes = ("python", "launch", "sync", "data")
     found = {}
-    for row in accounted.lines:
+    for row in attribution.lines:
         mine = {part: round(row.parts[part] / US, 3) for part in causes if row.parts.get(part)}
         if mine:
             found[row.where.removeprefix("train.py:")] = mine
     return found
 
 
-def check_sums(accounted: Attribution, wall_ns: float) -> None:
+def check_sums(attribution: Attribution, wall_ns: float) -> None:
     """The lines are the step, and by group and by part they are the account."""
-    assert sum(row.ns for row in accounted.lines) == pytest.approx(wall_ns)
-    assert sum(row.share for row in accounted.lines) == pytest.approx(1.0)
-    assert all(ns >= 0 for row in accounted.lines for ns in row.groups.values())
-    for name, group in accounted.account.groups().items():
-        assert sum(row.groups.get(name, 0.0) for row in accounted.lines) == pytest.approx(
+    assert sum(row.ns for row in attribution.lines) == pytest.approx(wall_ns)
+    assert sum(row.share for row in attribution.lines) == pytest.approx(1.0)
+    assert all(ns >= 0 for row in attribution.lines for ns in row.groups.values())
+    for name, group in attribution.account.groups().items():
+        assert sum(row.groups.get(name, 0.0) for row in attribution.lines) == pytest.approx(
             group.ns, abs=1e-3
         )
         for part, ns in group.parts.items():
-            assert sum(row.parts.get(part, 0.0) for row in accounted.lines) == pytest.approx(
+            assert sum(row.parts.get(part, 0.0) for row in attribution.lines) == pytest.approx(
                 ns, abs=1e-3
             )
 
@@ -68,14 +68,14 @@ def test_beside_a_device_idle_time_is_at_the_lines_the_host_was_at() -> None:
     launch = scene.on_host(65, 68, LAUNCH, "cudaLaunchKernel")
     scene.on_device(70, 100, launch=launch)
     timeline = at_lines(scene, [1, 2, 3, 4, 4], called=[1, 2, 3, 4, 4])
-    accounted = attribute_step(timeline, MACHINE, wall_ns=100 * US)
-    assert overhead(accounted) == {
+    attribution = attribute_step(timeline, MACHINE, wall_ns=100 * US)
+    assert overhead(attribution) == {
         "2": {"data": 20.0},
         "3": {"python": 30.0},
         # 50 to 60 comes before the operator that line 4 calls; 65 to 70 is the launch.
         "4": {"python": 15.0, "launch": 5.0},
     }
-    check_sums(accounted, 100 * US)
+    check_sums(attribution, 100 * US)
 
 
 def test_a_sync_answers_for_no_more_than_the_time_it_held_the_host() -> None:
@@ -107,10 +107,10 @@ def test_on_a_cpu_lines_hold_what_passes_outside_of_kernels() -> None:
     scene.on_host(20, 60, call=ADD)
     scene.on_host(80, 100, PYTHON, "slow")
     timeline = at_lines(scene, [1, 2, 3], called=[1, 2, 3])
-    accounted = attribute_step(timeline, MACHINE, wall_ns=100 * US)
+    attribution = attribute_step(timeline, MACHINE, wall_ns=100 * US)
     # An eager operator costs 8 us here, and 32 are its kernel; 20 us lead to each of the calls.
-    assert overhead(accounted) == {"2": {"python": 28.0}, "3": {"python": 40.0}}
-    check_sums(accounted, 100 * US)
+    assert overhead(attribution) == {"2": {"python": 28.0}, "3": {"python": 40.0}}
+    check_sums(attribution, 100 * US)
 
 
 def test_a_function_that_was_asked_is_where_it_said() -> None:
@@ -124,9 +124,9 @@ def test_a_function_that_was_asked_is_where_it_said() -> None:
         source=np.array([2, 3], np.int32),
     )
     timeline = msgspec.structs.replace(timeline, samples=samples)
-    accounted = attribute_step(timeline, MACHINE, wall_ns=100 * US)
+    attribution = attribute_step(timeline, MACHINE, wall_ns=100 * US)
     # Each answer stands for what is nearer to it: up to 20 us, and from there to the call.
-    assert overhead(accounted) == {
+    assert overhead(attribution) == {
         "2": {"python": 20.0},
         "3": {"python": 40.0},
         "5": {"python": 40.0},
@@ -149,8 +149,8 @@ def test_a_function_too_short_to_be_asked_each_time_is_where_it_said_another_tim
         source=np.array([7], np.int32),
     )
     timeline = msgspec.structs.replace(timeline, samples=samples)
-    accounted = attribute_step(timeline, MACHINE, wall_ns=100 * US)
-    assert overhead(accounted) == {
+    attribution = attribute_step(timeline, MACHINE, wall_ns=100 * US)
+    assert overhead(attribution) == {
         "7": {"python": pytest.approx(72.0)},
         "8": {"python": pytest.approx(8.0)},
         "3": {"python": pytest.approx(20.0)},
@@ -177,8 +177,8 @@ def test_without_the_process_a_functions_own_time_is_where_it_is_defined() -> No
     scene.on_host(0, 100, PYTHON, "train.py(1): main")
     scene.on_host(40, 90, PYTHON, "train.py(7): slow")
     timeline = at_lines(scene, [1, 7])
-    accounted = attribute_step(timeline, MACHINE, wall_ns=100 * US)
-    assert overhead(accounted) == {"1": {"python": 50.0}, "7": {"python": 50.0}}
+    attribution = attribute_step(timeline, MACHINE, wall_ns=100 * US)
+    assert overhead(attribution) == {"1": {"python": 50.0}, "7": {"python": 50.0}}
 
 
 @st.composite

@@ -24,7 +24,7 @@ _MODULE = "nn.Module: "
 Mask = npt.NDArray[np.bool_]
 
 
-def slices_of(timeline: Timeline, accounted: Attribution) -> list[Slice]:
+def slices_of(timeline: Timeline, attribution: Attribution) -> list[Slice]:
     """At most 20,000 slices, the longest of each kind, in order of lanes and then of time.
 
     A kernel's launch is kept with it. Python frames are left out, for they nest past any screen,
@@ -39,7 +39,7 @@ def slices_of(timeline: Timeline, accounted: Attribution) -> list[Slice]:
     room = MOST_SLICES - len(on_device) - len(kept_gaps) - int(required.sum())
     others = _longest(timeline.host.duration_ns, _worth_showing(timeline) & ~required, room)
     on_host = np.sort(np.concatenate([np.flatnonzero(required), others]))
-    lookup = _Lookup(timeline, accounted)
+    lookup = _Lookup(timeline, attribution)
     slices = [lookup.of_host(int(row)) for row in on_host]
     slices += [_idle_slice(timeline, gaps, int(gap)) for gap in kept_gaps]
     position = np.full(len(timeline.host) + 1, -1, np.int64)
@@ -113,13 +113,13 @@ def _idle_slice(timeline: Timeline, gaps: Gaps | None, gap: int) -> Slice:
 class _Lookup:
     """What a timeline's rows are in the account: their work, and its row among the operators."""
 
-    def __init__(self, timeline: Timeline, accounted: Attribution) -> None:
+    def __init__(self, timeline: Timeline, attribution: Attribution) -> None:
         self._timeline = timeline
-        self._works = accounted.op_records
-        self._member = accounted.member
+        self._works = attribution.op_records
+        self._member = attribution.member
         rows = {
             (row.name, row.bound, row.where, row.inside, row.shapes): index
-            for index, row in enumerate(accounted.ops)
+            for index, row in enumerate(attribution.ops)
         }
         shapes = {-1: ""}
         for call in {work.call for work in self._works} - {-1}:

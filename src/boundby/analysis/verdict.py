@@ -37,23 +37,24 @@ class VerdictResult:
     free_host_ns: float  # the step with a host that costs nothing: no step is shorter
 
 
-def find_verdict(picture: StepModel) -> VerdictResult:
+def find_verdict(step_model: StepModel) -> VerdictResult:
     """Replay the step as it is, then with each group free."""
     gains = {
-        group: picture.base_ns / max(picture.replay(_free(picture, group)), 1.0) for group in GROUPS
+        group: step_model.base_ns / max(step_model.replay(_free(step_model, group)), 1.0)
+        for group in GROUPS
     }
-    error, host_free = picture.replay_error, picture.wall_ns
-    if picture.script is not None:
-        host_free = picture.replay(_idle_host(picture.script, {}))
+    error, host_free = step_model.replay_error, step_model.wall_ns
+    if step_model.script is not None:
+        host_free = step_model.replay(_idle_host(step_model.script, {}))
     return VerdictResult(
-        verdict=_verdict(gains, error, picture),
+        verdict=_verdict(gains, error, step_model),
         replay_error=error,
         free_host_ns=host_free,
     )
 
 
-def _verdict(gains: dict[GroupName, float], error: float | None, picture: StepModel) -> Verdict:
-    account = picture.account
+def _verdict(gains: dict[GroupName, float], error: float | None, step_model: StepModel) -> Verdict:
+    account = step_model.account
     ranked = sorted(gains, key=lambda group: -gains[group])
     first, second = ranked[0], ranked[1]
     if account.unknown.share > _MOSTLY_UNKNOWN:
@@ -61,7 +62,7 @@ def _verdict(gains: dict[GroupName, float], error: float | None, picture: StepMo
         words = f"{share:.0%} of the step is work whose cost or roof is not known"
         return Verdict(bound_by="unknown", uncertain=True, if_free=_plain(gains), why=words)
     off = error if error is not None and abs(error) > _UNCERTAIN else 0.0
-    if off and picture.on_device:
+    if off and step_model.on_device:
         groups = account.groups()
         largest: GroupName = max(groups, key=lambda group: groups[group].ns)
         words = (
@@ -108,18 +109,18 @@ def _plain(gains: dict[GroupName, float]) -> dict[str, float]:
     return {str(group): float(gain) for group, gain in gains.items()}
 
 
-def _free(picture: StepModel, group: GroupName) -> Edit:
+def _free(step_model: StepModel, group: GroupName) -> Edit:
     """The step with one group costing nothing."""
     work_ns = {
         index: work.ns * left
-        for index, work in enumerate(picture.op_records)
-        if (left := _left_of(work, group, picture.machine)) < 1
+        for index, work in enumerate(step_model.op_records)
+        if (left := _left_of(work, group, step_model.machine)) < 1
     }
     if group != "overhead":
         return Edit(work_ns=work_ns)
-    if picture.script is not None:
-        return _idle_host(picture.script, work_ns)
-    return Edit(python_ns=picture.account.overhead.ns)
+    if step_model.script is not None:
+        return _idle_host(step_model.script, work_ns)
+    return Edit(python_ns=step_model.account.overhead.ns)
 
 
 def _idle_host(script: LaunchSequence, work_ns: dict[int, float]) -> Edit:

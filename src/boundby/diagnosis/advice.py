@@ -33,22 +33,22 @@ class Advice:
     bigger_chips: list[ChipRow] = dataclasses.field(default_factory=list)
 
 
-def advise(pictures: Sequence[StepModel], timer: Timer | None) -> Advice:
+def advise(step_models: Sequence[StepModel], timer: Timer | None) -> Advice:
     """What would fix the step; looked at twice where the first look asks for operators' times."""
-    findings = remedies.find(pictures)
-    timings = pictures[0].timings
+    findings = remedies.find(step_models)
+    timings = step_models[0].timings
     if timer is not None:
-        remedies.batches(pictures[0])  # which asks last for what takes longest
+        remedies.batches(step_models[0])  # which asks last for what takes longest
     if timer is not None and timings.asked:
         timings.known.update(timer(list(timings.asked)))
-        findings = remedies.find(pictures)
+        findings = remedies.find(step_models)
     advice = Advice(
         findings=findings,
-        what_if=remedies.combine(pictures, findings),
-        batches=remedies.batches(*pictures),
-        bigger_chips=bigger_chips(pictures[0], findings),
+        what_if=remedies.combine(step_models, findings),
+        batches=remedies.batches(*step_models),
+        bigger_chips=bigger_chips(step_models[0], findings),
     )
-    return _in_another_process(advice, pictures[0].wall_ns)
+    return _in_another_process(advice, step_models[0].wall_ns)
 
 
 def _in_another_process(advice: Advice, wall_ns: float) -> Advice:

@@ -13,7 +13,7 @@ from boundby.step.host_intervals import no_intervals
 
 
 def assemble(
-    accounted: Attribution,
+    attribution: Attribution,
     timeline: Timeline | None,
     *,
     target: str | None,
@@ -29,21 +29,21 @@ def assemble(
         machine=machine,
         step=step,
         precision=precision,
-        account=accounted.account,
+        account=attribution.account,
         verdict=verdict,
-        utilisation=accounted.utilisation,
-        classes=accounted.classes,
-        ops=accounted.ops,
-        lines=accounted.lines,
-        modules=accounted.modules,
-        collectives=accounted.collectives,
-        idle=accounted.idle,
-        timeline=slices_of(timeline, accounted) if timeline is not None else [],
+        utilisation=attribution.utilisation,
+        classes=attribution.classes,
+        ops=attribution.ops,
+        lines=attribution.lines,
+        modules=attribution.modules,
+        collectives=attribution.collectives,
+        idle=attribution.idle,
+        timeline=slices_of(timeline, attribution) if timeline is not None else [],
         findings=advice.findings,
         what_if=advice.what_if,
         batches=advice.batches,
         bigger_chips=advice.bigger_chips,
-        warnings=warnings + accounted.warnings,
+        warnings=warnings + attribution.warnings,
     )
 
 

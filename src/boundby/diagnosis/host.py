@@ -55,12 +55,12 @@ def slower_than_measured(capture: Capture, machine: Machine) -> float:
     return pace.slower(statistics.median(capture.issue_pace), then)
 
 
-def cpu_contention(accounted: Attribution, seen: HostCounters, wall_ns: float) -> float:
+def cpu_contention(attribution: Attribution, seen: HostCounters, wall_ns: float) -> float:
     """On a CPU, how many times as long a step's own work takes since others have its cores.
 
     What the script's own processes have of them they have for each step, whatever it does besides.
     """
-    parts = accounted.account.overhead.parts
+    parts = attribution.account.overhead.parts
     lost = parts.get(CPU_WAIT, 0.0)
     theirs = max(0.0, lost - seen.worker_cpu_share * wall_ns)
     asleep = min(parts["data"], seen.sleep_share * wall_ns)

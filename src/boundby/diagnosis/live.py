@@ -85,7 +85,7 @@ def diagnose_capture(
     profiled = _profiled_step(capture, wall_ns)
     timeline = profiled.timeline if profiled else None
     if profiled is None:
-        seen = _Seen(accounted=nothing_known(wall_ns))
+        seen = _Seen(attribution=nothing_known(wall_ns))
         warnings.append("no profile: only the step's time is known, not where it went")
     else:
         seen = _look_into(profiled, capture, machine, wall_ns, timer)
@@ -93,13 +93,13 @@ def diagnose_capture(
         warnings += unsteady(capture) if len(profiled.timeline.device) else []
         warnings += [line for line in profiled.timeline.warnings if "a CPU trace" not in line]
     return assemble(
-        seen.accounted,
+        seen.attribution,
         timeline,
         target=target,
         machine=machine,
         step=_step_times(capture, kind, samples, seen, profiled),
         precision=_precision(capture, timeline),
-        verdict=seen.judged.verdict if seen.judged else _NO_VERDICT,
+        verdict=seen.verdict_result.verdict if seen.verdict_result else _NO_VERDICT,
         advice=seen.advice,
         warnings=warnings,
     )
@@ -109,8 +109,8 @@ def diagnose_capture(
 class _Seen:
     """What a profiled step gave; without one, the account of a step of which nothing is known."""
 
-    accounted: Attribution
-    judged: VerdictResult | None = None
+    attribution: Attribution
+    verdict_result: VerdictResult | None = None
     advice: Advice = dataclasses.field(default_factory=Advice)
     warnings: Sequence[str] = ()
 
@@ -141,7 +141,7 @@ def _look_into(
     if seen.main is not None:
         # While it makes batches itself, it may stand without a core as well.
         cpu_wait = CpuWait(clean_ns=lost_ns, profiled_ns=profiled.cpu_wait_ns * (1 - loading))
-    accounted = attribute_step(
+    attribution = attribute_step(
         timeline,
         machine,
         wall_ns=wall_ns,
@@ -152,17 +152,19 @@ def _look_into(
         precision=_precision(capture, timeline),
         folders=[*sys.path, ""],
     )
-    pictures = _pictures(capture, timeline, machine, accounted, wall_ns)
-    judged = find_verdict(pictures[0])
-    advice = advise(pictures[1:] or pictures, timer)
-    doubts = _doubts(profiled, accounted, capture.host_counters)
+    step_models = _pictures(capture, timeline, machine, attribution, wall_ns)
+    verdict_result = find_verdict(step_models[0])
+    advice = advise(step_models[1:] or step_models, timer)
+    doubts = _doubts(profiled, attribution, capture.host_counters)
     if doubts:
-        verdict = judged.verdict
+        verdict = verdict_result.verdict
         words = f"{verdict.why}. But {doubts[0]}"
         verdict = msgspec.structs.replace(verdict, uncertain=True, why=words)
-        judged = dataclasses.replace(judged, verdict=verdict)
+        verdict_result = dataclasses.replace(verdict_result, verdict=verdict)
         advice = doubted(advice, wall_ns)
-    return _Seen(accounted=accounted, judged=judged, advice=advice, warnings=doubts[1:])
+    return _Seen(
+        attribution=attribution, verdict_result=verdict_result, advice=advice, warnings=doubts[1:]
+    )
 
 
 def _precision(capture: Capture, timeline: Timeline | None) -> Precision:
@@ -189,17 +191,17 @@ def _step_times(
             )
             for name, ns in capture.phases.items()
         ],
-        device_busy_ns=seen.accounted.device_busy_ns,
-        kernels=seen.accounted.kernels,
+        device_busy_ns=seen.attribution.device_busy_ns,
+        kernels=seen.attribution.kernels,
         dilation=profiled.dilation if profiled else None,
-        replay_error=seen.judged.replay_error if seen.judged else None,
-        inferred_share=seen.accounted.inferred_share,
+        replay_error=seen.verdict_result.replay_error if seen.verdict_result else None,
+        inferred_share=seen.attribution.inferred_share,
         others=_other_kinds(capture, kind),
     )
 
 
 def _pictures(
-    capture: Capture, timeline: Timeline, machine: Machine, accounted: Attribution, wall_ns: float
+    capture: Capture, timeline: Timeline, machine: Machine, attribution: Attribution, wall_ns: float
 ) -> list[StepModel]:
     """The step as measured; then, to imagine changes in, with the likeliest host and its range.
 
@@ -210,13 +212,13 @@ def _pictures(
     # one phase or another, in most of the steps.
     steps = [sum(phases.values()) for phases in capture.issue]
     slower = slower_than_measured(capture, machine)
-    crowded = cpu_contention(accounted, capture.host_counters, wall_ns)
+    crowded = cpu_contention(attribution, capture.host_counters, wall_ns)
 
-    def picture(factor: float) -> StepModel:
+    def step_model(factor: float) -> StepModel:
         return StepModel(
             timeline,
             machine.at_pace(slower * factor * crowded),
-            accounted,
+            attribution,
             wall_ns=wall_ns,
             phases=capture.phases,
             host=partial(with_host, factor=factor),
@@ -227,7 +229,7 @@ def _pictures(
             samples=_samples_in(capture.main_kind or ""),
         )
 
-    measured = picture(1.0)
+    measured = step_model(1.0)
     if measured.script is None:
         return [measured]
     factors = host_factors(
@@ -236,7 +238,7 @@ def _pictures(
         issued_ns=issue_ns(measured.script),
         explaining=explaining_host(measured.script, wall_ns),
     )
-    return [measured, *map(picture, factors)]
+    return [measured, *map(step_model, factors)]
 
 
 def _samples_in(kind: str) -> int | None:
@@ -245,7 +247,9 @@ def _samples_in(kind: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def _doubts(profiled: _Profiled, accounted: Attribution, host_counters: HostCounters) -> list[str]:
+def _doubts(
+    profiled: _Profiled, attribution: Attribution, host_counters: HostCounters
+) -> list[str]:
     """Why the profiled step cannot stand for the clean ones, the likeliest reason first."""
     found = []
     cpu_wait = host_counters.cpu_wait_share
@@ -269,8 +273,8 @@ def _doubts(profiled: _Profiled, accounted: Attribution, host_counters: HostCoun
             "the profiler, as if something else was using the machine, and what they took longer "
             "counts as overhead"
         )
-    elif accounted.scaled < 1 / _SCALED:
-        more = 1 / accounted.scaled - 1
+    elif attribution.scaled < 1 / _SCALED:
+        more = 1 / attribution.scaled - 1
         found.append(
             f"what the profiled step did took {more:.0%} longer than a whole clean step, beyond "
             "what its events cost the profiler: all of it is scaled down to fit"

@@ -50,21 +50,21 @@ def diagnose_trace(
     if machine is None:
         machine = _machine_of(trace, warnings)
     profiled = float(timeline.wall_ns)
-    accounted = attribute_step(timeline, machine, wall_ns=wall_ns or profiled)
+    attribution = attribute_step(timeline, machine, wall_ns=wall_ns or profiled)
     if wall_ns is not None:
-        pictures = _pinned(timeline, machine, accounted, wall_ns)
-        picture = pictures[0]
+        step_models = _pinned(timeline, machine, attribution, wall_ns)
+        step_model = step_models[0]
     else:
-        picture = StepModel(timeline, machine, accounted, wall_ns=profiled, phases={})
-        pictures = _guesses(timeline, machine, accounted)
-    judged = find_verdict(picture)
-    shortest = judged.free_host_ns
-    if judged.verdict.uncertain and accounted.device_busy_ns:
+        step_model = StepModel(timeline, machine, attribution, wall_ns=profiled, phases={})
+        step_models = _guesses(timeline, machine, attribution)
+    verdict_result = find_verdict(step_model)
+    shortest = verdict_result.free_host_ns
+    if verdict_result.verdict.uncertain and attribution.device_busy_ns:
         # A replay that does not explain the step cannot bound it: the device's busy time does.
-        shortest = accounted.device_busy_ns
+        shortest = attribution.device_busy_ns
     interval = (wall_ns, wall_ns) if wall_ns else (min(shortest, profiled), profiled)
     walls = [float(step.wall_ns) for step in trace.steps]
-    if picture.script is not None and (waits := int((picture.script.depends >= 0).sum())):
+    if step_model.script is not None and (waits := int((step_model.script.depends >= 0).sum())):
         warnings.append(
             f"the trace names no events between streams: {waits} waits are taken from the observed "
             "order"
@@ -75,29 +75,29 @@ def diagnose_trace(
         wall_source="clean" if wall_ns else "profiled",
         wall_interval_ns=interval,
         samples_ns=[] if wall_ns else walls,
-        device_busy_ns=accounted.device_busy_ns,
-        kernels=accounted.kernels,
+        device_busy_ns=attribution.device_busy_ns,
+        kernels=attribution.kernels,
         dilation=profiled / wall_ns if wall_ns else None,
-        replay_error=judged.replay_error if wall_ns is None else None,
-        inferred_share=accounted.inferred_share,
+        replay_error=verdict_result.replay_error if wall_ns is None else None,
+        inferred_share=attribution.inferred_share,
     )
-    verdict = judged.verdict
-    if accounted.device_busy_ns and wall_ns is None:
-        verdict = _for_traces(judged, accounted)
+    verdict = verdict_result.verdict
+    if attribution.device_busy_ns and wall_ns is None:
+        verdict = _for_traces(verdict_result, attribution)
     return assemble(
-        accounted,
+        attribution,
         timeline,
         target=str(trace.path),
         machine=machine,
         step=step,
         verdict=verdict,
-        advice=advise(pictures, None),
+        advice=advise(step_models, None),
         warnings=warnings,
     )
 
 
 def _pinned(
-    timeline: Timeline, machine: Machine, accounted: Attribution, wall_ns: float
+    timeline: Timeline, machine: Machine, attribution: Attribution, wall_ns: float
 ) -> list[StepModel]:
     """The step with its host times brought down to the clean step's time, which the user knows.
 
@@ -105,29 +105,29 @@ def _pinned(
     far: it may take any part of the step's time.
     """
 
-    def picture(factor: float) -> StepModel:
+    def step_model(factor: float) -> StepModel:
         return StepModel(
             timeline,
             machine,
-            accounted,
+            attribution,
             wall_ns=wall_ns,
             phases={},
             host=lambda script: with_host(with_wall(script, wall_ns), factor),
         )
 
-    limit = picture(1.0)
+    limit = step_model(1.0)
     if limit.script is None or replay(with_host(limit.script, 0.0)) < _KEPT_BUSY * wall_ns:
         return [limit]
-    return [picture(factor) for factor in _HOST_FACTORS]
+    return [step_model(factor) for factor in _HOST_FACTORS]
 
 
-def _guesses(timeline: Timeline, machine: Machine, accounted: Attribution) -> list[StepModel]:
+def _guesses(timeline: Timeline, machine: Machine, attribution: Attribution) -> list[StepModel]:
     """The step with as much of its host times as the profiler may have left."""
     return [
         StepModel(
             timeline,
             machine,
-            accounted,
+            attribution,
             wall_ns=None,
             phases={},
             host=partial(with_host, factor=factor),
@@ -151,20 +151,20 @@ def _machine_of(trace: kineto.Trace, warnings: list[str]) -> Machine:
     return machine
 
 
-def _for_traces(judged: VerdictResult, accounted: Attribution) -> Verdict:
+def _for_traces(verdict_result: VerdictResult, attribution: Attribution) -> Verdict:
     """The verdict of a trace, whose host times hold the profiler's cost.
 
     It is said whether the verdict also holds for the shortest step the trace allows, with a free
     host.
     """
-    groups = accounted.account.groups()
+    groups = attribution.account.groups()
     work = {
         name: group.ns if name != "overhead" else group.parts.get("small_kernels", 0.0)
         for name, group in groups.items()
     }
     shortest: GroupName = max(groups, key=lambda name: work[name])
     share = work[shortest] / max(sum(work.values()), 1.0)
-    verdict = judged.verdict
+    verdict = verdict_result.verdict
     if shortest == verdict.bound_by:
         words = f"{verdict.why}; it holds however much the profiler slowed the step"
         return msgspec.structs.replace(verdict, why=words)

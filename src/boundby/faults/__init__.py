@@ -110,7 +110,7 @@ def register(remedy: Fault) -> None:
     FAULTS.append(remedy)
 
 
-def find(pictures: Sequence[StepModel]) -> list[Finding]:
+def find(step_models: Sequence[StepModel]) -> list[Finding]:
     """What would fix this step, the largest expected saving first.
 
     Several pictures are the same step under different assumptions, the likeliest first: the
@@ -118,12 +118,12 @@ def find(pictures: Sequence[StepModel]) -> list[Finding]:
     """
     findings = []
     for remedy in FAULTS:
-        imagined = [(picture, remedy.detect(picture)) for picture in pictures]
-        known = [(picture, found) for picture, found in imagined if found is not None]
+        detection = [(step_model, remedy.detect(step_model)) for step_model in step_models]
+        known = [(step_model, found) for step_model, found in detection if found is not None]
         if not known:
             continue
-        finding = _finding(known, remedy, pictures[0])
-        if finding.saving_ns.high >= _WORTH_SAYING * pictures[0].wall_ns:
+        finding = _finding(known, remedy, step_models[0])
+        if finding.saving_ns.high >= _WORTH_SAYING * step_models[0].wall_ns:
             findings.append(finding)
     ranked = sorted(findings, key=lambda finding: -finding.saving_ns.expected)
     return _without_repeats(ranked)
@@ -158,32 +158,32 @@ def _asks_the_same(one: Finding, other: Finding) -> bool:
     return exclude and code == others
 
 
-def combine(pictures: Sequence[StepModel], findings: Sequence[Finding]) -> list[WhatIf]:
+def combine(step_models: Sequence[StepModel], findings: Sequence[Finding]) -> list[WhatIf]:
     """The step's time with every combination of findings that do not exclude each other."""
     found = {finding.fault for finding in findings}
-    return combined(pictures, [one for one in FAULTS if one.combines and one.fault in found])
+    return combined(step_models, [one for one in FAULTS if one.combines and one.fault in found])
 
 
-def _inside(picture: StepModel, imagined: Detection) -> list[str]:
+def _inside(step_model: StepModel, detection: Detection) -> list[str]:
     """The lines of libraries at which there would be less to do, the most first."""
     less: dict[int, float] = {}
-    for index, ns in imagined.expected.work_ns.items():
-        work = picture.op_records[index]
+    for index, ns in detection.expected.work_ns.items():
+        work = step_model.op_records[index]
         if work.inside >= 0:
             less[work.inside] = less.get(work.inside, 0.0) + work.ns - ns
     ranked = sorted((place for place in less if less[place] > 0), key=lambda place: -less[place])
-    return [picture.timeline.sources[place] for place in ranked[:_MOST_INSIDE]]
+    return [step_model.timeline.sources[place] for place in ranked[:_MOST_INSIDE]]
 
 
 def _finding(
     known: list[tuple[StepModel, Detection]], remedy: Fault, likeliest: StepModel
 ) -> Finding:
     savings = [
-        max(0.0, wall_of(picture.base_ns - picture.replay(change), picture, likeliest))
-        for picture, found in known
+        max(0.0, wall_of(step_model.base_ns - step_model.replay(change), step_model, likeliest))
+        for step_model, found in known
         for change in (found.worst, found.expected, found.best)
     ]
-    imagined = known[0][1]
+    detection = known[0][1]
     # A fault that the likeliest picture does not show saves nothing there.
     seen = known[0][0] is likeliest
     expected = savings[1] if seen else 0.0
@@ -191,11 +191,11 @@ def _finding(
     return Finding(
         fault=remedy.fault,
         group=remedy.group,
-        where=imagined.where,
-        inside=_inside(*known[0]) if imagined.where else [],
+        where=detection.where,
+        inside=_inside(*known[0]) if detection.where else [],
         saving_ns=Range(low=min(savings), expected=expected, high=max(savings)),
-        change=imagined.change,
-        assumes=imagined.assumes,
+        change=detection.change,
+        assumes=detection.assumes,
         excludes=list(remedy.excludes),
         out_of=remedy.out_of,
         provable=bool(remedy.treatments),

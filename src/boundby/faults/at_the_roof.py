@@ -51,38 +51,38 @@ def detect(_: StepModel) -> Detection | None:
     return None
 
 
-def bigger_chips(picture: StepModel, findings: Sequence[Finding]) -> list[ChipRow]:
+def bigger_chips(step_model: StepModel, findings: Sequence[Finding]) -> list[ChipRow]:
     """The chips on which the step would run fastest; none where there is anything to mend."""
-    machine = picture.machine
+    machine = step_model.machine
     here = next((chip for chip in datasheet.chips() if chip.name == machine.chip), None)
-    busy = sum(work.exposed_ns for work in picture.op_records)
+    busy = sum(work.exposed_ns for work in step_model.op_records)
     mendable = max((finding.saving_ns.expected for finding in findings), default=0.0)
-    wall = picture.wall_ns
-    if here is None or picture.script is None or busy < _BUSY * wall:
+    wall = step_model.wall_ns
+    if here is None or step_model.script is None or busy < _BUSY * wall:
         return []
-    if mendable > _WORTH_MENDING * wall or _nearness(picture) < _NEAR:
+    if mendable > _WORTH_MENDING * wall or _nearness(step_model) < _NEAR:
         return []
-    needed = picture.host_counters.peak_bytes or here.memory_gb * 1e9
+    needed = step_model.host_counters.peak_bytes or here.memory_gb * 1e9
     rows = []
     for chip in datasheet.chips():
         if chip.vendor in _VENDORS and chip.memory_gb * 1e9 >= needed and chip.name != here.name:
-            row = _on(picture, here, chip)
+            row = _on(step_model, here, chip)
             if row is not None and row.wall_ns.expected < _FASTER * wall:
                 rows.append(row)
     return sorted(rows, key=lambda row: row.wall_ns.expected)[:_MOST_CHIPS]
 
 
-def _nearness(picture: StepModel) -> float:
+def _nearness(step_model: StepModel) -> float:
     """How much of the step's time its work needs by its roofs."""
-    known = [work for work in picture.op_records if work.bound in ("compute", "memory")]
+    known = [work for work in step_model.op_records if work.bound in ("compute", "memory")]
     floors = sum(work.floor_ns or 0.0 for work in known)
-    return floors / max(1.0, sum(work.exposed_ns for work in picture.op_records))
+    return floors / max(1.0, sum(work.exposed_ns for work in step_model.op_records))
 
 
-def _on(picture: StepModel, here: datasheet.Chip, there: datasheet.Chip) -> ChipRow | None:
+def _on(step_model: StepModel, here: datasheet.Chip, there: datasheet.Chip) -> ChipRow | None:
     """The step on another chip, by the ratio of the two sheets; None where one lacks a figure."""
     ratios = {}
-    for index, work in enumerate(picture.op_records):
+    for index, work in enumerate(step_model.op_records):
         if work.bound not in ("compute", "memory"):
             continue
         before, after = (_floor(chip, work) for chip in (here, there))
@@ -92,8 +92,8 @@ def _on(picture: StepModel, here: datasheet.Chip, there: datasheet.Chip) -> Chip
     slow, expected, fast = _SAME_VENDOR if here.vendor == there.vendor else _OTHER_VENDOR
 
     def wall(had: float) -> float:
-        work_ns = {i: picture.op_records[i].ns * r / had for i, r in ratios.items()}
-        return picture.wall_ns - picture.saving(Edit(work_ns=work_ns))
+        work_ns = {i: step_model.op_records[i].ns * r / had for i, r in ratios.items()}
+        return step_model.wall_ns - step_model.saving(Edit(work_ns=work_ns))
 
     return ChipRow(
         chip=there.name, wall_ns=Range(low=wall(fast), expected=wall(expected), high=wall(slow))

@@ -46,33 +46,33 @@ _USABLE = 0.9
 _GROWTHS = (SLOW, LIKELY, FAST)
 
 
-def detect(picture: StepModel) -> Detection | None:
+def detect(step_model: StepModel) -> Detection | None:
     """Savings are for the same number of samples: half of a step with twice the batch."""
-    if not picture.op_records or picture.base_ns <= 0 or rolls_out(picture):
+    if not step_model.op_records or step_model.base_ns <= 0 or rolls_out(step_model):
         return None
-    grown = [larger(picture, 2, growth) for growth in _GROWTHS]
-    if grown[1] > _FLAT * picture.base_ns:
+    grown = [larger(step_model, 2, growth) for growth in _GROWTHS]
+    if grown[1] > _FLAT * step_model.base_ns:
         return None
-    device = picture.cpu_contention * sum(work.ns for work in picture.op_records)
-    twice = picture.cpu_contention * sum(times_with(picture, 2, AS_THE_CURVES).values())
-    skinny = twice < _FLAT * device and 2 * device - twice > picture.base_ns - device
-    times = grown[1] / picture.base_ns
+    device = step_model.cpu_contention * sum(work.ns for work in step_model.op_records)
+    twice = step_model.cpu_contention * sum(times_with(step_model, 2, AS_THE_CURVES).values())
+    skinny = twice < _FLAT * device and 2 * device - twice > step_model.base_ns - device
+    times = grown[1] / step_model.base_ns
     return Detection(
-        worst=_for_half(picture, grown[0]),
-        expected=_for_half(picture, grown[1]),
-        best=_for_half(picture, grown[2]),
+        worst=_for_half(step_model, grown[0]),
+        expected=_for_half(step_model, grown[1]),
+        best=_for_half(step_model, grown[2]),
         where=[],
         change=f"batch_size = 2 * batch_size  # a step takes {times:.2f}x as long, for twice the "
         f"samples: {max(0.0, 1 - times / 2):.0%} less for each",
-        assumes=f"there are samples and {_room(picture)}; what is flat is "
+        assumes=f"there are samples and {_room(step_model)}; what is flat is "
         + ("the traffic of weights, which more rows share" if skinny else "the host's time")
-        + _own_time(picture),
+        + _own_time(step_model),
     )
 
 
-def _room(picture: StepModel) -> str:
+def _room(step_model: StepModel) -> str:
     """Whether twice the activations fit: all that is in use, twice, at most."""
-    peak, total = picture.host_counters.peak_bytes, picture.machine.memory_bytes
+    peak, total = step_model.host_counters.peak_bytes, step_model.machine.memory_bytes
     if not peak or not total or 2 * peak < _USABLE * total:
         return "memory for it"
     return (
@@ -81,11 +81,11 @@ def _room(picture: StepModel) -> str:
     )
 
 
-def _own_time(picture: StepModel) -> str:
+def _own_time(step_model: StepModel) -> str:
     """What it depends on, where the script itself takes a part of the step that counts."""
-    before, after = growing_ns(picture, growth=1.0)
+    before, after = growing_ns(step_model, growth=1.0)
     own = float(before.sum()) + after
-    if own < _TOLD * picture.base_ns:
+    if own < _TOLD * step_model.base_ns:
         return ""
     return f", as far as the script's own Python ({units.time(own)}) loops over no samples"
 
@@ -102,7 +102,9 @@ def batches(likeliest: StepModel, *others: StepModel) -> list[BatchRow]:
     runs += [(other, LIKELY) for other in others]
     middle, known = _GROWTHS.index(LIKELY), is_known([likeliest, *others])
     for factor in _FACTORS:
-        before = [factor * wall_of(picture.base_ns, picture, likeliest) for picture, _ in runs]
+        before = [
+            factor * wall_of(step_model.base_ns, step_model, likeliest) for step_model, _ in runs
+        ]
         walls = [wall_of(larger(one, factor, growth), one, likeliest) for one, growth in runs]
         rows.append(
             BatchRow(
@@ -114,32 +116,32 @@ def batches(likeliest: StepModel, *others: StepModel) -> list[BatchRow]:
     return rows
 
 
-def larger(picture: StepModel, factor: int, growth: Growth) -> float:
+def larger(step_model: StepModel, factor: int, growth: Growth) -> float:
     """The replayed step with a larger batch, in ns."""
-    work_ns = times_with(picture, factor, growth)
-    before, after = growing_ns(picture, growth=growth.script)
-    if picture.script is None:
-        return picture.replay(Edit(work_ns=work_ns, python_ns=-(factor - 1) * after))
-    return picture.replay(
+    work_ns = times_with(step_model, factor, growth)
+    before, after = growing_ns(step_model, growth=growth.script)
+    if step_model.script is None:
+        return step_model.replay(Edit(work_ns=work_ns, python_ns=-(factor - 1) * after))
+    return step_model.replay(
         Edit(
             work_ns=work_ns,
-            host_ns=picture.script.host_ns + (factor - 1) * before,
-            after_ns=picture.script.after_ns + (factor - 1) * after,
+            host_ns=step_model.script.host_ns + (factor - 1) * before,
+            after_ns=step_model.script.after_ns + (factor - 1) * after,
         )
     )
 
 
-def _for_half(picture: StepModel, doubled_ns: float) -> Edit:
+def _for_half(step_model: StepModel, doubled_ns: float) -> Edit:
     """A change whose replay is half of the doubled step: what the same samples take."""
-    left = min(1.0, doubled_ns / 2 / picture.base_ns)
-    if picture.script is None:
-        return Edit(python_ns=picture.wall_ns * (1 - left))
-    work_ns = {index: work.ns * left for index, work in enumerate(picture.op_records)}
+    left = min(1.0, doubled_ns / 2 / step_model.base_ns)
+    if step_model.script is None:
+        return Edit(python_ns=step_model.wall_ns * (1 - left))
+    work_ns = {index: work.ns * left for index, work in enumerate(step_model.op_records)}
     return Edit(
         work_ns=work_ns,
-        host_ns=picture.script.host_ns * left,
-        after_ns=picture.script.after_ns * left,
-        gap_ns=picture.script.gap_ns * left,
+        host_ns=step_model.script.host_ns * left,
+        after_ns=step_model.script.after_ns * left,
+        gap_ns=step_model.script.gap_ns * left,
     )
 
 

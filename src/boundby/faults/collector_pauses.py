@@ -40,24 +40,24 @@ _FROZEN_LEFT = (0.5, 0.1)
 _UNCALLED_LEFT = (0.2, 0.0)
 
 
-def detect(picture: StepModel) -> Detection | None:
-    calls = _calls(picture)
-    pauses, steps = _pauses(picture)
+def detect(step_model: StepModel) -> Detection | None:
+    calls = _calls(step_model)
+    pauses, steps = _pauses(step_model)
     if not pauses and len(calls):
         # A trace tells of the script's own calls alone; the profiler hardly slows them.
-        pauses = [float(picture.timeline.host.duration_ns[calls].sum())]
-        steps = [float(picture.timeline.wall_ns)]
+        pauses = [float(step_model.timeline.host.duration_ns[calls].sum())]
+        steps = [float(step_model.timeline.wall_ns)]
     if not any(pauses):
         return None
     low, expected, high = shares(pauses, steps)
-    step = picture.base_ns * picture.stall_sensitivity(max(pauses))
+    step = step_model.base_ns * step_model.stall_sensitivity(max(pauses))
     paused = sum(ns > 0 for ns in pauses)
     worst_left, expected_left = _UNCALLED_LEFT if len(calls) else _FROZEN_LEFT
     return Detection(
         worst=Edit(python_ns=step * low * (1 - worst_left)),
         expected=Edit(python_ns=step * expected * (1 - expected_left)),
         best=Edit(python_ns=step * high),
-        where=_lines(picture, calls),
+        where=_lines(step_model, calls),
         change="gc.disable()  # and gc.collect() every few hundred steps, not in each"
         if len(calls)
         else "gc.collect(); gc.freeze()  # once, before the loop",
@@ -66,9 +66,9 @@ def detect(picture: StepModel) -> Detection | None:
     )
 
 
-def _pauses(picture: StepModel) -> tuple[list[float], list[float]]:
+def _pauses(step_model: StepModel) -> tuple[list[float], list[float]]:
     """Time collecting in each clean step; the compiler's own collections are its affair."""
-    seen = picture.host_counters
+    seen = step_model.host_counters
     if not len(seen.collector_ns) == len(seen.compiler_ns) == len(seen.steps_ns):
         return [], []
     rows = zip(seen.collector_ns, seen.compiler_ns, seen.steps_ns, strict=True)
@@ -76,16 +76,16 @@ def _pauses(picture: StepModel) -> tuple[list[float], list[float]]:
     return [pause for pause, _ in kept], [step for _, step in kept]
 
 
-def _calls(picture: StepModel) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    host, names = picture.timeline.host, picture.timeline.names
+def _calls(step_model: StepModel) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    host, names = step_model.timeline.host, step_model.timeline.names
     named = np.array([name == _CALL for name in names] or [False])
     return np.flatnonzero(named[host.name] & (host.kind == HostKind.PYTHON))
 
 
-def _lines(picture: StepModel, calls: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
+def _lines(step_model: StepModel, calls: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
     """Where the script calls the collector; where it runs by itself says nothing."""
-    timeline = picture.timeline
-    known = picture.host_counters.collected_at
+    timeline = step_model.timeline
+    known = step_model.host_counters.collected_at
     if len(calls) and known:
         file, line = known[0]
         return [frame_of(f"{file}({line}): collect").source]

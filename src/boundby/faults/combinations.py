@@ -20,26 +20,26 @@ _GROUP_OF = {
 _MOST = 6
 
 
-def combined(pictures: Sequence[StepModel], remedies: Sequence[Fault]) -> list[WhatIf]:
+def combined(step_models: Sequence[StepModel], remedies: Sequence[Fault]) -> list[WhatIf]:
     """Every combination of remedies that do not exclude each other: the step's time with it.
 
     Fixes do not simply add up: each is imagined in the step as the others left it. The first is
     none of them: the step that all are to be held against, which a trace's profiled one is not.
     """
-    mended = _most_promising(pictures[0], remedies) if len(remedies) > _MOST else remedies
-    runs = [(pictures[0], scenario) for scenario in _SCENARIOS]
-    runs += [(picture, "expected") for picture in pictures[1:]]
+    mended = _most_promising(step_models[0], remedies) if len(remedies) > _MOST else remedies
+    runs = [(step_models[0], scenario) for scenario in _SCENARIOS]
+    runs += [(step_model, "expected") for step_model in step_models[1:]]
     walls: dict[tuple[str, ...], list[float]] = {}
     groups: dict[tuple[str, ...], dict[str, float]] = {}
-    for picture, scenario in runs if mended else []:
-        unmended: tuple[tuple[str, ...], StepModel] = ((), picture)
-        for faults, changed in (unmended, *_combinations(picture, mended, scenario)):
-            wall = wall_of(changed.replay(Edit()), picture, pictures[0])
+    for step_model, scenario in runs if mended else []:
+        unmended: tuple[tuple[str, ...], StepModel] = ((), step_model)
+        for faults, changed in (unmended, *_combinations(step_model, mended, scenario)):
+            wall = wall_of(changed.replay(Edit()), step_model, step_models[0])
             walls.setdefault(faults, []).append(wall)
-            if picture is pictures[0] and scenario == "expected":
+            if step_model is step_models[0] and scenario == "expected":
                 groups[faults] = _groups(changed, wall)
     middle = _SCENARIOS.index("expected")
-    known = is_known(pictures)
+    known = is_known(step_models)
     return [
         WhatIf(
             faults=list(faults),
@@ -65,7 +65,7 @@ def saving_of(
     return Range(low=min(savings), expected=expected, high=max(savings))
 
 
-def _most_promising(picture: StepModel, remedies: Sequence[Fault]) -> list[Fault]:
+def _most_promising(step_model: StepModel, remedies: Sequence[Fault]) -> list[Fault]:
     """Those worth combining, in the order given: each in turn the one that then saves most.
 
     What saves nothing alone may save much once others are made: launches, when kernels are short.
@@ -73,7 +73,7 @@ def _most_promising(picture: StepModel, remedies: Sequence[Fault]) -> list[Fault
     taken: list[Fault] = []
     while len(taken) < _MOST:
         left = [one for one in remedies if one not in taken]
-        walls = [_made(picture, _ordered([*taken, one], remedies)) for one in left]
+        walls = [_made(step_model, _ordered([*taken, one], remedies)) for one in left]
         taken.append(left[walls.index(min(walls))])
     return _ordered(taken, remedies)
 
@@ -82,16 +82,16 @@ def _ordered(some: Sequence[Fault], remedies: Sequence[Fault]) -> list[Fault]:
     return [one for one in remedies if one in some]
 
 
-def _made(picture: StepModel, remedies: Sequence[Fault]) -> float:
+def _made(step_model: StepModel, remedies: Sequence[Fault]) -> float:
     """The step with some remedies made, as expected; of two that exclude each other, the first."""
     taken: list[Fault] = []
     for remedy in remedies:
         if any(_exclude(remedy, one) for one in taken):
             continue
-        imagined = remedy.detect(picture)
-        picture = picture.after(imagined.expected) if imagined else picture
+        detection = remedy.detect(step_model)
+        step_model = step_model.after(detection.expected) if detection else step_model
         taken.append(remedy)
-    return picture.replay(Edit())
+    return step_model.replay(Edit())
 
 
 def _exclude(one: Fault, other: Fault) -> bool:
@@ -99,23 +99,23 @@ def _exclude(one: Fault, other: Fault) -> bool:
 
 
 def _combinations(
-    picture: StepModel, remedies: Sequence[Fault], scenario: str, taken: tuple[Fault, ...] = ()
+    step_model: StepModel, remedies: Sequence[Fault], scenario: str, taken: tuple[Fault, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], StepModel]]:
     """The step with every combination of remedies made, each built on the one it extends."""
     for position, remedy in enumerate(remedies):
         if any(_exclude(remedy, one) for one in taken):
             continue
-        imagined = remedy.detect(picture)
-        changed = picture.after(getattr(imagined, scenario)) if imagined else picture
+        detection = remedy.detect(step_model)
+        changed = step_model.after(getattr(detection, scenario)) if detection else step_model
         chosen = (*taken, remedy)
         yield tuple(one.fault for one in chosen), changed
         yield from _combinations(changed, remedies[position + 1 :], scenario, chosen)
 
 
-def _groups(picture: StepModel, wall_ns: float) -> dict[str, float]:
+def _groups(step_model: StepModel, wall_ns: float) -> dict[str, float]:
     """Where the imagined step's time goes: its work by bound, and the host for the rest."""
     groups = {"compute": 0.0, "bandwidth": 0.0, "overhead": 0.0, "unknown": 0.0}
-    for work in picture.op_records:
+    for work in step_model.op_records:
         groups[_GROUP_OF.get(work.bound, "unknown")] += work.exposed_ns
     busy = sum(groups.values())
     if busy > wall_ns:
@@ -124,16 +124,16 @@ def _groups(picture: StepModel, wall_ns: float) -> dict[str, float]:
     return groups
 
 
-def is_known(pictures: Sequence[StepModel]) -> bool:
+def is_known(step_models: Sequence[StepModel]) -> bool:
     """Whether the clean step's time is: then it is the same in all pictures of it."""
-    return len({picture.wall_ns for picture in pictures}) == 1
+    return len({step_model.wall_ns for step_model in step_models}) == 1
 
 
-def wall_of(replayed_ns: float, picture: StepModel, likeliest: StepModel) -> float:
+def wall_of(replayed_ns: float, step_model: StepModel, likeliest: StepModel) -> float:
     """What a replayed time is of the clean step, in one of several pictures.
 
     Where the clean step's time is known, it is the same in all of them: only the host's part in
     the imagined step differs. In a trace the step itself is a guess in each.
     """
-    known = is_known([picture, likeliest])
-    return picture.wall_ns * replayed_ns / (likeliest if known else picture).base_ns
+    known = is_known([step_model, likeliest])
+    return step_model.wall_ns * replayed_ns / (likeliest if known else step_model).base_ns

@@ -68,30 +68,30 @@ class _Table:
     fills: tuple[int, ...]  # works that fill its gradient with zeros
 
 
-def detect(picture: StepModel) -> Detection | None:
-    optimizer = class_of(picture)
-    if picture.flow is None or (optimizer is not None and optimizer not in _ADAM + _TAKING_ROWS):
+def detect(step_model: StepModel) -> Detection | None:
+    optimizer = class_of(step_model)
+    if step_model.flow is None or (optimizer is not None and optimizer not in _ADAM + _TAKING_ROWS):
         return None
-    tables = list(_tables(picture, picture.flow))
+    tables = list(_tables(step_model, step_model.flow))
     if not tables:
         return None
     to_adam = optimizer not in _TAKING_ROWS
-    bag = all("bag" in picture.op_records[table.work].name for table in tables)
+    bag = all("bag" in step_model.op_records[table.work].name for table in tables)
     change = f"nn.Embedding{'Bag' * bag}(..., sparse=True)"
     return Detection(
-        worst=_of_rows(picture, tables, _WORST, _MOST_OPERATORS),
-        expected=_of_rows(picture, tables, _EXPECTED, _MORE_OPERATORS),
-        best=_of_rows(picture, tables, _BEST, _FEWEST_OPERATORS),
-        where=picture.lines(picture.op_records[table.work] for table in tables)[:3],
+        worst=_of_rows(step_model, tables, _WORST, _MOST_OPERATORS),
+        expected=_of_rows(step_model, tables, _EXPECTED, _MORE_OPERATORS),
+        best=_of_rows(step_model, tables, _BEST, _FEWEST_OPERATORS),
+        where=step_model.lines(step_model.op_records[table.work] for table in tables)[:3],
         change=f"{change}  # its weights to torch.optim.SparseAdam" if to_adam else change,
         assumes="rows that a step does not use may be left alone, moments, weight decay and all; "
         "and nothing else, as clipping does, works on the whole gradient",
     )
 
 
-def _tables(picture: StepModel, flow: Flow) -> Iterator[_Table]:
-    for index, work in enumerate(picture.op_records):
-        call = picture.call(work)
+def _tables(step_model: StepModel, flow: Flow) -> Iterator[_Table]:
+    for index, work in enumerate(step_model.op_records):
+        call = step_model.call(work)
         place = _GRADIENTS.get(work.name)
         if place is None or call is None or len(call.tensors) < 2:
             continue
@@ -105,24 +105,24 @@ def _tables(picture: StepModel, flow: Flow) -> Iterator[_Table]:
             continue
         made = [flow.values[value] for value in flow.makes[index]]
         readers = {reader for value in made for reader in value.readers}
-        if any(_is_added(picture, reader) for reader in readers):
+        if any(_is_added(step_model, reader) for reader in readers):
             continue
         read = (flow.values[value] for value in flow.reads[index])
-        fills = tuple(value.maker for value in read if is_set(picture, value))
+        fills = tuple(value.maker for value in read if is_set(step_model, value))
         yield _Table(work=index, shape=table.shape, used=indices.elements, fills=fills)
 
 
-def _is_added(picture: StepModel, reader: int) -> bool:
+def _is_added(step_model: StepModel, reader: int) -> bool:
     """Another gradient of the same weights is added to it, which names every row."""
-    work = picture.op_records[reader]
+    work = step_model.op_records[reader]
     return work.phase == Phase.BACKWARD and work.name.endswith(_ADDED)
 
 
-def _of_rows(picture: StepModel, tables: list[_Table], passes: float, operators: int) -> Edit:
+def _of_rows(step_model: StepModel, tables: list[_Table], passes: float, operators: int) -> Edit:
     left = _left(tables, passes)
     work_ns = {fill: 0.0 for table in tables for fill in table.fills}
-    for index, work in enumerate(picture.op_records):
-        call = picture.call(work)
+    for index, work in enumerate(step_model.op_records):
+        call = step_model.call(work)
         if work.phase != Phase.OPTIMIZER or call is None:
             continue
         whole = sum(tensor.bytes for tensor in call.tensors)
@@ -133,12 +133,12 @@ def _of_rows(picture: StepModel, tables: list[_Table], passes: float, operators:
         )
         if spared:
             work_ns[index] = work.ns * (1 - spared / whole)
-    more = len(tables) * operators * (picture.machine.overheads.eager_op_ns or 0.0)
-    if picture.script is None:
+    more = len(tables) * operators * (step_model.machine.overheads.eager_op_ns or 0.0)
+    if step_model.script is None:
         return Edit(work_ns=work_ns, python_ns=-more)
-    host = picture.script.host_ns.copy()
-    updating = picture.actions_of(
-        index for index in work_ns if picture.op_records[index].phase == Phase.OPTIMIZER
+    host = step_model.script.host_ns.copy()
+    updating = step_model.actions_of(
+        index for index in work_ns if step_model.op_records[index].phase == Phase.OPTIMIZER
     )
     host[updating[:1]] += more
     return Edit(work_ns=work_ns, host_ns=host)

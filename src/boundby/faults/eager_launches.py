@@ -48,29 +48,29 @@ _CHANGE = """model = torch.cuda.make_graphed_callables(model, (sample_input,))
 _USUAL_GRAPH_GAP_NS = 50.0
 
 
-def detect(picture: StepModel) -> Detection | None:
-    script = picture.script
-    if script is None or picture.timeline.device.graph.mean() > 0.5:
+def detect(step_model: StepModel) -> Detection | None:
+    script = step_model.script
+    if script is None or step_model.timeline.device.graph.mean() > 0.5:
         return None
     # Forward and backward are captured; the optimizer is launched as before, unless it is too.
     captured = script.phase != Phase.OPTIMIZER
-    gap = _graph_gap(picture)
+    gap = _graph_gap(step_model)
     syncs = _syncs_inside(script)
     if syncs:
         times = "once" if syncs == 1 else f"{syncs} times"
         return Detection(
             worst=Edit(),
-            expected=_left(picture, captured, _PIECES_LEFT, script.gap_ns),
-            best=_left(picture, captured, _EXPECTED_LEFT, gap),
+            expected=_left(step_model, captured, _PIECES_LEFT, script.gap_ns),
+            best=_left(step_model, captured, _EXPECTED_LEFT, gap),
             where=[],
             change=_CHANGE,
             assumes=f"shapes stay the same; the step syncs {times} in the middle, which no graph "
             "can hold: mend that first",
         )
     return Detection(
-        worst=_left(picture, captured, _WORST_LEFT, script.gap_ns),
-        expected=_left(picture, captured, _EXPECTED_LEFT, gap),
-        best=_left(picture, np.ones(len(captured), np.bool_), _BEST_LEFT, min(0.0, gap)),
+        worst=_left(step_model, captured, _WORST_LEFT, script.gap_ns),
+        expected=_left(step_model, captured, _EXPECTED_LEFT, gap),
+        best=_left(step_model, np.ones(len(captured), np.bool_), _BEST_LEFT, min(0.0, gap)),
         where=[],
         change=_CHANGE,
         assumes="shapes stay the same, and nothing inside the step syncs",
@@ -86,31 +86,31 @@ def _syncs_inside(script: LaunchSequence) -> int:
 
 
 def _left(
-    picture: StepModel,
+    step_model: StepModel,
     captured: np.ndarray[tuple[int], np.dtype[np.bool_]],
     left: float,
     gap_ns: float,
 ) -> Edit:
-    script = picture.script
+    script = step_model.script
     assert script is not None
-    stays = kept(picture)
+    stays = kept(step_model)
     quicker = stays.before_ns + (script.host_ns - stays.before_ns) * left
     after = stays.after_ns + (script.after_ns - stays.after_ns) * left
     return Edit(host_ns=np.where(captured, quicker, script.host_ns), after_ns=after, gap_ns=gap_ns)
 
 
-def _graph_gap(picture: StepModel) -> float:
+def _graph_gap(step_model: StepModel) -> float:
     """Between kernels of a graph: never more than between those that are launched one by one.
 
     Nothing is won where memory is set to a value, as it is ahead of some products and sums: on an
     H200 such a pair took as long in a graph (0.9 us between the two, 1.5 less between others).
     """
-    script = picture.script
+    script = step_model.script
     assert script is not None
-    sets = picture.timeline.device.kind[script.order] == DeviceKind.MEMSET
+    sets = step_model.timeline.device.kind[script.order] == DeviceKind.MEMSET
     as_before = sets | np.concatenate([[False], sets[:-1]])
     kernels_ns = script.device_ns[~as_before & (script.device_ns > 0)]
-    measured = picture.machine.overheads.gap_ns(kernels_ns, graphed=True)
+    measured = step_model.machine.overheads.gap_ns(kernels_ns, graphed=True)
     gap = min(script.gap_ns, _USUAL_GRAPH_GAP_NS if measured is None else measured)
     return gap + float(as_before.mean()) * (script.gap_ns - gap)
 

@@ -59,45 +59,45 @@ class _Collective:
     transfer_ns: float | None  # latency and bytes over the link; None where its size is not known
 
 
-def detect(picture: StepModel) -> Detection | None:
-    latency = _latency(picture)
-    found = list(_collectives(picture, latency))
+def detect(step_model: StepModel) -> Detection | None:
+    latency = _latency(step_model)
+    found = list(_collectives(step_model, latency))
     exposed = sum(one.exposed_ns for one in found)
-    if picture.script is None or not exposed:
+    if step_model.script is None or not exposed:
         return None
     merged = _merged(found, latency)
     computing = sum(
-        work.exposed_ns for work in picture.op_records if work.op_class != "communication"
+        work.exposed_ns for work in step_model.op_records if work.op_class != "communication"
     )
     hideable = [one for one in found if not _BLOCKING.search(one.kind)]
     room = min(1.0, computing / max(1.0, sum(one.exposed_ns for one in hideable)))
 
     def hidden(share: float, *, all_of_it: bool) -> dict[int, float]:
-        work_ns = {index: picture.op_records[index].ns - ns for index, ns in merged.items()}
+        work_ns = {index: step_model.op_records[index].ns - ns for index, ns in merged.items()}
         for one in hideable:
             most = one.exposed_ns if all_of_it else min(one.exposed_ns, one.transfer_ns or 0.0)
-            now = work_ns.get(one.work, picture.op_records[one.work].ns)
+            now = work_ns.get(one.work, step_model.op_records[one.work].ns)
             work_ns[one.work] = max(0.0, now - share * room * most)
         return work_ns
 
-    worst = {index: picture.op_records[index].ns - ns for index, ns in merged.items()}
+    worst = {index: step_model.op_records[index].ns - ns for index, ns in merged.items()}
     return Detection(
-        worst=picture.shortened(worst),
-        expected=picture.shortened(hidden(_HALF_HIDDEN, all_of_it=False)),
-        best=picture.shortened(hidden(1.0, all_of_it=True)),
-        where=picture.lines(picture.op_records[one.work] for one in found)[:2],
+        worst=step_model.shortened(worst),
+        expected=step_model.shortened(hidden(_HALF_HIDDEN, all_of_it=False)),
+        best=step_model.shortened(hidden(1.0, all_of_it=True)),
+        where=step_model.lines(step_model.op_records[one.work] for one in found)[:2],
         change=_change(hideable or found),
         assumes="the time goes into the transfer, not into waiting for a rank that is late",
     )
 
 
-def _collectives(picture: StepModel, latency: float) -> Iterator[_Collective]:
-    device = picture.timeline.device
-    link = picture.machine.rate("network.link")
+def _collectives(step_model: StepModel, latency: float) -> Iterator[_Collective]:
+    device = step_model.timeline.device
+    link = step_model.machine.rate("network.link")
     for event in np.flatnonzero(device.kind == DeviceKind.COLLECTIVE):
-        index = picture.work_of(int(event))
-        work = picture.op_records[index]
-        kind, size, ranks = _message(picture, index)
+        index = step_model.work_of(int(event))
+        work = step_model.op_records[index]
+        kind, size, ranks = _message(step_model, index)
         transfer = None
         if size is not None and link:
             crossing = _crossing(kind, size, ranks)
@@ -114,10 +114,10 @@ def _crossing(kind: str, size: float, ranks: float) -> float:
     return rounds * size * (ranks - 1) / ranks
 
 
-def _message(picture: StepModel, index: int) -> tuple[str, float | None, float]:
+def _message(step_model: StepModel, index: int) -> tuple[str, float | None, float]:
     """What kind of collective it is, from the ranges around its launch; what it gives, and to how
     many: those that its sizes tell of, else all ranks there are."""
-    timeline, work = picture.timeline, picture.op_records[index]
+    timeline, work = step_model.timeline, step_model.op_records[index]
     size = work.cost.bytes_read if work.cost is not None else None
     ranks = float(timeline.world or 2)
     kind, row = "", work.row
@@ -142,9 +142,9 @@ def _group(kind: str, cost: Cost) -> float | None:
     return whole / part if parted and part else None
 
 
-def _latency(picture: StepModel) -> float:
+def _latency(step_model: StepModel) -> float:
     """The shortest collective of the step, where that is shorter than usual."""
-    shortest = [work.ns for work in picture.op_records if work.bound == "network" and work.ns]
+    shortest = [work.ns for work in step_model.op_records if work.bound == "network" and work.ns]
     return min([_USUAL_LATENCY_NS, *shortest])
 
 

@@ -59,11 +59,11 @@ _VOCABULARY = 8192
 _TILE = 8
 
 
-def detect(picture: StepModel) -> Detection | None:
+def detect(step_model: StepModel) -> Detection | None:
     groups = [
         (group, reached)
-        for group in _far(picture)
-        if (reached := _reach(picture, group)) is not None
+        for group in _far(step_model)
+        if (reached := _reach(step_model, group)) is not None
     ]
     if not groups:
         return None
@@ -72,33 +72,33 @@ def detect(picture: StepModel) -> Detection | None:
     def brought(share: float) -> dict[int, float]:
         work_ns = {}
         for index, reached in reach.items():
-            work = picture.op_records[index]
+            work = step_model.op_records[index]
             assert work.floor_ns is not None
             work_ns[index] = work.ns - share * max(0.0, work.ns - work.floor_ns / reached)
         return work_ns
 
     return Detection(
-        worst=picture.shortened(brought(_WORST)),
-        expected=picture.shortened(brought(_EXPECTED)),
-        best=picture.shortened(brought(_BEST)),
-        where=picture.lines(picture.op_records[index] for index in reach)[:3],
-        change=_change(picture, groups[0][0]),
+        worst=step_model.shortened(brought(_WORST)),
+        expected=step_model.shortened(brought(_EXPECTED)),
+        best=step_model.shortened(brought(_BEST)),
+        where=step_model.lines(step_model.op_records[index] for index in reach)[:3],
+        change=_change(step_model, groups[0][0]),
         assumes="there is a better kernel, and a quarter of the way to what others of its class "
         "reach can be had",
     )
 
 
-def _far(picture: StepModel) -> list[list[int]]:
+def _far(step_model: StepModel) -> list[list[int]]:
     """Calls of one operator, at one line, on the same shapes, that run far under their roof."""
-    op_records = picture.op_records
+    op_records = step_model.op_records
     groups: dict[tuple[str, int, str], list[int]] = defaultdict(list)
     for index, work in enumerate(op_records):
-        if work.bound in ("compute", "memory") and not _is_another_fault(picture, work):
-            call = picture.call(work)
+        if work.bound in ("compute", "memory") and not _is_another_fault(step_model, work):
+            call = step_model.call(work)
             groups[work.name, work.source, shapes_of(call) if call else ""].append(index)
-    start_up = picture.machine.overheads.shortest_kernel_ns or 0.0
-    if not picture.on_device:
-        start_up = picture.machine.overheads.eager_op_ns or 0.0
+    start_up = step_model.machine.overheads.shortest_kernel_ns or 0.0
+    if not step_model.on_device:
+        start_up = step_model.machine.overheads.eager_op_ns or 0.0
     least = _WORTH_A_WORD * sum(work.ns for work in op_records)
     far = []
     for group in groups.values():
@@ -111,13 +111,13 @@ def _far(picture: StepModel) -> list[list[int]]:
     return [group for _, group in sorted(far, key=lambda row: -row[0])]
 
 
-def _reach(picture: StepModel, group: list[int]) -> float | None:
+def _reach(step_model: StepModel, group: list[int]) -> float | None:
     """The share of their roofs that other work of the same class reaches; None without any."""
     inside = set(group)
-    one = picture.op_records[group[0]]
+    one = step_model.op_records[group[0]]
     others = [
         (min(1.0, work.floor_ns / work.ns), work.ns)
-        for index, work in enumerate(picture.op_records)
+        for index, work in enumerate(step_model.op_records)
         if index not in inside
         and work.op_class == one.op_class
         and work.bound == one.bound
@@ -132,28 +132,28 @@ def _reach(picture: StepModel, group: list[int]) -> float | None:
     return float(min(_BEST_REACH, fractions[min(int(at), len(fractions) - 1)]))
 
 
-def _is_another_fault(picture: StepModel, work: OpRecord) -> bool:
-    if work.phase == Phase.OPTIMIZER or searches(work) or picture.is_for_data(work):
+def _is_another_fault(step_model: StepModel, work: OpRecord) -> bool:
+    if work.phase == Phase.OPTIMIZER or searches(work) or step_model.is_for_data(work):
         return True
     if any(name in work.name for name in _NEVER_NEAR):
         return True
     if work.module < 0 and work.name.endswith(_DRAWN):
         return True
-    call = picture.call(work)
-    if call is None or _is_off_the_matrix_units(picture, work):
+    call = step_model.call(work)
+    if call is None or _is_off_the_matrix_units(step_model, work):
         return True
     return _is_odd(work, call) or any(
         _is_scores(tensor) or _is_logits(work, tensor) for tensor in call.tensors
     )
 
 
-def _is_off_the_matrix_units(picture: StepModel, work: OpRecord) -> bool:
+def _is_off_the_matrix_units(step_model: StepModel, work: OpRecord) -> bool:
     """Float32 products, another fault where there are matrix units; on a CPU they come from one
     library, whatever is compiled around them."""
     if work.op_class != "contraction":
         return False
     on_vectors = work.cost is not None and "matmul.float32" in work.cost.flops
-    return not picture.on_device or (on_vectors and bool(picture.machine.rate("matmul.tf32")))
+    return not step_model.on_device or (on_vectors and bool(step_model.machine.rate("matmul.tf32")))
 
 
 def _is_scores(tensor: Tensor) -> bool:
@@ -174,9 +174,9 @@ def _is_logits(work: OpRecord, tensor: Tensor) -> bool:
     return loses and tensor.shape[-1:] >= (_VOCABULARY,)
 
 
-def _change(picture: StepModel, group: list[int]) -> str:
+def _change(step_model: StepModel, group: list[int]) -> str:
     """What may bring a better kernel, and the costliest of them, as far as it is from its roof."""
-    op_records = [picture.op_records[index] for index in group]
+    op_records = [step_model.op_records[index] for index in group]
     ns, floor = (
         sum(work.ns for work in op_records),
         sum(work.floor_ns or 0.0 for work in op_records),

@@ -42,12 +42,12 @@ _ACTIVATION_CASTS = 1.5
 _HOPES = ((0.8, 0.3), (1.0, 0.7), (1.1, 1.0))
 
 
-def detect(picture: StepModel) -> Detection | None:
-    machine = picture.machine
+def detect(step_model: StepModel) -> Detection | None:
+    machine = step_model.machine
     new = machine.rate(_BFLOAT16)
     products = [
         index
-        for index, work in enumerate(picture.op_records)
+        for index, work in enumerate(step_model.op_records)
         if work.op_class == "contraction"
         and work.cost is not None
         and any(unit in work.cost.flops for unit in _FLOAT32)
@@ -55,27 +55,27 @@ def detect(picture: StepModel) -> Detection | None:
     ]
     if not products or not new or new < 1.2 * (machine.rate(_FLOAT32[0]) or new):
         return None
-    changes = [_cast(picture, products, *hope) for hope in _HOPES]
-    device = "cuda" if picture.on_device else "cpu"
+    changes = [_cast(step_model, products, *hope) for hope in _HOPES]
+    device = "cuda" if step_model.on_device else "cpu"
     return Detection(
         worst=changes[0],
         expected=changes[1],
         best=changes[2],
-        where=picture.lines(picture.op_records[index] for index in products)[:3],
+        where=step_model.lines(step_model.op_records[index] for index in products)[:3],
         change=f'with torch.autocast("{device}", torch.bfloat16):\n    loss = model(batch)',
         assumes="seven bits of mantissa in products and activations are enough",
     )
 
 
-def _cast(picture: StepModel, products: list[int], near: float, halved: float) -> Edit:
+def _cast(step_model: StepModel, products: list[int], near: float, halved: float) -> Edit:
     work_ns: dict[int, float] = {}
     for index in products:
-        work = picture.op_records[index]
-        ratio = timed_ratio(picture, work, _of_attention if _ATTENTION in work.name else _CAST)
+        work = step_model.op_records[index]
+        ratio = timed_ratio(step_model, work, _of_attention if _ATTENTION in work.name else _CAST)
         if ratio is None:
-            ratio = min(near, _from_roofs(picture, index))
+            ratio = min(near, _from_roofs(step_model, index))
         work_ns[index] = work.ns * ratio / near
-    for index, work in enumerate(picture.op_records):
+    for index, work in enumerate(step_model.op_records):
         if (
             index not in work_ns
             and work.op_class in ("elementwise", "movement")
@@ -83,8 +83,8 @@ def _cast(picture: StepModel, products: list[int], near: float, halved: float) -
             and work.bound == "memory"
             and not any(part in work.name for part in _KEPT)
         ):
-            work_ns[index] = work.ns - halved / 2 * _moving(picture, work)
-    casts = _cast_ns(picture, products)
+            work_ns[index] = work.ns - halved / 2 * _moving(step_model, work)
+    casts = _cast_ns(step_model, products)
     first = products[0]
     work_ns[first] += casts
     return Edit(work_ns=work_ns, product_precision="bfloat16")
@@ -95,35 +95,35 @@ def _of_attention(tensor: Tensor) -> Tensor:
     return _CAST(tensor) if len(tensor.shape) == _HEADS_APART else tensor
 
 
-def _moving(picture: StepModel, work: OpRecord) -> float:
+def _moving(step_model: StepModel, work: OpRecord) -> float:
     """The part of a pointwise kernel's time that its bytes take, and that shrinks with them.
 
     On a CPU that is no more than the memory's own time: the rest is arithmetic, which is the same
     or more in sixteen bits.
     """
-    return work.ns if picture.on_device else min(work.ns, work.floor_ns or 0.0)
+    return work.ns if step_model.on_device else min(work.ns, work.floor_ns or 0.0)
 
 
-def _from_roofs(picture: StepModel, index: int) -> float:
+def _from_roofs(step_model: StepModel, index: int) -> float:
     """Without a timing: as far above the new roof as it was above the old one."""
-    cost = picture.op_records[index].cost
-    machine = picture.machine
+    cost = step_model.op_records[index].cost
+    machine = step_model.machine
     assert cost is not None
     unit = next(unit for unit in _FLOAT32 if unit in cost.flops)
     old, new = machine.rate(unit), machine.rate(_BFLOAT16)
     compute = old / new if old and new else 1.0
-    return max(compute, 0.5) if picture.op_records[index].bound == "memory" else compute
+    return max(compute, 0.5) if step_model.op_records[index].bound == "memory" else compute
 
 
-def _cast_ns(picture: StepModel, products: list[int]) -> float:
+def _cast_ns(step_model: StepModel, products: list[int]) -> float:
     """The casts that autocast adds: of every parameter and gradient, and of some activations."""
-    memory = picture.machine.rate("memory.dram")
+    memory = step_model.machine.rate("memory.dram")
     if not memory:
         return 0.0
     weights = activations = 0.0
     for index in products:
-        work = picture.op_records[index]
-        call = picture.call(work)
+        work = step_model.op_records[index]
+        call = step_model.call(work)
         if call is None or work.phase == Phase.BACKWARD:
             continue
         sizes = sorted(t.elements for t in call.tensors if isinstance(t, Tensor) and t.shape)

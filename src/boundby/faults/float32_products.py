@@ -41,39 +41,39 @@ _FROM = "matmul.float32"
 _WORST, _EXPECTED, _BEST = 0.7, 0.9, 1.0
 
 
-def detect(picture: StepModel) -> Detection | None:
-    old, new = picture.machine.rate(_FROM), picture.machine.rate(_target(picture))
+def detect(step_model: StepModel) -> Detection | None:
+    old, new = step_model.machine.rate(_FROM), step_model.machine.rate(_target(step_model))
     if not old or not new or new < 1.2 * old:
         return None
     mine = {
         index: work.cost
-        for index, work in enumerate(picture.op_records)
+        for index, work in enumerate(step_model.op_records)
         if work.bound == "compute"
         and work.cost is not None
         and _FROM in work.cost.flops
         # On a CPU the precision of products is not that of the layers oneDNN has, which stay in
         # float32.
-        and (picture.on_device or not _is_layer(work.name))
+        and (step_model.on_device or not _is_layer(work.name))
     }
     if not mine:
         return None
     return Detection(
-        worst=_faster(picture, mine, old, new * _WORST),
-        expected=_faster(picture, mine, old, new * _EXPECTED),
-        best=_faster(picture, mine, old, new * _BEST),
-        where=picture.lines(picture.op_records[index] for index in mine)[:3],
-        change=_change(picture, mine),
+        worst=_faster(step_model, mine, old, new * _WORST),
+        expected=_faster(step_model, mine, old, new * _EXPECTED),
+        best=_faster(step_model, mine, old, new * _BEST),
+        where=step_model.lines(step_model.op_records[index] for index in mine)[:3],
+        change=_change(step_model, mine),
         assumes="ten bits of mantissa in products are enough"
-        if picture.on_device
+        if step_model.on_device
         else "seven bits of mantissa in products are enough",
     )
 
 
-def _change(picture: StepModel, mine: Iterable[int]) -> str:
+def _change(step_model: StepModel, mine: Iterable[int]) -> str:
     """A line for each kind of product that is among them."""
-    if not picture.on_device:
+    if not step_model.on_device:
         return 'torch.set_float32_matmul_precision("medium")'
-    layers = {_is_layer(picture.op_records[index].name) for index in mine}
+    layers = {_is_layer(step_model.op_records[index].name) for index in mine}
     lines = {
         False: 'torch.set_float32_matmul_precision("high")',
         True: "torch.backends.cudnn.allow_tf32 = True",
@@ -86,24 +86,24 @@ def _is_layer(operator: str) -> bool:
     return is_convolution(operator) or is_recurrent(operator)
 
 
-def _faster(picture: StepModel, mine: dict[int, Cost], old: float, new: float) -> Edit:
+def _faster(step_model: StepModel, mine: dict[int, Cost], old: float, new: float) -> Edit:
     """Timed on the matrix units; else as far above its new floor as it was above its old one."""
     work_ns = {}
     for index, cost in mine.items():
-        work = picture.op_records[index]
-        ratio = timed_ratio(picture, work, as_it_is, loose=True)
+        work = step_model.op_records[index]
+        ratio = timed_ratio(step_model, work, as_it_is, loose=True)
         if ratio is not None:
-            expected = picture.machine.rate(_target(picture)) or new
+            expected = step_model.machine.rate(_target(step_model)) or new
             # Not every kernel gains: a CPU's fused attention takes longer in fewer digits.
             work_ns[index] = work.ns * ratio * _EXPECTED * expected / new
             continue
-        memory = picture.machine.memory_ns(cost) or 0.0
+        memory = step_model.machine.memory_ns(cost) or 0.0
         work_ns[index] = min(work.ns, max(work.ns * old / new, memory))
     return Edit(work_ns=work_ns, product_precision="loose")
 
 
-def _target(picture: StepModel) -> str:
-    return "matmul.tf32" if picture.on_device else "matmul.bfloat16"
+def _target(step_model: StepModel) -> str:
+    return "matmul.tf32" if step_model.on_device else "matmul.bfloat16"
 
 
 FAULT = Fault(

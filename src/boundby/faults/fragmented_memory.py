@@ -39,43 +39,43 @@ _FEWEST_A_STEP = 0.5
 _LEFT = (0.7, 0.2, 0.0)
 
 
-def detect(picture: StepModel) -> Detection | None:
-    rows = _calls(picture)
-    seen = picture.host_counters
+def detect(step_model: StepModel) -> Detection | None:
+    rows = _calls(step_model)
+    seen = step_model.host_counters
     steps = len(seen.steps_ns)
-    if picture.script is None or not len(rows):
+    if step_model.script is None or not len(rows):
         return None
     if seen.allocations is not None and seen.allocations < _FEWEST_A_STEP * max(1, steps):
         return None
-    spent = float(picture.timeline.host.duration_ns[rows].sum())
+    spent = float(step_model.timeline.host.duration_ns[rows].sum())
     # Most of it is waiting for the driver, which a profiler hardly makes longer.
-    lost = spent * picture.stall_sensitivity(spent)
+    lost = spent * step_model.stall_sensitivity(spent)
     worst, expected, best = (Edit(python_ns=lost * (1 - left)) for left in _LEFT)
     return Detection(
         worst=worst,
         expected=expected,
         best=best,
-        where=_lines(picture, rows),
+        where=_lines(step_model, rows),
         change="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # before it is started",
         assumes=f"{len(rows)} calls a step, {units.time(spent)}, come of pieces that do not fit"
-        + _fullness(picture),
+        + _fullness(step_model),
     )
 
 
-def _calls(picture: StepModel) -> Ints:
-    names = picture.timeline.names
+def _calls(step_model: StepModel) -> Ints:
+    names = step_model.timeline.names
     wanted = np.array([name in _CALLS for name in names] or [False])
-    return np.flatnonzero(wanted[picture.timeline.host.name])
+    return np.flatnonzero(wanted[step_model.timeline.host.name])
 
 
-def _fullness(picture: StepModel) -> str:
-    peak, total = picture.host_counters.peak_bytes, picture.machine.memory_bytes
+def _fullness(step_model: StepModel) -> str:
+    peak, total = step_model.host_counters.peak_bytes, step_model.machine.memory_bytes
     return f" ({units.size(peak)} of {units.size(total)} are in use)" if peak and total else ""
 
 
-def _lines(picture: StepModel, rows: Ints) -> list[str]:
+def _lines(step_model: StepModel, rows: Ints) -> list[str]:
     """The lines that ask for memory, the longest first."""
-    timeline = picture.timeline
+    timeline = step_model.timeline
     spent: dict[int, int] = {}
     for row in rows:
         source = int(timeline.host.source[row])

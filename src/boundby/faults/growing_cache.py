@@ -37,22 +37,23 @@ _WORST_LEFT = 0.5
 _LIBRARY = "transformers/"
 
 
-def detect(picture: StepModel) -> Detection | None:
-    if any(work.phase in (Phase.BACKWARD, Phase.OPTIMIZER) for work in picture.op_records):
+def detect(step_model: StepModel) -> Detection | None:
+    if any(work.phase in (Phase.BACKWARD, Phase.OPTIMIZER) for work in step_model.op_records):
         return None
     left = {
         index: news
-        for index in range(len(picture.op_records))
-        if (news := _news_ns(picture, index)) is not None
+        for index in range(len(step_model.op_records))
+        if (news := _news_ns(step_model, index)) is not None
     }
     if not left:
         return None
-    op_records = [picture.op_records[index] for index in left]
+    op_records = [step_model.op_records[index] for index in left]
     half = {
-        index: ns + _WORST_LEFT * (picture.op_records[index].ns - ns) for index, ns in left.items()
+        index: ns + _WORST_LEFT * (step_model.op_records[index].ns - ns)
+        for index, ns in left.items()
     }
-    where = picture.lines(op_records)[:3]
-    sources = [picture.timeline.sources[work.inside] for work in op_records if work.inside >= 0]
+    where = step_model.lines(op_records)[:3]
+    sources = [step_model.timeline.sources[work.inside] for work in op_records if work.inside >= 0]
     by_library = bool(sources) and all(_LIBRARY in source for source in sources)
     return Detection(
         worst=Edit(work_ns=half),
@@ -66,10 +67,10 @@ def detect(picture: StepModel) -> Detection | None:
     )
 
 
-def _news_ns(picture: StepModel, index: int) -> float | None:
+def _news_ns(step_model: StepModel, index: int) -> float | None:
     """What writing only what is new takes; None where the work appends to no cache."""
-    work, flow = picture.op_records[index], picture.flow
-    call = picture.call(work)
+    work, flow = step_model.op_records[index], step_model.flow
+    call = step_model.call(work)
     if flow is None or call is None or call.name != "aten::cat" or len(call.tensors) < 2:
         return None
     given = flow.given[index]
@@ -81,7 +82,7 @@ def _news_ns(picture: StepModel, index: int) -> float | None:
     news = sum(sizes) - cache
     if value is None or flow.values[value].maker != OUTSIDE or not 0 < news <= _NEWS * cache:
         return None
-    return min(work.ns, picture.machine.copy_ns(2 * news) or 0.0)
+    return min(work.ns, step_model.machine.copy_ns(2 * news) or 0.0)
 
 
 FAULT = Fault(fault="growing-cache", group="bandwidth", document=__doc__, detect=detect)

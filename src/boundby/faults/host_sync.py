@@ -31,8 +31,8 @@ from boundby.step.model import Edit, StepModel
 from boundby.step.simulator import Wait
 
 
-def detect(picture: StepModel) -> Detection | None:
-    script = picture.script
+def detect(step_model: StepModel) -> Detection | None:
+    script = step_model.script
     if script is None or not script.wait.any():
         return None
     waits = np.flatnonzero(script.wait)
@@ -41,21 +41,21 @@ def detect(picture: StepModel) -> Detection | None:
     last = none.copy()
     last[waits[-1]] = Wait.STREAM
     host = script.host_ns.copy()
-    sync = picture.machine.overheads.sync_ns or 0.0
+    sync = step_model.machine.overheads.sync_ns or 0.0
     host[waits] = np.clip(host[waits] - sync, 0.0, None)
     return Detection(
         worst=Edit(wait=last),
         expected=Edit(wait=none),
         best=Edit(wait=none, host_ns=host),
-        where=_lines(picture),
+        where=_lines(step_model),
         change="losses.append(loss.detach())  # and .item() once every hundred steps",
         assumes="nothing in the step depends on the value",
     )
 
 
-def _lines(picture: StepModel) -> list[str]:
+def _lines(step_model: StepModel) -> list[str]:
     """The lines that wait, the longest wait first."""
-    timeline = picture.timeline
+    timeline = step_model.timeline
     host = timeline.host
     waited: dict[int, int] = {}
     for row in np.flatnonzero(host.kind == HostKind.SYNC):

@@ -33,7 +33,7 @@ from boundby.model import OpCall, Phase, Tensor
 from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import (
-    exercise,
+    benchmark,
     is_loose,
     ratio_of,
     timed_ratio,
@@ -51,49 +51,55 @@ _REGAINED = (0.1, 0.4, 0.7)
 _TIMED = (1.15, 1.0, 0.95)
 
 
-def detect(picture: StepModel) -> Detection | None:
-    mine = [index for index, work in enumerate(picture.op_records) if _is_apart(picture, work)]
-    convolutions = {index for index in mine if _is_convolution(picture.op_records[index])}
+def detect(step_model: StepModel) -> Detection | None:
+    mine = [
+        index for index, work in enumerate(step_model.op_records) if _is_apart(step_model, work)
+    ]
+    convolutions = {index for index in mine if _is_convolution(step_model.op_records[index])}
     # Those that a compiler has turned already are a library's in their best layout.
-    if not convolutions or convolutions & picture.unfusible:
+    if not convolutions or convolutions & step_model.unfusible:
         return None
     changes = [
-        _together(picture, mine, regained, factor if picture.on_device else factor**2)
+        _together(step_model, mine, regained, factor if step_model.on_device else factor**2)
         for regained, factor in zip(_REGAINED, _TIMED, strict=True)
     ]
     return Detection(
         worst=changes[0],
         expected=changes[1],
         best=changes[2],
-        where=picture.lines(picture.op_records[index] for index in mine)[:3],
+        where=step_model.lines(step_model.op_records[index] for index in mine)[:3],
         change="model = model.to(memory_format=torch.channels_last)\n"
         "images = images.to(memory_format=torch.channels_last)",
         assumes="every operator on images keeps the layout",
     )
 
 
-def compiled_times(picture: StepModel) -> dict[int, float]:
+def compiled_times(step_model: StepModel) -> dict[int, float]:
     """What convolutions take as Inductor lays them out, by work: those that it turns.
 
     On a CPU it turns all. Else all or none, and none where a single one is grouped or has far fewer
     channels out than in; where all have few.
     """
-    if picture.on_device and not _turns_all(picture):
+    if step_model.on_device and not _turns_all(step_model):
         return {}
     times = {}
-    for index, work in enumerate(picture.op_records):
-        if index in picture.unfusible or not _is_convolution(work) or not _is_apart(picture, work):
+    for index, work in enumerate(step_model.op_records):
+        if (
+            index in step_model.unfusible
+            or not _is_convolution(work)
+            or not _is_apart(step_model, work)
+        ):
             continue
-        ratio = timed_ratio(picture, work, with_channels_last)
+        ratio = timed_ratio(step_model, work, with_channels_last)
         if ratio is not None:
             times[index] = work.ns * ratio
     return times
 
 
-def _turns_all(picture: StepModel) -> bool:
+def _turns_all(step_model: StepModel) -> bool:
     small = True
-    for work in picture.op_records:
-        call = picture.call(work)
+    for work in step_model.op_records:
+        call = step_model.call(work)
         if call is None or not _is_convolution(work) or work.phase == Phase.BACKWARD:
             continue
         shapes = [tensor.shape for tensor in call.tensors[:2]]
@@ -111,12 +117,12 @@ def _is_convolution(work: OpRecord) -> bool:
     return "convolution" in work.name
 
 
-def _is_apart(picture: StepModel, work: OpRecord) -> bool:
+def _is_apart(step_model: StepModel, work: OpRecord) -> bool:
     """Work on images whose channels are not the fastest axis, on more than one of them."""
-    call = picture.call(work)
+    call = step_model.call(work)
     if call is None or work.phase == Phase.OPTIMIZER or work.ns <= 0:
         return False
-    if not any(part in work.name for part in _LAID_OUT) or _is_of_sequences(picture, work):
+    if not any(part in work.name for part in _LAID_OUT) or _is_of_sequences(step_model, work):
         return False
     return any(
         len(tensor.shape) == 4
@@ -128,40 +134,42 @@ def _is_apart(picture: StepModel, work: OpRecord) -> bool:
     )
 
 
-def _is_of_sequences(picture: StepModel, work: OpRecord) -> bool:
+def _is_of_sequences(step_model: StepModel, work: OpRecord) -> bool:
     """Whether it is asked for three axes, as `Conv1d` does, which libraries do as images of one
     row: nobody can turn those from outside."""
-    return work.row >= 0 and bool(picture.memoised(_rows_of_sequences)[work.row])
+    return work.row >= 0 and bool(step_model.memoised(_rows_of_sequences)[work.row])
 
 
-def _rows_of_sequences(picture: StepModel) -> npt.NDArray[np.bool_]:
+def _rows_of_sequences(step_model: StepModel) -> npt.NDArray[np.bool_]:
     # The last one stands for rows that are no call.
     flat = np.array(
         [
             any(part in call.name for part in _LAID_OUT)
             and bool(call.tensors)
             and len(call.tensors[0].shape) == 3
-            for call in picture.timeline.calls
+            for call in step_model.timeline.calls
         ]
         + [False]
     )
-    return picture.inside_both_ways(flat[picture.timeline.host.call])
+    return step_model.inside_both_ways(flat[step_model.timeline.host.call])
 
 
-def _together(picture: StepModel, mine: list[int], regained: float, factor: float) -> Edit:
-    kept = not any(_turns_back(picture.op_records[index]) for index in mine)
+def _together(step_model: StepModel, mine: list[int], regained: float, factor: float) -> Edit:
+    kept = not any(_turns_back(step_model.op_records[index]) for index in mine)
     work_ns = {}
     for index in mine:
-        work = picture.op_records[index]
+        work = step_model.op_records[index]
         if _turns_back(work):
-            work_ns[index] = work.ns + _turning_ns(picture, work)
+            work_ns[index] = work.ns + _turning_ns(step_model, work)
             continue
-        ratio = timed_ratio(picture, work, with_channels_last) if kept else _ratio(picture, work)
+        ratio = (
+            timed_ratio(step_model, work, with_channels_last) if kept else _ratio(step_model, work)
+        )
         if ratio is not None:
             work_ns[index] = work.ns * ratio * factor
-        elif kept and picture.on_device and _is_convolution(work) and work.floor_ns is not None:
+        elif kept and step_model.on_device and _is_convolution(work) and work.floor_ns is not None:
             work_ns[index] = work.ns - regained * max(0.0, work.ns - work.floor_ns)
-    turned = frozenset(index for index in mine if _is_convolution(picture.op_records[index]))
+    turned = frozenset(index for index in mine if _is_convolution(step_model.op_records[index]))
     return Edit(work_ns=work_ns, unfusible=turned)
 
 
@@ -170,23 +178,23 @@ def _turns_back(work: OpRecord) -> bool:
     return "group_norm" in work.name
 
 
-def _turning_ns(picture: StepModel, work: OpRecord) -> float:
+def _turning_ns(step_model: StepModel, work: OpRecord) -> float:
     """What it takes to bring the first argument's channels apart."""
-    call = picture.call(work)
+    call = step_model.call(work)
     assert call is not None
     apart = call.tensors[0]
     dense = Tensor(shape=apart.shape, dtype=apart.dtype, strides=apart.strides)
     turn = OpCall(name="aten::copy_", args=(dense, with_channels_last(dense)))
     return (
-        picture.timings.ns(exercise(turn, loose=False))
-        or picture.machine.copy_ns(2 * apart.bytes)
+        step_model.timings.ns(benchmark(turn, loose=False))
+        or step_model.machine.copy_ns(2 * apart.bytes)
         or 0.0
     )
 
 
-def _ratio(picture: StepModel, work: OpRecord) -> float | None:
+def _ratio(step_model: StepModel, work: OpRecord) -> float | None:
     """Of a convolution in a network that turns its images back: its weights alone are turned."""
-    call = picture.call(work)
+    call = step_model.call(work)
     if call is None or not _is_convolution(work):
         return None
     weights = max(at for at, tensor in enumerate(call.tensors) if len(tensor.shape) == 4)
@@ -195,9 +203,9 @@ def _ratio(picture: StepModel, work: OpRecord) -> float | None:
         for at, tensor in enumerate(call.tensors)
     ]
     before, after = (
-        exercise(one, loose=is_loose(work)) for one in (call, with_tensors(call, turned))
+        benchmark(one, loose=is_loose(work)) for one in (call, with_tensors(call, turned))
     )
-    return ratio_of(picture, before, after)
+    return ratio_of(step_model, before, after)
 
 
 FAULT = Fault(fault="layout-copies", group="bandwidth", document=__doc__, detect=detect)

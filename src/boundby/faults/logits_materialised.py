@@ -47,28 +47,30 @@ _REACHED = 0.75
 _LAUNCHES_LEFT = 0.5
 
 
-def detect(picture: StepModel) -> Detection | None:
-    logits = _logits(picture)
-    if logits is None or not picture.on_device:
+def detect(step_model: StepModel) -> Detection | None:
+    logits = _logits(step_model)
+    if logits is None or not step_model.on_device:
         return None
     vocabulary, tokens = logits.shape[-1], logits.elements // logits.shape[-1]
-    mine = [index for index in range(len(picture.op_records)) if _touches(picture, index, logits)]
-    size = tokens * vocabulary * _product_bytes(picture, logits)
-    roof = picture.machine.memory_roof(size)
+    mine = [
+        index for index in range(len(step_model.op_records)) if _touches(step_model, index, logits)
+    ]
+    size = tokens * vocabulary * _product_bytes(step_model, logits)
+    roof = step_model.machine.memory_roof(size)
     if roof is None:
         return None
-    backward = any(picture.op_records[index].phase == Phase.BACKWARD for index in mine)
+    backward = any(step_model.op_records[index].phase == Phase.BACKWARD for index in mine)
     memoised = size / (roof.value * _REACHED) * 1e9 * (1.0 if backward else _WITHOUT_BACKWARD)
-    before = sum(picture.op_records[index].ns for index in mine)
+    before = sum(step_model.op_records[index].ns for index in mine)
 
     def left(passes: int) -> dict[int, float]:
         scale = min(1.0, passes * memoised / before) if before else 1.0
-        return {index: picture.op_records[index].ns * scale for index in mine}
+        return {index: step_model.op_records[index].ns * scale for index in mine}
 
     def fused(passes: int, launches: float) -> Edit:
         # It is one kernel each way then, with nothing left to be fused.
         return replace(
-            picture.shortened(left(passes), launches=launches), unfusible=frozenset(mine)
+            step_model.shortened(left(passes), launches=launches), unfusible=frozenset(mine)
         )
 
     held = units.size(2 * logits.bytes)
@@ -76,19 +78,19 @@ def detect(picture: StepModel) -> Detection | None:
         worst=fused(_WORST, 1.0),
         expected=fused(_EXPECTED, _LAUNCHES_LEFT),
         best=fused(_BEST, _LAUNCHES_LEFT),
-        where=picture.lines(picture.op_records[index] for index in mine)[:2],
+        where=step_model.lines(step_model.op_records[index] for index in mine)[:2],
         change=f"loss = torch.compile(F.cross_entropy)(logits, targets)  # {held} less memory",
         assumes="the logits are used for nothing but the loss",
     )
 
 
-def _logits(picture: StepModel) -> Tensor | None:
+def _logits(step_model: StepModel) -> Tensor | None:
     """The largest input of a log-softmax over a vocabulary."""
     found = [
         call.tensors[0]
-        for work in picture.op_records
+        for work in step_model.op_records
         if work.name.endswith("::_log_softmax")
-        and (call := picture.call(work)) is not None
+        and (call := step_model.call(work)) is not None
         and call.tensors
     ]
     large = [
@@ -101,11 +103,11 @@ def _logits(picture: StepModel) -> Tensor | None:
     return max(large, key=lambda tensor: tensor.elements, default=None)
 
 
-def _touches(picture: StepModel, index: int, logits: Tensor) -> bool:
+def _touches(step_model: StepModel, index: int, logits: Tensor) -> bool:
     """Whether work other than a product reads or writes tokens x vocabulary, or nearly all of it:
     shifted by one, the last token is missing."""
-    work = picture.op_records[index]
-    call = picture.call(work)
+    work = step_model.op_records[index]
+    call = step_model.call(work)
     if call is None or work.phase == Phase.OPTIMIZER or work.op_class == "contraction":
         return False
     return any(
@@ -117,10 +119,10 @@ def _touches(picture: StepModel, index: int, logits: Tensor) -> bool:
     )
 
 
-def _product_bytes(picture: StepModel, logits: Tensor) -> int:
+def _product_bytes(step_model: StepModel, logits: Tensor) -> int:
     """Bytes an element in the dtype that the last product works in."""
-    for work in picture.op_records:
-        call = picture.call(work)
+    for work in step_model.op_records:
+        call = step_model.call(work)
         if work.op_class == "contraction" and call is not None and call.tensors:
             shapes = [tensor.shape for tensor in call.tensors]
             if any(shape and shape[-1] == logits.shape[-1] for shape in shapes):

@@ -37,30 +37,30 @@ _WORST_LEFT = 0.5
 _MOST_LINES = _MOST_NAMES = 3
 
 
-def detect(picture: StepModel) -> Detection | None:
-    loops = find_sample_loops(picture)
+def detect(step_model: StepModel) -> Detection | None:
+    loops = find_sample_loops(step_model)
     if not loops:
         return None
-    loops.sort(key=lambda loop: -sum(picture.op_records[index].ns for index in loop.op_records))
+    loops.sort(key=lambda loop: -sum(step_model.op_records[index].ns for index in loop.op_records))
     calls = sum(len(same) for loop in loops for same in loop.calls)
-    sources = picture.timeline.sources
+    sources = step_model.timeline.sources
     return Detection(
-        worst=_at_once(picture, loops, left=_WORST_LEFT),
-        expected=_at_once(picture, loops, left=0.0),
-        best=_at_once(picture, loops, left=0.0, for_nothing=True),
+        worst=_at_once(step_model, loops, left=_WORST_LEFT),
+        expected=_at_once(step_model, loops, left=0.0),
+        best=_at_once(step_model, loops, left=0.0, for_nothing=True),
         where=[sources[loop.source] for loop in loops[:_MOST_LINES]],
-        change=f"# all {picture.samples} samples at once: {calls:,} calls "
-        f"({_names(picture, loops)}) are {sum(len(loop.calls) for loop in loops)} then",
+        change=f"# all {step_model.samples} samples at once: {calls:,} calls "
+        f"({_names(step_model, loops)}) are {sum(len(loop.calls) for loop in loops)} then",
         assumes="no sample's work depends on another's",
     )
 
 
-def _names(picture: StepModel, loops: list[SampleLoop]) -> str:
+def _names(step_model: StepModel, loops: list[SampleLoop]) -> str:
     """Of what is called over and over, the costliest."""
     total: dict[str, float] = {}
     for loop in loops:
         for index in (index for same in loop.calls for index in same):
-            work = picture.op_records[index]
+            work = step_model.op_records[index]
             name = work.name.rpartition("::")[2]
             total[name] = total.get(name, 0.0) + work.ns
     ranked = sorted(total, key=lambda name: -total[name])
@@ -68,29 +68,31 @@ def _names(picture: StepModel, loops: list[SampleLoop]) -> str:
 
 
 def _at_once(
-    picture: StepModel, loops: list[SampleLoop], *, left: float, for_nothing: bool = False
+    step_model: StepModel, loops: list[SampleLoop], *, left: float, for_nothing: bool = False
 ) -> Edit:
     work_ns: dict[int, float] = {}
     gone: list[int] = []
     for loop in loops:
         for first, *others in loop.calls:
-            same = sum(picture.op_records[index].ns for index in (first, *others))
-            together = 0.0 if for_nothing else min(same, _together_ns(picture, first, len(others)))
+            same = sum(step_model.op_records[index].ns for index in (first, *others))
+            together = (
+                0.0 if for_nothing else min(same, _together_ns(step_model, first, len(others)))
+            )
             work_ns[first] = together + left * (same - together)
             work_ns |= dict.fromkeys(others, 0.0)
             gone += others
-    if picture.script is None:
-        return Edit(work_ns=work_ns, python_ns=(1 - left) * asking_ns(picture, loops))
-    host = picture.script.host_ns.copy()
-    host[picture.actions_of(gone)] *= left
+    if step_model.script is None:
+        return Edit(work_ns=work_ns, python_ns=(1 - left) * asking_ns(step_model, loops))
+    host = step_model.script.host_ns.copy()
+    host[step_model.actions_of(gone)] *= left
     return Edit(work_ns=work_ns, host_ns=host)
 
 
-def _together_ns(picture: StepModel, index: int, others: int) -> float:
+def _together_ns(step_model: StepModel, index: int, others: int) -> float:
     """One call for all, by the machine's curves: as many times the work, where one sample was it,
     and the same where it was all of them each time."""
-    cost, machine = picture.op_records[index].cost or Cost(), picture.machine
-    count = 1 if holds_samples(picture, index) else others + 1
+    cost, machine = step_model.op_records[index].cost or Cost(), step_model.machine
+    count = 1 if holds_samples(step_model, index) else others + 1
     moved = machine.copy_ns(count * cost.bytes) or 0.0
     products = (machine.product_ns(unit, count * flops) for unit, flops in cost.flops.items())
     return max(moved, *(ns or 0.0 for ns in products), 0.0)

@@ -65,51 +65,53 @@ _MAKES_CAUSAL = (": create_causal_mask", "::tril", "::tril_", "::triu", "::triu_
 Scores = tuple[int, int]  # how many score matrices, and their side
 
 
-def detect(picture: StepModel) -> Detection | None:
-    layers = _softmaxes(picture)
+def detect(step_model: StepModel) -> Detection | None:
+    layers = _softmaxes(step_model)
     sides: dict[Scores, int] = defaultdict(int)
     for index in layers:
-        call = picture.call(picture.op_records[index])
+        call = step_model.call(step_model.op_records[index])
         scores = _scores(call.tensors[0]) if call and call.tensors else None
         if scores is not None:
             sides[scores] += 1
     if not sides:
         return None
     mine = [
-        index for index in range(len(picture.op_records)) if _touches(picture, index, set(sides))
+        index
+        for index in range(len(step_model.op_records))
+        if _touches(step_model, index, set(sides))
     ]
-    mine = _without_look_alikes(picture, mine, sides)
-    mine += _layout_copies(picture, set(mine))
-    if not picture.on_device and _drops_out(picture, mine):
+    mine = _without_look_alikes(step_model, mine, sides)
+    mine += _layout_copies(step_model, set(mine))
+    if not step_model.on_device and _drops_out(step_model, mine):
         return None
-    flops = _attention_flops(picture, mine)
-    rate = _matrix_rate(picture, mine)
+    flops = _attention_flops(step_model, mine)
+    rate = _matrix_rate(step_model, mine)
     if not flops or not rate:
         return None
-    times = _fused_times(picture, mine, sides, flops / rate * 1e9)
+    times = _fused_times(step_model, mine, sides, flops / rate * 1e9)
     if times is None:
         return None
     slow, middle, fast = times
-    shared = repeats(picture, sides)
+    shared = repeats(step_model, sides)
     return Detection(
         # A kernel that knows nothing of shared heads wants them repeated.
-        worst=_fused(picture, mine, slow, Repeats()),
-        expected=_fused(picture, mine, middle, shared),
-        best=_fused(picture, mine, fast, shared),
-        where=picture.lines(picture.op_records[index] for index in layers)[:2],
-        change=_change(picture, layers, mine, shared),
+        worst=_fused(step_model, mine, slow, Repeats()),
+        expected=_fused(step_model, mine, middle, shared),
+        best=_fused(step_model, mine, fast, shared),
+        where=step_model.lines(step_model.op_records[index] for index in layers)[:2],
+        change=_change(step_model, layers, mine, shared),
         assumes="the scores are used for nothing else",
     )
 
 
-def _softmaxes(picture: StepModel) -> list[int]:
+def _softmaxes(step_model: StepModel) -> list[int]:
     """Those that the script asks for, not torch on its behalf."""
-    timeline = picture.timeline
+    timeline = step_model.timeline
     plain = np.array([name == _PLAIN for name in timeline.names] or [False])
     inside = nearest(timeline.host.parent, plain[timeline.host.name])
     return [
         index
-        for index, work in enumerate(picture.op_records)
+        for index, work in enumerate(step_model.op_records)
         if work.name.endswith("::_softmax")
         and work.ns > 0
         and (work.row < 0 or inside[work.row] < 0)
@@ -117,29 +119,29 @@ def _softmaxes(picture: StepModel) -> list[int]:
 
 
 def _without_look_alikes(
-    picture: StepModel, mine: list[int], sides: dict[Scores, int]
+    step_model: StepModel, mine: list[int], sides: dict[Scores, int]
 ) -> list[int]:
     """Where a head is as wide as the sequence is long, its queries have the shape of scores: what
     only copies them is none of this."""
-    op_records = [picture.op_records[index] for index in mine]
-    heads = ((scores[1], _head(picture, op_records, scores)) for scores in sides)
+    op_records = [step_model.op_records[index] for index in mine]
+    heads = ((scores[1], _head(step_model, op_records, scores)) for scores in sides)
     if not any(head is not None and head[0] == side for side, head in heads):
         return mine
-    return [index for index in mine if not picture.op_records[index].name.endswith("::copy_")]
+    return [index for index in mine if not step_model.op_records[index].name.endswith("::copy_")]
 
 
-def _change(picture: StepModel, layers: list[int], mine: list[int], shared: Repeats) -> str:
+def _change(step_model: StepModel, layers: list[int], mine: list[int], shared: Repeats) -> str:
     """With what the step is seen to do; a model of transformers has a switch for it."""
-    sources = picture.timeline.sources
-    places = {picture.op_records[index].inside for index in layers}
+    sources = step_model.timeline.sources
+    places = {step_model.op_records[index].inside for index in layers}
     if any(sources[place].startswith("transformers/") for place in places if place >= 0):
         return 'model.set_attn_implementation("sdpa")  # or attn_implementation= when it is made'
     given = ["q", "k", "v"]
-    if _causality(picture, mine)[0]:
+    if _causality(step_model, mine)[0]:
         given.append("is_causal=True")
-    elif _is_masked(picture, mine):
+    elif _is_masked(step_model, mine):
         given.append("attn_mask=mask")
-    if _drops_out(picture, mine):
+    if _drops_out(step_model, mine):
         given.append("dropout_p=p")
     if shared.gone:
         given.append("enable_gqa=True")
@@ -147,16 +149,16 @@ def _change(picture: StepModel, layers: list[int], mine: list[int], shared: Repe
 
 
 def _fused_times(
-    picture: StepModel, mine: list[int], sides: dict[Scores, int], at_roof_ns: float
+    step_model: StepModel, mine: list[int], sides: dict[Scores, int], at_roof_ns: float
 ) -> tuple[float, float, float] | None:
     """What the fused kernels take: the slowest, the likeliest, the fastest; None if unknown.
 
     A causal one skips what is masked: half of all, and what that saves depends on the kernel.
     """
-    is_causal, may_be = _causality(picture, mine)
-    plain = _timed(picture, mine, sides, causal=False)
-    causal = _timed(picture, mine, sides, causal=True) if may_be else plain
-    slow, middle, fast = (one if picture.on_device else one**2 for one in _TIMED)
+    is_causal, may_be = _causality(step_model, mine)
+    plain = _timed(step_model, mine, sides, causal=False)
+    causal = _timed(step_model, mine, sides, causal=True) if may_be else plain
+    slow, middle, fast = (one if step_model.on_device else one**2 for one in _TIMED)
     if plain is None:
         if min(side for _, side in sides) < _SHORTEST_UNTIMED:
             return None
@@ -167,7 +169,7 @@ def _fused_times(
     return plain * slow, likely * middle, best * fast
 
 
-def _causality(picture: StepModel, mine: list[int]) -> tuple[bool, bool]:
+def _causality(step_model: StepModel, mine: list[int]) -> tuple[bool, bool]:
     """Whether a mask hides what comes later, and whether one may.
 
     One of length x length that all heads share, and all samples, and that is filled in: surely.
@@ -175,10 +177,10 @@ def _causality(picture: StepModel, mine: list[int]) -> tuple[bool, bool]:
     is seen to make a causal one.
     """
     surely = perhaps = False
-    made = any(name.endswith(_MAKES_CAUSAL) for name in picture.timeline.names)
+    made = any(name.endswith(_MAKES_CAUSAL) for name in step_model.timeline.names)
     for index in mine:
-        work = picture.op_records[index]
-        call = picture.call(work)
+        work = step_model.op_records[index]
+        call = step_model.call(work)
         if call is None or work.op_class == "contraction" or work.phase == Phase.BACKWARD:
             continue
         side = max((scores[1] for t in call.tensors if (scores := _scores(t))), default=0)
@@ -191,15 +193,15 @@ def _causality(picture: StepModel, mine: list[int]) -> tuple[bool, bool]:
     return surely, perhaps
 
 
-def _is_masked(picture: StepModel, mine: list[int]) -> bool:
+def _is_masked(step_model: StepModel, mine: list[int]) -> bool:
     """Whether something is added to the scores, or filled into them."""
     return any(
         sum(len(tensor.shape) > 1 for tensor in call.tensors) > 1
         for index in mine
-        if picture.op_records[index].phase != Phase.BACKWARD
-        and any(part in picture.op_records[index].name for part in (*_FILLING, "::add"))
-        and picture.op_records[index].op_class != "contraction"
-        and (call := picture.call(picture.op_records[index])) is not None
+        if step_model.op_records[index].phase != Phase.BACKWARD
+        and any(part in step_model.op_records[index].name for part in (*_FILLING, "::add"))
+        and step_model.op_records[index].op_class != "contraction"
+        and (call := step_model.call(step_model.op_records[index])) is not None
     )
 
 
@@ -211,15 +213,19 @@ def _is_mask(tensor: Tensor, side: int) -> bool:
     return strides is None or all(strides[-2:])
 
 
-def _layout_copies(picture: StepModel, mine: set[int]) -> list[int]:
+def _layout_copies(step_model: StepModel, mine: set[int]) -> list[int]:
     """Copies that only bring tensors into the order that batched products want, and back."""
-    flow = picture.flow
+    flow = step_model.flow
     if flow is None:
         return []
     found = []
     for index in flow.order:
-        call = picture.call(picture.op_records[index])
-        if index in mine or not picture.op_records[index].name.endswith("::copy_") or call is None:
+        call = step_model.call(step_model.op_records[index])
+        if (
+            index in mine
+            or not step_model.op_records[index].name.endswith("::copy_")
+            or call is None
+        ):
             continue
         tensors = call.tensors
         if len(tensors) < 2 or tensors[0].dtype != tensors[1].dtype:
@@ -231,27 +237,27 @@ def _layout_copies(picture: StepModel, mine: set[int]) -> list[int]:
 
 
 def _timed(
-    picture: StepModel, mine: list[int], sides: dict[Scores, int], *, causal: bool
+    step_model: StepModel, mine: list[int], sides: dict[Scores, int], *, causal: bool
 ) -> float | None:
     """The fused attention of all layers, timed at their shapes; None where one is unknown."""
-    op_records = [picture.op_records[index] for index in mine]
-    dropout = _drops_out(picture, mine)
+    op_records = [step_model.op_records[index] for index in mine]
+    dropout = _drops_out(step_model, mine)
     backward = any(work.phase == Phase.BACKWARD for work in op_records)
     total = 0.0
     for (count, side), layers in sides.items():
-        head = _head(picture, op_records, (count, side))
+        head = _head(step_model, op_records, (count, side))
         if head is None:
             return None
         width, dtype = head
-        product_precision = picture.product_precision or (
+        product_precision = step_model.product_precision or (
             "loose" if any(map(is_loose, op_records)) else None
         )
-        exercises = {
+        op_benchmarks = {
             one: _exercise((1, count, side, width), dtype, one, (dropout, causal, backward))
             for one in _DIGITS
         }
         # The others are asked for too: another remedy may change the digits of products.
-        ns = {one: picture.timings.ns(exercise) for one, exercise in exercises.items()}[
+        ns = {one: step_model.timings.ns(benchmark) for one, benchmark in op_benchmarks.items()}[
             product_precision
         ]
         if ns is None:
@@ -260,8 +266,8 @@ def _timed(
     return total
 
 
-def _drops_out(picture: StepModel, mine: list[int]) -> bool:
-    return any(part in picture.op_records[index].name for index in mine for part in _DROPPING)
+def _drops_out(step_model: StepModel, mine: list[int]) -> bool:
+    return any(part in step_model.op_records[index].name for index in mine for part in _DROPPING)
 
 
 def _exercise(
@@ -281,10 +287,12 @@ def _exercise(
     )
 
 
-def _head(picture: StepModel, op_records: list[OpRecord], scores: Scores) -> tuple[int, str] | None:
+def _head(
+    step_model: StepModel, op_records: list[OpRecord], scores: Scores
+) -> tuple[int, str] | None:
     """A head's width and its dtype, from the product that makes the scores."""
     for work in op_records:
-        call = picture.call(work)
+        call = step_model.call(work)
         if work.op_class == "contraction" and call and _makes(call.tensors) == scores:
             return call.tensors[0].shape[-1], call.tensors[0].dtype
     return None
@@ -298,10 +306,10 @@ def _scores(tensor: Tensor) -> Scores | None:
     return (tensor.elements // side**2, side) if side >= _SHORTEST else None
 
 
-def _touches(picture: StepModel, index: int, wanted: set[Scores]) -> bool:
+def _touches(step_model: StepModel, index: int, wanted: set[Scores]) -> bool:
     """Whether work reads score matrices, or is a product that makes them."""
-    work = picture.op_records[index]
-    call = picture.call(work)
+    work = step_model.op_records[index]
+    call = step_model.call(work)
     if call is None or work.phase == Phase.OPTIMIZER or work.op_class == "communication":
         return False
     if any(_scores(tensor) in wanted for tensor in call.tensors):
@@ -318,11 +326,11 @@ def _makes(tensors: tuple[Tensor, ...]) -> Scores | None:
     return (batch, rows) if rows == columns and rows >= _SHORTEST else None
 
 
-def _attention_flops(picture: StepModel, mine: list[int]) -> float:
+def _attention_flops(step_model: StepModel, mine: list[int]) -> float:
     """The products a fused attention does; its backward makes the scores once more."""
     forward = backward = 0.0
     for index in mine:
-        work = picture.op_records[index]
+        work = step_model.op_records[index]
         if work.op_class == "contraction" and work.cost is not None:
             if work.phase == Phase.BACKWARD:
                 backward += work.cost.total_flops
@@ -331,43 +339,43 @@ def _attention_flops(picture: StepModel, mine: list[int]) -> float:
     return forward + (_BACKWARD / 2 * backward if backward else 0.0)
 
 
-def _matrix_rate(picture: StepModel, mine: list[int]) -> float | None:
+def _matrix_rate(step_model: StepModel, mine: list[int]) -> float | None:
     units = {
         unit
         for index in mine
-        if (cost := picture.op_records[index].cost) is not None
+        if (cost := step_model.op_records[index].cost) is not None
         for unit in cost.flops
         if unit.startswith("matmul.")
     }
-    rates = [rate for unit in units if (rate := picture.machine.rate(unit))]
+    rates = [rate for unit in units if (rate := step_model.machine.rate(unit))]
     return max(rates, default=None)
 
 
-def _fused(picture: StepModel, mine: list[int], ns: float, shared: Repeats) -> Edit:
+def _fused(step_model: StepModel, mine: list[int], ns: float, shared: Repeats) -> Edit:
     """The softmax's place is taken by the fused kernels, forward and backward; the rest is gone."""
-    op_records = picture.op_records
+    op_records = step_model.op_records
     kept = [index for index in mine if "_softmax" in op_records[index].name]
     before = sum(op_records[index].ns for index in kept)
     left = ns / before if before else 1.0
     work_ns = {index: op_records[index].ns / times for index, times in shared.larger.items()}
     work_ns |= dict.fromkeys([*shared.gone, *mine], 0.0)
     work_ns |= {index: op_records[index].ns * left for index in kept}
-    if picture.script is None:
+    if step_model.script is None:
         return Edit(work_ns=work_ns, unfusible=frozenset(kept))
-    host = picture.script.host_ns.copy()
-    gone = picture.actions_of((shared.gone | set(mine)) - set(kept))
+    host = step_model.script.host_ns.copy()
+    gone = step_model.actions_of((shared.gone | set(mine)) - set(kept))
     host[gone] = 0.0
     return Edit(
         work_ns=work_ns,
         unfusible=frozenset(kept),
         host_ns=host,
-        wait=_without_masks(picture, picture.script),
+        wait=_without_masks(step_model, step_model.script),
     )
 
 
-def _without_masks(picture: StepModel, script: LaunchSequence) -> npt.NDArray[np.int8]:
+def _without_masks(step_model: StepModel, script: LaunchSequence) -> npt.NDArray[np.int8]:
     """The waits that are left: the kernel masks by itself, and no mask is made on the host."""
-    inside, sources = picture.timeline.host.inside, picture.timeline.sources
+    inside, sources = step_model.timeline.host.inside, step_model.timeline.sources
     if inside is None or not script.wait.any():
         return script.wait
     masking = np.array([*(source.startswith(_MASKS) for source in sources), False])

@@ -58,28 +58,30 @@ _MOST_OF_WORK = 0.9
 _NAMED = 8
 
 
-def detect(picture: StepModel) -> Detection | None:
-    seen, flow = picture.host_counters, picture.flow
-    if picture.on_device or flow is None:
+def detect(step_model: StepModel) -> Detection | None:
+    seen, flow = step_model.host_counters, step_model.flow
+    if step_model.on_device or flow is None:
         return None
     pages = _given_back(seen)
     large = {
         index: size
         for index in flow.order
-        if not picture.op_records[index].name.endswith("_")  # it writes where something is already
+        if not step_model.op_records[index].name.endswith(
+            "_"
+        )  # it writes where something is already
         and (size := sum(flow.values[value].bytes for value in flow.makes[index])) >= _LARGE
     }
     threads = seen.cores or 1
     each = min(_MOST * threads * seen.fresh_page_ns, seen.system_ns / max(1, seen.fresh_pages))
     lost = pages * each * min(1.0, _SIDE_BY_SIDE / threads)
-    if not large or lost < _WORTHWHILE * picture.wall_ns:
+    if not large or lost < _WORTHWHILE * step_model.wall_ns:
         return None
     total = sum(large.values())
 
     def kept(lost: float) -> Edit:
         work_ns = {}
         for index, size in large.items():
-            ns = picture.op_records[index].ns
+            ns = step_model.op_records[index].ns
             work_ns[index] = ns - min(_MOST_OF_WORK * ns, lost * size / total)
         return Edit(work_ns=work_ns)
 
@@ -88,7 +90,7 @@ def detect(picture: StepModel) -> Detection | None:
         worst=kept(_WORST * lost),
         expected=kept(lost),
         best=kept(_BEST * pages * each),
-        where=picture.lines(picture.op_records[index] for index in asking[:_NAMED])[:3],
+        where=step_model.lines(step_model.op_records[index] for index in asking[:_NAMED])[:3],
         change=KEPT_MEMORY.change,
         assumes=f"{pages:,.0f} pages a step ({units.size(pages * _PAGE)}) are asked for again that "
         "were given back; the process may keep the memory that it had at most",

@@ -41,19 +41,19 @@ _MOSTLY_WORK = 0.25
 _QUIET = 0.10
 
 
-def detect(picture: StepModel) -> Detection | None:
-    seen = picture.host_counters
+def detect(step_model: StepModel) -> Detection | None:
+    seen = step_model.host_counters
     steps = len(seen.steps_ns)
-    if picture.on_device or not steps or seen.main is None or seen.busiest is None:
+    if step_model.on_device or not steps or seen.main is None or seen.busiest is None:
         return None
     awake = (seen.busiest.ran_ns + seen.busiest.delayed_ns) / max(seen.wall_ns, 1.0)
     main, other = _delays(seen)
-    floor = sum(work.floor_ns or 0.0 for work in picture.op_records)
-    wall = picture.wall_ns
+    floor = sum(work.floor_ns or 0.0 for work in step_model.op_records)
+    wall = step_model.wall_ns
     if awake < _NEVER_ASLEEP or max(main, other) < _QUIET or floor > _MOSTLY_WORK * wall:
         return None
     # What the work and its dispatch need at least; all else may be waiting, as far as any was seen.
-    needed = floor + len(picture.op_records) * (picture.machine.overheads.eager_op_ns or 0.0)
+    needed = floor + len(step_model.op_records) * (step_model.machine.overheads.eager_op_ns or 0.0)
     most = min(max(0.0, wall - needed), (main + other) * wall)
     # Both delays may be the step's, one after the other, or one and the same; and while other
     # processes are at work, half of what they may have caused would have come about anyway.

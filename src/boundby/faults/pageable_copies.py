@@ -42,43 +42,43 @@ _WORST = 0.7
 _HARDLY = 0.01
 
 
-def detect(picture: StepModel) -> Detection | None:
-    copies = _copies(picture)
-    if picture.script is None or not copies:
+def detect(step_model: StepModel) -> Detection | None:
+    copies = _copies(step_model)
+    if step_model.script is None or not copies:
         return None
-    pinned = {work: _pinned_ns(picture, kind, work) for work, kind in copies.items()}
+    pinned = {work: _pinned_ns(step_model, kind, work) for work, kind in copies.items()}
     known = {work: ns for work, ns in pinned.items() if ns is not None}
     to_device = [work for work, kind in copies.items() if kind is DeviceKind.COPY_H2D]
-    wait = _without_waits(picture, to_device)
-    slower = {work: min(picture.op_records[work].ns, ns / _WORST) for work, ns in known.items()}
+    wait = _without_waits(step_model, to_device)
+    slower = {work: min(step_model.op_records[work].ns, ns / _WORST) for work, ns in known.items()}
     hidden = known | dict.fromkeys(to_device, 0.0)
     return Detection(
         worst=Edit(work_ns=slower),
         expected=Edit(work_ns=known, wait=wait),
         best=Edit(work_ns=hidden, wait=wait),
-        where=picture.lines(picture.op_records[work] for work in copies)[:3],
+        where=step_model.lines(step_model.op_records[work] for work in copies)[:3],
         change="DataLoader(..., pin_memory=True); batch = batch.to(device, non_blocking=True)",
         assumes="batches can be made in pinned memory, and nothing waits for a copy on purpose",
     )
 
 
-def _copies(picture: StepModel) -> dict[int, DeviceKind]:
+def _copies(step_model: StepModel) -> dict[int, DeviceKind]:
     """Work that is a pageable copy, and which way it goes."""
-    device = picture.timeline.device
-    pageable = np.array(["Pageable" in name for name in picture.timeline.names] or [False])
+    device = step_model.timeline.device
+    pageable = np.array(["Pageable" in name for name in step_model.timeline.names] or [False])
     found: dict[int, DeviceKind] = {}
     for event in np.flatnonzero(pageable[device.name]):
         kind = DeviceKind(int(device.kind[event]))
         large = device.bytes[event] >= _SMALLEST_TO_HOST
         if kind is DeviceKind.COPY_H2D or (kind is DeviceKind.COPY_D2H and large):
-            found[picture.work_of(int(event))] = kind
+            found[step_model.work_of(int(event))] = kind
     return found
 
 
-def _pinned_ns(picture: StepModel, kind: DeviceKind, index: int) -> float | None:
+def _pinned_ns(step_model: StepModel, kind: DeviceKind, index: int) -> float | None:
     """The copy's time out of pinned memory; None where the link's rate is not known."""
-    work = picture.op_records[index]
-    roof = picture.machine.roof(_LINKS[kind])
+    work = step_model.op_records[index]
+    roof = step_model.machine.roof(_LINKS[kind])
     if roof is None or work.cost is None:
         return None
     reached = roof.value * (_MEASURED if roof.source == "measured" else _PRINTED)
@@ -86,21 +86,21 @@ def _pinned_ns(picture: StepModel, kind: DeviceKind, index: int) -> float | None
 
 
 def _without_waits(
-    picture: StepModel, copies: list[int]
+    step_model: StepModel, copies: list[int]
 ) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
     """Waits inside the operators that copy are gone: the call's own, and the sync after it.
 
     Where the profiled step hardly waited there, a replay that does is wrong: they stay.
     """
-    script, host = picture.script, picture.timeline.host
+    script, host = step_model.script, step_model.timeline.host
     assert script is not None
-    around = {picture.op_records[index].row for index in copies} - {-1}
+    around = {step_model.op_records[index].row for index in copies} - {-1}
     copying = np.zeros(len(host), np.bool_)
     copying[list(around)] = True
     wait = script.wait.copy()
-    gone = picture.inside(copying)[script.rows] & (script.wait == Wait.STREAM)
-    gone[picture.actions_of(copies)] = True
-    if host.duration_ns[script.rows[gone]].sum() >= _HARDLY * picture.timeline.wall_ns:
+    gone = step_model.inside(copying)[script.rows] & (script.wait == Wait.STREAM)
+    gone[step_model.actions_of(copies)] = True
+    if host.duration_ns[script.rows[gone]].sum() >= _HARDLY * step_model.timeline.wall_ns:
         wait[gone] = Wait.NOTHING
     return wait
 

@@ -42,35 +42,35 @@ _COUNTS = 0.1
 _MOST_LINES = 3
 
 
-def detect(picture: StepModel) -> Detection | None:
-    own = own_python(picture)
-    if own.likely.ns <= 0 or not (lines := picture.memoised(own_lines)):
+def detect(step_model: StepModel) -> Detection | None:
+    own = own_python(step_model)
+    if own.likely.ns <= 0 or not (lines := step_model.memoised(own_lines)):
         return None
     least = _COUNTS * sum(one.ns for one in lines.values())
     ranked = sorted(lines, key=lambda line: -lines[line].ns)
     return Detection(
-        worst=_without(picture, own.likely, left=_WORST_LEFT),
-        expected=_without(picture, own.likely),
-        best=_without(picture, own.most),
+        worst=_without(step_model, own.likely, left=_WORST_LEFT),
+        expected=_without(step_model, own.likely),
+        best=_without(step_model, own.most),
         where=[line for line in ranked if lines[line].ns >= least][:_MOST_LINES],
-        change=_change(picture),
+        change=_change(step_model),
         assumes=f"none of the script's own Python, {units.time(own.likely.ns)} a step, has to be "
         "in it",
     )
 
 
-def _change(picture: StepModel) -> str:
+def _change(step_model: StepModel) -> str:
     """What makes batches needs a core of its own to be made on: a step on a CPU may have all."""
-    elsewhere = "in a DataLoader's workers" if picture.on_device else "before the loop"
+    elsewhere = "in a DataLoader's workers" if step_model.on_device else "before the loop"
     return f"if step % 100 == 0: ...  # what is for a log; what makes batches: {elsewhere}"
 
 
-def _without(picture: StepModel, own: HostTime, *, left: float = 0.0) -> Edit:
-    if picture.script is None:
+def _without(step_model: StepModel, own: HostTime, *, left: float = 0.0) -> Edit:
+    if step_model.script is None:
         return Edit(python_ns=(1 - left) * own.after_ns, no_user_python=left == 0)
     return Edit(
-        host_ns=picture.script.host_ns - (1 - left) * own.before_ns,
-        after_ns=picture.script.after_ns - (1 - left) * own.after_ns,
+        host_ns=step_model.script.host_ns - (1 - left) * own.before_ns,
+        after_ns=step_model.script.after_ns - (1 - left) * own.after_ns,
         no_user_python=left == 0,
     )
 

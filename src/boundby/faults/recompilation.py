@@ -43,15 +43,15 @@ _USUAL_CALL_NS = 30_000.0
 _WORST, _EXPECTED, _BEST = 0.5, 1.5, 4.0
 
 
-def detect(picture: StepModel) -> Detection | None:
-    seen = picture.host_counters
-    breaks, count = _breaks(picture)
+def detect(step_model: StepModel) -> Detection | None:
+    seen = step_model.host_counters
+    breaks, count = _breaks(step_model)
     if not any(seen.compiler_ns) and not count:
         return None
     low, expected, high = shares(seen.compiler_ns, seen.steps_ns)
-    step = picture.base_ns * picture.stall_sensitivity(max(seen.compiler_ns, default=0.0))
-    each = picture.machine.overheads.compiled_call_ns or _USUAL_CALL_NS
-    calls = each * count * picture.stall_sensitivity(each)
+    step = step_model.base_ns * step_model.stall_sensitivity(max(seen.compiler_ns, default=0.0))
+    each = step_model.machine.overheads.compiled_call_ns or _USUAL_CALL_NS
+    calls = each * count * step_model.stall_sensitivity(each)
     return Detection(
         worst=Edit(python_ns=step * low + _WORST * calls),
         expected=Edit(python_ns=step * expected + _EXPECTED * calls),
@@ -60,13 +60,13 @@ def detect(picture: StepModel) -> Detection | None:
         change="model = torch.compile(model, dynamic=True)"
         if any(seen.compiler_ns)
         else "model = torch.compile(model, fullgraph=True)  # and mend what it names",
-        assumes=_evidence(picture, count),
+        assumes=_evidence(step_model, count),
     )
 
 
-def _breaks(picture: StepModel) -> tuple[list[str], int]:
+def _breaks(step_model: StepModel) -> tuple[list[str], int]:
     """The lines at which compiled code breaks, and how often a step resumes after a break."""
-    timeline = picture.timeline
+    timeline = step_model.timeline
     host = timeline.host
     resumed = [_RESUMED.match(name) for name in timeline.names]
     after_break = np.array([found is not None for found in resumed] or [False])
@@ -79,7 +79,7 @@ def _breaks(picture: StepModel) -> tuple[list[str], int]:
         lines[line] = lines.get(line, 0) + int(count)
     if lines:
         return sorted(lines, key=lambda line: -lines[line]), sum(lines.values())
-    if not picture.host_counters.graph_breaks:
+    if not step_model.host_counters.graph_breaks:
         # Several compiled functions in a step are no fault: only the compiler knows of breaks.
         return [], 0
     named = (_REGION.match(timeline.names[name]) for name in np.unique(host.name))
@@ -87,8 +87,8 @@ def _breaks(picture: StepModel) -> tuple[list[str], int]:
     return [], max(0, len(frames) - 1)
 
 
-def _evidence(picture: StepModel, breaks: int) -> str:
-    seen = picture.host_counters
+def _evidence(step_model: StepModel, breaks: int) -> str:
+    seen = step_model.host_counters
     words = []
     if any(seen.compiler_ns):
         compiling = sum(ns > 0 for ns in seen.compiler_ns)

@@ -32,33 +32,33 @@ _HALF = ("bfloat16", "float16")
 _FEWEST_ELEMENTS = 1_000
 
 
-def detect(picture: StepModel) -> Detection | None:
-    coming, going = casts_of_weights(picture)
+def detect(step_model: StepModel) -> Detection | None:
+    coming, going = casts_of_weights(step_model)
     if not coming:
         return None
-    inference = not any(work.phase == Phase.OPTIMIZER for work in picture.op_records)
+    inference = not any(work.phase == Phase.OPTIMIZER for work in step_model.op_records)
     return Detection(
-        worst=without(picture, coming),
-        expected=without(picture, coming + going),
-        best=without(picture, coming + going),
-        where=picture.lines(picture.op_records[index] for index in coming)[:3],
+        worst=without(step_model, coming),
+        expected=without(step_model, coming + going),
+        best=without(step_model, coming + going),
+        where=step_model.lines(step_model.op_records[index] for index in coming)[:3],
         change="model = model.to(torch.bfloat16)"
         + ("" if inference else "  # and float32 copies in the optimizer"),
         assumes="the weights may live in sixteen bits",
     )
 
 
-def casts_of_weights(picture: StepModel) -> tuple[list[int], list[int]]:
+def casts_of_weights(step_model: StepModel) -> tuple[list[int], list[int]]:
     """Casts of parameters on their way in, and of gradients on their way out."""
-    flow = picture.flow
+    flow = step_model.flow
     if flow is None:
         return [], []
-    weights = weights_of(picture, flow)
+    weights = weights_of(step_model, flow)
     coming, shapes = [], set()
     going = []
     for index in flow.order:
-        work = picture.op_records[index]
-        call = picture.call(work)
+        work = step_model.op_records[index]
+        call = step_model.call(work)
         if not work.name.endswith("::copy_") or call is None or work.ns <= 0:
             continue
         tensors = call.tensors

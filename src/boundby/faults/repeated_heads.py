@@ -22,13 +22,13 @@ class Repeats(NamedTuple):
     larger: Mapping[int, int] = MappingProxyType({})
 
 
-def repeats(picture: StepModel, heads: dict[tuple[int, int], int]) -> Repeats:
+def repeats(step_model: StepModel, heads: dict[tuple[int, int], int]) -> Repeats:
     """Copies that repeat what attention reads (so many heads of so many tokens), the sums of their
     gradients, and the casts between them and the products."""
     wide: dict[tuple[int, ...], int] = {}
     gone: dict[int, int] = {}
-    for index, work in enumerate(picture.op_records):
-        call = picture.call(work)
+    for index, work in enumerate(step_model.op_records):
+        call = step_model.call(work)
         if call is None or len(call.tensors) < 2 or not work.name.endswith("::copy_"):
             continue
         copy, source = call.tensors[:2]
@@ -37,26 +37,26 @@ def repeats(picture: StepModel, heads: dict[tuple[int, int], int]) -> Repeats:
             gone[index] = wide[copy.shape] = times
     if not wide:
         return Repeats()
-    for index, work in enumerate(picture.op_records):
-        call = picture.call(work)
+    for index, work in enumerate(step_model.op_records):
+        call = step_model.call(work)
         if call is None or work.phase != Phase.BACKWARD or not work.name.endswith("::sum"):
             continue
         if call.tensors and call.tensors[0].shape in wide:
             gone[index] = wide[call.tensors[0].shape]
-    return Repeats(frozenset(gone), _casts(picture, gone))
+    return Repeats(frozenset(gone), _casts(step_model, gone))
 
 
-def _casts(picture: StepModel, gone: dict[int, int]) -> dict[int, int]:
-    flow = picture.flow
+def _casts(step_model: StepModel, gone: dict[int, int]) -> dict[int, int]:
+    flow = step_model.flow
     if flow is None:
         return {}
     found = {}
     for index, times in gone.items():
         readers = {reader for value in flow.makes[index] for reader in flow.values[value].readers}
-        summed = picture.op_records[index].phase == Phase.BACKWARD
+        summed = step_model.op_records[index].phase == Phase.BACKWARD
         for other in flow.makers[index] if summed else readers:
-            call = picture.call(picture.op_records[other])
-            if call is None or not picture.op_records[other].name.endswith("::copy_"):
+            call = step_model.call(step_model.op_records[other])
+            if call is None or not step_model.op_records[other].name.endswith("::copy_"):
                 continue
             if len({tensor.dtype for tensor in call.tensors}) > 1:
                 found[other] = times

@@ -71,33 +71,34 @@ class _Calls:
         return [*self.forward, *self.backward]
 
 
-def detect(picture: StepModel) -> Detection | None:
-    if not picture.on_device:
+def detect(step_model: StepModel) -> Detection | None:
+    if not step_model.on_device:
         return None
     mended: dict[int, tuple[float, float, float]] = {}
     rivals: dict[str, float] = defaultdict(float)
-    for calls in _groups(picture):
-        found = _timed(picture, calls) or _from_roof(picture, calls)
+    for calls in _groups(step_model):
+        found = _timed(step_model, calls) or _from_roof(step_model, calls)
         if found is None:
             continue
         rival, ratio, certain = found
         for index in calls.op_records:
-            rivals[rival] += picture.op_records[index].ns
+            rivals[rival] += step_model.op_records[index].ns
             mended[index] = _left(ratio, certain)
     if not mended:
         return None
 
     def with_rivals(scenario: int) -> dict[int, float]:
         return {
-            index: picture.op_records[index].ns * left[scenario] for index, left in mended.items()
+            index: step_model.op_records[index].ns * left[scenario]
+            for index, left in mended.items()
         }
 
     best = max(rivals, key=lambda name: rivals[name])
     return Detection(
-        worst=picture.shortened(with_rivals(0)),
-        expected=picture.shortened(with_rivals(1)),
-        best=picture.shortened(with_rivals(2)),
-        where=picture.lines(picture.op_records[index] for index in mended)[:3],
+        worst=step_model.shortened(with_rivals(0)),
+        expected=step_model.shortened(with_rivals(1)),
+        best=step_model.shortened(with_rivals(2)),
+        where=step_model.lines(step_model.op_records[index] for index in mended)[:3],
         change=f"with torch.nn.attention.sdpa_kernel(SDPBackend.{_WORDS[best]}): ...",
         assumes="the faster kernel takes these shapes in the step as it does alone",
     )
@@ -108,17 +109,17 @@ def _left(ratio: float, certain: bool) -> tuple[float, float, float]:
     return (worst if certain else 1.0), expected, best
 
 
-def _groups(picture: StepModel) -> list[_Calls]:
+def _groups(step_model: StepModel) -> list[_Calls]:
     groups: dict[tuple[str, tuple[int, ...], bool], _Calls] = {}
-    for index, work in enumerate(picture.op_records):
-        call = picture.call(work)
+    for index, work in enumerate(step_model.op_records):
+        call = step_model.call(work)
         if call is None or work.name not in _FORWARD or work.ns <= 0 or not call.tensors:
             continue
         backend = _FORWARD[work.name][0]
         key = (backend, call.tensors[0].shape, _bias(call) is not None)
         groups.setdefault(key, _Calls(backend, call)).forward.append(index)
-    for index, work in enumerate(picture.op_records):
-        call = picture.call(work)
+    for index, work in enumerate(step_model.op_records):
+        call = step_model.call(work)
         forward = work.name.removesuffix("_backward")
         if call is None or forward == work.name or forward not in _FORWARD:
             continue
@@ -131,11 +132,11 @@ def _groups(picture: StepModel) -> list[_Calls]:
     return list(groups.values())
 
 
-def _timed(picture: StepModel, calls: _Calls) -> tuple[str, float, bool] | None:
+def _timed(step_model: StepModel, calls: _Calls) -> tuple[str, float, bool] | None:
     """The fastest other kernel at these shapes, as a share of this one's time; None if unknown."""
-    loose = any(is_loose(picture.op_records[index]) for index in calls.op_records)
-    own = picture.timings.ns(_exercise(calls, calls.backend, loose=loose))
-    times = {name: picture.timings.ns(_exercise(calls, name, loose=loose)) for name in _WORDS}
+    loose = any(is_loose(step_model.op_records[index]) for index in calls.op_records)
+    own = step_model.timings.ns(_exercise(calls, calls.backend, loose=loose))
+    times = {name: step_model.timings.ns(_exercise(calls, name, loose=loose)) for name in _WORDS}
     known = {name: ns for name, ns in times.items() if ns and name != calls.backend}
     if not own or not known:
         return None
@@ -174,14 +175,14 @@ def _bias(call: OpCall) -> Tensor | None:
     return value if isinstance(value, Tensor) else None
 
 
-def _from_roof(picture: StepModel, calls: _Calls) -> tuple[str, float, bool] | None:
+def _from_roof(step_model: StepModel, calls: _Calls) -> tuple[str, float, bool] | None:
     """Without a timing: memory-efficient attention far under what flash attention reaches."""
     query = calls.call.tensors[0]
-    rate = picture.machine.rate(f"matmul.{query.dtype}")
-    op_records = [picture.op_records[index] for index in calls.op_records]
+    rate = step_model.machine.rate(f"matmul.{query.dtype}")
+    op_records = [step_model.op_records[index] for index in calls.op_records]
     if calls.backend != "efficient" or query.dtype not in _HALF or not rate:
         return None
-    if _bias(calls.call) is not None or picture.timings.known:
+    if _bias(calls.call) is not None or step_model.timings.known:
         return None
     flops, ns = sum(map(_flops, op_records)), sum(work.ns for work in op_records)
     reached = flops / rate * 1e9 / ns if ns else 1.0

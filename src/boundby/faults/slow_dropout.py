@@ -41,47 +41,47 @@ _WORST_LEFT, _BEST_LEFT = 0.7, 0.15
 _MORE_BYTES = 8
 
 
-def detect(picture: StepModel) -> Detection | None:
-    if picture.on_device:
+def detect(step_model: StepModel) -> Detection | None:
+    if step_model.on_device:
         return None
     draws = [
         index
-        for index, work in enumerate(picture.op_records)
+        for index, work in enumerate(step_model.op_records)
         if work.name == _DRAWS and work.phase != Phase.OPTIMIZER and work.ns > 0
     ]
-    drawn = sum(picture.op_records[index].ns for index in draws)
-    if drawn < _WORTHWHILE * picture.wall_ns:
+    drawn = sum(step_model.op_records[index].ns for index in draws)
+    if drawn < _WORTHWHILE * step_model.wall_ns:
         return None
 
     def kept(left: float | None) -> Edit:
-        times = {index: _left_ns(picture, index, left) for index in draws}
+        times = {index: _left_ns(step_model, index, left) for index in draws}
         return Edit(work_ns=times)
 
     return Detection(
         worst=kept(_WORST_LEFT),
         expected=kept(None),
         best=kept(_BEST_LEFT),
-        where=picture.lines(picture.op_records[index] for index in draws)[:3],
+        where=step_model.lines(step_model.op_records[index] for index in draws)[:3],
         change="dropout with masks of 16 random bits: boundby explain slow-dropout has the code",
         assumes="other masks of the same probability will do",
     )
 
 
-def _left_ns(picture: StepModel, index: int, left: float | None) -> float:
+def _left_ns(step_model: StepModel, index: int, left: float | None) -> float:
     """What drawing a mask takes then: a share of what it does, or what drawing the words does."""
-    work = picture.op_records[index]
-    call = picture.call(work)
+    work = step_model.op_records[index]
+    call = step_model.call(work)
     if left is not None or call is None or not call.tensors:
         return work.ns * (left or _LEFT)
     count = call.tensors[0].elements
     words = Tensor(shape=(max(1, count // 4),), dtype="int64", strides=(1,))
-    drawing = picture.timings.ns(
+    drawing = step_model.timings.ns(
         OpBenchmark(name="aten::random_", args=(words, SMALLEST_WORD, None))
     )
     if drawing is None:
         return work.ns * _LEFT
-    asking = 2 * (picture.machine.overheads.eager_op_ns or 0.0)
-    return min(work.ns, drawing + asking + (picture.machine.copy_ns(_MORE_BYTES * count) or 0.0))
+    asking = 2 * (step_model.machine.overheads.eager_op_ns or 0.0)
+    return min(work.ns, drawing + asking + (step_model.machine.copy_ns(_MORE_BYTES * count) or 0.0))
 
 
 FAULT = Fault(

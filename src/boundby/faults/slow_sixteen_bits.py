@@ -42,13 +42,13 @@ _HOPES = ((1.25, False), (1.0, True), (0.9, True))
 _FASTER = 1.2
 
 
-def detect(picture: StepModel) -> Detection | None:
-    rate = picture.machine.rate
+def detect(step_model: StepModel) -> Detection | None:
+    rate = step_model.machine.rate
     wide = rate(_FLOAT32) or 0.0
     slow = {unit for unit in _SIXTEEN_BITS if wide > _FASTER * (rate(unit) or wide)}
     products = {
         index
-        for index, work in enumerate(picture.op_records)
+        for index, work in enumerate(step_model.op_records)
         if work.op_class == "contraction"
         and work.cost is not None
         and not slow.isdisjoint(work.cost.flops)
@@ -56,17 +56,19 @@ def detect(picture: StepModel) -> Detection | None:
     }
     if not products:
         return None
-    casts = [index for index, work in enumerate(picture.op_records) if _is_cast(picture, work)]
+    casts = [
+        index for index, work in enumerate(step_model.op_records) if _is_cast(step_model, work)
+    ]
     worst, expected, best = (
-        _widened(picture, products, near, casts if gone else []) for near, gone in _HOPES
+        _widened(step_model, products, near, casts if gone else []) for near, gone in _HOPES
     )
-    by_autocast = bool(casts if picture.flow is None else casts_of_weights(picture)[0])
-    device = "cuda" if picture.on_device else "cpu"
+    by_autocast = bool(casts if step_model.flow is None else casts_of_weights(step_model)[0])
+    device = "cuda" if step_model.on_device else "cpu"
     return Detection(
         worst=worst,
         expected=expected,
         best=best,
-        where=picture.lines(picture.op_records[index] for index in sorted(products))[:3],
+        where=step_model.lines(step_model.op_records[index] for index in sorted(products))[:3],
         change=f'with torch.autocast("{device}", enabled=False):'
         if by_autocast
         else "model = model.float()",
@@ -74,42 +76,42 @@ def detect(picture: StepModel) -> Detection | None:
     )
 
 
-def _widened(picture: StepModel, products: set[int], near: float, casts: list[int]) -> Edit:
-    change = without(picture, casts)
+def _widened(step_model: StepModel, products: set[int], near: float, casts: list[int]) -> Edit:
+    change = without(step_model, casts)
     work_ns = dict(change.work_ns)
-    for index, work in enumerate(picture.op_records):
+    for index, work in enumerate(step_model.op_records):
         is_product = index in products
-        if index in work_ns or not (is_product or _is_between(picture, work)):
+        if index in work_ns or not (is_product or _is_between(step_model, work)):
             continue
-        ratio = timed_ratio(picture, work, _WIDE, loose=False)
+        ratio = timed_ratio(step_model, work, _WIDE, loose=False)
         if ratio is None:
-            ratio = _from_roofs(picture, work)
+            ratio = _from_roofs(step_model, work)
         work_ns[index] = work.ns * ratio * (near if is_product else 1.0)
     return dataclasses.replace(change, work_ns=work_ns)
 
 
-def _from_roofs(picture: StepModel, work: OpRecord) -> float:
+def _from_roofs(step_model: StepModel, work: OpRecord) -> float:
     """Without a timing: as far above the new roof as above the old one; twice the bytes."""
     flops = work.cost.flops if work.cost is not None else {}
     unit = next((unit for unit in _SIXTEEN_BITS if unit in flops), None)
     if work.bound == "memory" or unit is None:
         return 2.0 if work.bound == "memory" else 1.0
-    old, new = picture.machine.rate(unit), picture.machine.rate(_FLOAT32)
+    old, new = step_model.machine.rate(unit), step_model.machine.rate(_FLOAT32)
     return old / new if old and new else 1.0
 
 
-def _is_cast(picture: StepModel, work: OpRecord) -> bool:
+def _is_cast(step_model: StepModel, work: OpRecord) -> bool:
     """From float32 to sixteen bits or back, as autocast does it."""
-    call = picture.call(work)
+    call = step_model.call(work)
     if call is None or not work.name.endswith("::copy_") or len(call.tensors) < 2:
         return False
     kinds = {tensor.dtype for tensor in call.tensors[:2]}
     return "float32" in kinds and not kinds.isdisjoint(_HALF)
 
 
-def _is_between(picture: StepModel, work: OpRecord) -> bool:
+def _is_between(step_model: StepModel, work: OpRecord) -> bool:
     """What is no product and has sixteen bits; an optimizer too, where the weights have."""
-    call = picture.call(work)
+    call = step_model.call(work)
     return (
         call is not None
         and work.op_class in ("elementwise", "normalization", "movement")

@@ -62,53 +62,54 @@ _RANDOM_INSTRUCTIONS = 70
 _INTEGER_SHARE = 0.25
 
 
-def detect(picture: StepModel) -> Detection | None:
-    flow = picture.flow
-    if flow is None or any(work.name.startswith(_COMPILED) for work in picture.op_records):
+def detect(step_model: StepModel) -> Detection | None:
+    flow = step_model.flow
+    if flow is None or any(work.name.startswith(_COMPILED) for work in step_model.op_records):
         return None
-    chains = [chain for chain in chains_of(picture, flow) if len(chain.op_records) > 1]
+    chains = [chain for chain in chains_of(step_model, flow) if len(chain.op_records) > 1]
     if not chains:
         return None
-    middle, slow = _pass_efficiency(picture)
-    turned = layout_copies.compiled_times(picture)
+    middle, slow = _pass_efficiency(step_model)
+    turned = layout_copies.compiled_times(step_model)
     # The compiler pads products and turns convolutions, whatever their code says.
-    products = turned | wasted_tiles.padded_times(picture)
-    left = graph_break_rows(picture).outside
+    products = turned | wasted_tiles.padded_times(step_model)
+    left = graph_break_rows(step_model).outside
     turned, products = (
         {index: ns for index, ns in times.items() if index not in left}
         for times in (turned, products)
     )
-    if not picture.on_device:
+    if not step_model.on_device:
         # In a step a CPU's pace is another one than alone.
-        turned = {index: max(ns, picture.op_records[index].ns) for index, ns in turned.items()}
-    costs = launch_costs(picture)
+        turned = {index: max(ns, step_model.op_records[index].ns) for index, ns in turned.items()}
+    costs = launch_costs(step_model)
     costliest = sorted(
-        chains, key=lambda chain: -sum(picture.op_records[index].ns for index in chain.op_records)
+        chains,
+        key=lambda chain: -sum(step_model.op_records[index].ns for index in chain.op_records),
     )
     return Detection(
-        worst=_fused(picture, chains, slow, turned, costs[0], _stays_all),
-        expected=_fused(picture, chains, middle, products, costs[1], _stays_of_arithmetic),
-        best=_fused(picture, chains, 1.0, products, costs[2], _stays_at_best),
-        where=picture.lines(
-            picture.op_records[index] for chain in costliest for index in chain.op_records
+        worst=_fused(step_model, chains, slow, turned, costs[0], _stays_all),
+        expected=_fused(step_model, chains, middle, products, costs[1], _stays_of_arithmetic),
+        best=_fused(step_model, chains, 1.0, products, costs[2], _stays_at_best),
+        where=step_model.lines(
+            step_model.op_records[index] for chain in costliest for index in chain.op_records
         )[:3],
         change="model = torch.compile(model)",
         assumes="the model compiles without graph breaks, and its shapes stay the same",
     )
 
 
-def _pass_efficiency(picture: StepModel) -> tuple[float, float]:
+def _pass_efficiency(step_model: StepModel) -> tuple[float, float]:
     """How near this step's own pointwise kernels come to a plain copy, half and a quarter of their
     bytes: the middle, the slow."""
     seen = [
         (copy / work.ns, work.cost.bytes)
-        for work in picture.op_records
+        for work in step_model.op_records
         if work.op_class == "elementwise"
         and work.phase != Phase.OPTIMIZER
         and work.cost is not None
         and work.cost.bytes >= _TELLING_BYTES
         and work.ns > 0
-        and (copy := picture.machine.copy_ns(work.cost.bytes))
+        and (copy := step_model.machine.copy_ns(work.cost.bytes))
     ]
     if not seen:
         return 0.75, 0.5
@@ -122,27 +123,27 @@ def _pass_efficiency(picture: StepModel) -> tuple[float, float]:
 Stays = Callable[[StepModel, Chain], float]
 
 
-def _stays_all(picture: StepModel, chain: Chain) -> float:
+def _stays_all(step_model: StepModel, chain: Chain) -> float:
     """Compiled steps of small models were seen to take as long as eager ones, and longer."""
-    return sum(picture.op_records[index].ns for index in chain.op_records)
+    return sum(step_model.op_records[index].ns for index in chain.op_records)
 
 
-def _stays_of_arithmetic(picture: StepModel, chain: Chain) -> float:
+def _stays_of_arithmetic(step_model: StepModel, chain: Chain) -> float:
     """What each takes beyond its traffic; generated code is no better at that than a library."""
-    op_records = [picture.op_records[index] for index in chain.op_records]
+    op_records = [step_model.op_records[index] for index in chain.op_records]
     beyond = [
-        work.ns - (picture.machine.memory_ns(work.cost) or 0.0 if work.cost else 0.0)
+        work.ns - (step_model.machine.memory_ns(work.cost) or 0.0 if work.cost else 0.0)
         for work in op_records
     ]
     return max(*(work.ns for work in op_records), sum(max(0.0, ns) for ns in beyond))
 
 
-def _stays_at_best(picture: StepModel, chain: Chain) -> float:
-    return 0.5 * max(picture.op_records[index].ns for index in chain.op_records)
+def _stays_at_best(step_model: StepModel, chain: Chain) -> float:
+    return 0.5 * max(step_model.op_records[index].ns for index in chain.op_records)
 
 
 def _fused(
-    picture: StepModel,
+    step_model: StepModel,
     chains: Sequence[Chain],
     efficiency: float,
     products: dict[int, float],
@@ -152,28 +153,28 @@ def _fused(
     work_ns = dict(products)
     gone = []
     for chain in chains:
-        before = sum(picture.op_records[index].ns for index in chain.op_records)
-        after = min(before, _pass_ns(picture, chain, efficiency, stays))
-        if not picture.on_device:
-            after = min(before, max(after, stays(picture, chain)))
+        before = sum(step_model.op_records[index].ns for index in chain.op_records)
+        after = min(before, _pass_ns(step_model, chain, efficiency, stays))
+        if not step_model.on_device:
+            after = min(before, max(after, stays(step_model, chain)))
         work_ns[chain.op_records[0]] = after
         for index in chain.op_records[1:]:
             work_ns[index] = 0.0
             gone.append(index)
     unfusible = frozenset(products)
-    if picture.script is None:
-        eager = picture.machine.overheads.eager_op_ns or 0.0
+    if step_model.script is None:
+        eager = step_model.machine.overheads.eager_op_ns or 0.0
         quicker = 0.0 if stays is _stays_all else len(gone) * eager
         return Edit(work_ns=work_ns, unfusible=unfusible, python_ns=quicker)
     doubt = _HOST_DOUBT * ((stays is _stays_all) - (stays is _stays_at_best))
-    host = (1 + doubt) * compiled_host_ns(picture, gone, launch_ns)
+    host = (1 + doubt) * compiled_host_ns(step_model, gone, launch_ns)
     for chain in chains:
-        more = picture.actions_of(chain.op_records[:1])
+        more = step_model.actions_of(chain.op_records[:1])
         host[more[:1]] += chain.reductions * launch_ns
     return Edit(work_ns=work_ns, unfusible=unfusible, host_ns=host)
 
 
-def _pass_ns(picture: StepModel, chain: Chain, efficiency: float, stays: Stays) -> float:
+def _pass_ns(step_model: StepModel, chain: Chain, efficiency: float, stays: Stays) -> float:
     """One kernel for a chain's traffic, functions and random numbers, and those that reduce beside
     it.
 
@@ -181,44 +182,44 @@ def _pass_ns(picture: StepModel, chain: Chain, efficiency: float, stays: Stays) 
     each row has to be there in whole before they can. At worst what is summed up over the rows is
     written for a kernel of its own.
     """
-    machine = picture.machine
-    apart = _summed_apart_bytes(picture, chain) if stays is _stays_all else 0.0
-    copy, chance = machine.copy_ns(chain.bytes + apart), _chance_ns(picture, chain)
+    machine = step_model.machine
+    apart = _summed_apart_bytes(step_model, chain) if stays is _stays_all else 0.0
+    copy, chance = machine.copy_ns(chain.bytes + apart), _chance_ns(step_model, chain)
     if copy is None:
         return math.inf
-    traffic, functions = copy / efficiency, _functions_ns(picture, chain)
+    traffic, functions = copy / efficiency, _functions_ns(step_model, chain)
     reduced = chain.reductions * (machine.overheads.shortest_kernel_ns or 0.0)
     if stays is _stays_at_best:
         return reduced + max(traffic, functions, chance)
-    names = [picture.op_records[index].name for index in chain.op_records]
+    names = [step_model.op_records[index].name for index in chain.op_records]
     by_rows = any(part in name for name in names for part in _BY_ROWS)
     return reduced + chance + (traffic + functions if by_rows else max(traffic, functions))
 
 
-def _functions_ns(picture: StepModel, chain: Chain) -> float:
-    rate = picture.machine.rate("vector.float32")
-    op_records = (picture.op_records[index] for index in chain.op_records)
-    flops = sum(function_flops(work, picture.call(work)) for work in op_records)
-    return flops / rate * 1e9 if rate and picture.on_device else 0.0
+def _functions_ns(step_model: StepModel, chain: Chain) -> float:
+    rate = step_model.machine.rate("vector.float32")
+    op_records = (step_model.op_records[index] for index in chain.op_records)
+    flops = sum(function_flops(work, step_model.call(work)) for work in op_records)
+    return flops / rate * 1e9 if rate and step_model.on_device else 0.0
 
 
-def _summed_apart_bytes(picture: StepModel, chain: Chain) -> float:
+def _summed_apart_bytes(step_model: StepModel, chain: Chain) -> float:
     """What a normalization's weights get their gradients from, in float32, written and read."""
     calls = [
-        picture.call(picture.op_records[index])
+        step_model.call(step_model.op_records[index])
         for index in chain.op_records
-        if "layer_norm_backward" in picture.op_records[index].name
+        if "layer_norm_backward" in step_model.op_records[index].name
     ]
     return sum(2 * 4.0 * call.tensors[0].elements for call in calls if call and call.tensors)
 
 
-def _chance_ns(picture: StepModel, chain: Chain) -> float:
+def _chance_ns(step_model: StepModel, chain: Chain) -> float:
     """Arithmetic for the random numbers of a chain: generated code makes each on its own."""
-    rate = picture.machine.rate("vector.float32")
+    rate = step_model.machine.rate("vector.float32")
     numbers = 0
     for index in chain.op_records:
-        call = picture.call(picture.op_records[index])
-        if call and call.tensors and is_random(picture.op_records[index]):
+        call = step_model.call(step_model.op_records[index])
+        if call and call.tensors and is_random(step_model.op_records[index]):
             numbers += call.tensors[0].elements
     return numbers * _RANDOM_INSTRUCTIONS / (_INTEGER_SHARE * rate) * 1e9 if rate else 0.0
 

@@ -53,36 +53,36 @@ _NEVER_FUSED = ("Adadelta", "Adamax", "NAdam", "RAdam", "Rprop", "RMSprop", "Spa
 _FEWEST_PARAMETERS = 1_000
 
 
-def detect(picture: StepModel) -> Detection | None:
+def detect(step_model: StepModel) -> Detection | None:
     mine = [
         (index, work)
-        for index, work in enumerate(picture.op_records)
+        for index, work in enumerate(step_model.op_records)
         if work.phase == Phase.OPTIMIZER and work.bound in ("memory", "small")
     ]
     if not mine or any("_fused_" in work.name for _, work in mine):
         return None
     if not all(any(part in work.name for _, work in mine) for part in _ADAM):
         return None
-    known = class_of(picture)
+    known = class_of(step_model)
     if known in _NEVER_FUSED:
         return None
     name = f"torch.optim.{known}" if known in _FUSED else known
-    updated = _updated(picture, [work for _, work in mine])
+    updated = _updated(step_model, [work for _, work in mine])
     size = sum(tensor.elements * DTYPE_BYTES.get(tensor.dtype, 4) for tensor in updated)
-    rate = picture.machine.rate
+    rate = step_model.machine.rate
     memory = rate(f"memory.dram.{UPDATE}") or rate("memory.dram")
     if size < _FEWEST_PARAMETERS * 4 or memory is None:
         return None
     ns = _PASSES * size / memory * 1e9
     slow, middle, fast = ns / _WORST, ns / _EXPECTED, ns / _BEST
-    timed = picture.timings.ns(OpBenchmark(name="adamw", args=(updated,)))
+    timed = step_model.timings.ns(OpBenchmark(name="adamw", args=(updated,)))
     if timed is not None:
         slow, middle, fast = max(slow, timed), timed, min(fast, timed)
     return Detection(
-        worst=_fused(picture, mine, slow),
-        expected=_fused(picture, mine, middle),
-        best=_fused(picture, mine, fast),
-        where=picture.lines(work for _, work in mine)[:2],
+        worst=_fused(step_model, mine, slow),
+        expected=_fused(step_model, mine, middle),
+        best=_fused(step_model, mine, fast),
+        where=step_model.lines(work for _, work in mine)[:2],
         change=f"{name or 'torch.optim.AdamW'}(..., fused=True)"
         + ("" if name else "  # or Adam: whichever it is"),
         assumes="its states are in the parameters' dtype"
@@ -91,18 +91,18 @@ def detect(picture: StepModel) -> Detection | None:
     )
 
 
-def class_of(picture: StepModel) -> str | None:
+def class_of(step_model: StepModel) -> str | None:
     """The optimizer as the framework marks its steps, `Optimizer.step#AdamW.step`."""
-    marks = (_MARK.search(name) for name in picture.timeline.names)
+    marks = (_MARK.search(name) for name in step_model.timeline.names)
     names = dict.fromkeys(found[1] for found in marks if found)
     return next(iter(names)) if len(names) == 1 else None
 
 
-def _updated(picture: StepModel, op_records: list[OpRecord]) -> tuple[Tensor, ...]:
+def _updated(step_model: StepModel, op_records: list[OpRecord]) -> tuple[Tensor, ...]:
     """The parameters that the step updates: those of its last update, addcdiv."""
     found: list[Tensor] = []
     for work in op_records:
-        call = picture.call(work)
+        call = step_model.call(work)
         if call is None or "addcdiv" not in work.name or not call.args:
             continue
         target = call.args[0]
@@ -114,43 +114,45 @@ def _updated(picture: StepModel, op_records: list[OpRecord]) -> tuple[Tensor, ..
     return tuple(found)
 
 
-def _fused(picture: StepModel, mine: list[tuple[int, OpRecord]], ns: float) -> Edit:
+def _fused(step_model: StepModel, mine: list[tuple[int, OpRecord]], ns: float) -> Edit:
     """A few kernels take all of the optimizer's time, and the host issues only those."""
     before = sum(work.ns for _, work in mine)
     kept = mine[:_LAUNCHES]
     work_ns = {index: 0.0 for index, _ in mine}
     work_ns |= {index: min(ns, before) / len(kept) for index, _ in kept}
-    eager = picture.machine.overheads.eager_op_ns or 0.0
-    script = picture.script
+    eager = step_model.machine.overheads.eager_op_ns or 0.0
+    script = step_model.script
     if script is None:
-        return Edit(work_ns=work_ns, python_ns=_no_longer_asked_ns(picture, len(mine)))
+        return Edit(work_ns=work_ns, python_ns=_no_longer_asked_ns(step_model, len(mine)))
     host = script.host_ns.copy()
-    actions = picture.actions_of(index for index, _ in mine)
+    actions = step_model.actions_of(index for index, _ in mine)
     spent = float(host[actions].sum())
     host[actions] = 0.0
     # What is left: looking at every parameter in Python, as the fused form does too.
-    first = picture.actions_of([kept[0][0]])
+    first = step_model.actions_of([kept[0][0]])
     host[first[:1]] = min(spent, _LEFT * spent + len(kept) * eager)
     return Edit(work_ns=work_ns, host_ns=np.asarray(host))
 
 
-def _no_longer_asked_ns(picture: StepModel, count: int) -> float:
+def _no_longer_asked_ns(step_model: StepModel, count: int) -> float:
     """On a CPU, what goes into asking for so many operators and not for a few."""
-    asking = picture.memoised(_asking_ns)
+    asking = step_model.memoised(_asking_ns)
     if asking is None:
-        eager = picture.machine.overheads.eager_op_ns or 0.0
+        eager = step_model.machine.overheads.eager_op_ns or 0.0
         return max(0, count - _LAUNCHES) * eager
     return (1 - _LEFT_ON_CPU) * asking
 
 
-def _asking_ns(picture: StepModel) -> float | None:
+def _asking_ns(step_model: StepModel) -> float | None:
     """What the optimizer's clean phase takes beside its operators, as the step is before any of
     them is imagined away; None where that was not timed."""
-    phase = picture.phases.get("optimizer")
+    phase = step_model.phases.get("optimizer")
     if phase is None:
         return None
-    optimizers = (work.exposed_ns for work in picture.op_records if work.phase == Phase.OPTIMIZER)
-    return max(0.0, phase - picture.cpu_contention * sum(optimizers))
+    optimizers = (
+        work.exposed_ns for work in step_model.op_records if work.phase == Phase.OPTIMIZER
+    )
+    return max(0.0, phase - step_model.cpu_contention * sum(optimizers))
 
 
 FAULT = Fault(fault="unfused-optimizer", group="overhead", document=__doc__, detect=detect)

@@ -49,63 +49,65 @@ _MOVED_NS = 50e6
 _AWAKE = 0.95
 
 
-def detect(picture: StepModel) -> Detection | None:
-    host = picture.timeline.host
+def detect(step_model: StepModel) -> Detection | None:
+    host = step_model.timeline.host
     waiting = host.kind == HostKind.DATA
     around = np.append(nearest(host.parent, waiting), -1)[host.parent]
     outermost = np.flatnonzero(waiting & (around < 0))
-    waited = picture.account.overhead.parts.get("data", 0.0)
+    waited = step_model.account.overhead.parts.get("data", 0.0)
     if not len(outermost) or waited <= 0:
         return None
-    cores = picture.host_counters.cores
-    rest = max(1.0, picture.wall_ns - waited)
+    cores = step_model.host_counters.cores
+    rest = max(1.0, step_model.wall_ns - waited)
     # One worker makes a batch as fast as the script did: enough where the step takes as long.
-    wanted = math.ceil(max(waited, _made_ns(picture)) / rest)
+    wanted = math.ceil(max(waited, _made_ns(step_model)) / rest)
     workers = (
         min(max(wanted, spare_workers(cores)), most_workers(cores)) if cores else _USUAL_WORKERS
     )
-    named = {picture.timeline.names[name] for name in host.name[waiting]}
+    named = {step_model.timeline.names[name] for name in host.name[waiting]}
     has_workers = any(_WITH_WORKERS in name for name in named)
-    is_full = has_workers and _is_full(picture)
+    is_full = has_workers and _is_full(step_model)
     if is_full:
-        worst, expected, best = (_shorter(picture, waited, left) for left in _LEFT_BY_CHEAPER)
+        worst, expected, best = (_shorter(step_model, waited, left) for left in _LEFT_BY_CHEAPER)
     elif has_workers:
-        worst, expected, best = (_shorter(picture, waited, left) for left in _LEFT_BY_MORE)
+        worst, expected, best = (_shorter(step_model, waited, left) for left in _LEFT_BY_MORE)
     else:
         worst, expected, best = (
-            _shorter(picture, waited, max(left, (least - (picture.wall_ns - waited)) / waited))
-            for left, least in zip(_LEFT, _shortest_steps(picture, waited, workers), strict=True)
+            _shorter(
+                step_model, waited, max(left, (least - (step_model.wall_ns - waited)) / waited)
+            )
+            for left, least in zip(_LEFT, _shortest_steps(step_model, waited, workers), strict=True)
         )
     return Detection(
         worst=worst,
         expected=expected,
         best=best,
-        where=_lines(picture, outermost),
-        change=_cheaper(picture)
+        where=_lines(step_model, outermost),
+        change=_cheaper(step_model)
         if is_full
-        else _more(picture, workers)
+        else _more(step_model, workers)
         if has_workers
-        else _loader(picture, workers),
+        else _loader(step_model, workers),
         assumes="samples can be made in half the time; at best they cost nothing"
         if is_full
         else "there are idle cores to make batches on",
     )
 
 
-def _loader(picture: StepModel, workers: int) -> str:
-    pinned = "pin_memory=True, " if picture.on_device else ""
+def _loader(step_model: StepModel, workers: int) -> str:
+    pinned = "pin_memory=True, " if step_model.on_device else ""
     return f"DataLoader(dataset, num_workers={workers}, {pinned}persistent_workers=True)"
 
 
-def _more(picture: StepModel, workers: int) -> str:
+def _more(step_model: StepModel, workers: int) -> str:
     """As many as there are cores; past that they can only wait, for a disk, more at a time."""
-    cores, have = picture.host_counters.cores or workers, picture.host_counters.loader_workers
+    cores, have = step_model.host_counters.cores or workers, step_model.host_counters.loader_workers
     wanted = cores if have < cores else 2 * have
-    return f"{_loader(picture, wanted)}  # more than {_there_are(have)}"
+    return f"{_loader(step_model, wanted)}  # more than {_there_are(have)}"
 
 
-def _cheaper(picture: StepModel) -> str:
-    seen = picture.host_counters
+def _cheaper(step_model: StepModel) -> str:
+    seen = step_model.host_counters
     return (
         f"# make samples cheaper: no core of {seen.cores} is left for more workers than "
         f"{_there_are(seen.loader_workers)}"
@@ -116,9 +118,9 @@ def _there_are(workers: int) -> str:
     return f"the {workers} there are" if workers else "there are"
 
 
-def _is_full(picture: StepModel) -> bool:
+def _is_full(step_model: StepModel) -> bool:
     """Whether the script and what it has started keep all of its cores busy, or others do."""
-    seen = picture.host_counters
+    seen = step_model.host_counters
     if seen.cpu_wait_share > _CORELESS:
         return True
     if not seen.cores or not seen.wall_ns or seen.ours_ns is None or seen.workers_ns is None:
@@ -126,30 +128,32 @@ def _is_full(picture: StepModel) -> bool:
     return seen.ours_ns + seen.workers_ns > _FULL * seen.cores * seen.wall_ns
 
 
-def _made_ns(picture: StepModel) -> float:
+def _made_ns(step_model: StepModel) -> float:
     """What making a batch takes the host, where the replay knows."""
-    return 0.0 if picture.script is None else float(picture.script.data_ns.sum())
+    return 0.0 if step_model.script is None else float(step_model.script.data_ns.sum())
 
 
-def _shortest_steps(picture: StepModel, waited: float, workers: int) -> tuple[float, float, float]:
+def _shortest_steps(
+    step_model: StepModel, waited: float, workers: int
+) -> tuple[float, float, float]:
     """What a step takes at least, at worst, as expected and at best: batches come no faster.
 
     On a CPU nothing that is done now goes away, and it has only so many cores to be done on: all
     that threads do now, waiting for each other included; the step's own work on all cores and the
     batch on one; the step's work on one of them. And who shares a core is held up.
     """
-    supply = max(waited, _made_ns(picture)) / workers
-    seen = picture.host_counters
-    if picture.on_device or not seen.cores:
+    supply = max(waited, _made_ns(step_model)) / workers
+    seen = step_model.host_counters
+    if step_model.on_device or not seen.cores:
         return supply, supply, supply
-    rest = picture.wall_ns - waited
+    rest = step_model.wall_ns - waited
     batch, busy = waited, np.inf
     if seen.main is not None and seen.wall_ns:
         # A batch that sleeps, or waits for a disk, needs no core; one that waits for a core does.
         awake = min(1.0, (seen.main.ran_ns + seen.main.delayed_ns) / seen.wall_ns / _AWAKE)
-        batch = min(waited, max(0.0, picture.wall_ns * awake - rest))
+        batch = min(waited, max(0.0, step_model.wall_ns * awake - rest))
     if seen.ours_ns is not None and seen.wall_ns:
-        busy = picture.wall_ns * seen.ours_ns / seen.wall_ns
+        busy = step_model.wall_ns * seen.ours_ns / seen.wall_ns
     usual = min(busy, rest * seen.cores + batch)
     worst = busy if np.isfinite(busy) else usual
     others = seen.cpu_wait_share > _CORELESS
@@ -180,18 +184,18 @@ def _held_up(rest: float, batch: float, crowded: float, cores: int) -> tuple[flo
     return min(rest + batch if crowded else rest, 2 * rest), min(likely, 2 * rest)
 
 
-def _shorter(picture: StepModel, waited: float, left: float) -> Edit:
+def _shorter(step_model: StepModel, waited: float, left: float) -> Edit:
     """Of the time for a batch, a part is left."""
     left = min(1.0, left)
-    script = picture.script
+    script = step_model.script
     if script is None:
         return Edit(python_ns=waited * (1 - left))
     return Edit(host_ns=script.host_ns - np.minimum(script.data_ns, script.host_ns) * (1 - left))
 
 
-def _lines(picture: StepModel, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
-    sources = picture.timeline.sources
-    found = {int(source) for source in picture.timeline.host.source[rows]}
+def _lines(step_model: StepModel, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
+    sources = step_model.timeline.sources
+    found = {int(source) for source in step_model.timeline.host.source[rows]}
     return [sources[source] for source in found if 0 <= source < len(sources)]
 
 

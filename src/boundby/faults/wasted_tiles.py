@@ -50,32 +50,32 @@ _OPERANDS = {
 _BATCHED = ("aten::bmm", "aten::baddbmm", "aten::baddbmm_")
 
 
-def detect(picture: StepModel) -> Detection | None:
-    odd = _odd_products(picture)
+def detect(step_model: StepModel) -> Detection | None:
+    odd = _odd_products(step_model)
     if not odd:
         return None
     wanted = max(extent for extents in odd.values() for extent in extents)
     return Detection(
-        worst=Edit(work_ns=_times(picture, odd, _WORST)),
-        expected=Edit(work_ns=_times(picture, odd, _EXPECTED)),
-        best=Edit(work_ns=_times(picture, odd, _BEST)),
-        where=picture.lines(picture.op_records[index] for index in odd)[:3],
-        change=f"{_word(picture, odd, wanted)} = {_round_up(wanted)}"
+        worst=Edit(work_ns=_times(step_model, odd, _WORST)),
+        expected=Edit(work_ns=_times(step_model, odd, _EXPECTED)),
+        best=Edit(work_ns=_times(step_model, odd, _BEST)),
+        where=step_model.lines(step_model.op_records[index] for index in odd)[:3],
+        change=f"{_word(step_model, odd, wanted)} = {_round_up(wanted)}"
         f"  # instead of {wanted}: a multiple of {_PADDED}",
         assumes="the dimension may be padded and what is added is masked or never used",
     )
 
 
-def padded_times(picture: StepModel) -> dict[int, float]:
+def padded_times(step_model: StepModel) -> dict[int, float]:
     """What the odd products would take with padded dimensions, by work."""
-    return _times(picture, _odd_products(picture), _EXPECTED)
+    return _times(step_model, _odd_products(step_model), _EXPECTED)
 
 
-def _odd_products(picture: StepModel) -> dict[int, set[int]]:
+def _odd_products(step_model: StepModel) -> dict[int, set[int]]:
     """Slow products in 16-bit types, each with its large dimensions that fit no tile."""
     odd: dict[int, set[int]] = {}
-    for index, work in enumerate(picture.op_records):
-        call = picture.call(work)
+    for index, work in enumerate(step_model.op_records):
+        call = step_model.call(work)
         if call is None or not work.floor_ns or work.floor_ns >= _SLOW * work.ns:
             continue
         found = odd_extents(call)
@@ -123,9 +123,11 @@ def _dense_extent(matrix: Tensor) -> int | None:
     return rows if matrix.strides[-2:] == (1, rows) else None
 
 
-def _word(picture: StepModel, odd: dict[int, set[int]], wanted: int) -> str:
+def _word(step_model: StepModel, odd: dict[int, set[int]], wanted: int) -> str:
     """What people call the dimension: the last one of a linear layer has a name."""
-    calls = [call for index in odd if (call := picture.call(picture.op_records[index])) is not None]
+    calls = [
+        call for index in odd if (call := step_model.call(step_model.op_records[index])) is not None
+    ]
     made = {
         _columns(call, operands)
         for call in calls
@@ -136,12 +138,12 @@ def _word(picture: StepModel, odd: dict[int, set[int]], wanted: int) -> str:
     return "vocabulary" if wanted >= _VOCABULARY else "out_features"
 
 
-def _times(picture: StepModel, odd: dict[int, set[int]], efficiency: float) -> dict[int, float]:
+def _times(step_model: StepModel, odd: dict[int, set[int]], efficiency: float) -> dict[int, float]:
     """Timed with padded dimensions where the device is at hand; else from the roof."""
     work_ns = {}
     for index, extents in odd.items():
-        work = picture.op_records[index]
-        ratio = timed_ratio(picture, work, padded({n: _round_up(n) for n in extents}))
+        work = step_model.op_records[index]
+        ratio = timed_ratio(step_model, work, padded({n: _round_up(n) for n in extents}))
         reached = (work.floor_ns or work.ns) / efficiency
         if ratio is not None:
             reached = work.ns * ratio * _EXPECTED / efficiency

@@ -34,49 +34,51 @@ _USABLE = 0.9
 _LAUNCHES_LEFT = 0.1
 
 
-def detect(picture: StepModel) -> Detection | None:
-    again = recomputed(picture.timeline)
+def detect(step_model: StepModel) -> Detection | None:
+    again = recomputed(step_model.timeline)
     mine = [
         index
-        for index, work in enumerate(picture.op_records)
+        for index, work in enumerate(step_model.op_records)
         if work.row >= 0 and again[work.row] and work.op_class != "communication"
     ]
     if not mine:
         return None
-    products = [i for i in mine if picture.op_records[i].op_class == "contraction"]
-    free, kept = _free_bytes(picture), _written(picture, mine)
+    products = [i for i in mine if step_model.op_records[i].op_class == "contraction"]
+    free, kept = _free_bytes(step_model), _written(step_model, mine)
     some = dict.fromkeys(products, 0.0)
     everything = dict.fromkeys(mine, 0.0)
     if free is not None and kept < free:
         worst, expected, best = some, everything, everything
     elif free is None:
         # The memory is not known: keeping the products' results is what most can afford.
-        worst = {index: 0.5 * picture.op_records[index].ns for index in products}
+        worst = {index: 0.5 * step_model.op_records[index].ns for index in products}
         expected, best = some, everything
-    elif _written(picture, products) < free:
+    elif _written(step_model, products) < free:
         worst, expected, best = dict[int, float](), some, some
     else:
         return None
     return Detection(
-        worst=picture.shortened(worst, launches=1.0),
-        expected=picture.shortened(expected, launches=_LAUNCHES_LEFT),
-        best=picture.shortened(best, launches=0.0),
-        where=picture.lines(picture.op_records[index] for index in mine)[:2],
+        worst=step_model.shortened(worst, launches=1.0),
+        expected=step_model.shortened(expected, launches=_LAUNCHES_LEFT),
+        best=step_model.shortened(best, launches=0.0),
+        where=step_model.lines(step_model.op_records[index] for index in mine)[:2],
         change="model.gradient_checkpointing_disable()  # or keep the results of products",
         assumes=_assumes(free, kept),
     )
 
 
-def _free_bytes(picture: StepModel) -> float | None:
+def _free_bytes(step_model: StepModel) -> float | None:
     """Memory that the step leaves unused; None where it is not known."""
-    peak, total = picture.host_counters.peak_bytes, picture.machine.memory_bytes
+    peak, total = step_model.host_counters.peak_bytes, step_model.machine.memory_bytes
     return _USABLE * total - peak if peak and total else None
 
 
-def _written(picture: StepModel, op_records: list[int]) -> float:
+def _written(step_model: StepModel, op_records: list[int]) -> float:
     """What would have to be kept instead: the results of what is computed again."""
     return sum(
-        cost.bytes_written for i in op_records if (cost := picture.op_records[i].cost) is not None
+        cost.bytes_written
+        for i in op_records
+        if (cost := step_model.op_records[i].cost) is not None
     )
 
 

@@ -45,56 +45,56 @@ _LAUNCHES_LEFT = 0.15
 _WORST_LEFT, _EXPECTED_LEFT, _BEST_LEFT = 0.5, 0.05, 0.0
 
 
-def detect(picture: StepModel) -> Detection | None:
-    fills = _inside(picture, _ZEROING, _FILLS)
+def detect(step_model: StepModel) -> Detection | None:
+    fills = _inside(step_model, _ZEROING, _FILLS)
     if not fills:
         return None
     # Under accumulation each gradient is added to several times for one zeroing.
-    added = _inside(picture, _ACCUMULATING, _ADDITIONS)[: _zeroed(picture, fills)]
+    added = _inside(step_model, _ACCUMULATING, _ADDITIONS)[: _zeroed(step_model, fills)]
 
     def kept(left: float) -> dict[int, float]:
         gone = dict.fromkeys(fills, 0.0)
-        return gone | {index: picture.op_records[index].ns * left for index in added}
+        return gone | {index: step_model.op_records[index].ns * left for index in added}
 
-    where = picture.lines(picture.op_records[index] for index in fills)[:1]
+    where = step_model.lines(step_model.op_records[index] for index in fills)[:1]
     return Detection(
-        worst=picture.shortened(kept(_WORST_LEFT), launches=_WORST_LEFT),
-        expected=picture.shortened(kept(_EXPECTED_LEFT), launches=_LAUNCHES_LEFT),
-        best=picture.shortened(kept(_BEST_LEFT), launches=0.0),
+        worst=step_model.shortened(kept(_WORST_LEFT), launches=_WORST_LEFT),
+        expected=step_model.shortened(kept(_EXPECTED_LEFT), launches=_LAUNCHES_LEFT),
+        best=step_model.shortened(kept(_BEST_LEFT), launches=0.0),
         where=where,
         change=f"p.grad = None  # instead of zeros, at {where[0]}"
-        if where and _by_the_script(picture, fills)
+        if where and _by_the_script(step_model, fills)
         else "optimizer.zero_grad(set_to_none=True)",
         assumes="nothing keeps hold of the gradient tensors between steps",
     )
 
 
-def _inside(picture: StepModel, around: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
+def _inside(step_model: StepModel, around: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
     """Work of these names inside events of those, in order of issue."""
-    within = picture.within(*around)
+    within = step_model.within(*around)
     found = [
         index
-        for index, work in enumerate(picture.op_records)
+        for index, work in enumerate(step_model.op_records)
         if work.row >= 0 and within[work.row] and any(name in work.name for name in names)
     ]
-    return sorted(found, key=lambda index: picture.op_records[index].row)
+    return sorted(found, key=lambda index: step_model.op_records[index].row)
 
 
-def _by_the_script(picture: StepModel, fills: list[int]) -> bool:
+def _by_the_script(step_model: StepModel, fills: list[int]) -> bool:
     """Whether the script's own lines zero, in a `zero_grad` that need not know torch's argument."""
-    timeline = picture.timeline
+    timeline = step_model.timeline
     zeroing = np.array([any(part in name for part in _ZEROING) for name in timeline.names])
     around = nearest(timeline.host.parent, zeroing[timeline.host.name])
-    op_records = [picture.op_records[index] for index in fills]
+    op_records = [step_model.op_records[index] for index in fills]
     names = (timeline.names[timeline.host.name[around[work.row]]] for work in op_records)
     return all(work.inside < 0 for work in op_records) and not any(map(_TORCHS.search, names))
 
 
-def _zeroed(picture: StepModel, fills: list[int]) -> int:
+def _zeroed(step_model: StepModel, fills: list[int]) -> int:
     """How many gradients the fills cover: a `_foreach` one fills a list of them."""
     total = 0
     for index in fills:
-        call = picture.call(picture.op_records[index])
+        call = step_model.call(step_model.op_records[index])
         total += max(1, len(call.tensors)) if call is not None else 1
     return total
 

@@ -124,13 +124,13 @@ def promised(diagnosis: Diagnosis, covers: Collection[str]) -> Range | None:
         saving = found[0].saving_ns
         left = [wall - saved for saved in (saving.low, saving.expected, saving.high)]
     else:
-        imagined = {fault for one in diagnosis.what_if for fault in one.faults}
-        wanted = {finding.fault for finding in found} & imagined
+        detection = {fault for one in diagnosis.what_if for fault in one.faults}
+        wanted = {finding.fault for finding in found} & detection
         together = [one.wall_ns for one in diagnosis.what_if if set(one.faults) == wanted]
         if not wanted or not together:
             return None
         # The smallest findings are in no combination: at best each saves what it would alone.
-        more = sum(one.saving_ns.high for one in found if one.fault not in imagined)
+        more = sum(one.saving_ns.high for one in found if one.fault not in detection)
         left = [together[0].high, together[0].expected, together[0].low - more]
     low, expected, high = (wall / max(ns, 0.01 * wall) for ns in left)
     return Range(low=low, expected=expected, high=high)

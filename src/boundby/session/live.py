@@ -255,9 +255,9 @@ def timer_of(
     threads = capture.settings.get("threads")
     with roofs.OpBenchmarkRunner(device, threads=threads, progress=progress) as operators:
 
-        def timer(exercises: Sequence[OpBenchmark]) -> dict[OpBenchmark, float]:
+        def timer(op_benchmarks: Sequence[OpBenchmark]) -> dict[OpBenchmark, float]:
             try:
-                return operators(exercises)
+                return operators(op_benchmarks)
             except BoundbyError:
                 # The roofs stand in: a prediction is wider then, not missing.
                 return {}

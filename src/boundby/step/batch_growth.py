@@ -17,7 +17,7 @@ from boundby.model import CACHE_REACH, Phase
 from boundby.step.batch_invariant import batch_invariant_values, goes_to_optimizer
 from boundby.step.model import StepModel
 from boundby.step.op_record import OpRecord
-from boundby.step.op_variants import exercise, grown, is_batched_product, is_loose, is_recurrent
+from boundby.step.op_variants import benchmark, grown, is_batched_product, is_loose, is_recurrent
 from boundby.step.quadratic_in_batch import quadratic_values
 from boundby.step.sample_loops import find_sample_loops, holds_samples
 
@@ -52,24 +52,24 @@ SLOW, LIKELY, FAST = Growth(1.0, 1.03, 1.0), Growth(0.25, 1.0, None), Growth(-0.
 AS_THE_CURVES = Growth(0.0, 1.0, 0.0)
 
 
-def times_with(picture: StepModel, factor: int, growth: Growth) -> dict[int, float]:
+def times_with(step_model: StepModel, factor: int, growth: Growth) -> dict[int, float]:
     """Every piece of work with a larger batch: activations grow, weights and gradients do not."""
-    constant, square = _constant_bytes(picture), picture.memoised(_square_bytes)
-    timed = timed_with(picture, factor)
-    shortest = picture.machine.overheads.shortest_kernel_ns or 0.0
-    doubt = 1.0 if picture.on_device else _DOUBT_ON_CPU * math.log2(factor)
+    constant, square = _constant_bytes(step_model), step_model.memoised(_square_bytes)
+    timed = timed_with(step_model, factor)
+    shortest = step_model.machine.overheads.shortest_kernel_ns or 0.0
+    doubt = 1.0 if step_model.on_device else _DOUBT_ON_CPU * math.log2(factor)
     times = {}
-    looped = {index for loop in find_sample_loops(picture) for index in loop.op_records}
-    for index, work in enumerate(picture.op_records):
-        one_sample = index in looped and not holds_samples(picture, index)
-        if one_sample or picture.is_for_data(work):
+    looped = {index for loop in find_sample_loops(step_model) for index in loop.op_records}
+    for index, work in enumerate(step_model.op_records):
+        one_sample = index in looped and not holds_samples(step_model, index)
+        if one_sample or step_model.is_for_data(work):
             times[index] = factor * work.ns  # it is called for each
             continue
         calls = factor if index in looped else 1
         if index in timed:
             times[index] = calls * timed[index] * growth.timed**doubt
             continue
-        curve, most = _ratios(picture, work, factor, constant[index], square[index])
+        curve, most = _ratios(step_model, work, factor, constant[index], square[index])
         ratio = max(1.0, curve + (most - curve) * growth.between)
         start = min(shortest * work.kernels, work.ns)
         times[index] = calls * (start + (work.ns - start) * ratio)
@@ -89,34 +89,36 @@ def grown_ns(ns: float, twice_ns: float, factor: int, degree: int = 1) -> float:
     return times / twice * twice_ns
 
 
-def timed_with(picture: StepModel, factor: int) -> dict[int, float]:
+def timed_with(step_model: StepModel, factor: int) -> dict[int, float]:
     """What the costliest calls take with a larger batch, in ns, where they could be timed.
 
     A CPU is asked for each factor: of what outgrows its caches, or is memory that its system gives
     anew each time, twice the batch may know nothing yet.
     """
-    square = picture.memoised(_square_bytes)
+    square = step_model.memoised(_square_bytes)
     found = {
-        index: grown_ns(picture.op_records[index].ns, twice, factor, degree=_degree(square[index]))
-        for index, twice in timed_grown(picture, 2).items()
+        index: grown_ns(
+            step_model.op_records[index].ns, twice, factor, degree=_degree(square[index])
+        )
+        for index, twice in timed_grown(step_model, 2).items()
     }
-    return found if picture.on_device or factor == 2 else found | timed_grown(picture, factor)
+    return found if step_model.on_device or factor == 2 else found | timed_grown(step_model, factor)
 
 
-def timed_grown(picture: StepModel, factor: int) -> dict[int, float]:
+def timed_grown(step_model: StepModel, factor: int) -> dict[int, float]:
     """What calls take that were timed with so many times the batch, a power of two."""
     found = {}
-    square = picture.memoised(_square_bytes)
-    for pair, indices in costliest(picture, factor).items():
-        both = timed_alone(picture, *pair, picture.op_records[indices[0]])
+    square = step_model.memoised(_square_bytes)
+    for pair, indices in costliest(step_model, factor).items():
+        both = timed_alone(step_model, *pair, step_model.op_records[indices[0]])
         if both is None:
             continue
         for index in indices:
-            ns, most = picture.op_records[index].ns, float(factor) ** _degree(square[index])
+            ns, most = step_model.op_records[index].ns, float(factor) ** _degree(square[index])
             found[index] = in_step_ns(ns, *both, most=most)
-            if not picture.on_device:
+            if not step_model.on_device:
                 found[index] = _on_cpu(ns, found[index], *both)
-    return found | _backward_of_recurrent(picture, found)
+    return found | _backward_of_recurrent(step_model, found)
 
 
 def in_step_ns(ns: float, alone: Alone, grown: Alone, *, most: float) -> float:
@@ -140,10 +142,10 @@ def _on_cpu(ns: float, scaled: float, alone: Alone, larger: Alone) -> float:
     return (scaled + more) / 2 if ns > alone.hot else max(scaled, more)
 
 
-def _backward_of_recurrent(picture: StepModel, found: dict[int, float]) -> dict[int, float]:
+def _backward_of_recurrent(step_model: StepModel, found: dict[int, float]) -> dict[int, float]:
     """They grow as the layers do that they go back through: alone they cannot be run, since they
     read what those left for them."""
-    op_records = picture.op_records
+    op_records = step_model.op_records
     forward = [index for index in found if is_recurrent(op_records[index].name)]
     before = sum(op_records[index].ns for index in forward)
     if not before:
@@ -156,16 +158,18 @@ def _backward_of_recurrent(picture: StepModel, found: dict[int, float]) -> dict[
     }
 
 
-def costliest(picture: StepModel, factor: int) -> dict[tuple[OpBenchmark, OpBenchmark], list[int]]:
+def costliest(
+    step_model: StepModel, factor: int
+) -> dict[tuple[OpBenchmark, OpBenchmark], list[int]]:
     """Calls as they are and with a larger batch, the costliest first, and where they are made."""
-    flow = picture.flow
+    flow = step_model.flow
     if flow is None:
         return {}
-    fixed = batch_invariant_values(picture, flow)
-    squares = picture.memoised(quadratic_values)
+    fixed = batch_invariant_values(step_model, flow)
+    squares = step_model.memoised(quadratic_values)
     pairs: dict[tuple[OpBenchmark, OpBenchmark], list[int]] = {}
-    for index, work in enumerate(picture.op_records):
-        call = picture.call(work)
+    for index, work in enumerate(step_model.op_records):
+        call = step_model.call(work)
         if call is None or work.phase == Phase.OPTIMIZER or work.ns <= 0:
             continue
         if factor > 2 and work.cost is not None and factor * work.cost.bytes > _MOST_TOUCHED:
@@ -181,27 +185,27 @@ def costliest(picture: StepModel, factor: int) -> dict[tuple[OpBenchmark, OpBenc
             if value in squares and len(tensor.shape) == 2
         }
         larger = grown(call, factor, given, both_ways)
-        pair = exercise(call, loose=loose), exercise(larger, loose=loose)
+        pair = benchmark(call, loose=loose), benchmark(larger, loose=loose)
         if pair[0] != pair[1]:
             pairs.setdefault(pair, []).append(index)
-    most = _MOST_TIMED if picture.on_device else _MOST_TIMED_ON_CPU
-    ranked = sorted(pairs, key=lambda pair: -sum(picture.op_records[i].ns for i in pairs[pair]))
+    most = _MOST_TIMED if step_model.on_device else _MOST_TIMED_ON_CPU
+    ranked = sorted(pairs, key=lambda pair: -sum(step_model.op_records[i].ns for i in pairs[pair]))
     return {pair: pairs[pair] for pair in ranked[:most]}
 
 
 def timed_alone(
-    picture: StepModel, single: OpBenchmark, larger: OpBenchmark, work: OpRecord
+    step_model: StepModel, single: OpBenchmark, larger: OpBenchmark, work: OpRecord
 ) -> tuple[Alone, Alone] | None:
     """A call by itself, as the work makes it and with a larger batch; None if it was not timed.
 
     What reaches far past a device's caches finds nothing there anyway, and on a CPU they are not
     told apart.
     """
-    hot = [picture.timings.ns(one) for one in (single, larger)]
+    hot = [step_model.timings.ns(one) for one in (single, larger)]
     cold = list(hot)
-    if _may_be_cached(picture, work):
+    if _may_be_cached(step_model, work):
         flushed = (msgspec.structs.replace(one, cold=True) for one in (single, larger))
-        cold = [picture.timings.ns(one) for one in flushed]
+        cold = [step_model.timings.ns(one) for one in flushed]
     if not (hot[0] and hot[1]):
         return None
     if not (cold[0] and cold[1]):
@@ -209,15 +213,15 @@ def timed_alone(
     return Alone(hot[0], cold[0] or hot[0]), Alone(hot[1], cold[1] or hot[1])
 
 
-def _may_be_cached(picture: StepModel, work: OpRecord) -> bool:
+def _may_be_cached(step_model: StepModel, work: OpRecord) -> bool:
     """Whether a device's cache may hold a part of what the work touches that counts."""
-    held = [level.capacity for level in picture.machine.levels if level.capacity]
+    held = [level.capacity for level in step_model.machine.levels if level.capacity]
     touched = work.cost.bytes if work.cost else 0.0
-    return picture.on_device and bool(held) and touched <= CACHE_REACH * max(held)
+    return step_model.on_device and bool(held) and touched <= CACHE_REACH * max(held)
 
 
 def _ratios(
-    picture: StepModel, work: OpRecord, factor: int, constant: float, square: float
+    step_model: StepModel, work: OpRecord, factor: int, constant: float, square: float
 ) -> tuple[float, float]:
     """How much longer a piece of work takes: by the machine's curves, and at most.
 
@@ -225,13 +229,13 @@ def _ratios(
     """
     if work.phase == Phase.OPTIMIZER or work.ns <= 0:
         return 1.0, 1.0
-    cost, machine = work.cost, picture.machine
+    cost, machine = work.cost, step_model.machine
     times = float(factor**2 if square else factor)
     if cost is None or not work.floor_ns:
         return times, times
     if constant >= cost.bytes:
         return 1.0, 1.0
-    if not picture.on_device and is_batched_product(work.name):
+    if not step_model.on_device and is_batched_product(work.name):
         return times, times  # more products, and none of them larger
     square = min(square, cost.bytes - constant)
     grown = cost.bytes * factor - constant * (factor - 1) + square * (factor**2 - factor)
@@ -246,29 +250,29 @@ def _ratios(
     return min(most, max(1.0, ratio)), most
 
 
-def _constant_bytes(picture: StepModel) -> list[float]:
+def _constant_bytes(step_model: StepModel) -> list[float]:
     """For each piece of work, the bytes that do not grow: weights it reads, gradients it makes."""
-    flow = picture.flow
+    flow = step_model.flow
     if flow is None:
-        return [_weights_by_place(picture, work) for work in picture.op_records]
-    fixed = batch_invariant_values(picture, flow)
-    constant = [0.0] * len(picture.op_records)
+        return [_weights_by_place(step_model, work) for work in step_model.op_records]
+    fixed = batch_invariant_values(step_model, flow)
+    constant = [0.0] * len(step_model.op_records)
     for index in flow.order:
         read = sum(size for value, size in flow.reads[index].items() if value in fixed)
         made = [
             flow.values[value].bytes
             for value in flow.makes[index]
-            if value in fixed or goes_to_optimizer(picture, flow.values[value])
+            if value in fixed or goes_to_optimizer(step_model, flow.values[value])
         ]
         constant[index] = read + sum(made)
     return constant
 
 
-def _square_bytes(picture: StepModel) -> list[float]:
+def _square_bytes(step_model: StepModel) -> list[float]:
     """For each piece of work, the bytes it reads and makes that grow with the square."""
-    flow = picture.flow
-    square = [0.0] * len(picture.op_records)
-    squares = picture.memoised(quadratic_values)
+    flow = step_model.flow
+    square = [0.0] * len(step_model.op_records)
+    squares = step_model.memoised(quadratic_values)
     if flow is None or not squares:
         return square
     for index in flow.order:
@@ -283,9 +287,9 @@ def _degree(square: float) -> int:
     return 2 if square else 1
 
 
-def _weights_by_place(picture: StepModel, work: OpRecord) -> float:
+def _weights_by_place(step_model: StepModel, work: OpRecord) -> float:
     """Where memory was not recorded: the smaller operand of a product."""
-    call = picture.call(work)
+    call = step_model.call(work)
     if call is None or work.op_class != "contraction" or len(call.tensors) < 2:
         return 0.0
     return float(min(tensor.bytes for tensor in call.tensors[:2]))

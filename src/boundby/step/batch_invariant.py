@@ -51,7 +51,7 @@ _NORMS = ("_norm", "_legit", "_no_training", "_with_update", "_no_update", "_nor
 Places = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def weights_of(picture: StepModel, flow: Flow) -> set[int]:
+def weights_of(step_model: StepModel, flow: Flow) -> set[int]:
     """Values from before the step that it updates, or that stand where operators take weights.
 
     A cast of a weight stands there for it. What is multiplied as samples anywhere, itself or in
@@ -60,9 +60,9 @@ def weights_of(picture: StepModel, flow: Flow) -> set[int]:
     updated = {
         value
         for value, known in enumerate(flow.values)
-        if known.maker == OUTSIDE and goes_to_optimizer(picture, known)
+        if known.maker == OUTSIDE and goes_to_optimizer(step_model, known)
     }
-    samples, weights, placed = _standing(picture, flow, updated)
+    samples, weights, placed = _standing(step_model, flow, updated)
     _trace_back(flow, samples, without=placed)
     outside = {value for value, known in enumerate(flow.values) if known.maker == OUTSIDE}
     still = _made_of(flow, outside - samples, without=placed)
@@ -71,43 +71,45 @@ def weights_of(picture: StepModel, flow: Flow) -> set[int]:
     return updated | (weights & outside)
 
 
-def batch_invariant_values(picture: StepModel, flow: Flow) -> set[int]:
+def batch_invariant_values(step_model: StepModel, flow: Flow) -> set[int]:
     """The values that are of one size whatever the batch: weights, and what is made of them."""
     # A cast of a weight is as large as the weight.
-    fixed = _made_of(flow, weights_of(picture, flow), without=frozenset())
+    fixed = _made_of(flow, weights_of(step_model, flow), without=frozenset())
     for index in reversed(flow.order):
         if not any(
-            value in fixed or goes_to_optimizer(picture, flow.values[value])
+            value in fixed or goes_to_optimizer(step_model, flow.values[value])
             for value in flow.makes[index]
         ):
             continue
         # As is a gradient before its cast, and each of those that are added up; and the zeros that
         # an embedding's gradient starts from.
-        handed_on = picture.op_records[index].name.endswith(_HANDED_ON)
+        handed_on = step_model.op_records[index].name.endswith(_HANDED_ON)
         fixed |= {
-            value for value in flow.reads[index] if handed_on or is_set(picture, flow.values[value])
+            value
+            for value in flow.reads[index]
+            if handed_on or is_set(step_model, flow.values[value])
         }
     return fixed
 
 
-def is_set(picture: StepModel, value: Value) -> bool:
-    return value.maker != OUTSIDE and picture.op_records[value.maker].name.endswith(_SET)
+def is_set(step_model: StepModel, value: Value) -> bool:
+    return value.maker != OUTSIDE and step_model.op_records[value.maker].name.endswith(_SET)
 
 
-def goes_to_optimizer(picture: StepModel, value: Value) -> bool:
-    return any(picture.op_records[reader].phase == Phase.OPTIMIZER for reader in value.readers)
+def goes_to_optimizer(step_model: StepModel, value: Value) -> bool:
+    return any(step_model.op_records[reader].phase == Phase.OPTIMIZER for reader in value.readers)
 
 
 def _standing(
-    picture: StepModel, flow: Flow, updated: set[int]
+    step_model: StepModel, flow: Flow, updated: set[int]
 ) -> tuple[set[int], set[int], set[int]]:
     """The values in places of samples and of weights, and the works that have such places."""
     samples: set[int] = set()
     weights: set[int] = set()
     placed: set[int] = set()
     for index in flow.order:
-        work = picture.op_records[index]
-        call = picture.call(work)
+        work = step_model.op_records[index]
+        call = step_model.call(work)
         places = _places(work, call.tensors) if call is not None else None
         if places is None:
             continue

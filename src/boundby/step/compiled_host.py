@@ -30,7 +30,7 @@ _ENTRY_LAUNCHES = {Phase.FORWARD: (25.0, 0.3), Phase.BACKWARD: (25.0, 0.9)}
 _HANDED_OVER = "AccumulateGrad"
 
 
-def launch_costs(picture: StepModel) -> tuple[float, float, float]:
+def launch_costs(step_model: StepModel) -> tuple[float, float, float]:
     """Host time for one launch of a compiled kernel: the worst, the expected, the best.
 
     In a step that trains, what it took in a small one that did when the machine was measured, at
@@ -38,32 +38,32 @@ def launch_costs(picture: StepModel) -> tuple[float, float, float]:
     from step to step.) Else what it takes on its own, as much longer as this step's eager operators
     take inside it than on their own; at best it comes half way back from there.
     """
-    overheads, script = picture.machine.overheads, picture.script
+    overheads, script = step_model.machine.overheads, step_model.script
     if script is not None and (script.phase == Phase.BACKWARD).any():
         trained = overheads.trained_kernel_ns
         if trained is not None:
             return _SLOWER_LAUNCH * trained, trained, trained / _SLOWER_LAUNCH
     eager = overheads.eager_op_ns or 0.0
     alone = overheads.compiled_kernel_ns or eager
-    inside = _operator_ns(picture)
+    inside = _operator_ns(step_model)
     here = alone * inside / eager if inside and eager else alone
     return _SLOWER_LAUNCH * here, here, min(here, (here + alone) / 2)
 
 
-def compiled_host_ns(picture: StepModel, gone: list[int], launch_ns: float) -> Floats:
+def compiled_host_ns(step_model: StepModel, gone: list[int], launch_ns: float) -> Floats:
     """Host time before each action, with forward and backward compiled and some work gone.
 
     They are launched kernel after kernel; the rest of the loop stays.
     """
-    script = picture.script
+    script = step_model.script
     assert script is not None
-    stays = kept(picture).before_ns
+    stays = kept(step_model).before_ns
     host = script.host_ns - stays
-    vanished, called = _marked(picture, gone), _marked(picture, _libraries(picture))
-    left = graph_break_rows(picture)
+    vanished, called = _marked(step_model, gone), _marked(step_model, _libraries(step_model))
+    left = graph_break_rows(step_model)
     compiled = (script.phase != Phase.OPTIMIZER) & (script.wait == 0)
-    compiled &= ~_marked(picture, left.op_records)
-    operators = _Operators.of(picture)
+    compiled &= ~_marked(step_model, left.op_records)
+    operators = _Operators.of(step_model)
     waiting = 0.0
     for action in np.flatnonzero(compiled):
         waiting += host[action]
@@ -73,55 +73,57 @@ def compiled_host_ns(picture: StepModel, gone: list[int], launch_ns: float) -> F
             launched = launch_ns if operators.first[action] else min(waiting, launch_ns)
             host[action] = operators.own_ns[action] if called[action] else launched
             waiting = 0.0
-    count = _parameters(picture)
+    count = _parameters(step_model)
     for phase, (memoised, each) in _ENTRY_LAUNCHES.items():
         first = np.flatnonzero(compiled & (script.phase == phase))[:1]
         entries = (1 + left.calls) * memoised + each * count
-        host[first] += entries * (_eager_launch_ns(picture) or launch_ns)
+        host[first] += entries * (_eager_launch_ns(step_model) or launch_ns)
     return host + stays
 
 
-def _libraries(picture: StepModel) -> Iterable[int]:
+def _libraries(step_model: StepModel) -> Iterable[int]:
     """Work that stays the call of a library."""
-    return (index for index in range(len(picture.op_records)) if not is_fusible(picture, index))
+    return (
+        index for index in range(len(step_model.op_records)) if not is_fusible(step_model, index)
+    )
 
 
-def _marked(picture: StepModel, op_records: Iterable[int]) -> npt.NDArray[np.bool_]:
+def _marked(step_model: StepModel, op_records: Iterable[int]) -> npt.NDArray[np.bool_]:
     """The actions that belong to these works."""
-    assert picture.script is not None
-    marked = np.zeros(len(picture.script.rows), np.bool_)
-    marked[picture.actions_of(list(op_records))] = True
+    assert step_model.script is not None
+    marked = np.zeros(len(step_model.script.rows), np.bool_)
+    marked[step_model.actions_of(list(op_records))] = True
     return marked
 
 
-def _eager_launch_ns(picture: StepModel) -> float | None:
+def _eager_launch_ns(step_model: StepModel) -> float | None:
     """Of this step's backward, which runs without an interpreter, with all that lies between.
 
     A gradient that is handed over takes about as long as a launch. A recurrent layer's hundreds of
     launches from within one call say nothing of that.
     """
-    script = picture.script
+    script = step_model.script
     if script is None:
         return None
-    launched = ~_marked(picture, graph_break_rows(picture).layers)
+    launched = ~_marked(step_model, graph_break_rows(step_model).layers)
     backward = script.host_ns[launched & (script.phase == Phase.BACKWARD)]
     inside, count = (
-        (backward, _parameters(picture)) if len(backward) else (script.host_ns[launched], 0)
+        (backward, _parameters(step_model)) if len(backward) else (script.host_ns[launched], 0)
     )
     # What another fix has taken away is not launched any more.
     launches = int((inside > 0).sum())
     return float(inside.sum()) / (launches + count) if launches else None
 
 
-def _operator_ns(picture: StepModel) -> float | None:
+def _operator_ns(step_model: StepModel) -> float | None:
     """What a simple eager operator takes the host inside this step: of one launch, in backward
     where there is one."""
-    script = picture.script
+    script = step_model.script
     if script is None:
         return None
-    operators = _Operators.of(picture)
+    operators = _Operators.of(step_model)
     simple = operators.alone & (script.host_ns > 0)
-    simple &= ~_marked(picture, _libraries(picture))
+    simple &= ~_marked(step_model, _libraries(step_model))
     backward = simple & (script.phase == Phase.BACKWARD)
     seen = operators.own_ns[backward if backward.any() else simple]
     return float(np.median(seen)) if len(seen) else None
@@ -140,10 +142,10 @@ class _Operators:
     alone: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, picture: StepModel) -> _Operators:
-        script, host = picture.script, picture.timeline.host
+    def of(cls, step_model: StepModel) -> _Operators:
+        script, host = step_model.script, step_model.timeline.host
         assert script is not None
-        outer = _outermost(picture)
+        outer = _outermost(step_model)
         ends = host.start_ns + host.duration_ns
         ended = ends[script.rows]
         before = np.concatenate(([host.start_ns[outer[0]]], ended[:-1]))
@@ -158,9 +160,9 @@ class _Operators:
         return cls(own, first, first & np.append(another, True))
 
 
-def _outermost(picture: StepModel) -> npt.NDArray[np.int64]:
+def _outermost(step_model: StepModel) -> npt.NDArray[np.int64]:
     """The row of the outermost operator around each action, or the action's own."""
-    script, timeline = picture.script, picture.timeline
+    script, timeline = step_model.script, step_model.timeline
     assert script is not None
     host = timeline.host
     named = np.array(["::" in name and "autograd::" not in name for name in timeline.names])
@@ -174,10 +176,10 @@ def _outermost(picture: StepModel) -> npt.NDArray[np.int64]:
     return outer
 
 
-def _parameters(picture: StepModel) -> int:
+def _parameters(step_model: StepModel) -> int:
     """How many gradients the step hands over."""
-    names = picture.timeline.names
+    names = step_model.timeline.names
     handed = np.array([name.endswith(_HANDED_OVER) for name in names] or [False])
     # The engine's own row, and the node's inside it.
     engine = np.array([name.startswith("autograd::engine::") for name in names] or [False])
-    return int((handed & engine)[picture.timeline.host.name].sum())
+    return int((handed & engine)[step_model.timeline.host.name].sum())

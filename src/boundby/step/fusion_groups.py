@@ -37,10 +37,10 @@ class Chain:
     reductions: int  # launches for these, beside the one that uses them
 
 
-def chains_of(picture: StepModel, flow: Flow) -> list[Chain]:
+def chains_of(step_model: StepModel, flow: Flow) -> list[Chain]:
     """What could be fused: works that hand values to each other with no product in between."""
-    op_records = picture.op_records
-    fusible = [is_fusible(picture, index) for index in range(len(op_records))]
+    op_records = step_model.op_records
+    fusible = [is_fusible(step_model, index) for index in range(len(op_records))]
     depth = _depths(op_records, flow, fusible)
     leader = list(range(len(op_records)))
 
@@ -65,13 +65,13 @@ def chains_of(picture: StepModel, flow: Flow) -> list[Chain]:
         if fusible[index]:
             members[lead(index)].append(index)
     groups = list(members.values())
-    again = _made_again(picture, flow, groups, fusible)
+    again = _made_again(step_model, flow, groups, fusible)
     return [
         Chain(
             op_records=group,
-            bytes=_moved(picture, flow, group, again),
+            bytes=_moved(step_model, flow, group, again),
             reductions=sum(
-                reduction_launches(op_records[index].name, picture.call(op_records[index]))
+                reduction_launches(op_records[index].name, step_model.call(op_records[index]))
                 for index in group
             ),
         )
@@ -80,14 +80,14 @@ def chains_of(picture: StepModel, flow: Flow) -> list[Chain]:
 
 
 def _made_again(
-    picture: StepModel, flow: Flow, groups: Sequence[list[int]], fusible: Sequence[bool]
+    step_model: StepModel, flow: Flow, groups: Sequence[list[int]], fusible: Sequence[bool]
 ) -> dict[int, dict[int, float]]:
     """Values that only chains of the backward read, and what each is made from.
 
     A compiler does not keep such a one: it keeps what it was made from, where that is smaller than
     to write it and read it again (the results of reductions aside, which it keeps: they are few).
     """
-    op_records = picture.op_records
+    op_records = step_model.op_records
     again = {}
     for group in groups:
         if op_records[group[0]].phase == Phase.BACKWARD:
@@ -127,9 +127,9 @@ def _sources(
     return sources
 
 
-def is_fusible(picture: StepModel, index: int) -> bool:
-    work = picture.op_records[index]
-    if not picture.on_device and is_random(work):
+def is_fusible(step_model: StepModel, index: int) -> bool:
+    work = step_model.op_records[index]
+    if not step_model.on_device and is_random(work):
         return False
     return (
         work.op_class in _FUSIBLE
@@ -137,9 +137,9 @@ def is_fusible(picture: StepModel, index: int) -> bool:
         and not _scatters(work)
         and work.phase != Phase.OPTIMIZER
         and work.bound not in _ELSEWHERE
-        and index not in picture.unfusible
-        and index not in graph_break_rows(picture).op_records
-        and not picture.is_for_data(work)
+        and index not in step_model.unfusible
+        and index not in graph_break_rows(step_model).op_records
+        and not step_model.is_for_data(work)
         and work.ns > 0
     )
 
@@ -167,7 +167,7 @@ def _depths(op_records: Sequence[OpRecord], flow: Flow, fusible: Sequence[bool])
 
 
 def _moved(
-    picture: StepModel, flow: Flow, group: list[int], again: dict[int, dict[int, float]]
+    step_model: StepModel, flow: Flow, group: list[int], again: dict[int, dict[int, float]]
 ) -> float:
     """What enters and what leaves a chain; values that only its own works read stay inside."""
     inside = set(group)
@@ -183,7 +183,7 @@ def _moved(
             made = flow.values[value]
             if value not in again and any(reader not in inside for reader in made.readers):
                 moved += made.bytes
-        work = picture.op_records[index]
-        if takes_two_passes(work.name, picture.call(work)):
+        work = step_model.op_records[index]
+        if takes_two_passes(work.name, step_model.call(work)):
             moved += sum(flow.reads[index].values())
     return moved + sum(entering.values())

@@ -31,38 +31,40 @@ class Uncompiled:
         return self.layers | self.outside
 
 
-def graph_break_rows(picture: StepModel) -> Uncompiled:
-    return picture.memoised(_found)
+def graph_break_rows(step_model: StepModel) -> Uncompiled:
+    return step_model.memoised(_found)
 
 
-def _found(picture: StepModel) -> Uncompiled:
-    host = picture.timeline.host
-    named = np.array([name in _LAYERS for name in picture.timeline.names] or [False])
+def _found(step_model: StepModel) -> Uncompiled:
+    host = step_model.timeline.host
+    named = np.array([name in _LAYERS for name in step_model.timeline.names] or [False])
     layers = (host.kind == HostKind.OP) & named[host.name]
-    outside = frozenset(_outside(picture))
+    outside = frozenset(_outside(step_model))
     if not layers.any():
         return Uncompiled(frozenset(), 0, outside)
-    inside = picture.inside_both_ways(layers)
+    inside = step_model.inside_both_ways(layers)
     op_records = frozenset(
-        index for index, work in enumerate(picture.op_records) if work.row >= 0 and inside[work.row]
+        index
+        for index, work in enumerate(step_model.op_records)
+        if work.row >= 0 and inside[work.row]
     )
     calls = int((layers & (host.phase != Phase.BACKWARD)).sum())
     return Uncompiled(op_records, calls, outside)
 
 
-def _outside(picture: StepModel) -> list[int]:
+def _outside(step_model: StepModel) -> list[int]:
     """Work in no module that is worth compiling, backward too; none where modules are not known.
 
     A module that multiplies nothing is a loss, and not the model.
     """
-    modules = picture.timeline.modules
+    modules = step_model.timeline.modules
     outermost = [
         modules[work.module].partition(".")[0] if work.module >= 0 else ""
-        for work in picture.op_records
+        for work in step_model.op_records
     ]
     models = {
         name
-        for name, work in zip(outermost, picture.op_records, strict=True)
+        for name, work in zip(outermost, step_model.op_records, strict=True)
         if name and work.op_class == "contraction"
     }
     return [index for index, name in enumerate(outermost) if models and name not in models]

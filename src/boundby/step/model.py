@@ -77,9 +77,9 @@ class OperatorBenchmarks:
         self.known: dict[OpBenchmark, float] = {}
         self.asked: dict[OpBenchmark, None] = {}
 
-    def ns(self, exercise: OpBenchmark) -> float | None:
-        self.asked[exercise] = None
-        return self.known.get(exercise)
+    def ns(self, benchmark: OpBenchmark) -> float | None:
+        self.asked[benchmark] = None
+        return self.known.get(benchmark)
 
 
 class StepModel:
@@ -89,7 +89,7 @@ class StepModel:
         self,
         timeline: Timeline,
         machine: Machine,
-        accounted: Attributed,
+        attribution: Attributed,
         *,
         wall_ns: float | None,
         phases: Mapping[str, float],
@@ -110,9 +110,9 @@ class StepModel:
         self.timeline = timeline
         self.machine = machine
         self.host_counters = host_counters or HostCounters()
-        self.op_records = accounted.op_records
-        self.account = accounted.account
-        self.line_rows = accounted.lines
+        self.op_records = attribution.op_records
+        self.account = attribution.account
+        self.line_rows = attribution.lines
         self.wall_ns = float(timeline.wall_ns) if wall_ns is None else wall_ns
         self.script: LaunchSequence | None = None
         self.timings = timings or OperatorBenchmarks()
@@ -125,8 +125,8 @@ class StepModel:
         self._in_phases_ns = in_phases_ns
         self.cpu_contention = cpu_contention
         self.samples = samples
-        self._member = accounted.member
-        self.where = accounted.where
+        self._member = attribution.member
+        self.where = attribution.where
         if len(timeline.device):
             script = build_launch_sequence(
                 timeline, gap_ns=machine.overheads.gap_ns(timeline.device.duration_ns)
@@ -285,9 +285,9 @@ class StepModel:
         return np.unique(np.searchsorted(self.script.first, work, side="right") - 1)
 
 
-def _flow(picture: StepModel) -> Flow | None:
-    return flow_of(picture.timeline, picture.op_records)
+def _flow(step_model: StepModel) -> Flow | None:
+    return flow_of(step_model.timeline, step_model.op_records)
 
 
-def _rows_for_data(picture: StepModel) -> npt.NDArray[np.bool_]:
-    return picture.inside(picture.timeline.host.kind == HostKind.DATA)
+def _rows_for_data(step_model: StepModel) -> npt.NDArray[np.bool_]:
+    return step_model.inside(step_model.timeline.host.kind == HostKind.DATA)

@@ -253,7 +253,7 @@ def is_loose(work: OpRecord) -> bool:
     return work.cost is not None and not work.cost.flops.keys().isdisjoint(_FEWER_DIGITS)
 
 
-def exercise(call: OpCall, alter: Alter = as_it_is, *, loose: bool) -> OpBenchmark:
+def benchmark(call: OpCall, alter: Alter = as_it_is, *, loose: bool) -> OpBenchmark:
     """The call with its tensors altered; which memory they are is of no matter.
 
     In other dtypes than float32 nothing is loose, and calls that differ in it alone are one.
@@ -276,31 +276,31 @@ def exercise(call: OpCall, alter: Alter = as_it_is, *, loose: bool) -> OpBenchma
 
 
 def timed_ratio(
-    picture: StepModel, work: OpRecord, alter: Alter, *, loose: bool | None = None
+    step_model: StepModel, work: OpRecord, alter: Alter, *, loose: bool | None = None
 ) -> float | None:
     """How long the altered call takes beside the call as it is, both timed; None if unknown.
 
     Both on the units that the step itself uses, unless `loose` says otherwise of the altered one.
     """
-    call = picture.call(work)
+    call = step_model.call(work)
     if call is None:
         return None
     now = is_loose(work)
     then = now if loose is None else loose
-    return ratio_of(picture, exercise(call, loose=now), exercise(call, alter, loose=then))
+    return ratio_of(step_model, benchmark(call, loose=now), benchmark(call, alter, loose=then))
 
 
-def ratio_of(picture: StepModel, before: OpBenchmark, after: OpBenchmark) -> float | None:
-    now, then = picture.timings.ns(before), picture.timings.ns(after)
+def ratio_of(step_model: StepModel, before: OpBenchmark, after: OpBenchmark) -> float | None:
+    now, then = step_model.timings.ns(before), step_model.timings.ns(after)
     return then / now if now and then else None
 
 
-def without(picture: StepModel, gone: Sequence[int]) -> Edit:
+def without(step_model: StepModel, gone: Sequence[int]) -> Edit:
     """The step without some operators, nor what it takes to ask for them."""
     work_ns = dict.fromkeys(gone, 0.0)
-    if picture.script is None:
-        eager = picture.machine.overheads.eager_op_ns or 0.0
+    if step_model.script is None:
+        eager = step_model.machine.overheads.eager_op_ns or 0.0
         return Edit(work_ns=work_ns, python_ns=len(gone) * eager)
-    host = picture.script.host_ns.copy()
-    host[picture.actions_of(list(gone))] = 0.0
+    host = step_model.script.host_ns.copy()
+    host[step_model.actions_of(list(gone))] = 0.0
     return Edit(work_ns=work_ns, host_ns=host)

@@ -13,17 +13,17 @@ from boundby.step.op_variants import slowest_axis
 _PRODUCTS = {"aten::mm": 0, "aten::addmm": 1}
 
 
-def quadratic_values(picture: StepModel) -> set[int]:
+def quadratic_values(step_model: StepModel) -> set[int]:
     """Products of samples with samples, and what is made of these in the same size."""
-    flow = picture.flow
+    flow = step_model.flow
     if flow is None:
         return set()
-    fixed = batch_invariant_values(picture, flow)
-    batches = _batches(picture, flow, fixed)
+    fixed = batch_invariant_values(step_model, flow)
+    batches = _batches(step_model, flow, fixed)
     squares: set[int] = set()
     for index in flow.order:
-        work = picture.op_records[index]
-        call = picture.call(work)
+        work = step_model.op_records[index]
+        call = step_model.call(work)
         if call is None:
             continue
         grows = [value is not None and value not in fixed for value in flow.given[index]]
@@ -43,16 +43,16 @@ def quadratic_values(picture: StepModel) -> set[int]:
     for index in flow.order:
         if any(value in squares for value in flow.makes[index]):
             squares.update(
-                value for value in flow.reads[index] if is_set(picture, flow.values[value])
+                value for value in flow.reads[index] if is_set(step_model, flow.values[value])
             )
     return squares
 
 
-def _batches(picture: StepModel, flow: Flow, fixed: set[int]) -> set[int]:
+def _batches(step_model: StepModel, flow: Flow, fixed: set[int]) -> set[int]:
     """How many samples operators with weights are given: a number that stands for all of them."""
     found: set[int] = set()
     for index in flow.order:
-        call = picture.call(picture.op_records[index])
+        call = step_model.call(step_model.op_records[index])
         given = flow.given[index]
         if call is None or not any(value in fixed for value in given):
             continue

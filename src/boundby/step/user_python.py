@@ -45,10 +45,10 @@ class Stretch:
         return self.end_ns - self.start_ns
 
 
-def stretches(picture: StepModel) -> list[Stretch]:
+def stretches(step_model: StepModel) -> list[Stretch]:
     """Where the script is at work itself, in order of time."""
-    timeline, host = picture.timeline, picture.timeline.host
-    least = _OPERATORS_LONG * (picture.machine.overheads.eager_op_ns or _USUAL_OPERATOR_NS)
+    timeline, host = step_model.timeline, step_model.timeline.host
+    least = _OPERATORS_LONG * (step_model.machine.overheads.eager_op_ns or _USUAL_OPERATOR_NS)
     others = _is_others(timeline)
     begins, ends = union(host.start_ns[others], host.duration_ns[others])
     starts = np.concatenate([[timeline.start_ns], ends])
@@ -106,21 +106,23 @@ class Own:
     most: HostTime
 
 
-def own_python(picture: StepModel) -> Own:
+def own_python(step_model: StepModel) -> Own:
     """All of it but what makes a loader's batches, and what a library does that runs the model: a
     trainer's loop is not the script's."""
-    script = picture.script
+    script = step_model.script
     if script is None:
-        likely_ns, most_ns = (0.0, 0.0) if picture.no_user_python else picture.memoised(_own_on_cpu)
+        likely_ns, most_ns = (
+            (0.0, 0.0) if step_model.no_user_python else step_model.memoised(_own_on_cpu)
+        )
         nothing = np.empty(0)
         return Own(
-            likely=HostTime(before_ns=nothing, after_ns=picture.cpu_contention * likely_ns),
-            most=HostTime(before_ns=nothing, after_ns=picture.cpu_contention * most_ns),
+            likely=HostTime(before_ns=nothing, after_ns=step_model.cpu_contention * likely_ns),
+            most=HostTime(before_ns=nothing, after_ns=step_model.cpu_contention * most_ns),
         )
     clean = np.append(script.host_ns, script.after_ns)
-    if picture.no_user_python:
+    if step_model.no_user_python:
         clean = np.zeros(len(clean))
-    profiled, passed = picture.memoised(_own_beside_a_device)
+    profiled, passed = step_model.memoised(_own_beside_a_device)
     likely = np.minimum(1.0, profiled / passed) * clean
     most = np.minimum(clean, np.maximum(profiled, likely))
     return Own(
@@ -129,43 +131,43 @@ def own_python(picture: StepModel) -> Own:
     )
 
 
-def _own_on_cpu(picture: StepModel) -> tuple[float, float]:
-    python = {row.where: row.parts.get("python", 0.0) for row in picture.line_rows}
-    lines = picture.memoised(own_lines)
+def _own_on_cpu(step_model: StepModel) -> tuple[float, float]:
+    python = {row.where: row.parts.get("python", 0.0) for row in step_model.line_rows}
+    lines = step_model.memoised(own_lines)
     own = sum(python.get(line, 0.0) * one.share for line, one in lines.items())
     profiled = sum(one.ns for one in lines.values())
     return own, min(sum(python.values()), max(own, profiled))
 
 
-def _own_beside_a_device(picture: StepModel) -> tuple[Floats, Floats]:
-    assert picture.script is not None
-    at = picture.memoised(_at_lines)
+def _own_beside_a_device(step_model: StepModel) -> tuple[Floats, Floats]:
+    assert step_model.script is not None
+    at = step_model.memoised(_at_lines)
     by_stretch = zip(at.stretches, at.longest, strict=True)
     found = [one for one, line in by_stretch if line >= 0 and at.is_own[line]]
-    return in_stretches(picture.script, picture.timeline, found)
+    return in_stretches(step_model.script, step_model.timeline, found)
 
 
-def kept(picture: StepModel) -> HostTime:
+def kept(step_model: StepModel) -> HostTime:
     """What stays of a device's host however the model is run: the script's own Python, a library's
     beside the model, and waiting for batches."""
-    script = picture.script
+    script = step_model.script
     assert script is not None
-    profiled, passed = picture.memoised(_all_beside_a_device)
-    if picture.no_user_python:
-        own, _ = picture.memoised(_own_beside_a_device)
+    profiled, passed = step_model.memoised(_all_beside_a_device)
+    if step_model.no_user_python:
+        own, _ = step_model.memoised(_own_beside_a_device)
         profiled, passed = profiled - own, np.maximum(passed - own, 1.0)
     part = np.minimum(1.0, profiled / passed)
     before = np.minimum(script.host_ns, script.host_ns * part[:-1] + script.held_ns)
     return HostTime(before_ns=before, after_ns=script.after_ns * float(part[-1]))
 
 
-def _all_beside_a_device(picture: StepModel) -> tuple[Floats, Floats]:
-    assert picture.script is not None
-    return in_stretches(picture.script, picture.timeline, _but_loaders(picture))
+def _all_beside_a_device(step_model: StepModel) -> tuple[Floats, Floats]:
+    assert step_model.script is not None
+    return in_stretches(step_model.script, step_model.timeline, _but_loaders(step_model))
 
 
-def _but_loaders(picture: StepModel) -> list[Stretch]:
-    return [one for one in picture.memoised(stretches) if not one.loads]
+def _but_loaders(step_model: StepModel) -> list[Stretch]:
+    return [one for one in step_model.memoised(stretches) if not one.loads]
 
 
 def in_stretches(
@@ -195,11 +197,11 @@ class AtLine:
     share: float
 
 
-def own_lines(picture: StepModel) -> dict[str, AtLine]:
+def own_lines(step_model: StepModel) -> dict[str, AtLine]:
     """By line; none at which operators take longer."""
-    at = picture.memoised(_at_lines)
+    at = step_model.memoised(_at_lines)
     return {
-        picture.timeline.sources[line]: AtLine(
+        step_model.timeline.sources[line]: AtLine(
             ns=float(at.own_ns[line]), share=float(at.own_ns[line] / at.idle_ns[line])
         )
         for line in np.flatnonzero(at.is_own)
@@ -223,8 +225,8 @@ class _AtLines:
         return found
 
 
-def _at_lines(picture: StepModel) -> _AtLines:
-    timeline, host, where = picture.timeline, picture.timeline.host, picture.where
+def _at_lines(step_model: StepModel) -> _AtLines:
+    timeline, host, where = step_model.timeline, step_model.timeline.host, step_model.where
     mine = where.on(main_thread(timeline))
     known = where.source[mine] >= 0
     begins, ends = where.start_ns[mine][known], where.end_ns[mine][known]
@@ -236,7 +238,7 @@ def _at_lines(picture: StepModel) -> _AtLines:
         summed = np.bincount(source[pieces], ns, minlength=len(timeline.sources))
         return summed.astype(np.float64)
 
-    found = _but_loaders(picture)
+    found = _but_loaders(step_model)
     longest, own_ns = [], np.zeros(len(timeline.sources))
     for one in found:
         first, last = np.searchsorted(ends, one.start_ns), np.searchsorted(begins, one.end_ns)

@@ -18,56 +18,58 @@ _MANY_CALLS = 8
 _READ = ("aten::item", "aten::_local_scalar_dense")
 
 
-def growing_ns(picture: StepModel, *, growth: float | None) -> tuple[Floats, float]:
+def growing_ns(step_model: StepModel, *, growth: float | None) -> tuple[Floats, float]:
     """Clean host time before each action, and behind the last, that is in proportion to the batch.
 
     `growth` is the share of the script's own time that is; None: what is likely, all of what a
     loop takes and half of the rest. On a CPU all of it is behind the last, and waiting for batches,
     which are made of samples, grows in any case.
     """
-    timeline, host = picture.timeline, picture.timeline.host
-    found = picture.memoised(stretches)
+    timeline, host = step_model.timeline, step_model.timeline.host
+    found = step_model.memoised(stretches)
     weight = [(1.0 if one.loops else 0.5) if growth is None else growth for one in found]
-    if picture.script is None:
+    if step_model.script is None:
         worked = host.kind == HostKind.OP
         begins, ends = union(host.start_ns[worked], host.duration_ns[worked])
         loaded = sum(one.ns for one in found if one.loads)
         profiled = max(1.0, timeline.wall_ns - float((ends - begins).sum()) - loaded)
-        eager = picture.machine.overheads.eager_op_ns or 0.0
+        eager = step_model.machine.overheads.eager_op_ns or 0.0
         operators = sum(
-            picture.cpu_contention * work.exposed_ns + eager for work in picture.op_records
+            step_model.cpu_contention * work.exposed_ns + eager for work in step_model.op_records
         )
-        waited = _for_samples(picture)
-        clean = max(0.0, picture.wall_ns - operators - waited)
+        waited = _for_samples(step_model)
+        clean = max(0.0, step_model.wall_ns - operators - waited)
         own = sum(one.ns * part for one, part in zip(found, weight, strict=True) if not one.loads)
         python_ns = clean * min(1.0, own / profiled) + asking_ns(
-            picture, find_sample_loops(picture)
+            step_model, find_sample_loops(step_model)
         )
-        return np.empty(0), min(picture.wall_ns, waited + python_ns)
-    own_ns, since = in_stretches(picture.script, timeline, found, weight)
+        return np.empty(0), min(step_model.wall_ns, waited + python_ns)
+    own_ns, since = in_stretches(step_model.script, timeline, found, weight)
     shares = np.minimum(1.0, own_ns / since)
-    looped = [index for loop in find_sample_loops(picture) for index in loop.op_records]
-    shares[picture.actions_of(looped)] = 1.0
-    return picture.script.host_ns * shares[:-1], picture.script.after_ns * float(shares[-1])
+    looped = [index for loop in find_sample_loops(step_model) for index in loop.op_records]
+    shares[step_model.actions_of(looped)] = 1.0
+    return step_model.script.host_ns * shares[:-1], step_model.script.after_ns * float(shares[-1])
 
 
-def _for_samples(picture: StepModel) -> float:
+def _for_samples(step_model: StepModel) -> float:
     """Of a CPU's step, what passes for batches to be made, here or by processes of its own, which
     may have taken its core for that."""
-    seen, data = picture.host_counters, picture.account.overhead.parts.get("data", 0.0)
-    asleep = min(data, picture.wall_ns * seen.sleep_share)
+    seen, data = step_model.host_counters, step_model.account.overhead.parts.get("data", 0.0)
+    asleep = min(data, step_model.wall_ns * seen.sleep_share)
     return (
-        picture.cpu_contention * (data - asleep) + asleep + picture.wall_ns * seen.worker_cpu_share
+        step_model.cpu_contention * (data - asleep)
+        + asleep
+        + step_model.wall_ns * seen.worker_cpu_share
     )
 
 
-def rolls_out(picture: StepModel) -> bool:
+def rolls_out(step_model: StepModel) -> bool:
     """Whether a training step calls a model many times for the samples that it trains on.
 
     With nothing to differentiate; or all before one backward, and each read by the script before
     the next, as actions are. More samples are more calls then.
     """
-    timeline, host = picture.timeline, picture.timeline.host
+    timeline, host = step_model.timeline, step_model.timeline.host
     forward = np.unique(host.forward[host.forward >= 0])
     named = np.array([name.startswith(_MODULE) for name in timeline.names] or [False])
     module = (host.kind == HostKind.PYTHON) & named[host.name]

@@ -21,19 +21,19 @@ def picture_of(
     """A picture whose clean step is the timeline's own."""
     machine = machine or round_machine()
     wall = wall_ns or float(timeline.wall_ns)
-    accounted = attribute_step(timeline, machine, wall_ns=wall)
+    attribution = attribute_step(timeline, machine, wall_ns=wall)
     return StepModel(
-        timeline, machine, accounted, wall_ns=wall, phases={}, host_counters=host_counters
+        timeline, machine, attribution, wall_ns=wall, phases={}, host_counters=host_counters
     )
 
 
-def finding(picture: StepModel, fault: str) -> Finding | None:
-    return next((one for one in remedies.find([picture]) if one.fault == fault), None)
+def finding(step_model: StepModel, fault: str) -> Finding | None:
+    return next((one for one in remedies.find([step_model]) if one.fault == fault), None)
 
 
-def sure(picture: StepModel, fault: str) -> Finding:
+def sure(step_model: StepModel, fault: str) -> Finding:
     """A finding that must be there, its interval in order."""
-    one = finding(picture, fault)
+    one = finding(step_model, fault)
     assert one is not None
     # To the nanosecond: two of them may be the same figure, rounded on two ways.
     assert one.saving_ns.low - 1 <= one.saving_ns.expected <= one.saving_ns.high + 1
