@@ -15,12 +15,12 @@ from boundby.model.diagnosis import (
     BatchRow,
     CollectiveRow,
     Diagnosis,
+    Estimate,
     Finding,
     Group,
     Numerics,
     Peak,
     Proof,
-    Range,
     RankRow,
     Slice,
     Speedup,
@@ -34,8 +34,8 @@ SYNCS = Path(__file__).parent / "data" / "h200" / "bad_mlp_syncs.json.gz"
 EVIL = "</script><img src=x onerror=alert(1)>"
 
 
-def spread(expected: float) -> Range:
-    return Range(low=0.8 * expected, expected=expected, high=1.2 * expected)
+def spread(expected: float) -> Estimate:
+    return Estimate(low=0.8 * expected, expected=expected, high=1.2 * expected)
 
 
 @cache
@@ -90,7 +90,7 @@ def full_diagnosis() -> Diagnosis:
                 before_ns=[14.5e6, 14.6e6, 14.7e6],
                 after_ns=[9.0e6, 9.1e6, 9.2e6],
                 speedup=Speedup(low=1.55, median=1.6, high=1.66),
-                predicted=Range(low=1.4, expected=1.7, high=1.9),
+                predicted=Estimate(low=1.4, expected=1.7, high=1.9),
                 peak_bytes=Peak(before=2e9, after=2.1e9),
                 numerics=Numerics(ok=True, why="losses within 1e-6 over 10 steps"),
                 outcome="kept",

@@ -7,7 +7,7 @@ import pytest
 from boundby.diagnosis.advice import Advice, advise, doubted
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import Tensor
-from boundby.model.diagnosis import BatchRow, Finding, Range, WhatIf
+from boundby.model.diagnosis import BatchRow, Estimate, Finding, WhatIf
 from tests.faults.step_models import picture_of
 from tests.faults.test_host_faults import scheduled, waiting_for_cores
 from tests.step.test_dataflow import chain
@@ -15,8 +15,8 @@ from tests.step.test_dataflow import chain
 MS = 1e6
 
 
-def within(ms: float) -> Range:
-    return Range(low=0.97 * ms * MS, expected=ms * MS, high=1.03 * ms * MS)
+def within(ms: float) -> Estimate:
+    return Estimate(low=0.97 * ms * MS, expected=ms * MS, high=1.03 * ms * MS)
 
 
 def test_a_doubtful_step_widens_all_that_rests_on_it() -> None:

@@ -7,7 +7,7 @@ from boundby.faults import at_the_roof
 from boundby.faults.at_the_roof import bigger_chips
 from boundby.hardware import datasheet
 from boundby.model import MemoryLevel
-from boundby.model.diagnosis import ChipRow, Finding, Range
+from boundby.model.diagnosis import ChipRow, Estimate, Finding
 from tests.faults.step_models import picture_of
 from tests.machines import roof, round_machine
 from tests.step.test_replay import GELU, PRODUCT, scene_of
@@ -69,7 +69,7 @@ def test_a_faster_chip_waits_for_the_same_host() -> None:
 def test_no_chip_is_named_while_there_is_something_to_mend() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=1).timeline()
     wall = float(timeline.wall_ns)
-    saving = Range(low=0.0, expected=0.1 * wall, high=0.2 * wall)
+    saving = Estimate(low=0.0, expected=0.1 * wall, high=0.2 * wall)
     found = Finding(fault="host-sync", group="overhead", saving_ns=saving, change="")
     assert bigger_chips(picture_of(timeline, H200), [found]) == []
 

@@ -7,7 +7,7 @@ from boundby import faults as remedies
 from boundby.analysis.account import attribute_step
 from boundby.faults import FAULTS, HEADINGS, Fault
 from boundby.model import Timeline
-from boundby.model.diagnosis import Finding, Range
+from boundby.model.diagnosis import Estimate, Finding
 from boundby.step.model import StepModel
 from tests.machines import round_machine
 from tests.step.test_replay import GELU, PRODUCT, scene_of
@@ -86,7 +86,7 @@ def test_an_overhead_bound_step_is_told_to_launch_less() -> None:
 
 def test_the_same_line_for_two_faults_is_one_gain() -> None:
     def found(fault: str, expected: float, change: str, *excludes: str) -> Finding:
-        saving = Range(low=0, expected=expected, high=2 * expected)
+        saving = Estimate(low=0, expected=expected, high=2 * expected)
         return Finding(
             fault=fault, group="bandwidth", saving_ns=saving, change=change, excludes=list(excludes)
         )

@@ -6,7 +6,7 @@ import pytest
 
 from boundby.faults.batch_too_small import batches
 from boundby.model import HostKind, OpCall, Phase, Timeline
-from boundby.model.diagnosis import Range
+from boundby.model.diagnosis import Estimate
 from boundby.step.model import StepModel
 from tests.faults.step_models import finding, picture_of, sure
 from tests.timelines import Scene, tensor
@@ -32,10 +32,10 @@ def step(
     return picture_of(scene.timeline())
 
 
-def twice(step_model: StepModel) -> Range:
+def twice(step_model: StepModel) -> Estimate:
     """What a batch twice as large takes, of the step as it is."""
     wall = batches(step_model)[0].wall_ns
-    return Range(
+    return Estimate(
         low=wall.low / step_model.wall_ns,
         expected=wall.expected / step_model.wall_ns,
         high=wall.high / step_model.wall_ns,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from boundby.model.diagnosis import Range
+from boundby.model.diagnosis import Estimate
 from boundby.prove.combination import Candidate
 from boundby.prove.process import Wanted
 from boundby.prove.proving import Trials
@@ -44,7 +44,7 @@ def wall_ms(arm: Collection[str]) -> float:
 
 
 def candidate(fault: str, name: str, speedup: float, **known: object) -> Candidate:
-    predicted = Range(low=speedup * 0.9, expected=speedup, high=speedup * 1.1)
+    predicted = Estimate(low=speedup * 0.9, expected=speedup, high=speedup * 1.1)
     return Candidate(
         key=f"{fault}/{name}",
         faults=(fault,),
@@ -68,9 +68,9 @@ def bert() -> list[Candidate]:
     ]  # fmt: skip
 
 
-def foresee(chosen: Sequence[Candidate]) -> Range | None:
+def foresee(chosen: Sequence[Candidate]) -> Estimate | None:
     speedup = wall_ms(()) / wall_ms([one.key for one in chosen])
-    return Range(low=speedup, expected=speedup, high=speedup)
+    return Estimate(low=speedup, expected=speedup, high=speedup)
 
 
 @dataclass

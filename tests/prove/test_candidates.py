@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 from msgspec.structs import replace
 
-from boundby.model.diagnosis import Diagnosis, Finding, Range, WhatIf
+from boundby.model.diagnosis import Diagnosis, Estimate, Finding, WhatIf
 from boundby.prove.candidates import Choice, candidates_of, promised
 from boundby.prove.combination import Candidate
 from boundby.prove.experiment import foresee
@@ -37,7 +37,7 @@ def bert(*, without: str = "") -> Diagnosis:
             Finding(
                 fault=name,
                 group="bandwidth",
-                saving_ns=Range(
+                saving_ns=Estimate(
                     low=0.0, expected=SAVINGS[name] * 1e6, high=SAVINGS[name] * 1e6 + 4e5
                 ),
                 change="",
@@ -52,8 +52,8 @@ def bert(*, without: str = "") -> Diagnosis:
     )
 
 
-def exactly(ms: float) -> Range:
-    return Range(low=ms * 1e6, expected=ms * 1e6, high=ms * 1e6)
+def exactly(ms: float) -> Estimate:
+    return Estimate(low=ms * 1e6, expected=ms * 1e6, high=ms * 1e6)
 
 
 def tried(diagnosis: Diagnosis) -> dict[str, Candidate]:

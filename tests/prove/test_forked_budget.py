@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from boundby.model.diagnosis import FIXES_JOINED, Range
+from boundby.model.diagnosis import FIXES_JOINED, Estimate
 from boundby.prove.combination import Candidate
 from boundby.prove.experiment import ledger_of
 from boundby.prove.process import Wanted
@@ -88,7 +88,7 @@ def candidate(fault: str, name: str, speedup: float, **known: object) -> Candida
         key=f"{fault}/{name}",
         faults=(fault,),
         change=name,
-        predicted=Range(low=speedup * 0.9, expected=speedup, high=speedup * 1.1),
+        predicted=Estimate(low=speedup * 0.9, expected=speedup, high=speedup * 1.1),
         **{"covers": (fault,), **known},  # type: ignore[arg-type]
     )
 
@@ -192,9 +192,9 @@ def proven(
 ) -> Trials:
     machine.now = diagnosis_s
 
-    def foresee(chosen: Sequence[Candidate]) -> Range | None:
+    def foresee(chosen: Sequence[Candidate]) -> Estimate | None:
         speedup = machine.step_ms(()) / machine.step_ms([one.key for one in chosen])
-        return Range(low=speedup, expected=speedup, high=speedup)
+        return Estimate(low=speedup, expected=speedup, high=speedup)
 
     trials = Trials(
         observe=machine.observe,

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from boundby.model.diagnosis import Range
+from boundby.model.diagnosis import Estimate
 from boundby.prove.combination import Combined, combine
 from boundby.prove.results import BASELINE, TrialStore
 from boundby.prove.scheduler import Schedule
@@ -208,8 +208,8 @@ def test_what_is_found_last_is_asked_until_it_is_sure(seed: int) -> None:
 def test_before_a_dear_combination_the_best_so_far_is_made_sure_of() -> None:
     """On a CPU where processes differ by much: a fix that works, and a compiler that does not."""
 
-    def promise(speedup: float) -> Range:
-        return Range(low=speedup, expected=speedup, high=speedup)
+    def promise(speedup: float) -> Estimate:
+        return Estimate(low=speedup, expected=speedup, high=speedup)
 
     good = candidate("good", predicted=promise(1.6))
     compiled = candidate("compile", predicted=promise(1.06), preparation_s=60.0)

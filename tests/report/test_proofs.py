@@ -5,7 +5,7 @@ import io
 import msgspec
 from rich.console import Console
 
-from boundby.model.diagnosis import Finding, Numerics, Proof, Range, Speedup, TrialRow
+from boundby.model.diagnosis import Estimate, Finding, Numerics, Proof, Speedup, TrialRow
 from boundby.report.proofs import ProofsReport, best_of, wants_time
 from tests.diagnoses import full_diagnosis
 
@@ -86,7 +86,7 @@ def test_what_is_open_is_not_called_settled() -> None:
 
 
 def test_what_is_left_to_do_by_hand_is_said() -> None:
-    saving = Range(low=1e6, expected=2e6, high=3e6)
+    saving = Estimate(low=1e6, expected=2e6, high=3e6)
     sync = Finding(fault="host-sync", group="overhead", saving_ns=saving, change="")
     text = shown(FUSED, findings=(sync,), warnings=("the script wrote files: a.pt",))
     assert "found too, and only to be mended by hand: host-sync" in text

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from boundby.faults import batch_too_small
-from boundby.model.diagnosis import NO_LINE, BatchRow, KindOfStep, LineRow, Range
+from boundby.model.diagnosis import NO_LINE, BatchRow, Estimate, KindOfStep, LineRow
 from boundby.report.terminal import as_text
 from tests.diagnoses import real_diagnosis
 
@@ -14,7 +14,7 @@ from tests.diagnoses import real_diagnosis
 def test_a_finding_that_promises_next_to_nothing_is_named_not_explained() -> None:
     diagnosis = real_diagnosis()
     first, second = diagnosis.findings[:2]
-    slight = Range(low=0.0, expected=0.002 * diagnosis.step.wall_ns, high=2e6)
+    slight = Estimate(low=0.0, expected=0.002 * diagnosis.step.wall_ns, high=2e6)
     findings = [first, msgspec.structs.replace(second, saving_ns=slight)]
     said = as_text(msgspec.structs.replace(diagnosis, findings=findings))
     assert f"1. {first.fault} would save" in said
@@ -24,8 +24,8 @@ def test_a_finding_that_promises_next_to_nothing_is_named_not_explained() -> Non
 
 
 def test_where_nothing_helps_that_is_said_and_what_a_larger_batch_takes() -> None:
-    twice = Range(low=1.9e7, expected=2e7, high=2e7)
-    larger = BatchRow(factor=2, wall_ns=twice, saving_ns=Range(low=0.0, expected=0.0, high=0.0))
+    twice = Estimate(low=1.9e7, expected=2e7, high=2e7)
+    larger = BatchRow(factor=2, wall_ns=twice, saving_ns=Estimate(low=0.0, expected=0.0, high=0.0))
     diagnosis = msgspec.structs.replace(real_diagnosis(), findings=[], what_if=[], batches=[larger])
     said = as_text(diagnosis)
     assert "nothing that boundby knows of" in said
@@ -38,7 +38,7 @@ def test_where_nothing_helps_that_is_said_and_what_a_larger_batch_takes() -> Non
 def test_a_larger_batch_saves_no_part_of_the_step_but_of_what_its_samples_take() -> None:
     diagnosis = real_diagnosis()
     wall = diagnosis.step.wall_ns
-    half = Range(low=0.4 * wall, expected=0.5 * wall, high=0.5 * wall)
+    half = Estimate(low=0.4 * wall, expected=0.5 * wall, high=0.5 * wall)
     larger = msgspec.structs.replace(
         diagnosis.findings[0], saving_ns=half, out_of=batch_too_small.FAULT.out_of
     )

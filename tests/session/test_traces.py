@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import boundby
-from boundby.model.diagnosis import ChipRow, Diagnosis, Range
+from boundby.model.diagnosis import ChipRow, Diagnosis, Estimate
 from boundby.model.errors import BoundbyError
 from boundby.report.terminal import DiagnosisReport
 from boundby.session import traces as job
@@ -84,7 +84,7 @@ def test_faults_of_public_traces(trace: str, fault: str, where: str | None) -> N
 
 
 def test_a_step_at_the_roof_is_told_of_faster_chips() -> None:
-    saving = Range(low=2e6, expected=3e6, high=4e6)
+    saving = Estimate(low=2e6, expected=3e6, high=4e6)
     chips = [ChipRow(chip="B200", wall_ns=saving)]
     diagnosis = msgspec.structs.replace(boundby.load(SYNCS), bigger_chips=chips)
     text = " ".join(str(diagnosis).split())

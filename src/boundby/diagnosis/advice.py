@@ -12,7 +12,7 @@ import msgspec
 from boundby import faults as remedies
 from boundby.faults.at_the_roof import bigger_chips
 from boundby.hardware.op_benchmark import OpBenchmark
-from boundby.model.diagnosis import BatchRow, ChipRow, Finding, Range, WhatIf
+from boundby.model.diagnosis import BatchRow, ChipRow, Estimate, Finding, WhatIf
 from boundby.step.model import StepModel
 
 # What the device bounds takes this much more or less in another process: the same steps of five
@@ -79,16 +79,16 @@ def _in_another_process(advice: Advice, wall_ns: float) -> Advice:
     return dataclasses.replace(advice, findings=findings, what_if=what_if, batches=batches)
 
 
-def _widened(found: Range, by_ns: float, most_ns: float = math.inf) -> Range:
+def _widened(found: Estimate, by_ns: float, most_ns: float = math.inf) -> Estimate:
     high = max(found.expected, min(found.high + by_ns, most_ns))
-    return Range(low=max(0.0, found.low - by_ns), expected=found.expected, high=high)
+    return Estimate(low=max(0.0, found.low - by_ns), expected=found.expected, high=high)
 
 
-def _saving_widened(found: Range | None, by_ns: float) -> Range | None:
+def _saving_widened(found: Estimate | None, by_ns: float) -> Estimate | None:
     """A change that saves nothing may turn out to cost as much."""
     if found is None:
         return None
-    return Range(low=found.low - by_ns, expected=found.expected, high=found.high + by_ns)
+    return Estimate(low=found.low - by_ns, expected=found.expected, high=found.high + by_ns)
 
 
 def doubted(advice: Advice, wall_ns: float) -> Advice:
@@ -102,13 +102,13 @@ def doubted(advice: Advice, wall_ns: float) -> Advice:
     for finding in advice.findings:
         saving = finding.saving_ns
         twice = wall_ns - again(max(0.0, wall_ns - saving.expected))
-        wider = Range(low=0.0, expected=saving.expected, high=max(saving.high, twice))
+        wider = Estimate(low=0.0, expected=saving.expected, high=max(saving.high, twice))
         findings.append(msgspec.structs.replace(finding, saving_ns=wider))
     what_if = []
     for row in advice.what_if:
         wall = row.wall_ns
         low, high = min(wall.low, again(wall.expected)), max(wall.high, wall_ns)
-        wider = Range(low=low, expected=wall.expected, high=high)
+        wider = Estimate(low=low, expected=wall.expected, high=high)
         what_if.append(_doubted(row, wider, wall_ns))
     batches = []
     for batch in advice.batches:
@@ -116,17 +116,17 @@ def doubted(advice: Advice, wall_ns: float) -> Advice:
         # A larger batch saves time a sample, and takes no less than the step as it is.
         least = max(wall_ns, factor * again(wall.expected / factor))
         low, high = min(wall.low, least), max(wall.high, factor * wall_ns)
-        wider = Range(low=low, expected=wall.expected, high=high)
+        wider = Estimate(low=low, expected=wall.expected, high=high)
         batches.append(_doubted(batch, wider, factor * wall_ns))
     return dataclasses.replace(advice, findings=findings, what_if=what_if, batches=batches)
 
 
-def _doubted(row: Row, wall: Range, before_ns: float) -> Row:
+def _doubted(row: Row, wall: Estimate, before_ns: float) -> Row:
     """Its saving as wide as its wall."""
     saving = row.saving_ns
     if saving is not None:
         low, high = before_ns - wall.high, before_ns - wall.low
-        saving = Range(
+        saving = Estimate(
             low=min(saving.low, low), expected=saving.expected, high=max(saving.high, high)
         )
     return msgspec.structs.replace(row, wall_ns=wall, saving_ns=saving)

@@ -45,7 +45,7 @@ from boundby.faults import (
 from boundby.faults.batch_too_small import batches
 from boundby.faults.combinations import combined, wall_of
 from boundby.faults.fault import HEADINGS, Detection, Fault, Fix
-from boundby.model.diagnosis import Finding, Range, WhatIf
+from boundby.model.diagnosis import Estimate, Finding, WhatIf
 from boundby.step.model import Edit, StepModel
 
 __all__ = [
@@ -143,7 +143,7 @@ def _without_repeats(findings: Sequence[Finding]) -> list[Finding]:
             first,
             also=[*first.also, finding.fault],
             where=list(dict.fromkeys([*first.where, *finding.where])),
-            saving_ns=Range(
+            saving_ns=Estimate(
                 low=saving.low,
                 expected=saving.expected,
                 high=max(saving.high, finding.saving_ns.high),
@@ -193,7 +193,7 @@ def _finding(
         group=remedy.group,
         where=detection.where,
         inside=_inside(*known[0]) if detection.where else [],
-        saving_ns=Range(low=min(savings), expected=expected, high=max(savings)),
+        saving_ns=Estimate(low=min(savings), expected=expected, high=max(savings)),
         change=detection.change,
         assumes=detection.assumes,
         excludes=list(remedy.excludes),

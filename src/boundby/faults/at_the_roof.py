@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 from boundby.faults.fault import Detection, Fault
 from boundby.hardware import datasheet
-from boundby.model.diagnosis import ChipRow, Finding, Range
+from boundby.model.diagnosis import ChipRow, Estimate, Finding
 from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import OpRecord
 
@@ -96,7 +96,7 @@ def _on(step_model: StepModel, here: datasheet.Chip, there: datasheet.Chip) -> C
         return step_model.wall_ns - step_model.saving(Edit(work_ns=work_ns))
 
     return ChipRow(
-        chip=there.name, wall_ns=Range(low=wall(fast), expected=wall(expected), high=wall(slow))
+        chip=there.name, wall_ns=Estimate(low=wall(fast), expected=wall(expected), high=wall(slow))
     )
 
 

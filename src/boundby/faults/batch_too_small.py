@@ -31,7 +31,7 @@ from __future__ import annotations
 from boundby.faults.combinations import is_known, saving_of, wall_of
 from boundby.faults.fault import Detection, Fault
 from boundby.model import units
-from boundby.model.diagnosis import BatchRow, Range
+from boundby.model.diagnosis import BatchRow, Estimate
 from boundby.step.batch_growth import AS_THE_CURVES, FAST, LIKELY, SLOW, Growth, times_with
 from boundby.step.model import Edit, StepModel
 from boundby.step.user_python_growth import growing_ns, rolls_out
@@ -109,7 +109,7 @@ def batches(likeliest: StepModel, *others: StepModel) -> list[BatchRow]:
         rows.append(
             BatchRow(
                 factor=factor,
-                wall_ns=Range(low=min(walls), expected=walls[middle], high=max(walls)),
+                wall_ns=Estimate(low=min(walls), expected=walls[middle], high=max(walls)),
                 saving_ns=saving_of(before, walls, middle, known=known),
             )
         )

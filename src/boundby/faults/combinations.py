@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from boundby.faults.fault import Fault
-from boundby.model.diagnosis import Range, WhatIf
+from boundby.model.diagnosis import Estimate, WhatIf
 from boundby.step.model import Edit, StepModel
 
 _SCENARIOS = ("worst", "expected", "best")
@@ -43,7 +43,7 @@ def combined(step_models: Sequence[StepModel], remedies: Sequence[Fault]) -> lis
     return [
         WhatIf(
             faults=list(faults),
-            wall_ns=Range(low=min(found), expected=found[middle], high=max(found)),
+            wall_ns=Estimate(low=min(found), expected=found[middle], high=max(found)),
             saving_ns=saving_of(walls[()], found, middle, known=known) if faults else None,
             groups=groups[faults],
         )
@@ -53,7 +53,7 @@ def combined(step_models: Sequence[StepModel], remedies: Sequence[Fault]) -> lis
 
 def saving_of(
     unmended: Sequence[float], mended: Sequence[float], likeliest: int, *, known: bool = True
-) -> Range:
+) -> Estimate:
     """What is saved, of several pictures' times, of which one is the likeliest.
 
     Each is held against the step as it is in the same picture: a host that comes to be slower is
@@ -62,7 +62,7 @@ def saving_of(
     savings = [before - after for before, after in zip(unmended, mended, strict=True)]
     savings += [unmended[likeliest] - after for after in mended if known]
     expected = unmended[likeliest] - mended[likeliest]
-    return Range(low=min(savings), expected=expected, high=max(savings))
+    return Estimate(low=min(savings), expected=expected, high=max(savings))
 
 
 def _most_promising(step_model: StepModel, remedies: Sequence[Fault]) -> list[Fault]:

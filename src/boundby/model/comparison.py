@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boundby.model.diagnosis import Range
+from boundby.model.diagnosis import Estimate
 from boundby.model.record import SCHEMA, Record
 
 
@@ -43,7 +43,7 @@ class Comparison(Record, frozen=True, kw_only=True):
     schema: int = SCHEMA
     before: Side
     after: Side
-    ratio: Range
+    ratio: Estimate
     beyond_noise: bool | None
     groups: list[Difference]
     ops: list[Difference]

@@ -211,7 +211,7 @@ class Slice(Record, frozen=True, kw_only=True, omit_defaults=True):
     flow: int | None = None
 
 
-class Range(Record, frozen=True, kw_only=True):
+class Estimate(Record, frozen=True, kw_only=True):
     low: float
     expected: float
     high: float
@@ -230,7 +230,7 @@ class Finding(Record, frozen=True, kw_only=True):
     group: GroupName
     where: list[str] = []
     inside: list[str] = []
-    saving_ns: Range
+    saving_ns: Estimate
     out_of: str = "the step"
     change: str
     assumes: str = ""
@@ -250,8 +250,8 @@ class WhatIf(Record, frozen=True, kw_only=True):
     """
 
     faults: list[str]
-    wall_ns: Range
-    saving_ns: Range | None = None
+    wall_ns: Estimate
+    saving_ns: Estimate | None = None
     groups: dict[str, float] = {}  # ns of the expected step by group
 
 
@@ -262,15 +262,15 @@ class BatchRow(Record, frozen=True, kw_only=True):
     """
 
     factor: int
-    wall_ns: Range
-    saving_ns: Range | None = None
+    wall_ns: Estimate
+    saving_ns: Estimate | None = None
 
 
 class ChipRow(Record, frozen=True, kw_only=True):
     """The same step, by the same host, on another chip of the datasheet table."""
 
     chip: str
-    wall_ns: Range
+    wall_ns: Estimate
 
 
 class Speedup(Record, frozen=True, kw_only=True):
@@ -311,7 +311,7 @@ class Proof(Record, frozen=True, kw_only=True):
     before_ns: list[float] = []
     after_ns: list[float] = []
     speedup: Speedup | None = None
-    predicted: Range | None = None  # as a speed-up
+    predicted: Estimate | None = None  # as a speed-up
     peak_bytes: Peak = Peak()
     numerics: Numerics | None = None
     outcome: Outcome

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from boundby import faults as remedies
 from boundby.faults import Fault, Fix
-from boundby.model.diagnosis import Diagnosis, Range
+from boundby.model.diagnosis import Diagnosis, Estimate
 from boundby.model.errors import BoundbyError
 from boundby.prove.combination import Candidate
 
@@ -116,7 +116,7 @@ def _is_ours(treatment: Fix) -> bool:
     return apply is None or apply.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
-def promised(diagnosis: Diagnosis, covers: Collection[str]) -> Range | None:
+def promised(diagnosis: Diagnosis, covers: Collection[str]) -> Estimate | None:
     """What the replay says of these faults mended together, as a speed-up; None if not found."""
     wall = diagnosis.step.wall_ns
     found = [finding for finding in diagnosis.findings if finding.fault in covers]
@@ -133,4 +133,4 @@ def promised(diagnosis: Diagnosis, covers: Collection[str]) -> Range | None:
         more = sum(one.saving_ns.high for one in found if one.fault not in detection)
         left = [together[0].high, together[0].expected, together[0].low - more]
     low, expected, high = (wall / max(ns, 0.01 * wall) for ns in left)
-    return Range(low=low, expected=expected, high=high)
+    return Estimate(low=low, expected=expected, high=high)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from boundby.model.diagnosis import Range
+from boundby.model.diagnosis import Estimate
 from boundby.prove.results import BASELINE, Arm, TrialStore
 
 # A change must take this much off the step: adding one that held alone, and one that did not.
@@ -37,7 +37,7 @@ class Candidate:
     key: str
     faults: tuple[str, ...]
     change: str
-    predicted: Range | None = None
+    predicted: Estimate | None = None
     precision: str | None = None
     excludes: frozenset[str] = frozenset()
     environment: tuple[tuple[str, str], ...] = ()
@@ -68,7 +68,7 @@ class Candidate:
 
 
 # What a replay says of several candidates together, as a speed-up; None where it says nothing.
-Foresee = Callable[[Sequence[Candidate]], Range | None]
+Foresee = Callable[[Sequence[Candidate]], Estimate | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

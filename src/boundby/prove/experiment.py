@@ -18,7 +18,7 @@ import msgspec
 
 from boundby.capture.process.execution import Target
 from boundby.model import store, units
-from boundby.model.diagnosis import Diagnosis, Range
+from boundby.model.diagnosis import Diagnosis, Estimate
 from boundby.model.errors import BEFORE_A_STEP, CANNOT_MEASURE, BoundbyError
 from boundby.prove import files, process, progress, scratch
 from boundby.prove.candidates import Choice, candidates_of, pointless, promised
@@ -210,7 +210,7 @@ def _setting(request: Request, notes_of_imports: Path, compiled: Path) -> proces
 def foresee(diagnosis: Diagnosis) -> Foresee:
     """What the diagnosis promises for several fixes together."""
 
-    def together(chosen: Sequence[Candidate]) -> Range | None:
+    def together(chosen: Sequence[Candidate]) -> Estimate | None:
         return promised(diagnosis, {fault for one in chosen for fault in one.covers})
 
     return together

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from boundby.model import units
-from boundby.model.diagnosis import Proof, Range, TrialRow
+from boundby.model.diagnosis import Estimate, Proof, TrialRow
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.prove.combination import Candidate, Foresee
 from boundby.prove.process import Wanted
@@ -187,7 +187,7 @@ class Trials:
             for one in self.ledger.observed
         ]
 
-    def _proof(self, chosen: Sequence[Candidate], predicted: Range | None) -> Proof:
+    def _proof(self, chosen: Sequence[Candidate], predicted: Estimate | None) -> Proof:
         arm = tuple(one.key for one in chosen)
         result = self.ledger.concluded(arm)
         keep_log = result.outcome in ("failed", "wrong numbers")

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from boundby.model import units
-from boundby.model.diagnosis import Diagnosis, Outcome, Proof, Range, Speedup
+from boundby.model.diagnosis import Diagnosis, Estimate, Outcome, Proof, Speedup
 
 _COLOURS: dict[Outcome, str] = {
     "kept": "green",
@@ -144,7 +144,7 @@ def _speedup(speedup: Speedup) -> str:
     return f"{speedup.median:.2f}x ({speedup.low:.2f} to {speedup.high:.2f})"
 
 
-def _promised(predicted: Range | None) -> str:
+def _promised(predicted: Estimate | None) -> str:
     if predicted is None:
         return "-"
     return f"{predicted.expected:.2f}x ({predicted.low:.2f} to {predicted.high:.2f})"

@@ -9,7 +9,7 @@ import numpy as np
 
 from boundby.analysis.comparison.lines import match_lines
 from boundby.model.comparison import Comparison, Difference, Side
-from boundby.model.diagnosis import Diagnosis, LineRow, Range
+from boundby.model.diagnosis import Diagnosis, Estimate, LineRow
 
 # Two processes of one script differ by this much without any reason: 3% each as a standard
 # deviation, twice that of their difference.
@@ -49,7 +49,7 @@ def _side(diagnosis: Diagnosis, name: str) -> Side:
     )
 
 
-def _ratio(before: Diagnosis, after: Diagnosis) -> tuple[Range, bool | None]:
+def _ratio(before: Diagnosis, after: Diagnosis) -> tuple[Estimate, bool | None]:
     """After over before: of the medians, resampled; of all samples where there are few."""
     expected = after.step.wall_ns / before.step.wall_ns
     first, second = _samples(before), _samples(after)
@@ -58,10 +58,10 @@ def _ratio(before: Diagnosis, after: Diagnosis) -> tuple[Range, bool | None]:
     elif min(len(first), len(second)) > 1:
         low, high = min(second) / max(first), max(second) / min(first)
     else:
-        return Range(low=expected, expected=expected, high=expected), None
+        return Estimate(low=expected, expected=expected, high=expected), None
     low = expected / _wider(expected / min(low, expected))
     high = expected * _wider(max(high, expected) / expected)
-    return Range(low=low, expected=expected, high=high), not low <= 1 <= high
+    return Estimate(low=low, expected=expected, high=high), not low <= 1 <= high
 
 
 def _wider(reach: float) -> float:
