@@ -1,4 +1,4 @@
-"""boundby explain: what a finding means, and when not to follow it."""
+"""boundby explain: the documentation of a fault or of a fix."""
 
 from __future__ import annotations
 
@@ -15,72 +15,72 @@ if TYPE_CHECKING:
 @click.command(name="explain")
 @click.argument("name", required=False)
 def command(name: str | None) -> None:
-    """What a fault means and when not to follow its remedy, or what a fix of `boundby prove` does.
+    """Explain a fault that `boundby run` reports or a fix that `boundby prove` applies.
 
-    Without a name, the list of all.
+    Without a name: list all faults and fixes.
     """
     from boundby.faults import FAULTS
     from boundby.model.errors import BoundbyError
 
     fixes: dict[Fix, list[Fault]] = {}
-    for remedy in FAULTS:
-        for treatment in remedy.treatments:
-            fixes.setdefault(treatment, []).append(remedy)
+    for fault in FAULTS:
+        for fix in fault.treatments:
+            fixes.setdefault(fix, []).append(fault)
     if name is None:
         _list(FAULTS, fixes)
         return
-    for remedy in FAULTS:
-        if remedy.fault == name:
-            click.echo(f"{remedy.fault} ({remedy.group})\n\n{remedy.document.strip()}")
-            _fixes(remedy)
+    for fault in FAULTS:
+        if fault.fault == name:
+            click.echo(f"{fault.fault} ({fault.group})\n\n{fault.document.strip()}")
+            _fixes(fault)
             return
-    for treatment, mends in fixes.items():
-        if treatment.name == name:
-            click.echo(_explained(treatment, mends))
+    for fix, faults in fixes.items():
+        if fix.name == name:
+            click.echo(_explained(fix, faults))
             return
-    near = _near(name, [*(remedy.fault for remedy in FAULTS), *(fix.name for fix in fixes)])
+    near = _near(name, [*(fault.fault for fault in FAULTS), *(fix.name for fix in fixes)])
     meant = f"did you mean {' or '.join(near)}? " if near else ""
     raise BoundbyError(f"no fault and no fix is called {name}: {meant}boundby explain lists them")
 
 
 def _near(name: str, names: list[str]) -> list[str]:
-    """The names that it is a part of; without any, those that are spelled like it."""
+    """Return the names that contain `name`, otherwise those with a similar spelling."""
     return [known for known in names if name in known] or difflib.get_close_matches(name, names)
 
 
 def _list(faults: list[Fault], fixes: dict[Fix, list[Fault]]) -> None:
-    width = max(len(remedy.fault) for remedy in faults)
-    click.echo("Faults, as `boundby run` finds them:\n")
-    for remedy in faults:
-        click.echo(f"  {remedy.fault:{width}}  {remedy.summary}")
-    width = max(len(treatment.name) for treatment in fixes)
-    click.echo("\nFixes, as `boundby prove` applies them to what is found, or to --try NAME:\n")
-    for treatment, mends in fixes.items():
-        words = ", ".join(remedy.fault for remedy in mends)
-        click.echo(f"  {treatment.name:{width}}  for {words}")
+    width = max(len(fault.fault) for fault in faults)
+    click.echo("Faults that `boundby run` reports:\n")
+    for fault in faults:
+        click.echo(f"  {fault.fault:{width}}  {fault.summary}")
+    width = max(len(fix.name) for fix in fixes)
+    click.echo("\nFixes that `boundby prove` applies to these faults, or with --try NAME:\n")
+    for fix, fixed in fixes.items():
+        words = ", ".join(fault.fault for fault in fixed)
+        click.echo(f"  {fix.name:{width}}  for {words}")
 
 
-def _fixes(remedy: Fault) -> None:
+def _fixes(fault: Fault) -> None:
     click.echo("\nWhat boundby prove applies")
-    if not remedy.treatments:
-        click.echo("    Nothing: this cannot be mended from outside of the script.")
+    if not fault.treatments:
+        click.echo("    Nothing: this needs a change in the script.")
         return
-    width = max(len(treatment.name) for treatment in remedy.treatments)
-    for treatment in remedy.treatments:
-        click.echo(f"    {treatment.name:{width}}  {treatment.change}")
+    width = max(len(fix.name) for fix in fault.treatments)
+    for fix in fault.treatments:
+        click.echo(f"    {fix.name:{width}}  {fix.change}")
 
 
-def _explained(treatment: Fix, mends: list[Fault]) -> str:
-    lines = [f"{treatment.name}, a fix that `boundby prove --try {treatment.name}` applies", ""]
-    lines += ["To get the same, write", textwrap.indent(treatment.change, "    "), "", "It mends"]
-    lines += [f"    {remedy.fault}: {remedy.summary}" for remedy in mends]
-    if treatment.precision is not None:
-        lines += ["", f"It computes in {treatment.precision}: prove checks what that changes."]
-    if treatment.devices == ("cuda",):
-        lines += ["", "On a CUDA device only."]
-    if treatment.devices == ("cpu",):
-        lines += ["", "On a CPU only."]
-    if treatment.preparation_s:
-        about = f"{treatment.preparation_s:.0f} s"
-        lines += ["", f"It takes about {about} longer to start: give --budget for several."]
+def _explained(fix: Fix, faults: list[Fault]) -> str:
+    lines = [f"{fix.name}: a fix that `boundby prove --try {fix.name}` applies", ""]
+    lines += ["The change", textwrap.indent(fix.change, "    "), "", "Faults it fixes"]
+    lines += [f"    {fault.fault}: {fault.summary}" for fault in faults]
+    if fix.precision is not None:
+        lines += ["", f"It computes in {fix.precision}; `boundby prove` checks the results."]
+    if fix.devices == ("cuda",):
+        lines += ["", "Only on CUDA devices."]
+    if fix.devices == ("cpu",):
+        lines += ["", "Only on a CPU."]
+    if fix.preparation_s:
+        longer = f"{fix.preparation_s:.0f} s"
+        lines += ["", f"It takes about {longer} longer to start: choose a larger --budget."]
     return "\n".join(lines)

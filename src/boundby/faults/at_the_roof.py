@@ -1,24 +1,24 @@
-"""Nothing is left to mend: the device does what it can.
+"""The device runs near its roofs, and no fault remains.
 
-What it sees
-    A device that is busy nearly all of the step, at work that is near its roofs, and no fault
-    worth a twentieth of it.
+What it looks for
+    A device that is busy for nearly the whole step with work near its roofs, and no other fault
+    that would save a twentieth of the step.
 
 Why it costs time
-    The arithmetic and the traffic that the model asks for, at the rates this chip has.
+    The model needs this arithmetic and memory traffic, and the chip is at its limits.
 
-The change
-    Less work (a smaller model, lower precision, fewer tokens), more chips, or a faster one: the
-    report names chips of the datasheet table that would take the step further, each with the step
-    replayed on its roofs, by the same host.
+What to change
+    Do less work (a smaller model, lower precision, fewer tokens), or use more or faster chips. The
+    report names chips of the datasheet table that would be faster, each with the step simulated on
+    its roofs and the same host.
 
 When it does not help
-    A chip twice as fast needs a host that issues twice as fast: the replay shows where that ends.
-    Datasheets are not reached alike: of the printed bfloat16 rate, products were seen to reach
-    87% on an A100, 80% on an H100, 78% on a B200, 51% on an MI300X.
+    A chip that is twice as fast needs a host that issues twice as fast: the simulation shows the
+    limit. Chips reach different shares of their datasheet figures: of the printed bfloat16 rate,
+    products reached 87% on an A100, 80% on an H100, 78% on a B200 and 51% on an MI300X.
 
-Proven on
-    Not yet. It is no finding and cannot be proven here: it says what remains when there is none.
+Measured on
+    Not yet measured. It is a note, not a fix: it says that no other fault was found.
 """
 
 from __future__ import annotations

@@ -1,29 +1,29 @@
 """The batch is too small to keep the device busy.
 
-What it sees
-    A step that would take hardly longer with twice the batch: replayed with twice the activations,
-    the same weights and the same host. What compares all samples with all, as contrastive losses
-    do, is four times as large then. Time that the script itself takes, outside the model and
-    torch, may grow with the samples: not at best, in proportion at worst, and where a function is
-    called over and over, most likely so.
+What it looks for
+    A step that would take little longer with twice the batch: simulated with twice the activations,
+    the same weights and the same host time. Operators that compare all samples with all, as in
+    contrastive losses, grow four times. Time of the script's own Python code may grow with the
+    batch: the best case assumes that it does not, the worst case that it is proportional, and code
+    that calls a function repeatedly is expected to be proportional.
 
 Why it costs time
-    The host's time, the optimizer's and the weights' traffic are paid once a step, however many
-    samples it holds. An overhead-bound step does twice the work in the same time.
+    Host time, optimizer time and weight traffic are paid once per step, however many samples it
+    contains. An overhead-bound step does twice the work in the same time.
 
-The change
-    Twice the batch (and a learning rate to go with it), or fewer, larger accumulation steps.
+What to change
+    Double the batch and adjust the learning rate, or use fewer, larger accumulation steps.
 
 When it does not help
-    When the device is the limit: twice the batch takes twice the time. A product with few rows
-    also looks flat, because its weights are read once for all of them: there the gain is real too,
-    but it is bandwidth that was short, not the host, and the finding says which. More memory is
-    needed, and a larger batch may train worse a sample. A step that calls the model many times to
-    make its samples (a rollout) is not spoken of: more samples are more calls.
+    When the device limits the step: twice the batch takes twice the time. A product with few rows
+    also scales well because its weights are read once for all rows; the gain is real, but the cause
+    is bandwidth and not the host, and the finding says which. A larger batch needs more memory and
+    may train worse per sample. Steps that call the model many times to generate their samples (a
+    rollout) are not reported: more samples are more calls.
 
-Proven on
-    BERT (12 layers) on an H200: twice the batch took 61.2 ms, 60.8 predicted; four times 112, 112
-    predicted.
+Measured on
+    BERT (12 layers) on an H200: twice the batch took 61.2 ms, predicted 60.8 ms; four times 112 ms,
+    predicted 112 ms.
 """
 
 from __future__ import annotations

@@ -1,26 +1,25 @@
 """Python's garbage collector runs inside the step.
 
-What it sees
-    Time that the interpreter spent collecting garbage during the clean steps, told by the
-    interpreter itself; in a trace, calls of `gc.collect()` in the step.
+What it looks for
+    Garbage collection time during the clean steps, as reported by the interpreter. In a trace file:
+    calls of `gc.collect()` in the step.
 
 Why it costs time
-    A full collection walks every object the process holds, hundreds of milliseconds with large
-    libraries and datasets loaded, and all Python threads stand still meanwhile. Once the work
-    that was queued is done, so does the device; in a job of many ranks all wait for the one that
-    collects.
+    A full collection visits every object of the process, which takes hundreds of milliseconds with
+    large libraries and datasets loaded, and blocks all Python threads. The device becomes idle once
+    its queue is empty. In a job with many ranks all ranks wait for the one that collects.
 
-The change
-    `gc.collect(); gc.freeze()` once everything is built, so that later collections walk only what
-    came after; or `gc.disable()` and `gc.collect()` every few hundred steps, on all ranks at the
-    same step. A `gc.collect()` that the loop itself calls every step can simply go.
+What to change
+    Call `gc.collect(); gc.freeze()` once everything is built, so that later collections visit only
+    newer objects. Or call `gc.disable()` and then `gc.collect()` every few hundred steps, on all
+    ranks at the same step. Remove a `gc.collect()` that the loop calls in every step.
 
 When it does not help
-    When the device is far behind the host: it works through the pause. Objects in cycles that
-    hold tensors are freed by the collector only: without it memory may grow.
+    When the device is far behind the host and has work during the pause. Objects in reference
+    cycles that hold tensors are freed only by the collector: without it memory may grow.
 
-Proven on
-    Not yet.
+Measured on
+    Not yet measured.
 """
 
 from __future__ import annotations

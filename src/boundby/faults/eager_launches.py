@@ -1,29 +1,29 @@
 """The device waits for the host to launch the next kernel.
 
-What it sees
-    Kernels that start as soon as they are launched, one by one, and a device that idles between
-    them while the interpreter and the framework prepare the next.
+What it looks for
+    Kernels that start as soon as they are launched, and idle time of the device between them while
+    Python and the framework prepare the next launch.
 
 Why it costs time
-    An eager operator costs the host some microseconds however small it is. When the kernels are
-    shorter than that, the device is fed slower than it works.
+    An eager operator costs the host some microseconds, however small it is. If the kernels are
+    shorter than that, the device executes faster than the host issues.
 
-The change
+What to change
     Capture the step once and replay it: `torch.cuda.make_graphed_callables(model, ...)`, or
-    `torch.cuda.CUDAGraph` around all of it, whose kernels stay what they are; that is what is
-    predicted. `torch.compile(model, mode="reduce-overhead")` is easier to put in and fuses kernels
-    besides, but going into it takes the host longer: of 27 ms it left 20 to 22 on an H200's host,
-    where graphs alone were predicted to leave 17, and both together (`unfused-operators` and this)
-    20. Plain `torch.compile` helps less: its kernels cost about as much to launch, there are only
-    fewer of them.
+    `torch.cuda.CUDAGraph` around the whole step. The kernels stay the same; this is what the
+    prediction simulates. `torch.compile(model, mode="reduce-overhead")` is easier to add and also
+    fuses kernels, but entering it costs more host time: on an H200's host a step of 27 ms took 20
+    to 22 ms with it, where 17 ms were predicted for graphs alone and 20 ms for graphs and fusion
+    together. Plain `torch.compile` helps less: its kernels cost about as much to launch, only fewer
+    are launched.
 
 When it does not help
-    When the device is the limit; when shapes change from step to step, or the step syncs, or
-    branches on values: then it cannot be captured.
+    When the device limits the step. When shapes change between steps, the step syncs, or it
+    branches on values: such a step cannot be captured.
 
-Proven on
-    BERT (12 layers) on an H200, with fused attention and optimizer: 52.5 to 20.1 ms a step on a
-    slow host; 20.0 were predicted.
+Measured on
+    BERT (12 layers) on an H200, with fused attention and optimizer: 52.5 to 20.1 ms per step on a
+    slow host; predicted 20.0 ms.
 """
 
 from __future__ import annotations

@@ -1,26 +1,26 @@
-"""Ranks talk while nothing else runs, or in messages too small for the link.
+"""Collectives run while no kernel runs, or with messages too small for the link.
 
-What it sees
-    Collectives that no kernel of this rank runs beside, and runs of collectives so small that
-    their latency is most of their time.
+What it looks for
+    Collectives that overlap with no kernel of this rank, and sequences of collectives so small that
+    latency is most of their time.
 
 Why it costs time
-    A collective costs a latency of some tens of microseconds before its first byte, so a hundred
-    small messages take a hundred latencies and one large one takes one. And the link is a unit of
-    its own: what it does while the device computes is free, what the device waits for is not.
+    A collective has a latency of some tens of microseconds before its first byte: a hundred small
+    messages pay it a hundred times, one large message once. Communication that overlaps with
+    computation costs no step time; communication that the device waits for does.
 
-The change
-    Larger buckets (`DistributedDataParallel(model, bucket_cap_mb=100,
-    gradient_as_bucket_view=True)`), fewer wrapped pieces and earlier prefetch under FSDP, and
-    `with model.no_sync():` around all but the last backward of an accumulated step.
+What to change
+    Use larger buckets (`DistributedDataParallel(model, bucket_cap_mb=100,
+    gradient_as_bucket_view=True)`). Under FSDP wrap fewer modules and prefetch earlier. With
+    gradient accumulation put `with model.no_sync():` around all backward passes except the last.
 
 When it does not help
-    When the time in a collective is spent waiting for a rank that is late: the table of ranks
-    shows who waits for whom, and that rank is the one to mend. When the next operator needs the
-    result at once, as after an all-to-all, there is nothing to hide it behind.
+    When the time in a collective is spent waiting for a slow rank: the table of ranks shows which
+    rank waits for which. Fix the slow rank. When the next operator needs the result immediately, as
+    after an all-to-all, nothing can overlap with it.
 
-Proven on
-    Not yet.
+Measured on
+    Not yet measured.
 """
 
 from __future__ import annotations

@@ -1,27 +1,28 @@
-"""Kernels that take several times what the hardware asks for.
+"""Kernels take several times their roofline minimum.
 
-What it sees
-    Operators, at one line and on one set of shapes, that take a fair share of the step and run
-    under two fifths of their roof, while others of their class on this machine do better. What
-    another fault already names (the optimizer, odd dimensions, attention's scores) is left to it.
+What it looks for
+    Operators, at one line and with one set of shapes, that take a considerable share of the step
+    and run below 40% of their roof while others of their class on this machine run faster.
+    Operators that another fault covers (the optimizer, odd dimensions, attention scores) are not
+    counted.
 
 Why it costs time
-    The floor is what the arithmetic or the bytes need at least. A kernel far above it reads
-    memory in the wrong order (a transpose: 7 times its floor on an H200), reads it twice (a
-    softmax in bfloat16: 3 times), adds with atomics (gradients of an index or an embedding), or
-    does one thing after another where many could be done at once.
+    The roofline minimum is the time that the arithmetic or the bytes need at least. A kernel far
+    above it reads memory in an unfavourable order (a transpose: 7 times its minimum on an H200),
+    reads it twice (a softmax in bfloat16: 3 times), adds with atomics (gradients of an index or an
+    embedding), or runs sequentially what could run in parallel.
 
-The change
-    Another kernel for the same mathematics: `torch.compile` generates one for the shapes at hand;
-    another layout or a fused operator avoids it; a larger or rounder shape may choose a better
-    one.
+What to change
+    Use another kernel for the same computation. `torch.compile` generates one for the given shapes.
+    Another layout or a fused operator avoids the slow kernel. A larger or rounder shape may select
+    a better one.
 
 When it does not help
-    When there is no better kernel: a floor is a bound, not a promise, and some work (sorting,
-    random numbers, scattered indices) never comes near it. When the host is the limit.
+    When no better kernel exists: the minimum is a bound, and some operators (sorting, random
+    numbers, scattered indices) never come near it. When the host limits the step.
 
-Proven on
-    Not yet.
+Measured on
+    Not yet measured.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ from boundby.step.model import Edit, StepModel
 __all__ = ["HEADINGS", "Detection", "Fault", "Fix"]
 
 HEADINGS = (
-    "What it sees",
+    "What it looks for",
     "Why it costs time",
-    "The change",
+    "What to change",
     "When it does not help",
-    "Proven on",
+    "Measured on",
 )
 
 

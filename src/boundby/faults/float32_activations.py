@@ -1,22 +1,22 @@
-"""Activations and products in float32 throughout.
+"""Activations and matrix products are in float32 throughout the step.
 
-What it sees
-    Contractions on float32 inputs, and the pointwise work between them on float32 tensors.
+What it looks for
+    Contractions on float32 inputs, and the elementwise operators between them on float32 tensors.
 
 Why it costs time
-    The matrix units do twice as many bfloat16 operations as tf32 ones, and sixteen times as many
-    as the vector units do in float32; every activation moves half the bytes.
+    In bfloat16 the matrix units reach twice the FLOP/s of tf32, and sixteen times what the vector
+    units reach in float32. Every activation moves half the bytes.
 
-The change
-    `with torch.autocast("cuda", torch.bfloat16):` around the forward and the loss. Parameters and
-    optimizer stay in float32.
+What to change
+    Run the forward and the loss inside `with torch.autocast("cuda", torch.bfloat16):`. Parameters
+    and the optimizer stay in float32.
 
 When it does not help
-    When the host is the limit: autocast adds casts, each a launch. bfloat16 keeps seven bits of
-    mantissa: check the loss.
+    When the host limits the step: autocast adds casts, and each is a launch. bfloat16 keeps seven
+    bits of mantissa: check the loss.
 
-Proven on
-    BERT (12 layers) in float32 on an H200: 119 to 35.6 ms a step; 37.2 were predicted. A small GPT
+Measured on
+    BERT (12 layers) in float32 on an H200: 119 to 35.6 ms per step; predicted 37.2 ms. A small GPT
     on two CPU cores: 153 to 126 ms.
 """
 

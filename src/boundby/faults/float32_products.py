@@ -1,29 +1,30 @@
-"""Matrix products in float32, off the matrix units.
+"""Matrix products in float32 do not use the matrix units.
 
-What it sees
-    Contractions on float32 inputs that run on the vector units, because tf32 is off: for products,
-    or for cuDNN's convolutions and recurrent layers, which have a switch of their own.
+What it looks for
+    Contractions on float32 inputs that run on the vector units because tf32 is off, either for
+    matrix products or for the convolutions and recurrent layers of cuDNN, which have a switch of
+    their own.
 
 Why it costs time
-    On an H200 the matrix units do eight times as many tf32 FLOP/s as the vector units do float32
-    ones, and sixteen times as many in bfloat16.
+    On an H200 the matrix units reach eight times the FLOP/s in tf32, and sixteen times in bfloat16,
+    that the vector units reach in float32.
 
-The change
-    `torch.set_float32_matmul_precision("high")`, one line, for tf32; on a CPU with bfloat16 units
-    "medium". Where a script has switched tf32 off for cuDNN,
-    `torch.backends.cudnn.allow_tf32 = True`. Or `torch.autocast` to bfloat16, which also halves the
-    bytes of activations: that is the other fault, float32-activations, and takes the place of this
-    one.
+What to change
+    Call `torch.set_float32_matmul_precision("high")` once for tf32; on a CPU with bfloat16 units
+    use "medium". If the script has switched tf32 off for cuDNN, set
+    `torch.backends.cudnn.allow_tf32 = True`. Alternatively use `torch.autocast` with bfloat16,
+    which also halves the bytes of the activations: this is the fault `float32-activations`, and it
+    replaces this one.
 
 When it does not help
-    When the products are small or memory-bound, or the host is the limit. On a CPU the precision
-    of products reaches neither convolutions nor LSTMs, which are oneDNN's: with PyTorch 2.13 an
-    LSTM is the same to the bit under "highest" and "medium", and whatever
-    `torch.backends.mkldnn.rnn.fp32_precision` says. GRUs and plain RNNs are made of products. tf32
-    keeps ten bits of mantissa, bfloat16 seven: check the loss.
+    When the products are small or memory-bound, or the host limits the step. On a CPU the setting
+    does not affect convolutions and LSTMs, which run in oneDNN: with PyTorch 2.13 an LSTM gives
+    bit-identical results under "highest" and "medium", whatever
+    `torch.backends.mkldnn.rnn.fp32_precision` is. GRUs and plain RNNs are built from products and
+    are affected. tf32 keeps ten bits of mantissa and bfloat16 seven: check the loss.
 
-Proven on
-    BERT (12 layers) in float32 on an H200: 119 to 44.0 ms a step with tf32; 43.4 were predicted.
+Measured on
+    BERT (12 layers) in float32 on an H200: 119 to 44.0 ms per step with tf32; predicted 43.4 ms.
 """
 
 from __future__ import annotations

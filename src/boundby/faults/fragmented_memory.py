@@ -1,27 +1,27 @@
-"""The step gives device memory back and asks for it again.
+"""The step frees device memory and allocates it again.
 
-What it sees
-    `cudaMalloc` and `cudaFree` inside a step that has long been warm. Where the script runs here,
-    torch's own counters say whether they also come in the steps that no profiler saw.
+What it looks for
+    `cudaMalloc` and `cudaFree` inside a step after the warm-up. In a live run torch's own counters
+    show whether they also occur in the steps without a profiler.
 
 Why it costs time
-    torch keeps memory that it has freed and hands it out again, so that a warm step asks the
-    driver for none. When no free piece is large enough, though there is enough in all, it frees
-    what it has cached and asks anew: `cudaFree` waits until the device is idle, and each call
-    takes the driver up to milliseconds.
+    torch caches freed memory and reuses it, so a warm step needs no driver allocation. If no cached
+    block is large enough although enough memory is free in total, torch frees its cache and
+    allocates again: `cudaFree` waits until the device is idle, and each driver call takes up to
+    milliseconds.
 
-The change
-    `export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: segments that grow instead
-    of new ones, so that pieces fit. Or less to hold: gradient checkpointing, a smaller batch. Where
-    shapes differ from step to step, pad them to a few sizes.
+What to change
+    Set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` in the environment: segments then grow
+    instead of being replaced. Or hold less memory: gradient checkpointing, a smaller batch. If
+    shapes differ between steps, pad them to a few sizes.
 
 When it does not help
-    When memory is full and not fragmented: then only holding less helps. When the script itself
-    calls `torch.cuda.empty_cache()` in its loop: take that out. With expandable segments a tensor
-    cannot be shared between processes by every driver.
+    When memory is full and not fragmented: only holding less memory helps. When the script calls
+    `torch.cuda.empty_cache()` in its loop: remove the call. With some drivers tensors in expandable
+    segments cannot be shared between processes.
 
-Proven on
-    Not yet.
+Measured on
+    Not yet measured.
 """
 
 from __future__ import annotations

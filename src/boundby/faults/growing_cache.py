@@ -1,26 +1,26 @@
-"""A cache that is copied whole for each new token.
+"""The key-value cache is copied as a whole for each new token.
 
-What it sees
-    Concatenations, in a step without a backward, whose result is nearly all one tensor that was
-    there before the step, with a little appended: keys and values of the tokens so far.
+What it looks for
+    Concatenations, in a step without a backward, whose result consists mostly of one tensor that
+    existed before the step: the keys and values of the previous tokens.
 
 Why it costs time
-    `torch.cat` makes a new tensor and copies the old one into it for a token's worth of news. That
-    reads and writes the whole cache once more than attention has to, and more with every token.
+    `torch.cat` allocates a new tensor and copies the old one to add one token. This reads and
+    writes the whole cache in addition to what attention reads, and grows with every token.
 
-The change
-    A cache of a fixed size that is written in place, `cache[:, :, at : at + 1] = k`, and attention
-    over `cache[:, :, : at + 1]`, which is a view of it. With transformers:
-    `cache_implementation="static"`, or a `StaticCache`.
+What to change
+    Allocate the cache once at its maximum size and write in place,
+    `cache[:, :, at : at + 1] = k`. Attend over the view `cache[:, :, : at + 1]`. With transformers
+    use `cache_implementation="static"` or a `StaticCache`.
 
 When it does not help
-    When the host is the limit: it takes as long to write as to concatenate (but a cache of a fixed
-    size is what CUDA graphs need). While the cache is small beside the weights. Where attention
-    goes over all of a fixed cache with a mask, it reads what is not filled yet.
+    When the host limits the step: a write takes the host as long as a concatenation (but CUDA
+    graphs need a cache of fixed size). While the cache is small compared with the weights. When
+    attention covers the whole fixed cache with a mask, it also reads the part that is not filled.
 
-Proven on
-    A small decoder on two cores of a Xeon, eight sequences of 1,500 tokens: 65.7 to 17.5 ms a step,
-    medians of five runs each in turn; of a step of 61.0 ms, 18.0 were predicted to be left.
+Measured on
+    A small decoder on two cores of a Xeon, eight sequences of 1,500 tokens: 65.7 to 17.5 ms per
+    step (medians of five alternating runs). Predicted: 61.0 to 18.0 ms.
 """
 
 from __future__ import annotations

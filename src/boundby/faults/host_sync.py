@@ -1,24 +1,24 @@
 """The host waits for the device in the middle of the step.
 
-What it sees
-    `.item()`, `.cpu()`, `nonzero`, a boolean mask, the print of a tensor: any call in which the
-    host stands still until the device has caught up, with the line that makes it.
+What it looks for
+    Calls in which the host blocks until the device has finished, with their line: `.item()`,
+    `.cpu()`, `nonzero`, indexing with a boolean mask, printing a tensor.
 
 Why it costs time
-    While the host waits it issues nothing. When the device is done it has nothing to do either,
-    until the host has come back and launched again. A step without syncs takes the longer of host
-    and device; each sync makes it take a piece of both.
+    The host issues no work while it waits. When the device has finished, it is idle until the host
+    has launched the next kernel. A step without syncs takes the longer of host time and device
+    time; each sync adds parts of both.
 
-The change
-    Keep values on the device: accumulate `loss.detach()` and call `.item()` once in a while; use
-    `torch.where` instead of a mask; read a metric of the step before.
+What to change
+    Keep values on the device: accumulate `loss.detach()` and call `.item()` every hundred steps.
+    Use `torch.where` instead of a boolean mask. Read metrics of the previous step.
 
 When it does not help
-    When the device is far behind anyway and the sync is the last thing in the step, or when the
-    host has nothing else to do: the replay then shows no gain.
+    When the device is far behind the host and the sync is the last operation of the step. When the
+    host has nothing else to do. In both cases the simulated step shows no saving.
 
-Proven on
-    Not yet.
+Measured on
+    Not yet measured.
 """
 
 from __future__ import annotations

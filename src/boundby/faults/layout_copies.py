@@ -1,26 +1,27 @@
-"""Images with their channels apart, in a network whose kernels want them together.
+"""Images are stored channel by channel (NCHW), but the kernels need NHWC.
 
-What it sees
-    Convolutions, normalizations and poolings on 4-D tensors laid out channel by channel (NCHW),
-    with the transposes that the library puts before and after each convolution.
+What it looks for
+    Convolutions, normalizations and poolings on 4-D tensors in NCHW layout, and the transposes that
+    the library adds before and after each convolution.
 
 Why it costs time
-    The matrix units multiply channels: they want all channels of a pixel side by side (NHWC). For
-    any other layout the library transposes in and out, or takes a slower kernel: on an H200 the
-    convolutions of a ResNet-50 in bfloat16 took 9.0 ms so, and 4.9 with the channels last.
+    The matrix units multiply over channels and need all channels of a pixel next to each other
+    (NHWC). For another layout the library transposes the input and the output or uses a slower
+    kernel: on an H200 the convolutions of a ResNet-50 in bfloat16 took 9.0 ms in NCHW and 4.9 ms in
+    NHWC.
 
-The change
-    `model = model.to(memory_format=torch.channels_last)` and the same for the images.
+What to change
+    Call `model = model.to(memory_format=torch.channels_last)`, and the same for the images.
 
 When it does not help
-    On CUDA in float32 without tf32; with few channels (under 8 or so); when the host is the limit;
-    when an operator in the middle wants the old layout: group normalization does on CUDA, so that
-    every image is turned twice (a UNet of them on an H200 went from 11.1 to 14.0 ms). `Conv1d` has
-    no such layout.
+    On CUDA in float32 without tf32. With few channels (under about 8). When the host limits the
+    step. When an operator inside the network needs NCHW: group normalization does on CUDA, so every
+    image is transposed twice (a UNet with group normalization on an H200 went from 11.1 to 14.0
+    ms). `Conv1d` has no such layout.
 
-Proven on
-    ResNet-50 on an H200: 29.4 to 17.2 ms a step, 20.5 predicted; with CUDA graphs 16.7, and 16.3
-    predicted.
+Measured on
+    ResNet-50 on an H200: 29.4 to 17.2 ms per step, predicted 20.5 ms. With CUDA graphs 16.7 ms,
+    predicted 16.3 ms.
 """
 
 from __future__ import annotations

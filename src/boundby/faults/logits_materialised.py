@@ -1,30 +1,29 @@
-"""Logits over a large vocabulary are written to memory, several times.
+"""Logits over a large vocabulary are written to memory several times.
 
-What it sees
-    A log-softmax over 8192 classes or more, with the casts, copies, losses and fills around it
-    that read or write all of tokens x vocabulary.
+What it looks for
+    A log-softmax over 8192 classes or more, with the casts, copies, losses and fills around it that
+    read or write a tensor of tokens x vocabulary.
 
 Why it costs time
-    The logits are the largest tensor of a language model and are used for one number a token.
-    Eagerly they are written by the product, cast to float32, normalised, picked from, filled with
-    zeros, differentiated and cast back: each a pass over gigabytes, and several of the copies are
-    held at once.
+    The logits are the largest tensor of a language model and yield one number per token. In eager
+    mode they are written by the product, cast to float32, normalised, indexed, filled with zeros,
+    differentiated and cast back. Each is a pass over gigabytes, and several copies exist at once.
 
-The change
-    Compile the loss, with what stands between it and the last product:
-    `torch.compile(F.cross_entropy)(logits, targets)`. It reads the logits as the product wrote
-    them and keeps no float32 copy. Further goes a loss that takes the hidden states and the
-    weights and makes logits and gradient one chunk of tokens at a time, from a library or as
-    `F.linear_cross_entropy(..., options=torch.nn.LinearCrossEntropyOptions())` (PyTorch 2.13):
-    its gain is memory more than time.
+What to change
+    Compile the loss together with the operators between it and the last product:
+    `torch.compile(F.cross_entropy)(logits, targets)`. It reads the logits in the dtype of the
+    product and keeps no float32 copy. A loss that takes hidden states and weights and computes
+    logits and gradient for one chunk of tokens at a time goes further: use a library, or
+    `F.linear_cross_entropy(..., options=torch.nn.LinearCrossEntropyOptions())` (PyTorch 2.13). It
+    mainly saves memory.
 
 When it does not help
-    When the logits are needed for something else; with few tokens a step; when the host is the
-    limit. On a CPU neither form was faster (2.6 ms eagerly, 2.9 compiled, over 128 x 10000), so
-    nothing is said there.
+    When the logits are needed for something else. With few tokens per step. When the host limits
+    the step. On a CPU neither form was faster (2.6 ms eager, 2.9 ms compiled, over 128 x 10000), so
+    it is not reported there.
 
-Proven on
-    Not yet.
+Measured on
+    Not yet measured.
 """
 
 from __future__ import annotations

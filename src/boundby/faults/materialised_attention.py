@@ -1,28 +1,28 @@
-"""Attention that writes its scores to memory.
+"""Attention writes its scores to memory.
 
-What it sees
-    A softmax over square scores, with the products, masks, casts and dropout around it, each of
-    which reads and writes all of batch x heads x length x length.
+What it looks for
+    A softmax over square attention scores, with the products, masks, casts and dropout around it.
+    Each of these reads and writes a tensor of batch x heads x length x length.
 
 Why it costs time
-    The scores are the largest tensor of the layer and are used once. A fused kernel keeps a tile
-    of them on the chip and writes only the result; the backward recomputes them.
+    The scores are the largest tensor of the layer and are used once. A fused kernel keeps a tile of
+    them on the chip and writes only the result; the backward recomputes them.
 
-The change
-    `F.scaled_dot_product_attention(q, k, v, is_causal=True)`, or `attn_implementation="sdpa"` for
-    a model that has the switch. Where several heads share their keys and values, these need not be
-    repeated for it: `enable_gqa=True`.
+What to change
+    Call `F.scaled_dot_product_attention(q, k, v, is_causal=True)`, or pass
+    `attn_implementation="sdpa"` to a model that supports it. With grouped-query attention pass
+    `enable_gqa=True` instead of repeating keys and values.
 
 When it does not help
-    With short sequences, where the scores fit in the cache: nothing is said of those unless the
-    fused kernel could be timed. On a CPU with dropout of the weights, or with a bias that is added
-    to the scores and trained: torch has no fused kernel for those there, and does plain products,
-    whoever calls it. When the scores themselves are needed; when the host is the limit.
+    With short sequences, whose scores fit in the cache; they are reported only if the fused kernel
+    could be benchmarked. On a CPU with dropout on the attention weights or with a trained bias on
+    the scores: torch has no fused kernel for these there and uses plain products. When the scores
+    themselves are needed. When the host limits the step.
 
-Proven on
-    GPT-2 (batch 8 x 1024) on an H200: 92.1 to 59.7 ms a step; 60.4 were predicted. A Llama-style
-    model (16 layers, batch 4 x 1024): 140 to 86.2 ms; 88.8 were predicted, before shared heads
-    counted.
+Measured on
+    GPT-2 (batch 8 x 1024) on an H200: 92.1 to 59.7 ms per step; predicted 60.4 ms. A Llama-style
+    model (16 layers, batch 4 x 1024): 140 to 86.2 ms; predicted 88.8 ms, before repeated keys and
+    values were included.
 """
 
 from __future__ import annotations

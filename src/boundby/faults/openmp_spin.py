@@ -1,29 +1,28 @@
-"""Threads of a CPU step keep their cores busy by waiting.
+"""Waiting OpenMP threads of a CPU step keep their cores busy.
 
-What it sees
-    A helper thread that is never asleep during the clean steps, and time in which it, or the
-    thread that takes the steps, was ready to run and had no core; on work that needs a small part
-    of the step's time. Linux counts both for every thread; elsewhere nothing is said.
+What it looks for
+    A helper thread that never sleeps during the clean steps, and time in which this thread or the
+    main thread was ready to run but had no core, while the work needs a small part of the step
+    time. Linux counts both for every thread; on other systems nothing is reported.
 
 Why it costs time
-    OpenMP's threads do not sleep between two operators: they spin, so as to be quick to start.
-    With fewer free cores than threads (another process, a container's limit, two threads put on
-    one core) the spinning thread holds the core that the working one needs, until the scheduler
-    takes it away, some milliseconds later, at every parallel region. A step of 3 ms took 104 so,
-    another of 8 ms took 501 and 1,321.
+    OpenMP threads do not sleep between two operators. They spin in order to start quickly. With
+    fewer free cores than threads (another process, a container limit, two threads pinned to one
+    core) the spinning thread occupies the core that the working thread needs, until the scheduler
+    preempts it some milliseconds later, at every parallel region. A step of 3 ms took 104 ms this
+    way; another of 8 ms took 501 and 1,321 ms.
 
-The change
-    `export OMP_WAIT_POLICY=passive`, set before the process starts (`KMP_BLOCKTIME=0`
-    with Intel's OpenMP); or as many threads as there are free cores, `OMP_NUM_THREADS=1` for
-    small models.
+What to change
+    Set `OMP_WAIT_POLICY=passive` before the process starts (`KMP_BLOCKTIME=0` with Intel's OpenMP).
+    Or use as many threads as there are free cores, `OMP_NUM_THREADS=1` for small models.
 
 When it does not help
-    On a machine with a free core for each thread: there spinning costs nothing but power, and
-    threads that sleep take longer to wake up. When other processes need the cores for their own
-    work, no policy gives them back.
+    On a machine with a free core for each thread: there spinning costs only power, and sleeping
+    threads take longer to wake. When other processes need the cores for their own work, no wait
+    policy helps.
 
-Proven on
-    Not yet.
+Measured on
+    Not yet measured.
 """
 
 from __future__ import annotations

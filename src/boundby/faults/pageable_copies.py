@@ -1,27 +1,26 @@
-"""Batches go to the device out of pageable memory.
+"""Batches are copied to the device from pageable memory.
 
-What it sees
-    Copies between host and device whose host side is ordinary, pageable memory, as the profiler
-    names them.
+What it looks for
+    Copies between host and device whose host memory is pageable, as the profiler reports them.
 
 Why it costs time
-    The device can only read memory that the system has pinned. A copy out of other memory is
-    staged, piece by piece, through a pinned buffer by the calling thread: it runs at a fraction
-    of the link (18 of 55 GB/s on an H200), it first waits for the work queued before it, and the
-    host stands still until it is done.
+    The device can only read pinned memory. A copy from pageable memory is staged piece by piece
+    through a pinned buffer by the calling thread. It reaches a fraction of the link's bandwidth (18
+    of 55 GB/s on an H200), waits for previously queued work, and blocks the host until it is
+    complete.
 
-The change
-    `DataLoader(..., pin_memory=True)` and `batch.to(device, non_blocking=True)`; for tensors made
-    by hand `tensor.pin_memory()`. To hide the copy altogether, issue the next batch's copy on a
-    stream of its own while this one is worked on.
+What to change
+    Use `DataLoader(..., pin_memory=True)` and `batch.to(device, non_blocking=True)`. For other
+    tensors call `tensor.pin_memory()`. To hide the copy completely, issue the copy of the next
+    batch on a separate stream while the current one is processed.
 
 When it does not help
-    When copies are few and small, or values are read back at once: a copy to the host that the
-    program waits for stays a wait, however fast. Pinned memory cannot be swapped out, and pinning
-    it anew for every batch costs more than it saves.
+    When copies are few and small. When the host reads values back and waits for them: the wait
+    remains, however fast the copy is. Pinned memory cannot be swapped out, and pinning a new buffer
+    for every batch costs more than it saves.
 
-Proven on
-    Not yet.
+Measured on
+    Not yet measured.
 """
 
 from __future__ import annotations

@@ -1,31 +1,31 @@
-"""The script is at work itself in the step, and the model waits.
+"""The script's own Python code runs during the step while the model waits.
 
-What it sees
-    Stretches of the step in which no operator, no module of the model's and nothing of torch's
-    runs, longer than twenty operators take: the script's own Python, or a library's that it calls,
-    but for one that runs the model too, as a trainer's loop does. What makes a loader's batches is
-    `waiting-for-data`, and a collection of garbage `collector-pauses`.
+What it looks for
+    Intervals of the step, longer than twenty operators take, in which no operator, no module of the
+    model and no torch code runs: Python code of the script or of a library that it calls. Libraries
+    that also run the model, such as a trainer's loop, are not counted. Time that a DataLoader needs
+    for a batch is `waiting-for-data`; garbage collection is `collector-pauses`.
 
 Why it costs time
-    Python does one thing at a time. While it works out statistics, writes a log, draws, splits
-    texts into words or turns images, it asks for no work, and a device that has done what was asked
-    for stands still. On a CPU the step is simply longer by it.
+    One Python thread does one thing at a time. While it computes statistics, writes a log,
+    tokenizes text or transforms images, it issues no operators, and the device becomes idle once
+    its queue is empty. On a CPU this time is added to the step in full.
 
-The change
-    What is for people to read: every hundred steps, not in each. What makes batches: into a
-    `Dataset`, whose `DataLoader` has workers for it. What is the same in every step: once, before
-    the loop. What is needed each time: torch's operators or numpy's in place of a loop.
+What to change
+    Compute logs and statistics every hundred steps instead of in every step. Move the preparation
+    of batches into a `Dataset` with `DataLoader` workers. Compute constant values once, before the
+    loop. Replace Python loops that are needed in each step by torch or numpy operators.
 
 When it does not help
-    When the device has enough work queued to go on meanwhile. When the next step needs what is
-    worked out, and nothing else can do that sooner.
+    When the device has enough queued work to stay busy. When the next step needs the result and
+    nothing else can compute it earlier.
 
-Proven on
-    A small training step on two cores of a Neoverse N1, one run each: statistics in a Python loop
-    15.1 to 11.4 ms without them (of 3.7 ms saved 3.4 were predicted), images shifted one by one
-    with numpy 16.6 to 11.4 (5.2 and 4.8), texts split into words 12.0 to 11.4 (0.6 and 0.3), a log
-    in JSON 12.3 to 11.5 (0.8 and 0.6). On an H200, statistics as those: 7.3 to 2.0 ms, 73% less;
-    75% (29 to 93) were predicted.
+Measured on
+    A small training step on two cores of a Neoverse N1, one run each. Statistics in a Python loop:
+    15.1 to 11.4 ms (saved 3.7 ms, predicted 3.4). Images shifted one by one with numpy: 16.6 to
+    11.4 ms (5.2, predicted 4.8). Text split into words: 12.0 to 11.4 ms (0.6, predicted 0.3). A log
+    in JSON: 12.3 to 11.5 ms (0.8, predicted 0.6). On an H200, the same statistics: 7.3 to 2.0 ms,
+    73% less; predicted 75% (29 to 93).
 """
 
 from __future__ import annotations

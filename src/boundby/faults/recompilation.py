@@ -1,26 +1,26 @@
-"""Compiled code is compiled again, or falls into pieces.
+"""Compiled code is compiled again during training, or is split by graph breaks.
 
-What it sees
-    Steps after the warm-up in which `torch.compile` built another graph, by the compiler's own
-    counters; and functions it had to resume after a graph break, with the line of the break.
+What it looks for
+    Steps after the warm-up in which `torch.compile` built another graph, from the compiler's own
+    counters. Functions that were resumed after a graph break, with the line of the break.
 
 Why it costs time
-    A shape, a flag or a number that differs from what was compiled for makes the compiler start
-    again, for seconds. A graph break ends one compiled region and begins another: each checks its
-    guards, nothing is fused across, and what stands between runs eagerly.
+    A shape, a flag or a number that differs from the compiled one triggers a compilation, which
+    takes seconds. A graph break ends one compiled region and starts another: each region checks its
+    guards, nothing is fused across the break, and the code between the regions runs eagerly.
 
-The change
-    Pad batches to a few lengths, or `torch.compile(model, dynamic=True)`, or
-    `torch._dynamo.mark_dynamic(x, 0)`; `TORCH_LOGS=recompiles` names the guard that failed. For
-    breaks, take what the compiler cannot follow (`.item()`, `print`, a branch on a value) out of
-    the compiled function; `fullgraph=True` turns breaks into errors.
+What to change
+    Pad batches to a few lengths, or use `torch.compile(model, dynamic=True)` or
+    `torch._dynamo.mark_dynamic(x, 0)`. `TORCH_LOGS=recompiles` prints the guard that failed. For
+    graph breaks, move code that the compiler cannot trace (`.item()`, `print`, a branch on a value)
+    out of the compiled function; `fullgraph=True` turns breaks into errors.
 
 When it does not help
-    When each shape is compiled once and then comes back: wait for the warm-up. When the pieces
-    are large and few, the breaks cost little.
+    When each shape is compiled once and then recurs: use a longer warm-up. When the regions are
+    large and few, breaks cost little.
 
-Proven on
-    Not yet.
+Measured on
+    Not yet measured.
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
-"""Weights are cast to sixteen bits again in every step.
+"""Weights are cast to 16 bits in every step.
 
-What it sees
-    Casts in the forward whose input is a float32 parameter, as autocast makes them, and the casts
-    of its gradient back to float32. A batch that comes in float32 is none.
+What it looks for
+    Casts in the forward whose input is a float32 parameter, as autocast inserts them, and the casts
+    of its gradient back to float32. A batch that arrives in float32 is not counted.
 
 Why it costs time
-    Six bytes a parameter on the way in and six on the way out, and two launches for each of them:
-    as many as there are products. A product then reads the cast copy once more.
+    Each parameter moves six bytes in the forward and six in the backward, with two launches per
+    parameter tensor: as many as there are products. The product then reads the cast copy again.
 
-The change
-    Keep the weights in sixteen bits: for inference `model.to(torch.bfloat16)`; for training a
-    bfloat16 model whose optimizer holds float32 copies.
+What to change
+    Keep the weights in 16 bits. For inference call `model.to(torch.bfloat16)`. For training use a
+    bfloat16 model with an optimizer that keeps float32 copies.
 
 When it does not help
-    With large batches, where activations outweigh the weights; with an optimizer that has no
-    float32 copies, where small updates are lost: check the loss.
+    With large batches, whose activations move more bytes than the weights. With an optimizer that
+    has no float32 copies, where small updates are lost: check the loss.
 
-Proven on
-    Not yet.
+Measured on
+    Not yet measured.
 """
 
 from __future__ import annotations

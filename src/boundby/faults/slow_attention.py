@@ -1,28 +1,29 @@
-"""Fused attention by a kernel that is not the fastest one here.
+"""Fused attention uses a kernel that is not the fastest one on this device.
 
-What it sees
-    Calls of `scaled_dot_product_attention` that took one of torch's fused kernels (flash, memory-
-    efficient, cuDNN), while another of them, timed at the same shapes on this device, is faster.
-    From a trace alone: memory-efficient attention in sixteen bits, far under what flash attention
-    reaches of the matrix roof.
+What it looks for
+    Calls of `scaled_dot_product_attention` that use one of torch's fused kernels (flash,
+    memory-efficient, cuDNN) while another one, benchmarked at the same shapes on this device, is
+    faster. In a trace file: memory-efficient attention in 16 bits, far below the share of the
+    matrix roof that flash attention reaches.
 
 Why it costs time
-    The kernels were written for different chips: the memory-efficient one does without what newer
-    matrix units offer, and cuDNN's for Hopper and later overlaps its products with its softmax.
-    torch chooses by a fixed order, not by time; a mask given as a tensor rules flash attention out.
+    The kernels were written for different chips. The memory-efficient kernel does not use the
+    features of newer matrix units; the cuDNN kernel for Hopper and later overlaps its products with
+    its softmax. torch chooses by a fixed order, not by time. A mask passed as a tensor excludes
+    flash attention.
 
-The change
-    `with torch.nn.attention.sdpa_kernel(SDPBackend.CUDNN_ATTENTION):` around the step, or the
+What to change
+    Wrap the step in `with torch.nn.attention.sdpa_kernel(SDPBackend.CUDNN_ATTENTION):`, or set the
     switches in `torch.backends.cuda` (`enable_flash_sdp`, `enable_cudnn_sdp`, ...) once at the
-    start. Where a mask is only causal, `is_causal=True` instead of it.
+    start. If a mask is only causal, pass `is_causal=True` instead.
 
 When it does not help
-    When the host is the limit. A kernel may not do these shapes, this mask or this dtype: then
-    torch falls back on plain products, which is slower by far. cuDNN compiles for every new
-    shape, so that lengths which change all the time are slower with it.
+    When the host limits the step. When the kernel does not support these shapes, this mask or this
+    dtype: torch then falls back to plain products, which are much slower. cuDNN compiles for each
+    new shape, so it is slower when sequence lengths keep changing.
 
-Proven on
-    Not yet.
+Measured on
+    Not yet measured.
 """
 
 from __future__ import annotations

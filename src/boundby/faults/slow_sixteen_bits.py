@@ -1,26 +1,26 @@
-"""Products in sixteen bits, which are slower here than in float32.
+"""Matrix products in 16 bits are slower on this device than in float32.
 
-What it sees
-    Contractions in bfloat16 or float16 on a device that was measured to be faster at float32 ones:
-    a CPU without matrix units, or an old GPU.
+What it looks for
+    Contractions in bfloat16 or float16 on a device that was measured to be faster in float32: a CPU
+    without matrix units, or an old GPU.
 
 Why it costs time
-    What has no units for sixteen bits widens its numbers, multiplies them in float32 and rounds
-    what comes out: a Xeon without matrix units did 52 GFLOP/s so in bfloat16, 22 in float16, and
-    265 in float32 itself. The casts that autocast makes come on top of it.
+    Without 16-bit units the inputs are converted to float32, multiplied there and rounded back. A
+    Xeon without matrix units reached 52 GFLOP/s in bfloat16, 22 in float16 and 265 in float32. The
+    casts of autocast are added to this.
 
-The change
-    `enabled=False` for `torch.autocast` on such a device, or no `model.bfloat16()`. Tests on a
-    laptop of what is trained on a GPU are the usual place for it. An old GPU may be faster still in
-    float16: `boundby machine` tells.
+What to change
+    Pass `enabled=False` to `torch.autocast` on such a device, or do not call `model.bfloat16()`.
+    This often occurs when code meant for a GPU is tested on a laptop. An old GPU may be faster in
+    float16 than in float32: `boundby machine` shows both.
 
 When it does not help
-    Where products read large weights for few rows, so that their bytes take the time and not the
-    arithmetic: in float32 they are twice as many. And it takes twice the memory.
+    When the products read large weights for few rows, so that memory traffic and not arithmetic
+    sets their time: float32 doubles the bytes. float32 also needs twice the memory.
 
-Proven on
-    BERT-base of one sample on two cores of a Xeon without matrix units: 2.47 to 1.11 s a step,
-    2.23x (2.11 to 2.37); of 2.33 s in a run before, 1.11 were predicted to be left.
+Measured on
+    BERT-base with one sample on two cores of a Xeon without matrix units: 2.47 to 1.11 s per step,
+    2.23x (2.11 to 2.37). Predicted in an earlier run: 2.33 to 1.11 s.
 """
 
 from __future__ import annotations

@@ -1,32 +1,32 @@
-"""Chains of pointwise operators, normalizations and copies pass through memory one by one.
+"""Chains of elementwise operators, normalizations and copies run one kernel at a time.
 
-What it sees
-    Operators that do little arithmetic and hand their results to each other through device
-    memory: a cast, a scale, a softmax, a dropout, a sum. Who makes what for whom is known from
-    the addresses of their tensors; what lies between two products could be one kernel.
+What it looks for
+    Operators with little arithmetic that pass their results to each other through device memory: a
+    cast, a scale, a softmax, a dropout, a sum. The addresses of their tensors show which operator
+    reads which result. Operators between two matrix products could be one kernel.
 
 Why it costs time
-    Each of k chained operators reads and writes the whole tensor; fused, only what enters and
-    what leaves the chain moves: of k reads and writes one of each stays. Each also costs the host
-    a launch.
+    Each of k chained operators reads and writes the whole tensor. A fused kernel reads the input of
+    the chain and writes its output: one read and one write instead of k. Each operator also costs
+    the host a launch.
 
-The change
-    `model = torch.compile(model)`.
+What to change
+    Call `model = torch.compile(model)`.
 
 When it does not help
-    When matrix products take most of the time; when the host is the limit: a compiled kernel
-    takes it half as long again as an eager operator, two and a half times as long in training
-    (23 to 26 us and 9 to 10 on an H200's host), and products and convolutions are called as before,
-    so that it gains only where chains are long; when shapes change often enough to compile again
-    and again; in `nn.LSTM`, `nn.GRU` and `nn.RNN`, which the compiler leaves as they are; outside
-    of the model, where a loss may be computed: a function of both can be compiled as well. On a
-    CPU little is gained where operators are far above what their traffic takes, and generated code
-    may be slower than the library's: a small convolutional net took 1.19 times as long compiled.
+    When matrix products take most of the time. When the host limits the step: a compiled kernel
+    costs the host 1.5 times as much as an eager operator, in training 2.5 times (23 to 26 us and 9
+    to 10 us on an H200's host), and products and convolutions are launched as before, so only long
+    chains gain. When shapes change so often that the code is compiled again and again. In
+    `nn.LSTM`, `nn.GRU` and `nn.RNN`, which the compiler does not change. Outside the model, for
+    example in a loss: compile a function that contains both. On a CPU the gain is small where
+    operators are slower than their memory traffic explains, and generated code may be slower than
+    the library: a small convolutional network took 1.19 times as long compiled.
 
-Proven on
-    BERT (12 layers) on an H200: 35.5 to 21.4 ms a step; 22.6 were predicted. Of the host's time
-    for an eager step, the compiled one took 0.69 there, 0.78 for ViT, 1.03 for ResNet-50 and
-    0.98 to 1.04 for a UNet: what the host bounds gains that much, which may be nothing.
+Measured on
+    BERT (12 layers) on an H200: 35.5 to 21.4 ms per step; predicted 22.6 ms. Host time of the
+    compiled step relative to the eager one: 0.69 for BERT, 0.78 for ViT, 1.03 for ResNet-50 and
+    0.98 to 1.04 for a UNet. A step that the host limits gains that much, which may be nothing.
 """
 
 from __future__ import annotations

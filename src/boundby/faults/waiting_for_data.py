@@ -1,23 +1,23 @@
 """The step waits for its next batch.
 
-What it sees
-    Time inside a DataLoader's `__next__` in which the device has nothing to do.
+What it looks for
+    Time inside `__next__` of a DataLoader in which the device is idle.
 
 Why it costs time
-    With no workers the batch is made between the steps, by the process that also launches
-    kernels. With too few, or slow ones, the queue runs empty.
+    Without workers the batch is prepared between the steps by the process that also launches
+    kernels. With too few or slow workers the queue of batches runs empty.
 
-The change
-    `DataLoader(..., num_workers=4, persistent_workers=True)`, with `pin_memory=True` where batches
-    go to a GPU, and more `prefetch_factor` for uneven batches.
+What to change
+    Use `DataLoader(..., num_workers=4, persistent_workers=True)`, with `pin_memory=True` if batches
+    are copied to a GPU, and a larger `prefetch_factor` if batches take unequal time.
 
 When it does not help
-    When the machine has no spare cores (then only cheaper samples help), or the storage is the
-    limit. Workers make batches no faster than one of them does, divided by their number; and on
-    a CPU they take their cores from the step itself.
+    When the machine has no spare cores (only cheaper samples help), or storage is the limit.
+    Workers divide the time of a batch at most by their number, and on a CPU they use cores that the
+    step needs.
 
-Proven on
-    Not yet.
+Measured on
+    Not yet measured.
 """
 
 from __future__ import annotations

@@ -1,24 +1,24 @@
-"""A product with a dimension that does not fit the matrix units' tiles.
+"""A matrix product has a dimension that does not fit the tiles of the matrix units.
 
-What it sees
-    Matrix products in sixteen bits whose rows in memory are of an odd length, a vocabulary of
-    50257 or 30522 most often, that run far under the roof. Odd numbers of rows do no harm.
+What it looks for
+    Matrix products in 16 bits whose rows in memory have an odd length, usually a vocabulary of
+    50257 or 30522, and that run far below the roof. An odd number of rows has no such effect.
 
 Why it costs time
-    The matrix units work on whole tiles, and load rows that start at multiples of 16 bytes. A
-    dimension that is no multiple of 8 (in 16-bit types) makes the library fall back to kernels
-    that load element by element: on an H200 a product of 4096 x 1024 x 30522 ran at 32% of the
-    roof, and at 98% with 30528.
+    The matrix units work on whole tiles and load rows that start at multiples of 16 bytes. If a
+    dimension is not a multiple of 8 (in 16-bit types), the library uses kernels that load element
+    by element: on an H200 a product of 4096 x 1024 x 30522 ran at 32% of the roof, and at 98% with
+    30528.
 
-The change
+What to change
     Round the dimension up to a multiple of 64: pad the vocabulary and mask the extra logits.
-    `torch.compile` pads such products by itself.
+    `torch.compile` pads such products automatically.
 
 When it does not help
-    When the product is memory-bound already, or the host is the limit.
+    When the product is memory-bound, or the host limits the step.
 
-Proven on
-    Not yet.
+Measured on
+    Not yet measured.
 """
 
 from __future__ import annotations

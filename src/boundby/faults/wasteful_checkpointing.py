@@ -1,25 +1,25 @@
-"""Backward computes again what forward had computed.
+"""The backward recomputes what the forward has computed.
 
-What it sees
-    Operators of the forward that run a second time in backward, under activation checkpointing.
+What it looks for
+    Operators of the forward that run a second time in the backward, under activation checkpointing.
 
 Why it costs time
-    A checkpointed piece keeps its input only and is run once more when its gradients are needed:
-    a third more arithmetic when all of a model is wrapped. That buys memory, and is wasted where
-    there is enough of it.
+    A checkpointed block keeps only its input and runs again when its gradients are needed: a third
+    more arithmetic if the whole model is wrapped. This saves memory, and is wasted if there is
+    enough memory.
 
-The change
-    Take checkpointing off (`model.gradient_checkpointing_disable()`), or off some layers; or keep
-    the results of products and recompute only what is cheap: `checkpoint(block, x,
+What to change
+    Switch checkpointing off (`model.gradient_checkpointing_disable()`), for all or for some layers.
+    Or keep the results of products and recompute only cheap operators: `checkpoint(block, x,
     use_reentrant=False, context_fn=...)` with `create_selective_checkpoint_contexts`.
 
 When it does not help
-    When the activations do not fit without it. Recomputing chains of pointwise operators that a
-    compiler fuses is a gain, not a loss: fewer bytes are written and read back than are saved in
+    When the activations do not fit in memory without it. Recomputing chains of elementwise
+    operators that a compiler fuses saves time: it replaces more memory traffic than it adds
     arithmetic.
 
-Proven on
-    Not yet.
+Measured on
+    Not yet measured.
 """
 
 from __future__ import annotations

@@ -1,26 +1,27 @@
-"""Gradients are filled with zeros before every step, then added to.
+"""Gradients are filled with zeros before every step and then added to.
 
-What it sees
-    Fills inside `zero_grad`, and the additions with which backward accumulates into them.
+What it looks for
+    Fills inside `zero_grad`, and the additions with which the backward accumulates into these
+    gradients.
 
 Why it costs time
-    A gradient that is kept and zeroed is written once by the fill; backward then makes the new
-    gradient and adds it, which reads two and writes one. With no gradient there, the new one is
-    simply kept: the fill and the addition vanish, with a launch for each parameter in both.
+    The fill writes the gradient once. The backward computes the new gradient and adds it, which
+    reads two tensors and writes one. If the old gradient is None, the new one is kept as it is: the
+    fill and the addition disappear, together with one launch each per parameter.
 
-The change
-    `optimizer.zero_grad(set_to_none=True)`, the default since PyTorch 2.0, or
-    `model.zero_grad(set_to_none=True)`; in an optimizer of one's own, `p.grad = None` in place of
+What to change
+    Call `optimizer.zero_grad(set_to_none=True)`, the default since PyTorch 2.0, or
+    `model.zero_grad(set_to_none=True)`. In your own optimizer write `p.grad = None` instead of
     `p.grad.zero_()`.
 
 When it does not help
-    When something holds on to the gradient tensors: a captured CUDA graph, gradients that are
-    views of one flat buffer (DDP's `gradient_as_bucket_view` wants None as well, other wrappers
-    may not). With accumulation only the first of the additions vanishes. When the device is the
-    limit and the model small, the traffic is a small part of it.
+    When something else holds the gradient tensors: a captured CUDA graph, or gradients that are
+    views of one flat buffer (DDP's `gradient_as_bucket_view` also works with None, other wrappers
+    may not). With gradient accumulation only the first addition disappears. When the device limits
+    the step and the model is small, this traffic is a small part of the step.
 
-Proven on
-    Not yet.
+Measured on
+    Not yet measured.
 """
 
 from __future__ import annotations
