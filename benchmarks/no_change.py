@@ -16,10 +16,11 @@ def change_nothing() -> Iterator[None]:
 
 remedies.register(
     Fault(
-        fault="no-change",
+        id="no-change",
+        title="Nothing is wrong",
         group="overhead",
         document="Nothing is wrong.\n\n" + "\n".join(HEADINGS),
         detect=lambda step_model: None,
-        treatments=(Fix(name="nothing", change="# nothing", apply=change_nothing),),
+        fixes=(Fix(name="nothing", change="# nothing", apply=change_nothing),),
     )
 )

@@ -14,7 +14,7 @@ from proofs_table import LEDGER, best
 from provable import SCRIPTS
 from turns import Player, Turn, Turns
 
-from boundby.fixes import FIXES
+from boundby.faults import FAULTS
 from boundby.prove import process, speedup
 from boundby.prove.worker import treatment
 
@@ -117,9 +117,10 @@ def _at_one_pace(rounds: Sequence[Mapping[str, Turn]], names: Sequence[str]) -> 
 
 
 def keys_of(proof: dict[str, Any]) -> list[str]:
-    """A combination's treatments by key: each name belongs to one of its faults."""
+    """A combination's fixes by key: each name belongs to one of its faults."""
+    fixes = {fault.id: [fix.name for fix in fault.fixes] for fault in FAULTS}
     keys = []
     for name in proof["treatment"].split(" + "):
-        fault = next(f for f in proof["faults"] if any(t.name == name for t in FIXES[f]))
+        fault = next(f for f in proof["faults"] if name in fixes[f])
         keys.append(f"{fault}/{name}")
     return keys

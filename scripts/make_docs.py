@@ -17,13 +17,13 @@ from the docstrings in `src/boundby/faults/`.
 
 def section(fault: Fault) -> str:
     """Return the section of one fault: its docstring with bold headings."""
-    lines = [f"## {fault.fault}", "", f"*{fault.group}* · {fault.summary}", ""]
+    lines = [f"## {fault.id}", "", f"*{fault.group}* · {fault.summary}", ""]
     lines += [
         f"**{line}**" if line in HEADINGS else line.strip()
         for line in fault.document.strip().splitlines()[2:]
     ]
-    if fault.treatments:
-        names = ", ".join(f"`{one.name}`" for one in fault.treatments)
+    if fault.fixes:
+        names = ", ".join(f"`{one.name}`" for one in fault.fixes)
         lines += ["", "**What `boundby prove` applies**", names]
     return "\n".join(lines).strip() + "\n"
 

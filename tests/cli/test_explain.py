@@ -17,8 +17,8 @@ def explained(*words: str) -> str:
 def test_every_fault_and_every_fix_is_listed() -> None:
     text = explained()
     for fault in FAULTS:
-        assert f"  {fault.fault} " in text
-        for fix in fault.treatments:
+        assert f"  {fault.id} " in text
+        for fix in fault.fixes:
             assert f"  {fix.name} " in text
 
 

@@ -20,7 +20,7 @@ def shortening(fault: str, part: float) -> Fault:
         times = {index: part * work.ns for index, work in enumerate(step_model.op_records)}
         return certainly(step_model.shortened(times))
 
-    return Fault(fault=fault, group="compute", document="", detect=detect)
+    return Fault(id=fault, title=fault, group="compute", document="", detect=detect)
 
 
 def launching(step_model: StepModel) -> Detection:
@@ -39,7 +39,9 @@ def test_what_saves_only_beside_others_is_combined_before_what_saves_little() ->
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=50).timeline()
     step_model = picture_of(timeline)
     little = [shortening(f"little-{part}", part) for part in (0.99, 0.985, 0.98, 0.975, 0.97)]
-    launches = Fault(fault="launches", group="overhead", document="", detect=launching)
+    launches = Fault(
+        id="launches", title="Launches", group="overhead", document="", detect=launching
+    )
     rows = combined([step_model], [*little, shortening("much", 0.2), launches])
     alone = {row.faults[0]: row.wall_ns.expected for row in rows if len(row.faults) == 1}
     assert set(alone) == {"little-0.985", "little-0.98", "little-0.975", "little-0.97"} | {
@@ -66,7 +68,9 @@ def test_a_saving_is_as_uncertain_as_the_host_of_the_step_as_it_is() -> None:
         )
         for factor in (0.8, 1.2)
     )
-    launches = Fault(fault="launches", group="overhead", document="", detect=launching)
+    launches = Fault(
+        id="launches", title="Launches", group="overhead", document="", detect=launching
+    )
     none, row = combined([likeliest, fast, slow], [launches])
     assert none.saving_ns is None and row.saving_ns is not None
     assert row.wall_ns.high < 1.01 * row.wall_ns.low

@@ -12,7 +12,7 @@ from boundby.step.model import StepModel
 from tests.machines import round_machine
 from tests.step.test_replay import GELU, PRODUCT, scene_of
 
-every = pytest.mark.parametrize("remedy", FAULTS, ids=lambda remedy: str(remedy.fault))
+every = pytest.mark.parametrize("remedy", FAULTS, ids=lambda remedy: str(remedy.id))
 
 
 def picture_of(timeline: Timeline) -> StepModel:
@@ -28,7 +28,7 @@ def test_its_documentation_has_every_heading_in_order(remedy: Fault) -> None:
     places = [lines.index(heading) for heading in HEADINGS]
     assert places == sorted(places)
     assert remedy.summary.endswith(".")
-    assert remedy.fault == remedy.fault.lower()
+    assert remedy.id == remedy.id.lower()
 
 
 @every
@@ -43,7 +43,7 @@ def test_it_promises_nothing_on_a_step_at_the_roof(remedy: Fault) -> None:
 
 
 def test_faults_are_named_once_and_exclude_known_ones() -> None:
-    faults = [remedy.fault for remedy in FAULTS]
+    faults = [remedy.id for remedy in FAULTS]
     assert len(set(faults)) == len(faults)
     assert all(other in faults for remedy in FAULTS for other in remedy.excludes)
 
@@ -64,7 +64,9 @@ def test_a_remedy_of_ones_own_is_found_like_any_other(monkeypatch: pytest.Monkey
         )
 
     monkeypatch.setattr(remedies, "FAULTS", [])
-    own = Fault(fault="needless-gelu", group="bandwidth", document="GELU.", detect=detect)
+    own = Fault(
+        id="needless-gelu", title="GELU", group="bandwidth", document="GELU.", detect=detect
+    )
     boundby.faults.register(own)
     timeline = scene_of([(GELU, 104.0), (PRODUCT, 138.0)] * 10, host_us=5).timeline()
     (finding,) = remedies.find([picture_of(timeline)])
@@ -84,15 +86,19 @@ def test_an_overhead_bound_step_is_told_to_launch_less() -> None:
     assert saving.low <= saving.expected <= saving.high
 
 
-def test_the_same_line_for_two_faults_is_one_gain() -> None:
-    def found(fault: str, expected: float, change: str, *excludes: str) -> Finding:
+def test_two_faults_with_the_same_fix_are_one_finding() -> None:
+    def found(fault: str, expected: float, fixes: list[str], *excludes: str) -> Finding:
         saving = Estimate(low=0, expected=expected, high=2 * expected)
         return Finding(
-            fault=fault, group="bandwidth", saving_ns=saving, change=change, excludes=list(excludes)
+            fault=fault,
+            group="bandwidth",
+            saving_ns=saving,
+            change="",
+            fixes=fixes,
+            excludes=list(excludes),
         )
 
-    line = "model = torch.compile(model)"
-    one, other = found("one", 5e6, line), found("two", 4e6, f"{line}  # why", "one")
-    third = found("three", 1e6, line)
+    one = found("one", 5e6, ["compile", "tune"])
+    other, third = found("two", 4e6, ["compile"], "one"), found("three", 1e6, ["compile"])
     kept = remedies._without_repeats([one, other, third])
     assert [(finding.fault, finding.also) for finding in kept] == [("one", ["two"]), ("three", [])]

@@ -74,10 +74,11 @@ PLANTED = {
 for name, apply in PLANTED.items():
     remedies.register(
         Fault(
-            fault=f"planted-{name}",
+            id=f"planted-{name}",
+            title=f"Planted: {name}",
             group="overhead",
             document="A planted fault.\n\n" + "\n".join(HEADINGS),
             detect=detect,
-            treatments=(Fix(name=name, change=f"# {name}", apply=apply),),
+            fixes=(Fix(name=name, change=f"# {name}", apply=apply),),
         )
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from boundby.faults import batch_too_small
 from boundby.model.diagnosis import NO_LINE, BatchRow, Estimate, KindOfStep, LineRow
 from boundby.report.terminal import as_text
 from tests.diagnoses import real_diagnosis
@@ -40,7 +39,7 @@ def test_a_larger_batch_saves_no_part_of_the_step_but_of_what_its_samples_take()
     wall = diagnosis.step.wall_ns
     half = Estimate(low=0.4 * wall, expected=0.5 * wall, high=0.5 * wall)
     larger = msgspec.structs.replace(
-        diagnosis.findings[0], saving_ns=half, out_of=batch_too_small.FAULT.out_of
+        diagnosis.findings[0], saving_ns=half, out_of="what the same samples take"
     )
     said = " ".join(as_text(msgspec.structs.replace(diagnosis, findings=[larger])).split())
     assert "50% of what the same samples take" in said

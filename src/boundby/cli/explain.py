@@ -24,21 +24,21 @@ def command(name: str | None) -> None:
 
     fixes: dict[Fix, list[Fault]] = {}
     for fault in FAULTS:
-        for fix in fault.treatments:
+        for fix in fault.fixes:
             fixes.setdefault(fix, []).append(fault)
     if name is None:
         _list(FAULTS, fixes)
         return
     for fault in FAULTS:
-        if fault.fault == name:
-            click.echo(f"{fault.fault} ({fault.group})\n\n{fault.document.strip()}")
+        if fault.id == name:
+            click.echo(f"{fault.id} ({fault.group})\n\n{fault.document.strip()}")
             _fixes(fault)
             return
     for fix, faults in fixes.items():
         if fix.name == name:
             click.echo(_explained(fix, faults))
             return
-    near = _near(name, [*(fault.fault for fault in FAULTS), *(fix.name for fix in fixes)])
+    near = _near(name, [*(fault.id for fault in FAULTS), *(fix.name for fix in fixes)])
     meant = f"did you mean {' or '.join(near)}? " if near else ""
     raise BoundbyError(f"no fault and no fix is called {name}: {meant}boundby explain lists them")
 
@@ -49,31 +49,31 @@ def _near(name: str, names: list[str]) -> list[str]:
 
 
 def _list(faults: list[Fault], fixes: dict[Fix, list[Fault]]) -> None:
-    width = max(len(fault.fault) for fault in faults)
+    width = max(len(fault.id) for fault in faults)
     click.echo("Faults that `boundby run` reports:\n")
     for fault in faults:
-        click.echo(f"  {fault.fault:{width}}  {fault.summary}")
+        click.echo(f"  {fault.id:{width}}  {fault.summary}")
     width = max(len(fix.name) for fix in fixes)
     click.echo("\nFixes that `boundby prove` applies to these faults, or with --try NAME:\n")
     for fix, fixed in fixes.items():
-        words = ", ".join(fault.fault for fault in fixed)
+        words = ", ".join(fault.id for fault in fixed)
         click.echo(f"  {fix.name:{width}}  for {words}")
 
 
 def _fixes(fault: Fault) -> None:
     click.echo("\nWhat boundby prove applies")
-    if not fault.treatments:
+    if not fault.fixes:
         click.echo("    Nothing: this needs a change in the script.")
         return
-    width = max(len(fix.name) for fix in fault.treatments)
-    for fix in fault.treatments:
+    width = max(len(fix.name) for fix in fault.fixes)
+    for fix in fault.fixes:
         click.echo(f"    {fix.name:{width}}  {fix.change}")
 
 
 def _explained(fix: Fix, faults: list[Fault]) -> str:
     lines = [f"{fix.name}: a fix that `boundby prove --try {fix.name}` applies", ""]
     lines += ["The change", textwrap.indent(fix.change, "    "), "", "Faults it fixes"]
-    lines += [f"    {fault.fault}: {fault.summary}" for fault in faults]
+    lines += [f"    {fault.id}: {fault.summary}" for fault in faults]
     if fix.precision is not None:
         lines += ["", f"It computes in {fix.precision}; `boundby prove` checks the results."]
     if fix.devices == ("cuda",):

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from boundby import faults as remedies
-from boundby.faults.at_the_roof import bigger_chips
+from boundby.analysis.chip_upgrade import faster_chips
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model.diagnosis import BatchRow, ChipRow, Estimate, Finding, WhatIf
 from boundby.step.model import StepModel
@@ -46,7 +46,7 @@ def advise(step_models: Sequence[StepModel], timer: Timer | None) -> Advice:
         findings=findings,
         what_if=remedies.combine(step_models, findings),
         batches=remedies.batches(*step_models),
-        bigger_chips=bigger_chips(step_models[0], findings),
+        bigger_chips=faster_chips(step_models[0], findings),
     )
     return _in_another_process(advice, step_models[0].wall_ns)
 

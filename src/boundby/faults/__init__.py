@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import msgspec
 
 from boundby.faults import (
-    at_the_roof,
     batch_too_small,
     collector_pauses,
     dense_tables,
@@ -45,7 +44,7 @@ from boundby.faults import (
 from boundby.faults.batch_too_small import batches
 from boundby.faults.combinations import combined, wall_of
 from boundby.faults.fault import HEADINGS, Detection, Fault, Fix
-from boundby.model.diagnosis import Estimate, Finding, WhatIf
+from boundby.model.diagnosis import Estimate, Finding, RelativeTo, WhatIf
 from boundby.step.model import Edit, StepModel
 
 __all__ = [
@@ -62,7 +61,7 @@ __all__ = [
     "register",
 ]
 
-# In the order in which several are imagined together: what replaces kernels before what fuses the
+# In the order in which several are fixed together: what replaces kernels before what fuses the
 # rest, and launches last.
 FAULTS: list[Fault] = [
     looped_samples.FAULT,
@@ -95,34 +94,41 @@ FAULTS: list[Fault] = [
     openmp_spin.FAULT,
     eager_launches.FAULT,
     batch_too_small.FAULT,
-    at_the_roof.FAULT,
 ]
 
-# A finding worth less than this share of the step is not worth anyone's reading.
+# Findings that save less than this share of the step are not reported.
 _WORTH_SAYING = 0.01
 _MOST_INSIDE = 3
+_OUT_OF: dict[RelativeTo, str] = {
+    "step": "the step",
+    "run": "the run",
+    "samples": "what the same samples take",
+}
 
 
-def register(remedy: Fault) -> None:
-    """Add a remedy of one's own; a fault that is known already fails loudly."""
-    if any(known.fault == remedy.fault for known in FAULTS):
-        raise ValueError(f"there is a remedy for {remedy.fault} already")
-    FAULTS.append(remedy)
+def register(fault: Fault) -> None:
+    """Add a fault of the user's own; an id that is known already fails loudly."""
+    if any(known.id == fault.id for known in FAULTS):
+        raise ValueError(f"there is a fault {fault.id} already")
+    FAULTS.append(fault)
 
 
 def find(step_models: Sequence[StepModel]) -> list[Finding]:
     """What would fix this step, the largest expected saving first.
 
-    Several pictures are the same step under different assumptions, the likeliest first: the
-    saving's interval then spans them all.
+    Several models are the same step under different assumptions, the likeliest first: the saving's
+    range then spans them all.
     """
     findings = []
-    for remedy in FAULTS:
-        detection = [(step_model, remedy.detect(step_model)) for step_model in step_models]
-        known = [(step_model, found) for step_model, found in detection if found is not None]
+    device = "cuda" if step_models[0].on_device else "cpu"
+    for fault in FAULTS:
+        if device not in fault.devices:
+            continue
+        detections = [(step_model, fault.detect(step_model)) for step_model in step_models]
+        known = [(step_model, found) for step_model, found in detections if found is not None]
         if not known:
             continue
-        finding = _finding(known, remedy, step_models[0])
+        finding = _finding(known, fault, step_models[0])
         if finding.saving_ns.high >= _WORTH_SAYING * step_models[0].wall_ns:
             findings.append(finding)
     ranked = sorted(findings, key=lambda finding: -finding.saving_ns.expected)
@@ -130,7 +136,7 @@ def find(step_models: Sequence[StepModel]) -> list[Finding]:
 
 
 def _without_repeats(findings: Sequence[Finding]) -> list[Finding]:
-    """Of faults that exclude each other and ask for the same line, one: it is a single gain."""
+    """Merge faults that exclude each other and ask for the same fix: that is a single gain."""
     kept: list[Finding] = []
     for finding in findings:
         same = [at for at, first in enumerate(kept) if _asks_the_same(first, finding)]
@@ -154,52 +160,62 @@ def _without_repeats(findings: Sequence[Finding]) -> list[Finding]:
 
 def _asks_the_same(one: Finding, other: Finding) -> bool:
     exclude = one.fault in other.excludes or other.fault in one.excludes
-    code, others = (finding.change.partition("  #")[0] for finding in (one, other))
-    return exclude and code == others
+    return exclude and bool(one.fixes) and one.fixes[:1] == other.fixes[:1]
 
 
 def combine(step_models: Sequence[StepModel], findings: Sequence[Finding]) -> list[WhatIf]:
     """The step's time with every combination of findings that do not exclude each other."""
     found = {finding.fault for finding in findings}
-    return combined(step_models, [one for one in FAULTS if one.combines and one.fault in found])
+    return combined(step_models, [one for one in FAULTS if one.combines and one.id in found])
 
 
 def _inside(step_model: StepModel, detection: Detection) -> list[str]:
-    """The lines of libraries at which there would be less to do, the most first."""
-    less: dict[int, float] = {}
+    """The lines of libraries at which time would be saved, the most first."""
+    saved: dict[int, float] = {}
     for index, ns in detection.expected.work_ns.items():
-        work = step_model.op_records[index]
-        if work.inside >= 0:
-            less[work.inside] = less.get(work.inside, 0.0) + work.ns - ns
-    ranked = sorted((place for place in less if less[place] > 0), key=lambda place: -less[place])
+        record = step_model.op_records[index]
+        if record.inside >= 0:
+            saved[record.inside] = saved.get(record.inside, 0.0) + record.ns - ns
+    ranked = sorted((place for place in saved if saved[place] > 0), key=lambda at: -saved[at])
     return [step_model.timeline.sources[place] for place in ranked[:_MOST_INSIDE]]
 
 
 def _finding(
-    known: list[tuple[StepModel, Detection]], remedy: Fault, likeliest: StepModel
+    known: list[tuple[StepModel, Detection]], fault: Fault, likeliest: StepModel
 ) -> Finding:
     savings = [
-        max(0.0, wall_of(step_model.base_ns - step_model.replay(change), step_model, likeliest))
+        max(0.0, wall_of(step_model.base_ns - step_model.replay(edit), step_model, likeliest))
         for step_model, found in known
-        for change in (found.worst, found.expected, found.best)
+        for edit in (found.worst, found.expected, found.best)
     ]
     detection = known[0][1]
-    # A fault that the likeliest picture does not show saves nothing there.
+    # A fault that the likeliest model does not show saves nothing there.
     seen = known[0][0] is likeliest
     expected = savings[1] if seen else 0.0
     savings += [] if seen else [0.0]
     return Finding(
-        fault=remedy.fault,
-        group=remedy.group,
+        fault=fault.id,
+        title=fault.title,
+        kind=fault.kind,
+        group=fault.group,
         where=detection.where,
         inside=_inside(*known[0]) if detection.where else [],
         saving_ns=Estimate(low=min(savings), expected=expected, high=max(savings)),
+        relative_to=fault.relative_to,
+        out_of=_OUT_OF[fault.relative_to],
         change=detection.change,
         assumes=detection.assumes,
-        excludes=list(remedy.excludes),
-        out_of=remedy.out_of,
-        provable=bool(remedy.treatments),
-        summary=remedy.summary,
-        why=remedy.section("Why it costs time"),
-        when_not=remedy.section("When it does not help"),
+        fixes=_fix_ids(fault, detection, likeliest.machine.kind),
+        excludes=list(fault.excludes),
+        provable=bool(fault.fixes),
+        summary=fault.summary,
+        why=fault.section("Why it costs time"),
+        when_not=fault.section("When it does not help"),
     )
+
+
+def _fix_ids(fault: Fault, detection: Detection, device: str) -> list[str]:
+    """The fixes for this device, the one that the detection asks for first."""
+    first = (detection.fix,) if detection.fix else ()
+    rest = (fix for fix in fault.fixes if device in fix.devices)
+    return list(dict.fromkeys(fix.name for fix in (*first, *rest)))

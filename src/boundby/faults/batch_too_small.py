@@ -146,10 +146,12 @@ def _for_half(step_model: StepModel, doubled_ns: float) -> Edit:
 
 
 FAULT = Fault(
-    fault="batch-too-small",
+    id="batch-too-small",
+    title="Batch too small",
+    kind="tuning",
     group="overhead",
     document=__doc__,
     detect=detect,
     combines=False,
-    out_of="what the same samples take",
+    relative_to="samples",
 )

@@ -92,4 +92,11 @@ def _lines(step_model: StepModel, calls: np.ndarray[tuple[int], np.dtype[np.int6
     return [timeline.sources[s] for s in found if 0 <= s < len(timeline.sources)]
 
 
-FAULT = Fault(fault="collector-pauses", group="overhead", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="collector-pauses",
+    title="Garbage collector pauses the step",
+    kind="tuning",
+    group="overhead",
+    document=__doc__,
+    detect=detect,
+)

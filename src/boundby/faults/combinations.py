@@ -95,7 +95,7 @@ def _made(step_model: StepModel, remedies: Sequence[Fault]) -> float:
 
 
 def _exclude(one: Fault, other: Fault) -> bool:
-    return one.fault in other.excludes or other.fault in one.excludes
+    return one.id in other.excludes or other.id in one.excludes
 
 
 def _combinations(
@@ -108,7 +108,7 @@ def _combinations(
         detection = remedy.detect(step_model)
         changed = step_model.after(getattr(detection, scenario)) if detection else step_model
         chosen = (*taken, remedy)
-        yield tuple(one.fault for one in chosen), changed
+        yield tuple(one.id for one in chosen), changed
         yield from _combinations(changed, remedies[position + 1 :], scenario, chosen)
 
 

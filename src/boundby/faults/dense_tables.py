@@ -155,7 +155,9 @@ def _left(tables: list[_Table], passes: float) -> dict[tuple[int, ...], float]:
 
 
 FAULT = Fault(
-    fault="dense-tables",
+    id="dense-tables",
+    title="Embedding tables updated in full",
+    kind="mistake",
     group="bandwidth",
     document=__doc__,
     detect=detect,

@@ -31,6 +31,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import compiled, cuda_graphs
 from boundby.model import DeviceKind, Phase
 from boundby.step.model import Edit, StepModel
 from boundby.step.simulator import LaunchSequence
@@ -115,4 +116,18 @@ def _graph_gap(step_model: StepModel) -> float:
     return gap + float(as_before.mean()) * (script.gap_ns - gap)
 
 
-FAULT = Fault(fault="eager-launches", group="overhead", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="eager-launches",
+    title="Device waits for kernel launches",
+    kind="tuning",
+    group="overhead",
+    devices=("cuda",),
+    document=__doc__,
+    detect=detect,
+    fixes=(
+        compiled.REDUCE_OVERHEAD,
+        compiled.COMPILE,
+        cuda_graphs.CUDA_GRAPHS,
+        compiled.MAX_AUTOTUNE,
+    ),
+)

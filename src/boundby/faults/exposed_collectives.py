@@ -167,4 +167,12 @@ def _change(found: list[_Collective]) -> str:
     return "DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True)"
 
 
-FAULT = Fault(fault="exposed-collectives", group="bandwidth", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="exposed-collectives",
+    title="Communication not overlapped with computation",
+    kind="tuning",
+    group="bandwidth",
+    devices=("cuda",),
+    document=__doc__,
+    detect=detect,
+)

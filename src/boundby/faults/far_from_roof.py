@@ -32,7 +32,8 @@ from collections import defaultdict
 import numpy as np
 
 from boundby.faults import wasted_tiles
-from boundby.faults.fault import Detection, Fault
+from boundby.faults.fault import Detection, Fault, Fix
+from boundby.fixes import compiled
 from boundby.model import OpCall, Phase, Tensor, units
 from boundby.step.index_searches import searches
 from boundby.step.model import StepModel
@@ -86,6 +87,7 @@ def detect(step_model: StepModel) -> Detection | None:
         change=_change(step_model, groups[0][0]),
         assumes="there is a better kernel, and a quarter of the way to what others of its class "
         "reach can be had",
+        fix=_fix(step_model, groups[0][0]),
     )
 
 
@@ -175,6 +177,11 @@ def _is_logits(work: OpRecord, tensor: Tensor) -> bool:
     return loses and tensor.shape[-1:] >= (_VOCABULARY,)
 
 
+def _fix(step_model: StepModel, group: list[int]) -> Fix:
+    is_product = step_model.op_records[group[0]].op_class == "contraction"
+    return compiled.MAX_AUTOTUNE if is_product else compiled.COMPILE
+
+
 def _change(step_model: StepModel, group: list[int]) -> str:
     """What may bring a better kernel, and the costliest of them, as far as it is from its roof."""
     op_records = [step_model.op_records[index] for index in group]
@@ -188,9 +195,15 @@ def _change(step_model: StepModel, group: list[int]) -> str:
 
 
 FAULT = Fault(
-    fault="far-from-roof",
+    id="far-from-roof",
+    title="Slow kernels",
+    kind="tuning",
     group="bandwidth",
     document=__doc__,
     detect=detect,
+    fixes=(
+        compiled.COMPILE,
+        compiled.MAX_AUTOTUNE,
+    ),
     excludes=("unfused-operators",),  # the same compiler would write the same kernels
 )

@@ -1,4 +1,4 @@
-"""What a remedy is: a fault it sees, a change it imagines, the words for both."""
+"""What a fault is: how it is detected, what it costs, which fixes there are for it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from boundby.fixes import FIXES, Fix
-from boundby.model.diagnosis import GroupName
+from boundby.fixes import Fix
+from boundby.model.diagnosis import FindingKind, GroupName, RelativeTo
 from boundby.step.model import Edit, StepModel
 
 __all__ = ["HEADINGS", "Detection", "Fault", "Fix"]
@@ -23,7 +23,10 @@ HEADINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detection:
-    """A step with the fault mended: as hoped for, as expected, as feared."""
+    """A fault found in a step: where it is, and the step without it in three scenarios.
+
+    `fix`: what `change` asks for, where that is not the first of the fault's fixes.
+    """
 
     worst: Edit
     expected: Edit
@@ -31,27 +34,30 @@ class Detection:
     where: list[str]
     change: str
     assumes: str
+    fix: Fix | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault. `excludes` names faults whose mending cannot be added to this one's.
+    """One fault.
 
-    Without `treatments` of its own it has those that `program.FIXES` knows for the fault.
+    `kind`: a mistake in the script, or tuning of a correct one. `devices`: the kinds of step in
+    which it is looked for. `fixes`: the likeliest first. `excludes`: faults whose saving cannot be
+    added to this one's. `combines`: whether other faults can be fixed in the step without it.
+    `relative_to`: what its saving is a share of.
     """
 
-    fault: str
+    id: str
+    title: str
+    kind: FindingKind = "tuning"
     group: GroupName
+    devices: tuple[str, ...] = ("cuda", "cpu")
     document: str
     detect: Callable[[StepModel], Detection | None]
+    fixes: tuple[Fix, ...] = ()
     excludes: tuple[str, ...] = ()
-    treatments: tuple[Fix, ...] = ()
-    combines: bool = True  # whether its mended step can be mended further
-    out_of: str = "the step"  # what its saving is a share of
-
-    def __post_init__(self) -> None:
-        if not self.treatments:
-            object.__setattr__(self, "treatments", FIXES.get(self.fault, ()))
+    combines: bool = True
+    relative_to: RelativeTo = "step"
 
     @property
     def summary(self) -> str:
@@ -59,7 +65,7 @@ class Fault:
         return self.document.strip().splitlines()[0]
 
     def section(self, heading: str) -> str:
-        """What its documentation says under a heading, without the indentation."""
+        """The text of its documentation under a heading, without the indentation."""
         _, _, rest = self.document.partition(f"\n{heading}\n")
         lines = rest.splitlines()
         ends = (at for at, line in enumerate(lines) if line and not line[0].isspace())

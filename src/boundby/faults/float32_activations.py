@@ -23,6 +23,7 @@ Measured on
 from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import precision
 from boundby.model import DTYPE_BYTES, Phase, Tensor
 from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import OpRecord
@@ -136,9 +137,12 @@ def _cast_ns(step_model: StepModel, products: list[int]) -> float:
 
 
 FAULT = Fault(
-    fault="float32-activations",
+    id="float32-activations",
+    title="Activations in float32",
+    kind="tuning",
     group="bandwidth",
     document=__doc__,
     detect=detect,
+    fixes=(precision.AUTOCAST,),
     excludes=("float32-products",),
 )

@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import precision
 from boundby.model import Cost
 from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import is_convolution, is_recurrent
@@ -108,9 +109,16 @@ def _target(step_model: StepModel) -> str:
 
 
 FAULT = Fault(
-    fault="float32-products",
+    id="float32-products",
+    title="Matrix products in float32",
+    kind="tuning",
     group="compute",
     document=__doc__,
     detect=detect,
+    fixes=(
+        precision.TF32,
+        precision.BFLOAT16_PRODUCTS,
+        precision.AUTOCAST,
+    ),
     excludes=("float32-activations",),
 )

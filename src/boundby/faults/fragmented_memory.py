@@ -29,6 +29,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import allocator, checkpointing
 from boundby.model import Ints, units
 from boundby.step.model import Edit, StepModel
 
@@ -84,4 +85,16 @@ def _lines(step_model: StepModel, rows: Ints) -> list[str]:
     return [timeline.sources[s] for s in ranked if 0 <= s < len(timeline.sources)][:3]
 
 
-FAULT = Fault(fault="fragmented-memory", group="overhead", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="fragmented-memory",
+    title="Allocator calls the driver in every step",
+    kind="tuning",
+    group="overhead",
+    devices=("cuda",),
+    document=__doc__,
+    detect=detect,
+    fixes=(
+        allocator.EXPANDABLE_SEGMENTS,
+        checkpointing.CHECKPOINTS,
+    ),
+)

@@ -85,4 +85,11 @@ def _news_ns(step_model: StepModel, index: int) -> float | None:
     return min(work.ns, step_model.machine.copy_ns(2 * news) or 0.0)
 
 
-FAULT = Fault(fault="growing-cache", group="bandwidth", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="growing-cache",
+    title="Key-value cache copied for every token",
+    kind="mistake",
+    group="bandwidth",
+    document=__doc__,
+    detect=detect,
+)

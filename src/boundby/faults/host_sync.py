@@ -65,4 +65,12 @@ def _lines(step_model: StepModel) -> list[str]:
     return [timeline.sources[s] for s in ranked if 0 <= s < len(timeline.sources)]
 
 
-FAULT = Fault(fault="host-sync", group="overhead", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="host-sync",
+    title="Host waits for the device",
+    kind="mistake",
+    group="overhead",
+    devices=("cuda",),
+    document=__doc__,
+    detect=detect,
+)

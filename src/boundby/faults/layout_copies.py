@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import layout
 from boundby.model import OpCall, Phase, Tensor
 from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import OpRecord
@@ -209,4 +210,12 @@ def _ratio(step_model: StepModel, work: OpRecord) -> float | None:
     return ratio_of(step_model, before, after)
 
 
-FAULT = Fault(fault="layout-copies", group="bandwidth", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="layout-copies",
+    title="Images converted between memory layouts",
+    kind="tuning",
+    group="bandwidth",
+    document=__doc__,
+    detect=detect,
+    fixes=(layout.CHANNELS_LAST,),
+)

@@ -129,4 +129,12 @@ def _product_bytes(step_model: StepModel, logits: Tensor) -> int:
     return DTYPE_BYTES.get(logits.dtype, 4)
 
 
-FAULT = Fault(fault="logits-materialised", group="bandwidth", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="logits-materialised",
+    title="Loss makes several passes over the logits",
+    kind="tuning",
+    group="bandwidth",
+    devices=("cuda",),
+    document=__doc__,
+    detect=detect,
+)

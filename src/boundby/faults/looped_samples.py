@@ -98,4 +98,11 @@ def _together_ns(step_model: StepModel, index: int, others: int) -> float:
     return max(moved, *(ns or 0.0 for ns in products), 0.0)
 
 
-FAULT = Fault(fault="looped-samples", group="overhead", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="looped-samples",
+    title="Loop over the samples of a batch",
+    kind="mistake",
+    group="overhead",
+    document=__doc__,
+    detect=detect,
+)

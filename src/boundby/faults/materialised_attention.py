@@ -34,6 +34,7 @@ import numpy.typing as npt
 
 from boundby.faults.fault import Detection, Fault
 from boundby.faults.repeated_heads import Repeats, repeats
+from boundby.fixes import attention, compiled
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import Phase, Tensor
 from boundby.step.model import Edit, MatmulPrecision, StepModel
@@ -382,4 +383,15 @@ def _without_masks(step_model: StepModel, script: LaunchSequence) -> npt.NDArray
     return np.where(masking[inside[script.rows]], np.int8(Wait.NOTHING), script.wait)
 
 
-FAULT = Fault(fault="materialised-attention", group="bandwidth", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="materialised-attention",
+    title="Attention scores written to memory",
+    kind="tuning",
+    group="bandwidth",
+    document=__doc__,
+    detect=detect,
+    fixes=(
+        attention.SDPA,
+        compiled.COMPILE,
+    ),
+)

@@ -34,7 +34,7 @@ import statistics
 
 from boundby.capture.host.counters import HostCounters
 from boundby.faults.fault import Detection, Fault
-from boundby.fixes.allocator import KEPT_MEMORY
+from boundby.fixes import allocator
 from boundby.model import units
 from boundby.step.model import Edit, StepModel
 
@@ -90,7 +90,7 @@ def detect(step_model: StepModel) -> Detection | None:
         expected=kept(lost),
         best=kept(_BEST * pages * each),
         where=step_model.lines(step_model.op_records[index] for index in asking[:_NAMED])[:3],
-        change=KEPT_MEMORY.change,
+        change=allocator.KEPT_MEMORY.change,
         assumes=f"{pages:,.0f} pages a step ({units.size(pages * _PAGE)}) are asked for again that "
         "were given back; the process may keep the memory that it had at most",
     )
@@ -104,4 +104,13 @@ def _given_back(seen: HostCounters) -> float:
     return max(0.0, usual - seen.kept_pages / len(seen.step_pages))
 
 
-FAULT = Fault(fault="memory-given-back", group="overhead", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="memory-given-back",
+    title="Memory returned to the operating system in every step",
+    kind="tuning",
+    group="overhead",
+    devices=("cpu",),
+    document=__doc__,
+    detect=detect,
+    fixes=(allocator.KEPT_MEMORY,),
+)

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from boundby.capture.host.counters import HostCounters
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import threads
 from boundby.step.model import Edit, StepModel
 
 # A thread that works and then sleeps is runnable half of the time or less in steps of small
@@ -75,4 +76,16 @@ def _delays(seen: HostCounters) -> tuple[float, float]:
     return seen.cpu_wait_share, min(1.0, seen.busiest.delayed_ns / max(seen.wall_ns, 1.0))
 
 
-FAULT = Fault(fault="openmp-spin", group="overhead", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="openmp-spin",
+    title="OpenMP threads spin and occupy cores",
+    kind="tuning",
+    group="overhead",
+    devices=("cpu",),
+    document=__doc__,
+    detect=detect,
+    fixes=(
+        threads.SLEEPING_THREADS,
+        threads.ONE_THREAD,
+    ),
+)

@@ -28,6 +28,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import loaders
 from boundby.model import DeviceKind
 from boundby.step.model import Edit, StepModel
 from boundby.step.simulator import Wait
@@ -104,4 +105,13 @@ def _without_waits(
     return wait
 
 
-FAULT = Fault(fault="pageable-copies", group="bandwidth", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="pageable-copies",
+    title="Copies from pageable memory",
+    kind="mistake",
+    group="bandwidth",
+    devices=("cuda",),
+    document=__doc__,
+    detect=detect,
+    fixes=(loaders.PINNED,),
+)

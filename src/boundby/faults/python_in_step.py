@@ -75,4 +75,11 @@ def _without(step_model: StepModel, own: HostTime, *, left: float = 0.0) -> Edit
     )
 
 
-FAULT = Fault(fault="python-in-step", group="overhead", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="python-in-step",
+    title="The script's own Python takes time in every step",
+    kind="mistake",
+    group="overhead",
+    document=__doc__,
+    detect=detect,
+)

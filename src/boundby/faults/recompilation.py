@@ -103,7 +103,9 @@ def _evidence(step_model: StepModel, breaks: int) -> str:
 
 
 FAULT = Fault(
-    fault="recompilation",
+    id="recompilation",
+    title="torch.compile compiles again",
+    kind="mistake",
     group="overhead",
     document=__doc__,
     detect=detect,

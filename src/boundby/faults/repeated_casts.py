@@ -77,4 +77,11 @@ def _narrows(before: Tensor, after: Tensor) -> bool:
     return before.dtype == "float32" and after.dtype in _HALF
 
 
-FAULT = Fault(fault="repeated-casts", group="bandwidth", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="repeated-casts",
+    title="Weights cast in every step",
+    kind="tuning",
+    group="bandwidth",
+    document=__doc__,
+    detect=detect,
+)

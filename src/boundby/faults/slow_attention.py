@@ -32,6 +32,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import attention
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import OpCall, Tensor
 from boundby.step.model import StepModel
@@ -194,4 +195,17 @@ def _flops(work: OpRecord) -> float:
     return work.cost.total_flops if work.cost is not None else 0.0
 
 
-FAULT = Fault(fault="slow-attention", group="compute", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="slow-attention",
+    title="A slow attention kernel is used",
+    kind="tuning",
+    group="compute",
+    devices=("cuda",),
+    document=__doc__,
+    detect=detect,
+    fixes=(
+        attention.CUDNN_ATTENTION,
+        attention.FLASH_ATTENTION,
+        attention.EFFICIENT_ATTENTION,
+    ),
+)

@@ -27,6 +27,7 @@ Measured on
 from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import dropout
 from boundby.fixes.dropout import SMALLEST_WORD
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import Phase, Tensor
@@ -87,9 +88,13 @@ def _left_ns(step_model: StepModel, index: int, left: float | None) -> float:
 
 
 FAULT = Fault(
-    fault="slow-dropout",
+    id="slow-dropout",
+    title="Slow dropout",
+    kind="tuning",
     group="bandwidth",
+    devices=("cpu",),
     document=__doc__,
     detect=detect,
+    fixes=(dropout.SHORT_MASKS,),
     excludes=("unfused-operators", "far-from-roof"),  # compiled code draws masks of its own
 )

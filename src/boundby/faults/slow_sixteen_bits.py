@@ -29,6 +29,7 @@ import dataclasses
 
 from boundby.faults.fault import Detection, Fault
 from boundby.faults.repeated_casts import casts_of_weights
+from boundby.fixes import precision
 from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import in_dtype, timed_ratio, without
@@ -120,9 +121,12 @@ def _is_between(step_model: StepModel, work: OpRecord) -> bool:
 
 
 FAULT = Fault(
-    fault="slow-sixteen-bits",
+    id="slow-sixteen-bits",
+    title="16-bit products are slow on this machine",
+    kind="mistake",
     group="compute",
     document=__doc__,
     detect=detect,
+    fixes=(precision.NO_AUTOCAST,),
     excludes=("float32-products", "float32-activations", "repeated-casts"),
 )

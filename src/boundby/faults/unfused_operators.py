@@ -38,6 +38,7 @@ import numpy as np
 
 from boundby.faults import layout_copies, wasted_tiles
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import compiled
 from boundby.model import Phase
 from boundby.step.compiled_host import compiled_host_ns, launch_costs
 from boundby.step.function_cost import function_flops
@@ -224,4 +225,15 @@ def _chance_ns(step_model: StepModel, chain: Chain) -> float:
     return numbers * _RANDOM_INSTRUCTIONS / (_INTEGER_SHARE * rate) * 1e9 if rate else 0.0
 
 
-FAULT = Fault(fault="unfused-operators", group="bandwidth", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="unfused-operators",
+    title="Elementwise operators not fused",
+    kind="tuning",
+    group="bandwidth",
+    document=__doc__,
+    detect=detect,
+    fixes=(
+        compiled.COMPILE,
+        compiled.REDUCE_OVERHEAD,
+    ),
+)

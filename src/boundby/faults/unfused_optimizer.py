@@ -28,6 +28,7 @@ import re
 import numpy as np
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import optimizers
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import DTYPE_BYTES, Phase, Tensor
 from boundby.model.machine import UPDATE
@@ -156,4 +157,12 @@ def _asking_ns(step_model: StepModel) -> float | None:
     return max(0.0, phase - step_model.cpu_contention * sum(optimizers))
 
 
-FAULT = Fault(fault="unfused-optimizer", group="overhead", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="unfused-optimizer",
+    title="Optimizer updates parameters one by one",
+    kind="tuning",
+    group="overhead",
+    document=__doc__,
+    detect=detect,
+    fixes=(optimizers.FUSED,),
+)

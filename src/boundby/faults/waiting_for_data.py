@@ -27,6 +27,7 @@ import math
 import numpy as np
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import loaders
 from boundby.fixes.loaders import most_workers, spare_workers
 from boundby.model import HostKind
 from boundby.step.model import Edit, StepModel
@@ -199,4 +200,15 @@ def _lines(step_model: StepModel, rows: np.ndarray[tuple[int], np.dtype[np.int64
     return [sources[source] for source in found if 0 <= source < len(sources)]
 
 
-FAULT = Fault(fault="waiting-for-data", group="overhead", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="waiting-for-data",
+    title="Step waits for data",
+    kind="mistake",
+    group="overhead",
+    document=__doc__,
+    detect=detect,
+    fixes=(
+        loaders.WORKERS,
+        loaders.ALL_WORKERS,
+    ),
+)

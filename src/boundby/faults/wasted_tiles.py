@@ -24,6 +24,7 @@ Measured on
 from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import compiled
 from boundby.model import OpCall, Tensor
 from boundby.step.model import Edit, StepModel
 from boundby.step.op_variants import padded, timed_ratio
@@ -155,4 +156,12 @@ def _round_up(extent: int) -> int:
     return -(-extent // _PADDED) * _PADDED
 
 
-FAULT = Fault(fault="wasted-tiles", group="compute", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="wasted-tiles",
+    title="Matrix dimensions do not fill the hardware tiles",
+    kind="tuning",
+    group="compute",
+    document=__doc__,
+    detect=detect,
+    fixes=(compiled.COMPILE,),
+)

@@ -25,6 +25,7 @@ Measured on
 from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import checkpointing
 from boundby.model import units
 from boundby.step.device_ops import recomputed
 from boundby.step.model import StepModel
@@ -89,4 +90,12 @@ def _assumes(free: float | None, kept: float) -> str:
     return f"{units.size(free)} of memory stay free, and {held} more of activations are kept"
 
 
-FAULT = Fault(fault="wasteful-checkpointing", group="compute", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="wasteful-checkpointing",
+    title="Activation checkpointing that memory does not need",
+    kind="mistake",
+    group="compute",
+    document=__doc__,
+    detect=detect,
+    fixes=(checkpointing.NO_CHECKPOINTS,),
+)

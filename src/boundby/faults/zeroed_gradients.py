@@ -31,6 +31,7 @@ import re
 import numpy as np
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import optimizers
 from boundby.step.model import StepModel
 from boundby.step.nesting import nearest
 
@@ -100,4 +101,12 @@ def _zeroed(step_model: StepModel, fills: list[int]) -> int:
     return total
 
 
-FAULT = Fault(fault="zeroed-gradients", group="overhead", document=__doc__, detect=detect)
+FAULT = Fault(
+    id="zeroed-gradients",
+    title="Gradients filled with zeros",
+    kind="mistake",
+    group="overhead",
+    document=__doc__,
+    detect=detect,
+    fixes=(optimizers.GRADIENTS_TO_NONE,),
+)

@@ -217,23 +217,32 @@ class Estimate(Record, frozen=True, kw_only=True):
     high: float
 
 
-class Finding(Record, frozen=True, kw_only=True):
-    """A fault, where it is, and what mending it would save.
+FindingKind = Literal["mistake", "tuning", "note"]
+RelativeTo = Literal["step", "run", "samples"]
 
-    `summary`, `why` and `when_not` are the remedy's own words, so that a report needs no remedy.
-    `also` are faults that the same change mends, whose saving is within this one's. `inside` are
-    the lines of libraries that the user's lines lead to. `out_of` is what the saving is a share of:
-    a larger batch makes no step shorter.
+
+class Finding(Record, frozen=True, kw_only=True):
+    """A fault, where it is, and what fixing it would save.
+
+    `summary`, `why` and `when_not` come from the fault's documentation, so that a report needs no
+    fault. `fixes` are the ids of the fixes for it on this device, the one that `change` asks for
+    first. `also` are faults that the same fix removes, whose saving is within this one's. `inside`
+    are the lines of libraries that the user's lines lead to. `relative_to` is what the saving is a
+    share of, `out_of` the same in words: a larger batch makes no step shorter.
     """
 
     fault: str
+    title: str = ""
+    kind: FindingKind = "tuning"
     group: GroupName
     where: list[str] = []
     inside: list[str] = []
     saving_ns: Estimate
+    relative_to: RelativeTo = "step"
     out_of: str = "the step"
     change: str
     assumes: str = ""
+    fixes: list[str] = []
     excludes: list[str] = []
     also: list[str] = []
     provable: bool = False

@@ -27,8 +27,8 @@ class Choice:
 
     def check(self) -> None:
         """Fail, in one line, on a name that nobody knows."""
-        known = {remedy.fault for remedy in remedies.FAULTS}
-        known |= {one.name for remedy in remedies.FAULTS for one in remedy.treatments}
+        known = {remedy.id for remedy in remedies.FAULTS}
+        known |= {one.name for remedy in remedies.FAULTS for one in remedy.fixes}
         for name in (*self.only, *self.skip, *self.also):
             if name not in known:
                 raise BoundbyError(
@@ -55,18 +55,18 @@ def candidates_of(diagnosis: Diagnosis, choice: Choice) -> list[Candidate]:
     for remedy, treatment in _pairs(diagnosis):
         if diagnosis.machine.kind not in treatment.devices:
             continue
-        if not choice.allows(remedy.fault, treatment, found=remedy.fault in found):
+        if not choice.allows(remedy.id, treatment, found=remedy.id in found):
             continue
         mends = mended.setdefault(treatment, [])
         # Asked for by its own name, it stands for one fault at most that was not found.
-        if remedy.fault in found or not mends or choice.everything:
+        if remedy.id in found or not mends or choice.everything:
             mends.append(remedy)
     return [_candidate(treatment, mends, diagnosis, choice) for treatment, mends in mended.items()]
 
 
 def pointless(diagnosis: Diagnosis, choice: Choice) -> list[str]:
     """Fixes that were asked for by name and are for other devices than this one."""
-    every = {one for remedy in remedies.FAULTS for one in remedy.treatments}
+    every = {one for remedy in remedies.FAULTS for one in remedy.fixes}
     named = {*choice.only, *choice.also}
     return sorted(
         one.name for one in every if one.name in named and diagnosis.machine.kind not in one.devices
@@ -75,20 +75,20 @@ def pointless(diagnosis: Diagnosis, choice: Choice) -> list[str]:
 
 def _pairs(diagnosis: Diagnosis) -> Iterator[tuple[Fault, Fix]]:
     """The likeliest way for each fault first, then the second ways; found faults before others."""
-    known = {remedy.fault: remedy for remedy in remedies.FAULTS}
+    known = {remedy.id: remedy for remedy in remedies.FAULTS}
     found = [known[one.fault] for one in diagnosis.findings if one.fault in known]
     ordered = [*found, *(remedy for remedy in remedies.FAULTS if remedy not in found)]
-    ways = max((len(remedy.treatments) for remedy in ordered), default=0)
+    ways = max((len(remedy.fixes) for remedy in ordered), default=0)
     for way in range(ways):
         for remedy in ordered:
-            for treatment in remedy.treatments[way : way + 1]:
+            for treatment in remedy.fixes[way : way + 1]:
                 yield remedy, treatment
 
 
 def _candidate(
     treatment: Fix, mends: list[Fault], diagnosis: Diagnosis, choice: Choice
 ) -> Candidate:
-    faults = tuple(remedy.fault for remedy in mends)
+    faults = tuple(remedy.id for remedy in mends)
     covers = treatment.covers
     if not any(finding.fault in covers for finding in diagnosis.findings):
         covers = faults[:1]

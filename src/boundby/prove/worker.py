@@ -47,19 +47,19 @@ _LEAST_CLEAN_S, _MOST_CLEAN_S = 1.0, 15.0
 
 
 def treatment(key: str) -> Fix:
-    """A treatment by `fault/name`; those of plugins are known once the remedies are loaded."""
-    fault, _, name = key.partition("/")
-    for found in FIXES.get(fault, ()):
+    """A fix by `fault/name`; those of plugins are known once the faults are loaded."""
+    fault_id, _, name = key.partition("/")
+    for found in FIXES:
         if found.name == name:
             return found
-    remedies = importlib.import_module("boundby.faults")
+    faults = importlib.import_module("boundby.faults")
     offered: list[Fix] = [
-        one for remedy in remedies.FAULTS if remedy.fault == fault for one in remedy.treatments
+        fix for fault in faults.FAULTS if fault.id == fault_id for fix in fault.fixes
     ]
     for found in offered:
         if found.name == name:
             return found
-    raise BoundbyError(f"no treatment is called {key}")
+    raise BoundbyError(f"no fix is called {key}")
 
 
 class Trial:

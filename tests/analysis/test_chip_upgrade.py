@@ -1,10 +1,10 @@
-"""When nothing is left: faster chips, by the ratio of their datasheets, under the same host."""
+"""Faster chips for a step near its roofs, by the ratio of the datasheets."""
 
 import msgspec
 import pytest
 
-from boundby.faults import at_the_roof
-from boundby.faults.at_the_roof import bigger_chips
+from boundby.analysis import chip_upgrade
+from boundby.analysis.chip_upgrade import faster_chips
 from boundby.hardware import datasheet
 from boundby.model import MemoryLevel
 from boundby.model.diagnosis import ChipRow, Estimate, Finding
@@ -21,7 +21,7 @@ def on(chip: str, rows: list[ChipRow]) -> ChipRow | None:
 
 def test_products_run_faster_by_the_ratio_of_the_matrix_rates() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=1).timeline()
-    row = on("B200", bigger_chips(picture_of(timeline, H200), []))
+    row = on("B200", faster_chips(picture_of(timeline, H200), []))
     assert row is not None
     # 2,250 over 989 TFLOP/s on paper, nine tenths of which are expected.
     assert row.wall_ns.low == pytest.approx(timeline.wall_ns * 989 / 2250, rel=0.05)
@@ -31,7 +31,7 @@ def test_products_run_faster_by_the_ratio_of_the_matrix_rates() -> None:
 
 def test_traffic_runs_faster_by_the_ratio_of_the_memories() -> None:
     timeline = scene_of([(GELU, 104.0)] * 40, host_us=1).timeline()
-    row = on("B200", bigger_chips(picture_of(timeline, H200), []))
+    row = on("B200", faster_chips(picture_of(timeline, H200), []))
     assert row is not None
     assert row.wall_ns.low == pytest.approx(timeline.wall_ns * 4.8 / 8.0, rel=0.05)
 
@@ -51,7 +51,7 @@ def test_a_chip_with_less_bandwidth_slows_the_traffic_down() -> None:
     # 137 GFLOP and 512 MB: 833 and 508 us at the roof.
     timeline = scene_of([(PRODUCT, 833.0), (GELU, 508.0)] * 20, host_us=1).timeline()
     chips = {chip.name: chip for chip in datasheet.chips()}
-    row = at_the_roof._on(picture_of(timeline, machine), chips["RTX 4090"], chips["L40S"])
+    row = chip_upgrade._on(picture_of(timeline, machine), chips["RTX 4090"], chips["L40S"])
     assert row is not None
     on_paper = 20e3 * (833 * 165 / 362 + 508 * 1008 / 864)
     assert row.wall_ns.low == pytest.approx(on_paper, rel=0.02)
@@ -61,17 +61,17 @@ def test_a_chip_with_less_bandwidth_slows_the_traffic_down() -> None:
 def test_a_faster_chip_waits_for_the_same_host() -> None:
     """The host takes 100 us for each product of 138: no chip makes them shorter than that."""
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=100).timeline()
-    rows = bigger_chips(picture_of(timeline, H200), [])
+    rows = faster_chips(picture_of(timeline, H200), [])
     assert rows
     assert all(row.wall_ns.low >= 0.98 * 40 * 100e3 for row in rows)
 
 
-def test_no_chip_is_named_while_there_is_something_to_mend() -> None:
+def test_no_chip_is_named_while_there_is_something_to_fix() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=1).timeline()
     wall = float(timeline.wall_ns)
     saving = Estimate(low=0.0, expected=0.1 * wall, high=0.2 * wall)
     found = Finding(fault="host-sync", group="overhead", saving_ns=saving, change="")
-    assert bigger_chips(picture_of(timeline, H200), [found]) == []
+    assert faster_chips(picture_of(timeline, H200), [found]) == []
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,9 @@ def test_no_chip_is_named_for_a_step_that_is_not_at_the_roof(
     device_us: float, host_us: float
 ) -> None:
     timeline = scene_of([(PRODUCT, device_us)] * 40, host_us=host_us).timeline()
-    assert bigger_chips(picture_of(timeline, H200), []) == []
+    assert faster_chips(picture_of(timeline, H200), []) == []
 
 
 def test_an_unknown_chip_is_compared_with_none() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=1).timeline()
-    assert bigger_chips(picture_of(timeline), []) == []
-
-
-def test_it_is_never_a_finding() -> None:
-    timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=1).timeline()
-    assert at_the_roof.detect(picture_of(timeline, H200)) is None
+    assert faster_chips(picture_of(timeline), []) == []

@@ -1,0 +1,97 @@
+"""Faster chips for a step that is near its roofs and has nothing left to fix.
+
+The step is simulated with each operator's time scaled by the ratio of the two datasheets, issued by
+the same host: a faster chip behind a slow host gains little, and the simulation shows that.
+Datasheet rates are not reached to the same degree on all chips, so each row has a range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from boundby.hardware import datasheet
+from boundby.model.diagnosis import ChipRow, Estimate, Finding
+from boundby.step.model import Edit, StepModel
+from boundby.step.op_record import OpRecord
+
+# A step is near its roofs when the device is busy for at least this share of it ...
+_BUSY = 0.85
+# ... and the roofline minimums add up to this share of the busy time: by the datasheet 0.49 in a
+# compiled BERT-large, 0.15 in an eager ResNet-18 with slow kernels.
+_NEAR = 0.4
+# No chip is named while one finding is expected to save more than this share of the step.
+_WORTH_FIXING = 0.05
+_MOST_CHIPS = 3
+_VENDORS = ("nvidia", "amd")
+# Share of the other chip's datasheet that is reached, relative to this one's: 80 to 87% were
+# measured on newer chips of the same vendor, about half on another vendor's.
+_SAME_VENDOR = (0.75, 0.9, 1.0)
+_OTHER_VENDOR = (0.5, 0.7, 1.0)
+# Chips on which the step takes more than this share of its present time are not listed.
+_FASTER = 0.9
+
+
+def faster_chips(step_model: StepModel, findings: Sequence[Finding]) -> list[ChipRow]:
+    """The chips on which the step would run fastest, if nothing is left to fix."""
+    machine = step_model.machine
+    here = next((chip for chip in datasheet.chips() if chip.name == machine.chip), None)
+    busy = sum(record.exposed_ns for record in step_model.op_records)
+    fixable = max((finding.saving_ns.expected for finding in findings), default=0.0)
+    wall = step_model.wall_ns
+    if here is None or step_model.script is None or busy < _BUSY * wall:
+        return []
+    if fixable > _WORTH_FIXING * wall or _nearness(step_model) < _NEAR:
+        return []
+    needed = step_model.host_counters.peak_bytes or here.memory_gb * 1e9
+    rows = []
+    for chip in datasheet.chips():
+        if chip.vendor in _VENDORS and chip.memory_gb * 1e9 >= needed and chip.name != here.name:
+            row = _on(step_model, here, chip)
+            if row is not None and row.wall_ns.expected < _FASTER * wall:
+                rows.append(row)
+    return sorted(rows, key=lambda row: row.wall_ns.expected)[:_MOST_CHIPS]
+
+
+def _nearness(step_model: StepModel) -> float:
+    """The roofline minimums as a share of the busy time."""
+    known = [record for record in step_model.op_records if record.bound in ("compute", "memory")]
+    floors = sum(record.floor_ns or 0.0 for record in known)
+    return floors / max(1.0, sum(record.exposed_ns for record in step_model.op_records))
+
+
+def _on(step_model: StepModel, here: datasheet.Chip, there: datasheet.Chip) -> ChipRow | None:
+    """The step on another chip; None where one of the two datasheets lacks a figure."""
+    ratios = {}
+    for index, record in enumerate(step_model.op_records):
+        if record.bound not in ("compute", "memory"):
+            continue
+        before, after = (_floor(chip, record) for chip in (here, there))
+        if before is None or after is None:
+            return None
+        ratios[index] = after / before
+    slow, expected, fast = _SAME_VENDOR if here.vendor == there.vendor else _OTHER_VENDOR
+
+    def wall(reached: float) -> float:
+        work_ns = {i: step_model.op_records[i].ns * r / reached for i, r in ratios.items()}
+        return step_model.wall_ns - step_model.saving(Edit(work_ns=work_ns))
+
+    return ChipRow(
+        chip=there.name, wall_ns=Estimate(low=wall(fast), expected=wall(expected), high=wall(slow))
+    )
+
+
+def _floor(chip: datasheet.Chip, record: OpRecord) -> float | None:
+    """The operator's roofline minimum by the datasheet, in any unit of time."""
+    assert record.cost is not None
+    memory = chip.figures.get("memory.dram")
+    if memory is None:
+        return None
+    longest = record.cost.bytes / memory.value
+    for unit, amount in record.cost.flops.items():
+        if not amount:
+            continue
+        figure = chip.figures.get(unit)
+        if figure is None:
+            return None
+        longest = max(longest, amount / figure.value)
+    return longest or None
