@@ -96,7 +96,7 @@ def test_python_frames_are_left_out_unless_python_is_all_there_is() -> None:
     scene.on_host(2, 30, HostKind.OP, "aten::linear")
     scene.on_host(50, 80, HostKind.PYTHON, "augment.py(9): crop")
     scene.on_host(51, 79, HostKind.PYTHON, "augment.py(12): inner")
-    scene.on_host(81, 82, HostKind.PYTHON, "boundby/capture/torch/hooks.py(41): __call__")
+    scene.on_host(81, 82, HostKind.OBSERVER, "hooks.py(41): __call__")
     scene.on_device(95, 99, DeviceKind.MEMSET, name="memset", size=4)
     names = [piece.name for piece in made(scene.timeline()) if piece.lane == "host 1"]
     assert names == ["nn.Module: Linear_0", "aten::linear", "augment.py(9): crop"]

@@ -40,6 +40,7 @@ class FakeDevice:
 class FakeProfiler:
     def __init__(self, can_start: bool = True, most_late_ms: float = 1e9) -> None:
         self.calls: list[str] = []
+        self.marks: list[str] = []
         self.can_start = can_start
         self.most_late_ms = most_late_ms
 
@@ -49,6 +50,9 @@ class FakeProfiler:
 
     def step(self) -> None:
         self.calls.append("step")
+
+    def mark(self, phase: str) -> None:
+        self.marks.append(phase)
 
     def is_full(self, late_ns: float, steps: int) -> bool:
         return late_ns * (steps + 1) > self.most_late_ms * MS * steps

@@ -157,14 +157,11 @@ def test_a_function_too_short_to_be_asked_each_time_is_where_it_said_another_tim
     }
 
 
-@pytest.mark.parametrize(
-    "name", ["boundby/__init__.py(3): step", "boundby/model/host_speed.py(9): look"]
-)
-def test_the_observers_own_functions_are_nobodys(name: str) -> None:
+def test_time_in_observer_rows_is_given_to_no_line() -> None:
     scene = Scene(end=100)
     scene.on_host(0, 100, PYTHON, "train.py(1): step")
     scene.on_host(0, 40, PYTHON, "slow")
-    scene.on_host(40, 90, PYTHON, name)
+    scene.on_host(40, 90, HostKind.OBSERVER, "look")
     scene.on_host(90, 100, PYTHON, "quick")
     timeline = at_lines(scene, [1, 2, 3, 4], called=[1, 2, 3, 4])
     found = overhead(attribute_step(timeline, MACHINE, wall_ns=100 * US))

@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.analysis.account import Attribution
-from boundby.capture.kineto.names import is_own
-from boundby.model import HostKind, Ints, Timeline
+from boundby.model import PYTHON_FRAMES, HostKind, Ints, Timeline
 from boundby.model.diagnosis import Slice
 from boundby.model.intervals import union
 from boundby.step.idle_causes import LABELS, Gaps, gap_causes
@@ -70,7 +69,7 @@ def _gaps(timeline: Timeline) -> tuple[Gaps | None, Ints]:
 def _worth_showing(timeline: Timeline) -> Mask:
     host = timeline.host
     is_module = np.array([name.startswith(_MODULE) for name in timeline.names] or [False])
-    python = host.kind == HostKind.PYTHON
+    python = np.isin(host.kind, PYTHON_FRAMES)
     shown: Mask = ~python | is_module[host.name] | _python_alone(timeline)
     return shown
 
@@ -78,7 +77,7 @@ def _worth_showing(timeline: Timeline) -> Mask:
 def _python_alone(timeline: Timeline) -> Mask:
     """Python functions with no operator and no runtime call inside, the outermost of them."""
     host = timeline.host
-    python = host.kind == HostKind.PYTHON
+    python = np.isin(host.kind, PYTHON_FRAMES)
     # Rows inside another follow it directly: they are counted up to the first that starts later.
     after = np.empty(len(host), np.int64)
     ends = host.start_ns + host.duration_ns
@@ -90,8 +89,7 @@ def _python_alone(timeline: Timeline) -> Mask:
     after = np.maximum(after, here + 1)
     alone = python & (busy[after] == busy[here])
     outer = (host.parent >= 0) & alone[host.parent]
-    ours = np.array([is_own(name) for name in timeline.names] or [False])
-    shown: Mask = alone & ~outer & ~ours[host.name]
+    shown: Mask = alone & ~outer & (host.kind != HostKind.OBSERVER)
     return shown
 
 

@@ -19,6 +19,7 @@ from boundby.model.machine import (
 from boundby.model.precision import UNTOLD, Precision
 from boundby.model.record import SCHEMA, Record
 from boundby.model.timeline import (
+    PYTHON_FRAMES,
     Allocations,
     DeviceEvents,
     DeviceKind,
@@ -26,6 +27,7 @@ from boundby.model.timeline import (
     HostKind,
     Ints,
     Phase,
+    PhaseMarks,
     ProfilerCallCost,
     Samples,
     Timeline,
@@ -35,6 +37,7 @@ __all__ = [
     "CACHE_REACH",
     "DTYPE_BYTES",
     "HOSTS_OWN",
+    "PYTHON_FRAMES",
     "SCHEMA",
     "UNTOLD",
     "Allocations",
@@ -51,6 +54,7 @@ __all__ = [
     "OpCall",
     "Overheads",
     "Phase",
+    "PhaseMarks",
     "Point",
     "Precision",
     "ProfilerCallCost",

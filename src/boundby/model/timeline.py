@@ -21,6 +21,11 @@ class HostKind(enum.IntEnum):
     PYTHON = 4  # a Python function
     ANNOTATION = 5  # a range the user, the optimizer or the framework marked
     DATA = 6  # waiting for the next batch
+    OBSERVER = 7  # a Python function of boundby's own, which may call the script's
+
+
+# Rows that are calls of Python functions, whoever's.
+PYTHON_FRAMES = (HostKind.PYTHON, HostKind.OBSERVER)
 
 
 class DeviceKind(enum.IntEnum):
@@ -129,6 +134,19 @@ class Samples(Record, frozen=True, kw_only=True):
         return len(self.row)
 
 
+class PhaseMarks(Record, frozen=True, kw_only=True):
+    """Columns, one row a moment at which a phase of the step begins, in order of time.
+
+    `phase` holds `Phase`. A live run writes them as explicit marks; other traces have none.
+    """
+
+    start_ns: Ints
+    phase: npt.NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
 class ProfilerCallCost(Record, frozen=True, kw_only=True):
     """What the profiler takes for a Python call, for one of a function in C, and of the time in
     Python's own code."""
@@ -151,6 +169,7 @@ class Timeline(Record, frozen=True, kw_only=True):
     calls: list[OpCall] = []
     allocations: Allocations | None = None  # where the process itself was asked
     samples: Samples | None = None
+    phases: PhaseMarks | None = None
     call_cost: ProfilerCallCost | None = None
     device_name: str | None = None
     device_kind: str = "cpu"  # "cpu", "cuda", "hip"

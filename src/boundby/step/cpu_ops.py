@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby import ops as costs
-from boundby.model import Cost, HostKind, Ints, Machine, Precision, Timeline
+from boundby.model import PYTHON_FRAMES, Cost, HostKind, Ints, Machine, Precision, Timeline
 from boundby.model.intervals import union
 from boundby.step.nesting import Mask, nearest
 from boundby.step.op_record import Costs, OpRecord, allowed_dtype, bound_of
@@ -198,7 +198,7 @@ def _calling_generated(timeline: Timeline) -> Mask:
     def named(start: str) -> Mask:
         return np.array([name.startswith(start) for name in timeline.names] or [False])[host.name]
 
-    is_python = host.kind == HostKind.PYTHON
+    is_python = np.isin(host.kind, PYTHON_FRAMES)
     recorded = np.zeros(len(host), np.bool_)
     recorded[np.unique(host.parent[is_python & (host.parent >= 0)])] = True
     seen = (named(_GENERATED) & ~is_python) | (named(_GENERATED_CODE) & recorded)

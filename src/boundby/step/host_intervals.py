@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model import HostEvents, HostKind, Ints, Timeline
+from boundby.model import PYTHON_FRAMES, HostEvents, Ints, Timeline
 
 Rows = npt.NDArray[np.int32]
 
@@ -112,7 +112,7 @@ def moved(where: HostIntervals, timeline: Timeline, pace: Timeline) -> HostInter
 def main_thread(timeline: Timeline) -> int:
     """The thread with most of Python, or of anything where none is recorded."""
     host = timeline.host
-    python = host.thread[host.kind == HostKind.PYTHON]
+    python = host.thread[np.isin(host.kind, PYTHON_FRAMES)]
     threads, counts = np.unique(python if len(python) else host.thread, return_counts=True)
     return int(threads[np.argmax(counts)]) if len(threads) else 0
 
@@ -121,7 +121,7 @@ def called_from(host: HostEvents) -> Rows:
     """The line that led to each row; a trace names of a function only where it is defined."""
     if host.called is not None:
         return host.called
-    python = (host.kind == HostKind.PYTHON) & (host.parent >= 0)
+    python = np.isin(host.kind, PYTHON_FRAMES) & (host.parent >= 0)
     return np.where(python, host.source[host.parent], host.source)
 
 

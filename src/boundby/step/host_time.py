@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.capture.kineto.names import is_own
 from boundby.model import HostKind, Ints, Timeline
 from boundby.step.cpu_ops import DispatchCost
 from boundby.step.host_intervals import HostIntervals, called_from, main_thread
@@ -24,8 +23,8 @@ _PYTHON, _LAUNCH, _SYNC, _DATA = (
     LABELS.index(name) for name in ("python", "launch", "sync", "data")
 )
 _INSTANT_NS = 1.0
-# The observer's own functions, which no clean step runs: all that the profiler's call, and what
-# ours do themselves, for the script's modules are called from ours.
+# Functions of torch's profiler: no clean step runs them, nor what they call. Of the observer's own
+# rows only what they do themselves is left out: the script's modules are called from them.
 _PROFILER = re.compile(r"^torch/profiler/profiler\.py\(")
 
 
@@ -207,11 +206,9 @@ def _labels(timeline: Timeline) -> Ints:
 
 def _observers(timeline: Timeline) -> Mask:
     host = timeline.host
-    profiler, ours = (
-        np.array([bool(test(name)) for name in timeline.names] or [False])[host.name]
-        for test in (_PROFILER.search, is_own)
-    )
-    found: Mask = ours | (nearest(host.parent, profiler) >= 0)
+    profiler = np.array([bool(_PROFILER.search(name)) for name in timeline.names] or [False])
+    found: Mask = host.kind == HostKind.OBSERVER
+    found |= nearest(host.parent, profiler[host.name]) >= 0
     return found
 
 

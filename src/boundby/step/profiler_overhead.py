@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model import HostKind, Ints, ProfilerCallCost, Timeline
+from boundby.model import PYTHON_FRAMES, HostKind, Ints, Phase, ProfilerCallCost, Timeline
 from boundby.step.host_intervals import HostIntervals, main_thread
 from boundby.step.nesting import Mask
 
@@ -32,19 +32,7 @@ _MOST_DEAR = 4.0
 # Of the time in a Python function's own code, at most this much is taken to be the profiler's.
 _MOST_SLOWED = 0.8
 _BUILTIN = re.compile(r"^<(?:built-in|method|slot)")
-# The observer's own calls, at which a live run's phases begin, clean and profiled alike.
-_BEGINS = re.compile(
-    r"boundby/capture/torch/recorder\.py\(\d+\): "
-    r"(call_begins|backward_begins|backward_ends|optimizer_begins|optimizer_ends)$"
-)
-_PHASES = ("other", "forward", "backward", "optimizer")
-_OPENS = {
-    "call_begins": "forward",
-    "backward_begins": "backward",
-    "backward_ends": "other",
-    "optimizer_begins": "optimizer",
-    "optimizer_ends": "other",
-}
+_CALLS = (*PYTHON_FRAMES, HostKind.DATA)
 
 
 class ProfilerOverhead(NamedTuple):
@@ -87,14 +75,14 @@ def find_profiler_overhead(
 
 
 def _by_phase(phase: Ints, amounts: Floats) -> Floats:
-    sums = np.zeros(len(_PHASES))
+    sums = np.zeros(len(Phase))
     np.add.at(sums, phase, amounts)
     return sums
 
 
 def _over(amounts: Floats, of: Floats) -> Floats:
     """Nothing where there is nothing to divide by."""
-    result: Floats = np.divide(amounts, of, out=np.zeros(len(_PHASES)), where=of > 0)
+    result: Floats = np.divide(amounts, of, out=np.zeros(len(Phase)), where=of > 0)
     return result
 
 
@@ -102,8 +90,8 @@ def _longer(
     took: Floats, longer: float, wall_ns: float, phases: Mapping[str, float] | None
 ) -> Floats:
     """By how much each phase is longer than it is clean; together, as much as the step is."""
-    clean = np.array([(phases or {}).get(name, 0.0) for name in _PHASES])
-    # Without the observer's calls all of the step is in the first phase, which tells nothing.
+    clean = np.array([(phases or {}).get(phase.name.lower(), 0.0) for phase in Phase])
+    # Without marks all of the step is in one phase.
     if np.count_nonzero(took) < 2 or not clean.sum():
         return longer * took / max(1.0, float(took.sum()))
     # Phases were timed in other steps than the clean ones: their proportions are what counts.
@@ -114,24 +102,20 @@ def _longer(
 
 
 def _phase_at(timeline: Timeline, times: Ints) -> Ints:
-    """In which phase each time is, by its number."""
-    host = timeline.host
-    found = [_BEGINS.search(name) for name in timeline.names]
-    opens = np.array(
-        [_PHASES.index(_OPENS[one[1]]) if one else -1 for one in found] or [-1], np.int64
-    )[host.name]
-    rows = np.flatnonzero(opens >= 0)
-    rows = rows[np.argsort(host.start_ns[rows], kind="stable")]
-    at = np.searchsorted(host.start_ns[rows], times, side="right")
+    """The `Phase` that each time is in."""
+    marks = timeline.phases
+    if marks is None or not len(marks):
+        return np.full(len(times), Phase.OTHER, np.int64)
     # A step whose first mark is no call of a module runs its forward without any.
-    first = "other" if not len(rows) or opens[rows[0]] == _PHASES.index("forward") else "forward"
-    phases: Ints = np.concatenate([[_PHASES.index(first)], opens[rows]])[at]
-    return phases
+    first = Phase.OTHER if marks.phase[0] == Phase.FORWARD else Phase.FORWARD
+    phases = np.concatenate([[first], marks.phase]).astype(np.int64)
+    found: Ints = phases[np.searchsorted(marks.start_ns, times, side="right")]
+    return found
 
 
 def _event_weights(timeline: Timeline, call_cost: ProfilerCallCost) -> Floats:
     """What each event costs, beside the others."""
-    is_call = np.isin(timeline.host.kind, (HostKind.PYTHON, HostKind.DATA))
+    is_call = np.isin(timeline.host.kind, _CALLS)
     call = np.where(python_code(timeline), call_cost.function_ns, call_cost.builtin_ns)
     # Where calls cost nothing that could be measured, operators still did.
     operator = _OPERATOR * (call_cost.function_ns or _USUAL.function_ns)
@@ -142,5 +126,5 @@ def python_code(timeline: Timeline) -> Mask:
     """Rows in which the interpreter itself runs: Python functions, not those in C."""
     host = timeline.host
     in_c = np.array([bool(_BUILTIN.search(name)) for name in timeline.names] or [False])
-    found: Mask = np.isin(host.kind, (HostKind.PYTHON, HostKind.DATA)) & ~in_c[host.name]
+    found: Mask = np.isin(host.kind, _CALLS) & ~in_c[host.name]
     return found

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boundby.capture.kineto.names import is_own
 from boundby.model import HostKind, Timeline
 from boundby.model.intervals import Coverage, union
 from boundby.step.host_intervals import main_thread
@@ -16,7 +15,7 @@ from boundby.step.model import Floats, StepModel
 from boundby.step.nesting import Mask
 from boundby.step.simulator import LaunchSequence
 
-# Python that is the model's, torch's or the observer's. torch's making of batches is the script's.
+# Python that is the model's or torch's. torch's making of batches is the script's.
 _NOT_ITS_OWN = re.compile(
     r"^nn\.Module: |(?:^|/)torch/(?!utils/data)|^<built-in function collect>$"
 )
@@ -70,16 +69,15 @@ def stretches(step_model: StepModel) -> list[Stretch]:
 
 def _is_others(timeline: Timeline) -> Mask:
     host, names = timeline.host, timeline.names
-    python = np.array(
-        [bool(_NOT_ITS_OWN.search(name)) or is_own(name) for name in names] or [False]
-    )
+    python = np.array([bool(_NOT_ITS_OWN.search(name)) for name in names] or [False])
     marked = np.array([name.startswith(_OPTIMIZER) for name in names] or [False])
     # What is around the whole step says nothing of it.
     ends = host.start_ns + host.duration_ns
     partial = (host.start_ns > timeline.start_ns) | (ends < timeline.end_ns)
     runs = np.isin(host.kind, _RUNS)
-    named = ((host.kind == HostKind.PYTHON) & python[host.name]) | (
-        (host.kind == HostKind.ANNOTATION) & marked[host.name]
+    named = (host.kind == HostKind.OBSERVER) | (
+        ((host.kind == HostKind.PYTHON) & python[host.name])
+        | ((host.kind == HostKind.ANNOTATION) & marked[host.name])
     )
     others: Mask = runs | (named & partial)
     return others

@@ -21,7 +21,7 @@ from boundby.capture.kineto.nesting import Rows, matching, nearest, order, paren
 from boundby.capture.kineto.origins import Origins, trace_origins
 from boundby.capture.kineto.rows import Columns, DeviceRows, HostRows
 from boundby.capture.kineto.steps import Step, find_launches
-from boundby.model import DeviceEvents, HostEvents, HostKind, Timeline
+from boundby.model import DeviceEvents, HostEvents, HostKind, PhaseMarks, Timeline
 from boundby.model.units import count
 
 _GRAPH_LAUNCH = "GraphLaunch"
@@ -69,6 +69,7 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
         sources=origins.sources,
         modules=origins.modules,
         calls=[arguments.parse(columns.calls[number]) for number in keys],
+        phases=_phase_marks(columns, step),
         device_name=metadata.device_name,
         device_kind=metadata.kind if len(device.start) else "cpu",
         rank=metadata.rank,
@@ -76,6 +77,15 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
         label=step.label,
         warnings=_doubts(host, device, links),
     )
+
+
+def _phase_marks(columns: Columns, step: Step) -> PhaseMarks | None:
+    """Where phases begin in the host's window; None in a trace without such marks."""
+    marks = columns.marks
+    inside = (marks.start >= step.host_start_ns) & (marks.start < step.host_end_ns)
+    if not inside.any():
+        return None
+    return PhaseMarks(start_ns=marks.start[inside], phase=marks.phase[inside])
 
 
 def _host_rows(columns: Columns, step: Step) -> HostRows:

@@ -33,8 +33,9 @@ from boundby.capture.kineto.fields import (
     size,
     stream,
 )
-from boundby.capture.kineto.rows import Column, Columns, DeviceRows, HostRows, Window
-from boundby.model import DeviceKind, HostKind
+from boundby.capture.kineto.rows import Column, Columns, DeviceRows, HostRows, MarkRows, Window
+from boundby.capture.marks import marked_phase
+from boundby.model import DeviceKind, HostKind, Phase
 from boundby.model.timeline import Ints
 
 Key = TypeVar("Key")
@@ -96,10 +97,12 @@ class ColumnBuilder:
         _refine(
             device.kind, device.name, names, lambda kind, name: device_kind(DeviceKind(kind), name)
         )
+        host, marks = _without_marks(host, names)
         host, threads = self._unified_threads(host)
         return Columns(
             host=host,
             device=device,
+            marks=marks,
             names=names,
             threads=threads,
             calls=list(self._calls),
@@ -213,6 +216,21 @@ class ColumnBuilder:
                 ),
             )
         )
+
+
+def _without_marks(host: HostRows, names: list[str]) -> tuple[HostRows, MarkRows]:
+    """The rows without the marks at which phases begin, and those marks."""
+    phases = [_phase_named(marked_phase(name)) for name in names]
+    phase = np.array([NONE if found is None else found for found in phases] or [NONE], np.int8)
+    opens = phase[host.name]
+    rows = np.flatnonzero(opens != NONE)
+    rows = rows[np.argsort(host.start[rows], kind="stable")]
+    marks = MarkRows(host.start[rows], opens[rows])
+    return (host.take(np.flatnonzero(opens == NONE)) if len(rows) else host), marks
+
+
+def _phase_named(name: str | None) -> Phase | None:
+    return next((phase for phase in Phase if phase.name.lower() == name), None)
 
 
 def _joined(blocks: list[Sequence[Column]], types: Sequence[Any]) -> list[Column]:

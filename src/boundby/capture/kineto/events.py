@@ -7,6 +7,7 @@ import re
 import msgspec
 from msgspec import Raw, field
 
+from boundby.capture.kineto.names import is_own
 from boundby.model import DeviceKind, HostKind
 
 ABSENT = Raw(b"")
@@ -111,7 +112,9 @@ def host_kind(kind: HostKind, name: str) -> HostKind:
             return HostKind.SYNC
         return HostKind.LAUNCH if _LAUNCH.search(name) else kind
     if kind is HostKind.PYTHON:
-        return HostKind.DATA if _DATA_FRAME.search(name) else kind
+        if _DATA_FRAME.search(name):
+            return HostKind.DATA
+        return HostKind.OBSERVER if is_own(name) else kind
     if name.startswith(_DATA_LOADER):
         return HostKind.DATA
     if name.startswith((STEP_MARKER, _OPTIMIZER)):  # old files call these operators

@@ -16,6 +16,7 @@ Rows = npt.NDArray[np.int32]
 _OUTERMOST_FIRST = (
     HostKind.ANNOTATION,
     HostKind.DATA,
+    HostKind.OBSERVER,
     HostKind.PYTHON,
     HostKind.OP,
     HostKind.SYNC,

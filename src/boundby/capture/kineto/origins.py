@@ -13,7 +13,7 @@ from boundby.capture.kineto.events import NONE
 from boundby.capture.kineto.names import Frame, Origin, frame_of, module_of
 from boundby.capture.kineto.nesting import Rows, active_at, matching, nearest
 from boundby.capture.kineto.rows import HostRows
-from boundby.model import HostKind, Phase
+from boundby.model import PYTHON_FRAMES, HostKind, Phase
 
 Mask = npt.NDArray[np.bool_]
 
@@ -112,7 +112,7 @@ def _through_backward(host: HostRows, parent: Rows, forward: Rows) -> Rows:
     """A backward of a backward belongs to what the first one did; a block that is run again, with
     Python of its own, is its own forward."""
     node = nearest(parent, forward != NONE)
-    frame = nearest(parent, host.kind == HostKind.PYTHON)
+    frame = nearest(parent, np.isin(host.kind, PYTHON_FRAMES))
     for _ in range(_MOST_BACKWARDS):
         drew = np.maximum(forward, 0)
         inner = (forward != NONE) & (node[drew] != NONE) & (frame[drew] <= node[drew])
@@ -124,7 +124,7 @@ def _through_backward(host: HostRows, parent: Rows, forward: Rows) -> Rows:
 
 def _anchors(host: HostRows, parent: Rows, forward: Rows, frames: list[Frame]) -> Rows:
     """For each row the Python frame, or the row with a recorded stack, that names its line."""
-    python = host.kind == HostKind.PYTHON
+    python = np.isin(host.kind, PYTHON_FRAMES)
     origin = np.array([int(frame.origin) for frame in frames] or [0], np.int8)[host.name]
     origin[~python & (host.kind != HostKind.DATA)] = Origin.NOT_A_FRAME
     recorded = host.stack != NONE

@@ -64,12 +64,20 @@ class DeviceRows:
         return DeviceRows(*(getattr(self, name)[rows] for name in self.__slots__))
 
 
+class MarkRows(NamedTuple):
+    """Where phases of a step begin, in order of time."""
+
+    start: Ints
+    phase: npt.NDArray[np.int8]
+
+
 @dataclass(slots=True, frozen=True)
 class Columns:
     """All rows of a file, or of a window of it, and the tables their numbers point into."""
 
     host: HostRows
     device: DeviceRows
+    marks: MarkRows
     names: list[str]
     threads: list[int]
     calls: list[CallKey]

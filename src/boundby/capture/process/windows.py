@@ -55,6 +55,10 @@ class Profiler(Protocol):
 
     def step(self) -> None: ...
 
+    def mark(self, phase: str) -> None:
+        """A phase of the step begins: write it into the profile."""
+        ...
+
     def is_full(self, late_ns: float, steps: int) -> bool:
         """Whether one step more is more than can be read, after steps that took so much longer
         with it than without."""
@@ -201,6 +205,8 @@ class Windows:
             self._phases.change(phase)
         elif self.window is Window.CLEAN:
             self._steady.change(phase)
+        elif self.window is Window.PROFILED:
+            self._profiler.mark(phase)
         elif not self._has_begun:
             # What the script did before the first call of its first step is no part of a step.
             self._has_begun = True

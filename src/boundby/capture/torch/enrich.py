@@ -18,6 +18,7 @@ from boundby.capture.torch.line_samples import locate
 from boundby.capture.torch.profiler_cost import MeasuredCallCost
 from boundby.capture.torch.profiler_tree import Detail, Details, Line
 from boundby.model import (
+    PYTHON_FRAMES,
     Allocations,
     HostEvents,
     HostKind,
@@ -27,7 +28,7 @@ from boundby.model import (
     Timeline,
 )
 
-_FUNCTIONS = (HostKind.PYTHON, HostKind.DATA)
+_FUNCTIONS = (*PYTHON_FRAMES, HostKind.DATA)
 _RUNTIME = (HostKind.LAUNCH, HostKind.SYNC, HostKind.RUNTIME)
 
 

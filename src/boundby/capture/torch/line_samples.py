@@ -9,7 +9,7 @@ import numpy as np
 
 from boundby.capture.host.line_sampler import Sample
 from boundby.capture.kineto.names import Origin, frame_of
-from boundby.model import HostEvents, HostKind, Ints, Samples, Timeline
+from boundby.model import PYTHON_FRAMES, HostEvents, Ints, Samples, Timeline
 
 # "train.py(12): step": the file without the folders of Python's path, and the line at which the
 # function begins or, where it ran already when the profiler started, at which it was then.
@@ -47,7 +47,7 @@ def locate(
 
 def _innermost(host: HostEvents, times: Ints) -> Ints:
     """The innermost row around each time, on the thread with most of Python; -1 for none."""
-    python = host.thread[host.kind == HostKind.PYTHON]
+    python = host.thread[np.isin(host.kind, PYTHON_FRAMES)]
     found = np.full(len(times), -1, np.int64)
     if not len(python) or not len(times):
         return found

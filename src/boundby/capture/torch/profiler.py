@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from boundby.capture.host.line_sampler import LineSampler
+from boundby.capture.marks import phase_mark
 from boundby.capture.process.guard import Guard
 from boundby.capture.process.patching import PatchSet
 from boundby.capture.process.stderr_mute import unheard
@@ -119,6 +120,12 @@ class TorchProfiler:
         if self._profiler is not None:
             with _silenced():
                 self._profiler.step()
+
+    def mark(self, phase: str) -> None:
+        """Write an empty range into the profile, named for the phase that begins here."""
+        if self._profiler is not None:
+            with self._torch._C._profiler._RecordFunctionFast(phase_mark(phase)):
+                pass
 
     def is_full(self, late_ns: float, steps: int) -> bool:
         """All of the delay is taken for calls; where much of it is operators', there are many."""

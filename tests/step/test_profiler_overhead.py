@@ -4,30 +4,37 @@ import msgspec
 import numpy as np
 import pytest
 
-from boundby.model import HostKind, ProfilerCallCost, Timeline
+from boundby.model import HostKind, Phase, PhaseMarks, ProfilerCallCost, Timeline
 from boundby.step.host_intervals import find_host_intervals
 from boundby.step.profiler_overhead import ProfilerOverhead, find_profiler_overhead
 from tests.timelines import US, Scene
 
 FUNCTION, MARK, OPERATOR = 0, 1, 2
-TOLL = ProfilerCallCost(function_ns=1000, builtin_ns=500, of_python=0.4)
+CALL_COST = ProfilerCallCost(function_ns=1000, builtin_ns=500, of_python=0.4)
 
 
 def profiled(call_cost: ProfilerCallCost | None, *, marked: bool = True) -> Timeline:
     """A loop of 100 us without a call; then, in a phase of its own, 10 operators of 10 us."""
     scene = Scene(end=200)
     scene.on_host(0, 100, HostKind.PYTHON, "train.py(1): loop")
-    name = "boundby/capture/torch/recorder.py(9): call_begins" if marked else "nothing"
-    scene.on_host(100, 100, HostKind.RUNTIME, name)
+    scene.on_host(100, 100, HostKind.RUNTIME, "nothing")
     for at in range(100, 200, 10):
         scene.on_host(at, at + 10, name="aten::mul")
-    return msgspec.structs.replace(scene.timeline(), call_cost=call_cost)
+    marks = phase_marks((100, Phase.FORWARD)) if marked else None
+    return msgspec.structs.replace(scene.timeline(), call_cost=call_cost, phases=marks)
 
 
-def dilation(
+def phase_marks(*marks: tuple[int, Phase]) -> PhaseMarks:
+    return PhaseMarks(
+        start_ns=np.array([at * US for at, _ in marks], np.int64),
+        phase=np.array([phase for _, phase in marks], np.int8),
+    )
+
+
+def overhead(
     wall_us: float,
     phases: dict[str, float] | None,
-    call_cost: ProfilerCallCost | None = TOLL,
+    call_cost: ProfilerCallCost | None = CALL_COST,
     marked: bool = True,
 ) -> ProfilerOverhead:
     timeline = profiled(call_cost, marked=marked)
@@ -40,33 +47,33 @@ def dilation(
 def test_a_phase_pays_for_itself() -> None:
     # Clean the loop takes 59 us: 41 are the profiler's, 40 by code and 1 by the call. The operators
     # take 89, and 11 are its.
-    found = dilation(148, {"other": 59, "forward": 89})
+    found = overhead(148, {"other": 59, "forward": 89})
     assert found.stretch_ns.sum() == pytest.approx(40 * US)
     assert found.event_ns[FUNCTION] == pytest.approx(1 * US)
     assert found.event_ns[MARK:] == pytest.approx(np.full(11, 1 * US))
 
 
 def test_a_phase_that_is_as_fast_as_ever_pays_nothing() -> None:
-    found = dilation(189, {"other": 100, "forward": 89})
+    found = overhead(189, {"other": 100, "forward": 89})
     assert found.stretch_ns.sum() == 0
     assert found.event_ns[FUNCTION] == 0
     assert found.event_ns[OPERATOR] == pytest.approx(1 * US)
 
 
 @pytest.mark.parametrize("wall", [20.0, 110.0, 150.0, 190.0, 200.0, 250.0])
-@pytest.mark.parametrize("call_cost", [None, TOLL, ProfilerCallCost()], ids=str)
+@pytest.mark.parametrize("call_cost", [None, CALL_COST, ProfilerCallCost()], ids=str)
 @pytest.mark.parametrize("phases", [None, {"other": 60.0, "forward": 72.0}], ids=str)
 @pytest.mark.parametrize("marked", [True, False])
 def test_together_they_explain_the_difference_as_far_as_events_can(
     wall: float, call_cost: ProfilerCallCost | None, phases: dict[str, float] | None, marked: bool
 ) -> None:
-    found = dilation(wall, phases, call_cost, marked)
+    found = overhead(wall, phases, call_cost, marked)
     explained = (found.event_ns.sum() + found.stretch_ns.sum()) / US
     longer = max(0.0, 200 - wall)
     assert explained <= longer + 1e-6
     assert found.total_ns == pytest.approx(explained * US)
     # At the most four times what each costs on its own: of an operator, 2.6 functions.
-    function = 1.0 if call_cost is TOLL else 0.4
+    function = 1.0 if call_cost is CALL_COST else 0.4
     most = 4 * function * np.array([1.0, *[2.6] * 11])
     assert (found.event_ns >= 0).all()
     assert (found.event_ns[OPERATOR:] <= most[OPERATOR:] * US + 1e-6).all()
@@ -75,15 +82,14 @@ def test_together_they_explain_the_difference_as_far_as_events_can(
     assert found.stretch_ns.sum() <= 0.8 * 100 * US
 
 
-def test_without_a_toll_an_operator_costs_most() -> None:
-    found = dilation(150, None, None, marked=False)
+def test_without_a_measured_call_cost_an_operator_costs_most() -> None:
+    found = overhead(150, None, None, marked=False)
     assert found.event_ns[OPERATOR] == pytest.approx(2.6 * found.event_ns[FUNCTION])
 
 
 def test_a_step_that_begins_with_another_mark_begins_with_its_forward() -> None:
-    timeline = profiled(TOLL)
-    names = [name.replace("call_begins", "backward_begins") for name in timeline.names]
-    timeline = msgspec.structs.replace(timeline, names=names)
+    marks = phase_marks((100, Phase.BACKWARD))
+    timeline = msgspec.structs.replace(profiled(CALL_COST), phases=marks)
     clean = {"forward": 59.0 * US, "backward": 89.0 * US}
     found = find_profiler_overhead(
         timeline, find_host_intervals(timeline), wall_ns=148 * US, phases=clean

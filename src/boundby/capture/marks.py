@@ -1,0 +1,19 @@
+"""Marks that a live run writes into its profile where a phase of the step begins.
+
+The recorder writes them; the trace reader turns them into `Timeline.phases` and removes them from
+the events. Nothing else looks at these names.
+"""
+
+from __future__ import annotations
+
+_NAMESPACE = "boundby::phase::"
+
+
+def phase_mark(phase: str) -> str:
+    """The name of the mark at which a phase begins."""
+    return _NAMESPACE + phase
+
+
+def marked_phase(name: str) -> str | None:
+    """The phase that begins at a mark of this name; None for the name of anything else."""
+    return name.removeprefix(_NAMESPACE) if name.startswith(_NAMESPACE) else None
