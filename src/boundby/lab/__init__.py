@@ -1,4 +1,4 @@
-"""The first principles as experiments: predicted from the saved machine, then measured on it."""
+"""The founding notes' claims as experiments: predicted from the saved machine, then measured."""
 
 from __future__ import annotations
 

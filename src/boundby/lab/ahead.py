@@ -1,22 +1,22 @@
 """Running ahead: the same work as few large or many small operators.
 
 The claim
-    As long as operators are large enough the host runs ahead of the device and its cost is hidden;
-    cut into small ones, the same work waits for the host. The size at which it turns follows from
-    the cost of asking.
+    If operators are large enough, the host runs ahead of the device and its cost is hidden. Cut
+    into small operators, the same work waits for the host. The size at which this changes follows
+    from the dispatch cost.
 
 The law
-    Asking for an operator costs the host a fixed time; the device needs (bytes / bandwidth) for
+    Dispatching an operator costs the host a fixed time; the device needs (bytes / bandwidth) for
     it. On a GPU the two overlap and the longer one counts; they are equal at
-    bytes = cost x bandwidth. There a kernel also needs its start and its distance to the one
-    before it, which the two lines leave out: the operator takes that much longer. On a CPU there
-    is no one to run ahead of: there both are paid, and at that same size an operator takes twice
-    the cost of asking.
+    bytes = cost x bandwidth. At that size a kernel also has a start-up time and a gap to the
+    previous kernel, which the two lines leave out: the operator takes that much longer. On a CPU
+    nothing overlaps: both times add up, and at that same size an operator takes twice the dispatch
+    cost.
 
 The experiment
-    One addition of two large arrays, cut into pieces from a few dozen elements to much of them. The
-    time per piece is flat while the host is behind and rises once it is ahead; where the two fitted
-    lines cross is the size that was found.
+    One addition of two large arrays, cut into pieces from a few dozen elements up to large parts of
+    the arrays. The time per piece is flat while the host limits and rises once the device limits.
+    The measured size is where the two fitted lines cross.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Two asymptotes of a measured curve, and where they cross.
+"""Two asymptotes of a measured curve and their crossing point.
 
-A roofline's ridge is not a point one can measure: around it, time is a little above both lines.
-What can be found is where the lines themselves cross: a flat one through the curve's first points,
-a power of the size through its last.
+The ridge of a roofline cannot be measured as a point: near it the time is a little above both
+lines. The crossing point of the lines can be measured: a flat line through the first points of the
+curve and a power law through the last.
 """
 
 from __future__ import annotations

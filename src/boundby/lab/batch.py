@@ -1,19 +1,19 @@
-"""The critical batch: rows are free until the weights have paid for their trip.
+"""The critical batch: extra rows are free while reading the weights takes longer.
 
 The claim
-    [B, D] x [D, F] has an intensity of about B: it is bound by memory up to a batch that follows
-    from the roofs alone (240 on a TPU v5e), and by compute past it.
+    [B, D] x [D, F] has an intensity of about B. It is memory-bound up to a batch that follows from
+    the roofs alone (240 on a TPU v5e), and compute-bound above it.
 
 The law
-    The weights' bytes (2DF in bfloat16, 4DF in float32) take the same time whatever B is; the
-    2BDF FLOPs, a multiply-add counted as two, grow with B. Both take equally long at
+    Reading the weights (2DF bytes in bfloat16, 4DF in float32) takes the same time for any B. The
+    2BDF FLOPs, with a multiply-add counted as two, grow with B. Both take equally long at
     B = bytes per number / 2 * FLOP/s / bandwidth.
 
 The experiment
-    One matrix of weights that no cache holds, times ever more rows. A flat line is fitted to the
-    smallest batches, a rising one to the largest; where they cross is the critical batch that was
-    found. bfloat16 on a GPU, float32 on a CPU. All are looked at several times in turn, and the
-    fastest look counts.
+    One weight matrix that is larger than every cache, multiplied by an increasing number of rows. A
+    flat line is fitted to the smallest batches, a rising one to the largest; the measured critical
+    batch is where they cross. bfloat16 on a GPU, float32 on a CPU. All sizes are measured several
+    times in turn, and the fastest result of each counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where experiments measure: a device, its saved machine, and stopwatches that give intervals."""
+"""The environment of an experiment: a device, its saved machine, timers that return intervals."""
 
 from __future__ import annotations
 

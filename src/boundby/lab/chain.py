@@ -1,7 +1,7 @@
 """A fused chain of n multiply-adds on every element of an array, for any n.
 
-Built from a few lines of C on a CPU and with Triton on CUDA: no compiler may shorten the chain,
-and nothing but the array's own bytes goes to memory.
+Built from a few lines of C on a CPU and with Triton on CUDA, so that no compiler shortens the chain
+and only the bytes of the array move to and from memory.
 """
 
 from __future__ import annotations

@@ -1,21 +1,22 @@
-"""Operator classes: nearly all the FLOPs are products, much of the time is not.
+"""Operator classes: products are nearly all of the FLOPs but not all of the time.
 
 The claim
     In BERT training products are 99.8% of the FLOPs and 61% of the time; normalizations 0.17% and
-    25.5%, elementwise operators 0.03% and 13.5%: they achieve 250 and 700 times fewer FLOP/s. The
-    table is from Ivanov et al., Data Movement Is All You Need: A Case Study on Optimizing
-    Transformers (2021), on a V100.
+    25.5%, elementwise operators 0.03% and 13.5%. The latter two reach 250 and 700 times fewer
+    FLOP/s. The table is from Ivanov et al., Data Movement Is All You Need: A Case Study on
+    Optimizing Transformers (2021), on a V100.
 
 The law
-    A product of large matrices runs at the matrix roof. Softmax, layer norm and pointwise operators
-    do a few FLOPs for every number that goes to memory and back: they run at bandwidth x FLOPs per
-    byte. The ratio of the two is how many times fewer FLOP/s they achieve.
+    A product of large matrices runs at the matrix roof. Softmax, layer norm and elementwise
+    operators do a few FLOPs for every number that they read and write: they run at
+    bandwidth x FLOPs per byte. The ratio of the two is how many times fewer FLOP/s they reach.
 
 The experiment
     Training steps of a BERT encoder (attention, layer norms, gelu, AdamW; no dropout, whose random
-    numbers are neither), diagnosed as boundby diagnoses any step. Predicted from the shapes: FLOPs
-    of products, passes over memory of the rest, each at its roof. Eager kernels take up to three
-    times their floor, so that is how wide the time shares are.
+    numbers belong to neither class), diagnosed like any other step. Predicted from the shapes: the
+    FLOPs of the products and the memory passes of the other operators, each at its roof. Eager
+    kernels take up to three times their roofline minimum; the intervals of the time shares allow
+    for this.
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
-"""Compilers: the same small training step, asked for one operator at a time or as a whole.
+"""Compilers: the same small training step, operator by operator or compiled as a whole.
 
 The claim
-    Frameworks pay for flexibility with overhead. Tracing the step takes it away: torch.compile,
-    CUDA graphs, JAX under jit.
+    Frameworks pay for flexibility with overhead. Tracing the step removes it: torch.compile, CUDA
+    graphs, JAX under jit.
 
 The law
-    A step of small operators takes what asking for it takes, whatever they compute: each operator
-    its request, each node of backward its bookkeeping, each tensor that is only handled (a view,
-    one of a list) a request without a launch, each function that Python calls some additions' time.
-    Compiled, it is asked for once: one call, its tensors handed over, and each of its kernels where
-    they are launched one by one. In a replayed graph not even those: only the device's own pace is
-    left. The saved costs are those of the cheapest of each kind, asked for over and over: their sum
-    is what a step takes at the least, and a mixed one takes up to some times as much.
+    The time of a step of small operators is the host time of issuing it, whatever the operators
+    compute: a dispatch per operator, bookkeeping per autograd node, a dispatch without a launch per
+    tensor that is only handled (a view, an element of a list), and some additions' time per Python
+    function call. A compiled step is one call, which passes its tensors and launches its kernels. A
+    replayed graph launches none of them separately; only the device time remains. The saved costs
+    are those of the cheapest operation of each kind in a tight loop: their sum is a lower bound,
+    and a mixed step takes up to several times as much.
 
 The experiment
-    An MLP's step (forward, backward, gradients clipped, Adam) in eager torch, compiled as a whole,
-    as a CUDA graph, and the same in JAX, with and without jit, where JAX is installed (an optax
-    chain as its optimizer). Operators, nodes, calls and kernels are counted before the prediction;
-    their traffic is counted too.
+    A training step of an MLP (forward, backward, gradient clipping, Adam) in eager torch, compiled
+    as a whole, as a CUDA graph, and in JAX with and without jit if JAX is installed (with an optax
+    chain as optimizer). Operators, nodes, calls, kernels and their traffic are counted before the
+    prediction.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One experiment from prediction to judgement."""
+"""Run one experiment: predict, measure, judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step asks for, counted in one run of it: no clock is read here."""
+"""Count what a step issues in one run of it; nothing is timed here."""
 
 from __future__ import annotations
 

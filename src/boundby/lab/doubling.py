@@ -1,18 +1,20 @@
-"""Doubling the batch: a test for overhead, and the case that fools it.
+"""Doubling the batch: a test for overhead, and a case in which it misleads.
 
 The claim
-    Doubling the batch of an overhead-bound model costs little; of a compute-bound one it doubles
-    the time. The caveat: a skinny product also costs nothing extra, and is not overhead-bound.
+    Doubling the batch of an overhead-bound model costs little; for a compute-bound model it doubles
+    the time. The exception: a product with few rows also costs nothing extra, and is not
+    overhead-bound.
 
 The law
-    Overhead does not grow with the data: a model of tiny layers takes (operators x cost of asking)
-    at any batch. Compute grows with it. A product of few rows with large weights spends its time
-    reading those weights, twice the rows or not: its intensity grows with the batch instead. The
-    two are told apart by bandwidth: one moves next to nothing, the other runs at the memory's roof.
+    Overhead does not grow with the data: a model of tiny layers takes (operators x dispatch cost)
+    at any batch. Compute grows with the batch. A product of few rows with large weights spends its
+    time reading the weights, for twice the rows too; its intensity grows with the batch instead.
+    The bandwidth distinguishes the two: the first moves almost no bytes, the second runs at the
+    memory roof.
 
 The experiment
-    Three models, each at a batch and at twice that batch: twenty tiny layers; one large product;
-    one product of very few rows with weights that no cache holds.
+    Three models, each at one batch and at twice that batch: twenty tiny layers; one large product;
+    one product of very few rows with weights that are larger than every cache.
 """
 
 from __future__ import annotations

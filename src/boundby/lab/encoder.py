@@ -1,4 +1,4 @@
-"""A BERT encoder in plain torch: attention with its softmax in the open, gelu, layer norms."""
+"""A BERT encoder in plain torch: attention with a separate softmax, gelu, layer norms."""
 
 from __future__ import annotations
 

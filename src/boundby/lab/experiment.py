@@ -1,4 +1,4 @@
-"""What an experiment is: a law's prediction from a machine, and a measurement to hold it to."""
+"""The type of an experiment: a prediction from a machine and a measurement to compare with it."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Operator fusion: what a pointwise operator costs is its trip to memory.
+"""Operator fusion: the cost of an elementwise operator is its memory traffic.
 
 The claim
-    cos(cos(x)) in eager mode does four reads and writes and takes twice one cos; fused it takes
-    about one. gelu, with many more operations, costs what relu costs.
+    cos(cos(x)) in eager mode reads and writes memory four times and takes twice as long as one cos;
+    fused it takes about as long as one. gelu, with many more operations, takes as long as relu.
 
 The law
-    A pointwise operator reads and writes every element: 8 bytes of float32. Its time is those
-    bytes over the memory's copy rate, whatever it computes in between, as long as the arithmetic
-    units finish their part sooner than the memory does.
+    An elementwise operator reads and writes every element: 8 bytes in float32. Its time is these
+    bytes over the copy bandwidth, whatever it computes, as long as the arithmetic takes less time
+    than the memory traffic.
 
 The experiment
     cos once, cos twice in two eager calls, cos twice in one compiled kernel, gelu and relu, on an
-    array that no cache holds. The time of one cos is predicted from the memory's copy rate.
+    array that is larger than every cache. The time of one cos is predicted from the copy bandwidth.
 """
 
 from __future__ import annotations

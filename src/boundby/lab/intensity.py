@@ -1,19 +1,19 @@
-"""Arithmetic intensity: operations are free until there are enough of them.
+"""Arithmetic intensity: extra operations are free until the machine balance is reached.
 
 The claim
-    A fused chain of n operations runs at memory speed until n reaches the machine's balance; from
-    there on FLOP/s are flat and time grows with n.
+    A fused chain of n operations runs at memory speed until n reaches the machine balance. Above it
+    FLOP/s are constant and time grows with n.
 
 The law
     One element costs 8 bytes of traffic (float32 in, float32 out) and n multiply-adds of 2 FLOPs.
-    Memory takes 8 / bandwidth, the vector units 2n / FLOP/s; they meet at
+    Memory takes 8 / bandwidth, the vector units 2n / FLOP/s; they are equal at
     n = 4 * FLOP/s / bandwidth.
 
 The experiment
-    Chains from one multiply-add to many times the balance, over an array that no cache holds. The
-    memory's line is fitted to the shortest chains, the arithmetic's to the longest; where the two
-    lines cross is the balance that was found. All are looked at several times in turn, and the
-    fastest look counts: what neighbours take of a machine is not of the law.
+    Chains from one multiply-add to many times the balance, over an array that is larger than every
+    cache. The memory line is fitted to the shortest chains, the arithmetic line to the longest; the
+    measured balance is where the two cross. All chains are measured several times in turn, and the
+    fastest result of each counts, because other processes on the machine only add time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The MLP step in JAX, with and without jit, in a process that has never seen torch's device."""
+"""The MLP step in JAX, with and without jit, in a process without a torch device context."""
 
 from __future__ import annotations
 

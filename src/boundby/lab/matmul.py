@@ -1,20 +1,20 @@
-"""Square products: a fixed cost, amortised away.
+"""Square products: a fixed cost that larger sizes amortise.
 
 The claim
-    The FLOP/s of square products grow with their size: overhead first, then bandwidth, then
-    compute, as the fixed cost of asking is amortised away.
+    The FLOP/s of square products grow with their size: overhead-bound first, then memory-bound,
+    then compute-bound, as the fixed dispatch cost is amortised.
 
 The law
-    A product of side s does 2s^3 FLOPs on 3s^2 numbers. Its time is the longest of the host's cost
-    of asking, those bytes over bandwidth and those FLOPs over the matrix roof. The first and the
-    last meet at s = cbrt(cost * roof / 2). Bandwidth shows between them only if, at that size,
-    the bytes take longer than either.
+    A product of side s does 2s^3 FLOPs on 3s^2 numbers. Its time is the longest of the host's
+    dispatch cost, the bytes over bandwidth and the FLOPs over the matrix roof. The first and the
+    last are equal at s = cbrt(cost * roof / 2). A memory-bound range exists between them only if,
+    at that size, the bytes take longer than either.
 
 The experiment
-    Products of every size, called one after another as a script would. The fixed cost is fitted
-    to the smallest, the roof to the largest; where the two cross is the size that was found.
-    A product goes through more layers than the addition whose cost is saved: between one and
-    three times as much is allowed for it.
+    Products of all sizes, called one after another as in a script. The fixed cost is fitted to the
+    smallest, the roof to the largest; the measured size is where the two cross. A product passes
+    through more dispatcher layers than the addition whose cost is saved: one to three times that
+    cost is allowed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One training step of a small MLP in torch: as people write it, and as one function."""
+"""One training step of a small MLP in torch: as usually written, and as one function."""
 
 from __future__ import annotations
 

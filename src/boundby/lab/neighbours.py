@@ -1,4 +1,4 @@
-"""Whether anything else was using the processors while an experiment ran."""
+"""Detect whether other processes used the CPU while an experiment ran."""
 
 from __future__ import annotations
 

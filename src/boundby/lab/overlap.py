@@ -1,18 +1,18 @@
-"""Overlap: compute and communication together take between the longer one and their sum.
+"""Overlap: compute and communication take between the longer of the two and their sum.
 
 The claim
-    With perfect overlap a step takes max(T_math, T_comms), without any their sum, and never more
-    than twice the maximum: so measured time lies between the two.
+    With perfect overlap a step takes max(T_math, T_comms), without overlap their sum, which is
+    never more than twice the maximum. Measured time lies between the two.
 
 The law
-    T_math = FLOPs / (FLOP/s), T_comms = bytes / (bytes/s). What is done by different parts of the
-    machine can be done at the same time; what shares one part cannot.
+    T_math = FLOPs / (FLOP/s), T_comms = bytes / (bytes/s). Work on different units of the machine
+    can overlap; work on the same unit cannot.
 
 The experiment
-    On a GPU products on one stream and copies from pinned memory on another. On a CPU one core
-    does multiply-adds in its registers while another streams an array through memory; how fast one
-    core alone streams is measured before the prediction. The communication is made a quarter, a
-    half, as much, twice and four times as long as the math; of several rounds the fastest counts.
+    On a GPU: products on one stream, copies from pinned memory on another. On a CPU: one core does
+    multiply-adds in registers while another streams an array through memory; the streaming rate of
+    one core alone is measured before the prediction. The communication takes a quarter, a half, the
+    same, twice and four times the time of the arithmetic; of several rounds the fastest counts.
 """
 
 from __future__ import annotations

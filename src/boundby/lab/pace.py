@@ -1,7 +1,7 @@
-"""The host's pace while an experiment ran, beside the pace at which its machine was saved.
+"""The host's speed during an experiment, compared with its speed when the machine was saved.
 
-Asking for work takes the host's time. Where the host shares its cores, the same request takes twice
-as long at one time as at another, and a law about asking is judged at the pace that was seen.
+Issuing work takes host time. On a host with shared cores the same call can take twice as long at
+another time, so a law about host overhead is judged at the speed that was measured.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Precision: the same product in each dtype, on matrix units or without them.
+"""Precision: the same product in each dtype, with and without matrix units.
 
 The claim
-    Matrix units multiply, and nothing else: on an A100 312 TFLOP/s of products in 16 bits against
-    19.5 TFLOP/s of everything else.
+    Matrix units only do matrix products: on an A100 312 TFLOP/s in 16-bit products against 19.5
+    TFLOP/s for everything else.
 
 The law
-    A large product runs at the roof of the units that know its dtype; on the vector units it runs
-    at theirs. The ratio between dtypes is the ratio between their roofs.
+    A large product runs at the roof of the units that support its dtype; on the vector units it
+    runs at theirs. The ratio between dtypes is the ratio between their roofs.
 
 The experiment
-    One large product in every dtype this device multiplies, each predicted from its roof: from
-    what it sustains when hot to what a short burst reaches.
+    One large product in every dtype that this device multiplies, each predicted from its roof: from
+    the sustained rate of a hot device to the rate of a short burst.
 """
 
 from __future__ import annotations

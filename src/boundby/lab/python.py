@@ -1,19 +1,20 @@
-"""One addition: where its time goes, and what the device could have done meanwhile.
+"""One addition: where its time is spent, and what the device could have computed meanwhile.
 
 The claim
-    One addition in Python takes tens of nanoseconds, one in torch microseconds; nearly all of it
-    is interpreter, dispatch and launch. In the time of a single Python addition an A100 could have
+    One addition in Python takes tens of nanoseconds, one in torch microseconds; nearly all of it is
+    interpreter, dispatch and launch. In the time of a single Python addition an A100 could have
     done 9.75 million FLOPs.
 
 The law
-    Asking has a price of its own, whatever is asked for: the interpreter finds and calls the
-    method, the framework works out dtype, device and kernel, the runtime launches it. Times the
+    Each call has a fixed cost, whatever it computes: the interpreter finds and calls the method,
+    the framework determines dtype, device and kernel, the runtime launches it. Multiplied by the
     device's fastest roof, each of these is arithmetic that was not done.
 
 The experiment
     Two Python floats added in a loop; two small tensors added in a loop; the parts of the second
-    on their own: a call from Python that does nothing, a bare kernel launch, and the kernel (from
-    a replayed graph on CUDA, from the time that more elements add on a CPU). Dispatch is the rest.
+    separately: a Python call that does nothing, a bare kernel launch, and the kernel (from a
+    replayed graph on CUDA, from the time per additional element on a CPU). The remainder is
+    dispatch.
 """
 
 from __future__ import annotations

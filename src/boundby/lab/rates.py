@@ -1,4 +1,4 @@
-"""The saved machine as experiments read it: rates with their intervals, sizes that suit it."""
+"""The saved machine as experiments use it: rates with intervals, and suitable sizes."""
 
 from __future__ import annotations
 

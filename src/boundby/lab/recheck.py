@@ -1,4 +1,4 @@
-"""Saved figures measured again, in seconds: has the machine changed, or does the law not hold?"""
+"""Measure saved figures again, to tell a changed machine from a law that does not hold."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-"""Rematerialisation: computing again what would cost more to keep.
+"""Rematerialisation: recompute instead of storing.
 
 The claim
-    Recomputing cheap pointwise parts in the backward pass instead of storing them saves memory,
-    and time as well where the recomputation is fused; for products it costs time.
+    Recomputing cheap elementwise parts in the backward pass instead of storing them saves memory,
+    and also time if the recomputation is fused; for products it costs time.
 
 The law
-    Keeping an intermediate costs its bytes: written in the forward pass, read in the backward.
-    Recomputing a pointwise one inside a fused kernel costs a few operations an element, free below
-    the machine's balance. Recomputed in eager mode it costs a whole pass again. A product computed
-    again costs a third of a training step's FLOPs: forward one part, backward two.
+    Storing an intermediate costs its bytes: written in the forward pass, read in the backward.
+    Recomputing an elementwise one inside a fused kernel costs a few operations per element, which
+    is free below the machine balance. In eager mode the recomputation costs a whole memory pass. A
+    recomputed product costs a third of a training step's FLOPs: forward one part, backward two.
 
 The experiment
     A chain of eight activations, forward and backward: stored, checkpointed in blocks of four, and
     compiled (one kernel each way, recomputing from the input). Then four square layers, stored and
-    checkpointed. What is kept for backward is counted as it is kept.
+    checkpointed. The tensors saved for the backward are counted as they are saved.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run of experiments on one machine: which, in what order, and what came of it so far."""
+"""A run of experiments on one machine: selection, order, and results so far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sharding: a product over two ranks is bound by the link or by compute, as its size says.
+"""Sharding: a product over two ranks is limited by the link or by compute, depending on its size.
 
 The claim
     Split over the contracting dimension, each of two chips does half of the work; the partial sums
@@ -10,11 +10,11 @@ The law
     D = bytes per number x FLOP/s / bandwidth: below it the link is the limit, above it compute.
 
 The experiment
-    Two ranks under torchrun, on GPUs with NCCL where there are two, else on the CPU with gloo. The
-    link is no part of the saved machine (nor are CPU products, on a GPU): both are measured first,
-    between the ranks, and the prediction is made from them. Then products of every D, and the sum
-    that one rank sends to the other. What is fitted: time per D of the largest products, and the
-    time of the transfer; where they cross is the D that was found.
+    Two ranks under torchrun, with NCCL if there are two GPUs, otherwise on the CPU with gloo. The
+    saved machine does not include this link (nor, on a GPU, products on the CPU): both are measured
+    between the ranks first, and the prediction is made from them. Then products of every D, and the
+    sum that one rank sends to the other. The time per D of the largest products and the time of the
+    transfer are fitted; the measured D is where they cross.
 """
 
 from __future__ import annotations

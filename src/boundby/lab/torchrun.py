@@ -1,7 +1,7 @@
-"""Two ranks under torchrun, for an experiment: asked for one thing after the other.
+"""Two ranks under torchrun that an experiment sends requests to.
 
-The parent hands over requests as files in a folder and rank 0 answers with files beside them, so
-that a prediction can be made between two answers while the ranks stay up.
+The parent writes requests as files in a folder and rank 0 answers with files beside them, so that a
+prediction can be made between two answers while the ranks keep running.
 """
 
 from __future__ import annotations

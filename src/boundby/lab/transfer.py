@@ -1,18 +1,18 @@
-"""Transfers: every link on the way to the arithmetic units has its own bandwidth.
+"""Transfers: every link between storage and the arithmetic units has its own bandwidth.
 
 The claim
     Data moves from disk to host, from host to device, from device memory to the cores, and each
-    link is far slower than the next. Copies from pinned memory can hide behind compute.
+    link is far slower than the next. Copies from pinned memory can overlap with compute.
 
 The law
-    A link's time is bytes over its bandwidth. A copy from pinned memory is done by an engine of its
-    own and may overlap with compute, so that both take as long as the longer; a copy from pageable
-    memory keeps the host busy until it is done.
+    The time of a transfer is bytes over bandwidth. A copy from pinned memory is done by a copy
+    engine and can overlap with compute, so both together take as long as the longer one. A copy
+    from pageable memory blocks the host until it is done.
 
 The experiment
-    The same bytes read from a file that the page cache has let go of, copied from pageable and from
-    pinned memory, and copied within device memory; then a product and the first link together. On
-    a CPU device the first link is the disk, read by a thread beside the product.
+    The same bytes read from a file that is no longer in the page cache, copied from pageable and
+    from pinned memory, and copied within device memory; then a product together with the first
+    link. On a CPU the first link is the disk, read by a thread beside the product.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Experiments in a process of their own, one message per line to the parent.
 
-They compile code, fill memory and, in the end, start a profiler: nothing of it stays behind. An
-experiment that fails, or that takes its process with it, is reported; a fresh process goes on with
-those that are left.
+Experiments compile code, fill memory and start a profiler; a separate process keeps these effects
+out of the parent. An experiment that fails or ends its process is reported, and a new process
+continues with the remaining ones.
 """
 
 from __future__ import annotations
