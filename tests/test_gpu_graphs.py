@@ -118,8 +118,8 @@ def test_capturing_leaves_later_steps_alone(tmp_path: Path) -> None:
         + """
 import tempfile, time
 from pathlib import Path
-from boundby.capture.torch.graph_recorder import GraphNotes
-notes = GraphNotes(torch, Path(tempfile.mkdtemp()))
+from boundby.capture.torch.graph_recorder import GraphRecorder
+notes = GraphRecorder(torch, Path(tempfile.mkdtemp()))
 model.eval()
 def eager():
     with torch.no_grad():

@@ -31,14 +31,14 @@ from pathlib import Path
 import torch
 from torch._dynamo.utils import counters
 from boundby.capture.torch.graph_replays import read
-from boundby.capture.torch.graph_recorder import GraphNotes
+from boundby.capture.torch.graph_recorder import GraphRecorder
 
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64))
 step = torch.compile(model)
 x = torch.randn(8, 64)
 expected = step(x)
 graphs = counters["stats"]["unique_graphs"]
-notes = GraphNotes(torch, Path(sys.argv[1]))
+notes = GraphRecorder(torch, Path(sys.argv[1]))
 for _ in range(2):
     notes.capture_began(graph := types.SimpleNamespace())
     found = step(x)

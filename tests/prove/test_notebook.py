@@ -83,9 +83,9 @@ def test_trials_keep_what_they_compile_to_themselves(
 _COMPILING = """
 import sys
 import torch
-from boundby.prove.numerics_recorder import Notebook
+from boundby.prove.numerics_recorder import NumericsRecorder
 if sys.argv[1] == "without":
-    notebook = Notebook(torch, seed=0, has_dropout=True, nudged=False)
+    notebook = NumericsRecorder(torch, seed=0, has_dropout=True, nudged=False)
 model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5))
 compiled, x = torch.compile(model), torch.ones(4, 8)
 first = compiled(x)

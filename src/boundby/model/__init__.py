@@ -2,36 +2,75 @@
 
 Small types are frozen and keyword-only, an unknown is None. Times are in ns, sizes in bytes,
 shares in 0..1, speed-ups are ratios. What is saved is exactly these types as JSON.
+
+They are loaded when first used: `boundby.model.errors` and `units` must not bring numpy along.
 """
 
-from boundby.model.cost import DTYPE_BYTES, Argument, Cost, OpCall, Tensor
-from boundby.model.machine import (
-    CACHE_REACH,
-    HOSTS_OWN,
-    Bound,
-    Machine,
-    MemoryLevel,
-    Overheads,
-    Point,
-    Roof,
-    Source,
-)
-from boundby.model.precision import UNTOLD, Precision
-from boundby.model.record import SCHEMA, Record
-from boundby.model.timeline import (
-    PYTHON_FRAMES,
-    Allocations,
-    DeviceEvents,
-    DeviceKind,
-    HostEvents,
-    HostKind,
-    Ints,
-    Phase,
-    PhaseMarks,
-    ProfilerCallCost,
-    Samples,
-    Timeline,
-)
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from boundby.model.cost import DTYPE_BYTES, Argument, Cost, OpCall, Tensor
+    from boundby.model.machine import (
+        CACHE_REACH,
+        HOSTS_OWN,
+        Bound,
+        Machine,
+        MemoryLevel,
+        Overheads,
+        Point,
+        Roof,
+        Source,
+    )
+    from boundby.model.precision import UNTOLD, Precision
+    from boundby.model.record import SCHEMA, Record
+    from boundby.model.timeline import (
+        PYTHON_FRAMES,
+        Allocations,
+        DeviceEvents,
+        DeviceKind,
+        HostEvents,
+        HostKind,
+        Ints,
+        Phase,
+        PhaseMarks,
+        ProfilerCallCost,
+        Samples,
+        Timeline,
+    )
+
+_MODULE_OF = {
+    "Allocations": "timeline",
+    "Argument": "cost",
+    "Bound": "machine",
+    "CACHE_REACH": "machine",
+    "Cost": "cost",
+    "DTYPE_BYTES": "cost",
+    "DeviceEvents": "timeline",
+    "DeviceKind": "timeline",
+    "HOSTS_OWN": "machine",
+    "HostEvents": "timeline",
+    "HostKind": "timeline",
+    "Ints": "timeline",
+    "Machine": "machine",
+    "MemoryLevel": "machine",
+    "OpCall": "cost",
+    "Overheads": "machine",
+    "PYTHON_FRAMES": "timeline",
+    "Phase": "timeline",
+    "PhaseMarks": "timeline",
+    "Point": "machine",
+    "Precision": "precision",
+    "ProfilerCallCost": "timeline",
+    "Record": "record",
+    "Roof": "machine",
+    "SCHEMA": "record",
+    "Samples": "timeline",
+    "Source": "machine",
+    "Tensor": "cost",
+    "Timeline": "timeline",
+    "UNTOLD": "precision",
+}
 
 __all__ = [
     "CACHE_REACH",
@@ -65,3 +104,11 @@ __all__ = [
     "Tensor",
     "Timeline",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'boundby.model' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"boundby.model.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
