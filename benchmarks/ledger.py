@@ -20,7 +20,7 @@ FOLDER = ROOT / "benchmarks" / "ledgers"
 Row = dict[str, Any]
 
 
-class TrialStore:
+class Ledger:
     """A file of rows, and the fields that tell one measurement from another."""
 
     def __init__(self, name: str, *, key: tuple[str, ...], folder: Path = FOLDER) -> None:

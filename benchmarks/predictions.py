@@ -3,7 +3,7 @@
     python benchmarks/predictions.py go bert gpt2        # the clock, and what boundby says midway
     python benchmarks/predictions.py predict bert gpt2   # what boundby says, nothing fixed yet
     python benchmarks/predictions.py measure bert gpt2   # the clock, on this machine
-    python benchmarks/predictions.py table               # docs/predictions.md, from the ledger
+    python benchmarks/predictions.py table               # writes docs/figures/predictions.md
 
 A go is both on one machine: hosts differ by a fifth from one to the next, and one host by a third
 from one minute to the next. So the unfixed step is diagnosed in the middle of what the clock

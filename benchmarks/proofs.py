@@ -3,7 +3,7 @@
     python benchmarks/proofs.py run bert --budget 240s    # prove, on the untouched script
     python benchmarks/proofs.py hand bert                 # beside the best by hand, in turn
     python benchmarks/proofs.py aa small_mlp --budget 45s # a change of nothing, twenty times
-    python benchmarks/proofs.py table                     # docs/proofs.md, from the ledger
+    python benchmarks/proofs.py table                     # writes docs/figures/proofs.md
 
 One line of the ledger is one of these runs; the newest of each name, kind and device counts.
 """

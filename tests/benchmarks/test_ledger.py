@@ -20,7 +20,7 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_the_newest_row_of_each_key_counts(ledger: ModuleType, tmp_path: Path) -> None:
-    kept = ledger.TrialStore("made", key=("device", "name"), folder=tmp_path / "new")
+    kept = ledger.Ledger("made", key=("device", "name"), folder=tmp_path / "new")
     assert kept.rows() == [] and kept.newest() == {}
     for wall in (1, 2):
         kept.append({"name": "bert", "device": "one", "wall": wall})
@@ -35,7 +35,7 @@ def test_the_newest_row_of_each_key_counts(ledger: ModuleType, tmp_path: Path) -
 def test_a_row_says_its_commit_and_keeps_a_device_of_its_own(
     ledger: ModuleType, tmp_path: Path
 ) -> None:
-    kept = ledger.TrialStore("made", key=("device",), folder=tmp_path)
+    kept = ledger.Ledger("made", key=("device",), folder=tmp_path)
     written = kept.append({"device": "a diagnosis's"})
     assert written == {"commit": "abc1234", "device": "a diagnosis's"}
     assert json.loads(kept.path.read_text()) == written

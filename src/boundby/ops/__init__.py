@@ -1,6 +1,6 @@
-"""Operations and compulsory bytes of operators, from what a profiler records of them.
+"""FLOPs and compulsory bytes of operators, computed from their recorded arguments.
 
-One file per family; importing this package registers them all.
+One file per operator family; importing this package registers all formulas.
 """
 
 from boundby.ops import (  # noqa: F401  (imported to register their formulas)

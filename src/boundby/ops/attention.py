@@ -1,7 +1,7 @@
-"""Attention that never writes its scores: every fused backend, forward and backward.
+"""Fused attention, which does not write its scores: all backends, forward and backward.
 
-Causal attention counts the triangle only. That is what must be computed, so it is what a
-floor may ask for and what utilisation may credit; kernels skip the masked blocks. torch's own
+Causal attention counts only the triangle of scores: kernels skip the masked blocks, so this is the
+work of the roofline minimum and of the utilisation. torch's own
 counter counts the full square: without a causal mask the two agree. A mask given as a tensor is
 applied to scores that were computed, so it saves nothing.
 
@@ -27,7 +27,7 @@ FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
 
 
 class Mask(Record, frozen=True, kw_only=True):
-    """Which keys a query sees: so many to either side of the diagonal, None for all of them.
+    """The keys that a query attends to: how many on each side of the diagonal, None for all.
 
     The diagonal ends in the last query and key ("bottom right": a step of generation sees all of
     its cache) or begins in the first ("top left").
@@ -44,7 +44,7 @@ CAUSAL_FROM_END = Mask(corner="bottom right", right=0)
 
 
 def pairs(queries: float, keys: float, mask: Mask) -> float:
-    """How many query-key pairs are scored."""
+    """Return the number of query-key pairs with a score."""
     first = keys - queries if mask.corner == "bottom right" else 0
     seen = queries * keys
     if mask.right is not None:
@@ -82,7 +82,7 @@ class Shape(Record, frozen=True, kw_only=True):
 
     @property
     def rows(self) -> Tensor:
-        """One float for each row of scores: what the forward keeps for the backward."""
+        """One float per row of scores, which the forward saves for the backward."""
         return dense((round(self.batch * self.heads * self.queries),), "float32")
 
 
@@ -114,7 +114,7 @@ def attend(
     bias: Tensor | None = None,
     logsumexp: bool = True,
 ) -> Cost:
-    """Forward: read query, key, value; write the output and one float a row for the backward."""
+    """Forward: read query, key, value; write the output and one float per row for the backward."""
     return moved(
         reads=(query, key, value, bias),
         writes=(
@@ -136,7 +136,7 @@ def attend_backward(
     mask: Mask,
     bias: Tensor | None = None,
 ) -> Cost:
-    """Backward: read all of the forward's tensors and the gradient, write three gradients."""
+    """Backward: read the forward's tensors and the gradient, write three gradients."""
     cost = moved(
         reads=(grad, query, key, value, out, bias, shape.rows),
         writes=(like(query), like(key), like(value)),

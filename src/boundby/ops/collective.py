@@ -1,6 +1,7 @@
-"""Collectives. Their bytes are what goes into the network from this rank and what comes out of it,
-each once: the payload. How often it crosses a link depends on the algorithm and the group's size,
-which is for whoever divides by a link's bandwidth.
+"""Collectives, costed by payload: the bytes this rank sends into and receives from the network.
+
+How often the payload crosses a link depends on the algorithm and the group size; this is considered
+where the bytes are divided by a link's bandwidth.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from boundby.ops.traffic import dense, integer, listed, moved, tensor
 
 
 def _ranges(*names: str) -> list[str]:
-    """The ranges backends mark around a collective: "nccl:all_reduce"."""
+    """The names of the ranges that backends mark around a collective: "nccl:all_reduce"."""
     backends = ("nccl", "gloo", "mpi", "xccl")
     return [f"{backend}:{name}" for backend in backends for text in names for name in text.split()]
 
 
 def _payload(sent: tuple[Tensor, ...], received: tuple[Tensor, ...]) -> Cost:
-    """Tensors of a list are different tensors, however alike: no upper bound is marked."""
+    """Return the cost of the payload; tensors of a list are distinct: no upper bound."""
     cost = moved(reads=sent, writes=received)
     return Cost(bytes_read=cost.bytes_read, bytes_written=cost.bytes_written)
 
@@ -44,7 +45,7 @@ def _payload(sent: tuple[Tensor, ...], received: tuple[Tensor, ...]) -> Cost:
     op_class="communication",
 )
 def all_reduce(call: OpCall) -> Cost:
-    """A buffer goes in and one of its size comes out."""
+    """Sends one buffer and receives one of the same size."""
     buffer = listed(call, 0)
     return _payload(buffer, buffer)
 
@@ -71,14 +72,16 @@ def output_first(call: OpCall) -> Cost:
     op_class="communication",
 )
 def gathered(call: OpCall) -> Cost:
-    """(lists of outputs, inputs): a list of lists is not recorded, so what comes out is not known;
-    what goes in is the least of it."""
+    """(lists of outputs, inputs): lists of lists are not recorded, so the output is unknown.
+
+    The input is a lower bound.
+    """
     return _payload(listed(call, 1), ())
 
 
 @formula("c10d::reduce_scatter_", "c10d::scatter_", op_class="communication")
 def scattered(call: OpCall) -> Cost:
-    """(outputs, lists of inputs): what comes out is the least of it."""
+    """(outputs, lists of inputs): the output is a lower bound."""
     return _payload((), listed(call, 0))
 
 
@@ -89,7 +92,7 @@ def scattered(call: OpCall) -> Cost:
     op_class="communication",
 )
 def all_gather(call: OpCall) -> Cost:
-    """(input, group size): that many pieces come out."""
+    """(input, group size): the output has that many pieces."""
     pieces, size = listed(call, 0), integer(call, 1)
     return _payload(pieces, tuple(dense((p.elements * size,), p.dtype) for p in pieces))
 
@@ -100,14 +103,14 @@ def all_gather(call: OpCall) -> Cost:
     op_class="communication",
 )
 def reduce_scatter(call: OpCall) -> Cost:
-    """(input, reduction, group size): one piece of so many comes out."""
+    """(input, reduction, group size): the output is one of that many pieces."""
     whole, size = listed(call, 0), integer(call, 2)
     return _payload(whole, tuple(dense((p.elements // size,), p.dtype) for p in whole))
 
 
 @formula("_c10d_functional::all_to_all_single", op_class="communication")
 def all_to_all_single(call: OpCall) -> Cost:
-    """(input, output splits, input splits): as much comes out unless the splits say otherwise."""
+    """(input, output splits, input splits): as large as the input unless the splits differ."""
     x = tensor(call, 0)
     return _payload((x,), (x,))
 
@@ -127,7 +130,7 @@ def annotated(call: OpCall) -> Cost:
 
 @formula("c10d::recv_", "c10d::recv_any_source_", op_class="communication")
 def received(call: OpCall) -> Cost:
-    """What arrives."""
+    """Receives only."""
     return _payload((), listed(call, 0))
 
 

@@ -1,6 +1,6 @@
-"""Products of matrices: two operations for each multiply-add, on the matrix unit of the inputs.
+"""Matrix products: two FLOPs per multiply-add, on the matrix unit of the input dtype.
 
-A bias or an accumulated matrix adds traffic, not matrix operations, as torch's own counter has it.
+A bias or an accumulated matrix adds traffic but no matrix FLOPs, as in torch's own counter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COUNTED = (*FLOATS, *COMPLEXES, "int8", "uint8")
 
 
 def matrix_flops(dtype: str, multiply_adds: float) -> dict[str, float]:
-    """Multiply-adds as operations of the matrix unit; wide integers have no such unit."""
+    """Return the FLOPs of these multiply-adds by matrix unit; wide integers have no such unit."""
     if dtype not in _COUNTED or not multiply_adds:
         return {}
     dtype_of_unit = "int8" if dtype == "uint8" else _REAL.get(dtype, dtype)
@@ -37,7 +37,7 @@ def matrix_flops(dtype: str, multiply_adds: float) -> dict[str, float]:
 def multiply(
     a: Tensor, b: Tensor, *, added: Tensor | None = None, dtype: str | None = None
 ) -> Cost:
-    """[..., M, K] x [..., K, N], with what is added to it."""
+    """[..., M, K] x [..., K, N], plus an optional addend."""
     *batch, m, k = a.shape
     *other_batch, inner, n = b.shape
     if inner != k:
@@ -51,7 +51,7 @@ def multiply(
 
 
 def _accumulated(call: OpCall, beta_position: int) -> Tensor | None:
-    """What a product is added to; a zero factor means that it is never read."""
+    """Return the addend of a product; with a factor of zero it is not read."""
     return None if argument(call, beta_position) == 0 else maybe(call, 0)
 
 
@@ -63,7 +63,7 @@ def mm(call: OpCall) -> Cost:
 
 @formula("aten::_int_mm", op_class="contraction")
 def int_mm(call: OpCall) -> Cost:
-    """int8 products gathered in int32."""
+    """int8 products accumulated in int32."""
     return multiply(tensor(call, 0), tensor(call, 1), dtype="int32")
 
 
@@ -72,7 +72,7 @@ def int_mm(call: OpCall) -> Cost:
     op_class="contraction",
 )
 def addmm(call: OpCall) -> Cost:
-    """A product and the matrix, row or scalar it is added to."""
+    """A product plus a matrix, row or scalar."""
     return multiply(tensor(call, 1), tensor(call, 2), added=_accumulated(call, 3))
 
 
@@ -113,7 +113,7 @@ def _linear(x: Tensor, weight: Tensor, *added: Tensor | None) -> Cost:
 
 @formula("mkl::_mkl_linear", op_class="contraction")
 def mkl_linear(call: OpCall) -> Cost:
-    """The packed weight is what is read; the original beside it tells its shape."""
+    """Reads the packed weight; the original weight beside it gives the shape."""
     return _linear(tensor(call, 0), tensor(call, 2), maybe(call, 3))
 
 
@@ -121,7 +121,7 @@ def mkl_linear(call: OpCall) -> Cost:
 def linear_pointwise(call: OpCall) -> Cost:
     """A linear layer with an activation, or with another tensor in second place, fused into it.
 
-    A packed weight hides its shape: then the output cannot be known.
+    The shape of a packed weight is not recorded; the output is then unknown.
     """
     x, second, third = tensor(call, 0), tensor(call, 1), maybe(call, 2)
     if third is not None and third.shape and len(third.shape) == 2:

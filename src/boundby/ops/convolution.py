@@ -1,8 +1,8 @@
 """Convolutions in one, two or three dimensions, forward and backward.
 
-FLOPs are those of the direct method, padding included, as torch's counter has it: a Winograd or
-FFT kernel does fewer and may pass the roof. The backward of each operand costs as much as the
-forward; torch's counter forgets to divide the weight's share by the groups.
+FLOPs are those of the direct method, padding included, as in torch's counter: a Winograd or
+FFT kernel does fewer and may exceed the roof. The backward of each operand costs as much as the
+forward; torch's counter does not divide the weight's share by the groups.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from boundby.ops.traffic import (
 
 
 class Signature(Record, frozen=True, kw_only=True):
-    """Where an operator has its arguments; None where it has no such argument."""
+    """Positions of an operator's arguments; None if it has no such argument."""
 
     stride: int
     padding: int
@@ -83,7 +83,7 @@ SIGNATURES = {
 
 
 def _multiply_adds(x: Tensor, weight: Tensor, out: tuple[int, ...], transposed: bool) -> int:
-    """Every position of the smaller side meets the whole filter once, group by group."""
+    """Return the multiply-adds: each position of the smaller side times the filter, per group."""
     positions = x.shape[2:] if transposed else out
     return x.shape[0] * product(positions) * product(weight.shape)
 
@@ -91,7 +91,7 @@ def _multiply_adds(x: Tensor, weight: Tensor, out: tuple[int, ...], transposed: 
 def _touched(
     x: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], out: tuple[int, ...]
 ) -> Tensor:
-    """The part of the input any filter position sees: of a 1x1 filter with stride 2, a quarter."""
+    """Return the share of the input that the filter reads: a quarter for 1x1 with stride 2."""
     seen = x.shape[0] * x.shape[1]
     for extent, width, step, count in zip(x.shape[2:], kernel, stride, out, strict=True):
         seen *= min(extent, width * count) if width < step else extent
@@ -146,7 +146,7 @@ def convolve(call: OpCall) -> Cost:
 
 
 def _transposed_groups(call: OpCall, signature: Signature) -> int:
-    """The groups stand behind dilation, or, in the generic form, behind the output padding."""
+    """Return the groups: after dilation or, in the generic form, after the output padding."""
     if signature is _GENERIC:
         value = argument(call, 8)
     elif signature.bias == 3:
@@ -177,7 +177,7 @@ def _gradients(
     op_class="contraction",
 )
 def convolution_backward(call: OpCall) -> Cost:
-    """Gradients of input, weight and bias, as many as the mask asks for."""
+    """Gradients of input, weight and bias, as selected by the mask."""
     grad, x, weight = tensor(call, 0), tensor(call, 1), tensor(call, 2)
     overrideable = call.name.endswith("overrideable")
     wanted = mask(call, 9 if overrideable else 10, 3)
@@ -187,7 +187,7 @@ def convolution_backward(call: OpCall) -> Cost:
 
 @formula("aten::_slow_conv2d_backward", "aten::slow_conv3d_backward", op_class="contraction")
 def slow_conv_backward(call: OpCall) -> Cost:
-    """The unfolding backward of a machine without a convolution library."""
+    """The unfolding backward used without a convolution library."""
     grad, x, weight = tensor(call, 0), tensor(call, 1), tensor(call, 2)
     return _gradients(grad, x, weight, mask(call, 6, 3))
 
@@ -209,7 +209,7 @@ def backend_convolution_backward(call: OpCall) -> Cost:
 def convolution_backward_input(call: OpCall) -> Cost:
     """Older torch: the input's size, the gradient, the weight.
 
-    Traces of its time leave the size out: the input is then at least as large as the gradient.
+    Traces of those versions omit the size: the input is then at least as large as the gradient.
     """
     grad, weight = tensor(call, 1), tensor(call, 2)
     least = (grad.shape[0], weight.shape[1], *grad.shape[2:])

@@ -1,7 +1,7 @@
-"""Kernels a compiler made (Inductor's Triton and C++): bytes from arguments, FLOPs from names.
+"""Compiler-generated kernels (Inductor's Triton and C++): bytes from arguments, FLOPs from names.
 
-Every tensor among the arguments is taken as touched once. Whether one is read, written or both
-cannot be seen; arguments come inputs first, so the last one is counted as written, which leaves
+Every tensor among the arguments is assumed to be touched once. Whether it is read, written or both
+is not recorded; arguments come inputs first, so the last one is counted as written, which leaves
 the sum right but for tensors updated in place. The name lists the operators that were fused, each
 once however often it occurs, and a long list is cut off: each counts once for every element of the
 largest tensor, which is an estimate. Templates of products and attention have FLOPs of their own.
@@ -23,7 +23,7 @@ from boundby.ops.traffic import arithmetic, moved, partial, product
 
 _NORMALIZING = re.compile(r"norm|softmax|var_mean|logsumexp")
 _GATHERING = re.compile(r"embedding|index|gather|scatter|nll_loss")
-# What goes over all of a tensor, whatever is picked from it then.
+# Operators that read a whole tensor, whatever is selected from it afterwards.
 _WHOLE = re.compile(r"softmax|logsumexp|new_zeros|full")
 _NORMS = ("native_layer_norm", "native_group_norm", "native_batch_norm", "rms_norm")
 _COUNTED = {
@@ -36,14 +36,14 @@ _COUNTED = {
     **dict.fromkeys((*_NORMS, "native_batch_norm_legit_functional"), FORWARD_OPERATIONS),
     **dict.fromkeys([f"{name}_backward" for name in _NORMS], BACKWARD_OPERATIONS),
 }
-# The longest first: `gelu_backward` is no `gelu`.
+# The longest first, so that `gelu_backward` does not match `gelu`.
 _NAMED = re.compile(
     rf"(?<![a-z0-9])({'|'.join(sorted(_COUNTED, key=len, reverse=True))})(?![a-z0-9])"
 )
 
 
 def op_class(name: str) -> OpClass:
-    """Read from what the name says was fused; a template is a contraction."""
+    """Return the class of the fused operators in the name; a template is a contraction."""
     if name.startswith("triton_tem_"):
         return "contraction"
     if name.startswith("triton_poi_"):
@@ -72,7 +72,7 @@ def _touched(call: OpCall) -> Cost:
 
 
 def _flops(name: str, tensors: Sequence[Tensor]) -> dict[str, float]:
-    """Computed in float32 whatever is stored, but for float64."""
+    """Return the FLOPs: in float32 whatever dtype is stored, except for float64."""
     named = set(_NAMED.findall(name.partition("_fused_")[2]))
     floats = [item for item in tensors if "float" in item.dtype]
     if not named or not floats:
@@ -91,7 +91,7 @@ def fused(call: OpCall) -> Cost | None:
 
 
 def _factors(tensors: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """The first two neighbours that can be multiplied; an added matrix may come before them."""
+    """Return the first two adjacent tensors that can be multiplied; an addend may precede them."""
     for a, b in itertools.pairwise(tensors):
         ranks = len(a.shape), len(b.shape)
         if min(ranks) >= 2 and a.shape[-1] == b.shape[-2] and ranks[0] == ranks[1]:
@@ -103,8 +103,8 @@ def _factors(tensors: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
 def template(call: OpCall) -> Cost | None:
     """Products: (..., A, B, ..., out). Attention: (query, key, value, ..., out).
 
-    A block mask given to flex attention skips scores nobody recorded: its FLOPs are those of the
-    full square, an upper bound.
+    A block mask given to flex attention skips scores that are not recorded: its FLOPs are those of
+    the full square, an upper bound.
     """
     touched = _touched(call)
     traffic = Cost(

@@ -1,6 +1,6 @@
-"""Gathering and scattering: indices, the rows they name (at most the whole table), the result.
+"""Gathering and scattering: indices, the rows they select (at most the whole table), the result.
 
-Two indices may name the same row, so what is read of a table is an upper bound, and marked so.
+Two indices may select the same row, so the bytes read from a table are marked as an upper bound.
 Operators that start from zeros or from a copy do that with an operator of its own (`zero_`,
 `copy_`); only the scattering itself is counted here.
 """
@@ -27,7 +27,7 @@ from boundby.ops.traffic import (
 
 
 def gathered(table: Tensor, index: Tensor | None, out: Tensor, *also: Tensor | None) -> Cost:
-    """As many elements of the table as come out."""
+    """Reads as many elements of the table as it writes."""
     return moved(
         reads=(partial(table, out.elements), index, *also), writes=(out,), upper_bound=True
     )
@@ -36,7 +36,7 @@ def gathered(table: Tensor, index: Tensor | None, out: Tensor, *also: Tensor | N
 def scattered(
     target: Tensor, source: Tensor | None, index: Tensor | None, elements: int, *, add: bool
 ) -> Cost:
-    """As many elements of the target as go in; adding to them reads them first."""
+    """Writes as many elements of the target as it is given; adding also reads them."""
     touched = partial(target, elements)
     return moved(
         reads=(source, index, touched if add else None),
@@ -55,7 +55,7 @@ def embedding(call: OpCall) -> Cost:
 
 @formula("aten::embedding_dense_backward", op_class="movement")
 def embedding_dense_backward(call: OpCall) -> Cost:
-    """(grad, indices, V, ...): gradients summed into rows; rows nobody named stay zero."""
+    """(grad, indices, V, ...): gradients summed into rows; other rows stay zero."""
     grad, index = tensor(call, 0), tensor(call, 1)
     rows = dense((integer(call, 2), grad.shape[-1]), grad.dtype)
     return moved(
@@ -68,7 +68,7 @@ def embedding_dense_backward(call: OpCall) -> Cost:
 
 @formula("aten::_embedding_bag", "aten::_embedding_bag_forward_only", op_class="movement")
 def embedding_bag(call: OpCall) -> Cost:
-    """(weight, indices, offsets, ..., per-sample weights): one sum of rows a bag."""
+    """(weight, indices, offsets, ..., per-sample weights): one sum of rows per bag."""
     weight, index, offsets = tensor(call, 0), tensor(call, 1), tensor(call, 2)
     bags = offsets.elements - flag(call, 7)
     width = weight.shape[-1]
@@ -82,7 +82,7 @@ def embedding_bag(call: OpCall) -> Cost:
 
 @formula("aten::_embedding_bag_dense_backward", op_class="movement")
 def embedding_bag_dense_backward(call: OpCall) -> Cost:
-    """(grad [bags, D], indices, offset2bag, bag sizes, ..., V): a row for each index."""
+    """(grad [bags, D], indices, offset2bag, bag sizes, ..., V): one row per index."""
     grad, index, bag = tensor(call, 0), tensor(call, 1), tensor(call, 2)
     rows = dense((integer(call, 5), grad.shape[-1]), grad.dtype)
     touched = index.elements * grad.shape[-1]
@@ -106,7 +106,7 @@ def index_select(call: OpCall) -> Cost:
 
 @formula("aten::gather", op_class="movement")
 def gather(call: OpCall) -> Cost:
-    """(self, dim, index): one element for each index."""
+    """(self, dim, index): one element per index."""
     x, index = tensor(call, 0), tensor(call, 2)
     return gathered(x, index, dense(index.shape, x.dtype))
 
@@ -119,7 +119,7 @@ def take(call: OpCall) -> Cost:
 
 
 def _indices(call: OpCall, position: int) -> list[Tensor | None]:
-    """The index of each axis; profilers record no list with holes, and often no such list."""
+    """Return the index of each axis; profilers often omit this list, always if it holds None."""
     value = argument(call, position)
     if isinstance(value, Tensor):
         return [value]
@@ -129,7 +129,7 @@ def _indices(call: OpCall, position: int) -> list[Tensor | None]:
 
 
 def _indexed(x: Tensor, indices: list[Tensor | None]) -> Tensor:
-    """What advanced indexing gives; a mask may keep everything."""
+    """Return the result of advanced indexing; a mask may keep everything."""
     if any(index is not None and index.dtype in ("bool", "uint8") for index in indices):
         return like(x)
     named = [index.shape for index in indices if index is not None]
@@ -154,8 +154,8 @@ def index(call: OpCall) -> Cost:
     op_class="movement",
 )
 def index_put(call: OpCall) -> Cost:
-    """(self, indices, values, accumulate). Where the indices are missing the values tell how many
-    places there are, unless they are broadcast."""
+    """(self, indices, values, accumulate). If the indices are not recorded, the values give
+    their number, unless they are broadcast."""
     x, values, add = tensor(call, 0), tensor(call, 2), flag(call, 3)
     try:
         indices = _indices(call, 1)
@@ -218,7 +218,7 @@ def index_fill(call: OpCall) -> Cost:
 
 @formula("aten::masked_select", op_class="movement")
 def masked_select(call: OpCall) -> Cost:
-    """(self, mask): how many are kept is not recorded, so only the reading is certain."""
+    """(self, mask): the number kept is not recorded, so only the read is counted."""
     return moved(reads=(tensor(call, 0), tensor(call, 1)))
 
 
@@ -249,7 +249,7 @@ def slice_scatter(call: OpCall) -> Cost:
 
 @formula("aten::repeat_interleave", op_class="movement")
 def repeat_interleave(call: OpCall) -> Cost:
-    """Repeats given as a tensor hide how many come out."""
+    """With repeats given as a tensor the output size is unknown."""
     x, repeats = tensor(call, 0), argument(call, 1)
     if not isinstance(repeats, int):
         raise NotRecordedError("the repeats are a tensor")

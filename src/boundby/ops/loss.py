@@ -10,14 +10,14 @@ NO_REDUCTION = 0
 
 
 def _result(call: OpCall, position: int, shape: Tensor) -> Tensor:
-    """Everything where no reduction is asked for, else one number."""
+    """Return the result: one value per element without a reduction, otherwise one number."""
     unreduced = argument(call, position) == NO_REDUCTION
     return like(shape) if unreduced else dense((), shape.dtype)
 
 
 @formula("aten::nll_loss_forward", "aten::nll_loss2d_forward", op_class="elementwise")
 def nll_loss(call: OpCall) -> Cost:
-    """(log probabilities, targets, weight, reduction): one log probability for each target."""
+    """(log probabilities, targets, weight, reduction): one log probability per target."""
     logs, target = tensor(call, 0), tensor(call, 1)
     picked = dense(target.shape, logs.dtype)
     return moved(
@@ -29,8 +29,8 @@ def nll_loss(call: OpCall) -> Cost:
 
 @formula("aten::nll_loss_backward", "aten::nll_loss2d_backward", op_class="elementwise")
 def nll_loss_backward(call: OpCall) -> Cost:
-    """(grad, log probabilities, targets, weight, ...): one entry a target; the rest are zeros,
-    written by an operator of their own, so only the shape of the log probabilities matters."""
+    """(grad, log probabilities, targets, weight, ...): one entry per target; the zeros are
+    written by another operator, so only the shape of the log probabilities matters."""
     grad, logs, target = tensor(call, 0), tensor(call, 1), tensor(call, 2)
     return moved(
         reads=(grad, target, maybe(call, 3), maybe(call, 6)),
@@ -39,7 +39,7 @@ def nll_loss_backward(call: OpCall) -> Cost:
     )
 
 
-# name -> where the reduction stands, operations an element
+# name -> position of the reduction, operations per element
 _POINTWISE_LOSSES = {
     "aten::mse_loss": (2, 3),
     "aten::smooth_l1_loss": (2, 4),
@@ -54,7 +54,7 @@ _POINTWISE_LOSSES = {
 
 @formula(*_POINTWISE_LOSSES, op_class="elementwise")
 def pointwise_loss(call: OpCall) -> Cost:
-    """(input, target, perhaps weights, reduction)."""
+    """(input, target, optional weights, reduction)."""
     reduction, operations = _POINTWISE_LOSSES[call.name]
     x, target = tensor(call, 0), tensor(call, 1)
     weights = [maybe(call, position) for position in range(2, reduction)]
@@ -73,7 +73,7 @@ def pointwise_loss(call: OpCall) -> Cost:
     op_class="elementwise",
 )
 def pointwise_loss_backward(call: OpCall) -> Cost:
-    """(grad, input, target, perhaps weights, ...) -> the input's gradient."""
+    """(grad, input, target, optional weights, ...) -> the input's gradient."""
     grad, x, target = tensor(call, 0), tensor(call, 1), tensor(call, 2)
     weight = maybe(call, 3) if "binary_cross_entropy" in call.name else None
     return moved(
@@ -85,7 +85,7 @@ def pointwise_loss_backward(call: OpCall) -> Cost:
 
 @formula("aten::multi_margin_loss", "aten::multilabel_margin_loss_forward", op_class="elementwise")
 def margin_loss(call: OpCall) -> Cost:
-    """Every class against the right one."""
+    """Compares every class with the target."""
     x, target = tensor(call, 0), tensor(call, 1)
     return moved(
         reads=(x, target), writes=(dense((), x.dtype),), flops=arithmetic(x.dtype, 3 * x.elements)

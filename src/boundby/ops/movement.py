@@ -20,7 +20,7 @@ from boundby.ops.traffic import (
 
 @formula("aten::copy_", "aten::_copy_from", op_class="movement")
 def copy(call: OpCall) -> Cost:
-    """Destination first: it is overwritten, not read. Casts and layout changes end up here."""
+    """(destination, source): only writes the former. Casts and layout changes call this."""
     destination, source = tensor(call, 0), tensor(call, 1)
     if call.name == "aten::_copy_from":
         destination, source = source, destination
@@ -32,7 +32,7 @@ def copy(call: OpCall) -> Cost:
     op_class="movement",
 )
 def clone(call: OpCall) -> Cost:
-    """A dense copy; the copying itself is a `copy_` where that was recorded."""
+    """A dense copy; the copy itself is a `copy_` if that was recorded."""
     x = tensor(call, 0)
     cast = scalar_type(argument(call, 1)) if call.name == "aten::_to_copy" else None
     return moved(reads=(x,), writes=(like(x, dtype=cast),))
@@ -40,7 +40,7 @@ def clone(call: OpCall) -> Cost:
 
 @formula("aten::fill_", "aten::zero_", "aten::fill_diagonal_", op_class="movement")
 def fill(call: OpCall) -> Cost:
-    """Writes, reads nothing."""
+    """Only writes."""
     destination = tensor(call, 0)
     return moved(writes=(destination,))
 
@@ -50,7 +50,7 @@ def fill(call: OpCall) -> Cost:
     op_class="movement",
 )
 def cat(call: OpCall) -> Cost:
-    """All pieces into one."""
+    """Concatenates all pieces."""
     pieces = listed(call, 0)
     total = sum(piece.elements for piece in pieces)
     return moved(reads=pieces, writes=(dense((total,), promote(*pieces)),))
@@ -58,7 +58,7 @@ def cat(call: OpCall) -> Cost:
 
 @formula("aten::_chunk_cat", op_class="movement")
 def chunk_cat(call: OpCall) -> Cost:
-    """Pieces of each, side by side, as sharded gradients are laid out."""
+    """Chunks of each tensor side by side, the layout of sharded gradients."""
     pieces = listed(call, 0)
     total = sum(piece.elements for piece in pieces)
     return moved(reads=pieces, writes=(dense((total,), pieces[0].dtype),))
@@ -66,14 +66,14 @@ def chunk_cat(call: OpCall) -> Cost:
 
 @formula("aten::split_with_sizes_copy", "aten::unbind_copy", op_class="movement")
 def split_copy(call: OpCall) -> Cost:
-    """One into pieces."""
+    """Splits one tensor into copies of its pieces."""
     x = tensor(call, 0)
     return moved(reads=(x,), writes=(like(x),))
 
 
 @formula("aten::constant_pad_nd", "aten::pad", op_class="movement")
 def pad(call: OpCall) -> Cost:
-    """The copy and its new border; the amounts come last axis first, in pairs."""
+    """The copy and its border; amounts are in pairs, last axis first."""
     x = tensor(call, 0)
     return moved(reads=(x,), writes=(dense(_padded(x, integers(call, 1)), x.dtype),))
 
@@ -93,14 +93,14 @@ _MIRROR_PADS = aten(
 
 @formula(*_MIRROR_PADS, op_class="movement")
 def mirror_pad(call: OpCall) -> Cost:
-    """The border repeats what is inside."""
+    """The border repeats inner elements."""
     x = tensor(call, 0)
     return moved(reads=(x,), writes=(dense(_padded(x, integers(call, 1)), x.dtype),))
 
 
 @formula(*(f"{name}_backward" for name in _MIRROR_PADS), op_class="movement")
 def mirror_pad_backward(call: OpCall) -> Cost:
-    """The border's gradient falls on what it repeated."""
+    """The gradient of the border is added to the elements it repeated."""
     grad, x = tensor(call, 0), tensor(call, 1)
     return moved(reads=(grad,), writes=(like(x),))
 
@@ -113,14 +113,14 @@ def mirror_pad_backward(call: OpCall) -> Cost:
     op_class="movement",
 )
 def rearrange(call: OpCall) -> Cost:
-    """As many elements out as in."""
+    """Writes as many elements as it reads."""
     x = tensor(call, 0)
     return moved(reads=(x,), writes=(like(x),))
 
 
 @formula("aten::repeat", "aten::tile", op_class="movement")
 def repeat(call: OpCall) -> Cost:
-    """Each axis so many times."""
+    """Repeats each axis the given number of times."""
     x = tensor(call, 0)
     return moved(reads=(x,), writes=(dense((x.elements * product(integers(call, 1)),), x.dtype),))
 
@@ -139,7 +139,7 @@ def im2col(call: OpCall) -> Cost:
 
 @formula("aten::col2im", op_class="movement")
 def col2im(call: OpCall) -> Cost:
-    """Columns summed back into the picture."""
+    """Columns summed back into the image."""
     x, size, kernel = tensor(call, 0), integers(call, 1, 2), integers(call, 2, 2)
     batch = x.shape[0] if len(x.shape) == 3 else 1
     channels = x.shape[-2] // product(kernel)
@@ -148,7 +148,7 @@ def col2im(call: OpCall) -> Cost:
 
 @formula("aten::unfold_backward", op_class="movement")
 def unfold_backward(call: OpCall) -> Cost:
-    """Windows summed back into what they were cut from."""
+    """Windows summed back into their source."""
     grad = tensor(call, 0)
     return moved(reads=(grad,), writes=(dense(integers(call, 1), grad.dtype),))
 
@@ -158,7 +158,7 @@ def unfold_backward(call: OpCall) -> Cost:
     op_class="movement",
 )
 def slice_backward(call: OpCall) -> Cost:
-    """Zeros of the full size with the gradient copied into its place."""
+    """Zeros of the full size with the gradient copied into the slice."""
     grad = tensor(call, 0)
     return moved(reads=(grad,), writes=(dense(integers(call, 1), grad.dtype),))
 
@@ -168,7 +168,7 @@ def slice_backward(call: OpCall) -> Cost:
     op_class="movement",
 )
 def counted(call: OpCall) -> Cost:
-    """Numbers in order; the recorded `out` has not got its size yet."""
+    """Consecutive numbers; the recorded `out` does not have its final size."""
     numbers = [a for a in call.args if isinstance(a, int | float) and not isinstance(a, bool)]
     out = next((a for a in call.args if isinstance(a, Tensor)), None)
     if call.name in ("aten::arange", "aten::range") and out is not None and len(numbers) > 1:
@@ -183,7 +183,7 @@ def counted(call: OpCall) -> Cost:
     op_class="movement",
 )
 def filled(call: OpCall) -> Cost:
-    """Allocates and fills; the filling is a `fill_` or `zero_` where that was recorded."""
+    """Allocates and fills; the fill itself is a `fill_` or `zero_` if that was recorded."""
     first = argument(call, 0)
     if isinstance(first, Tensor):
         new = call.name.startswith("aten::new_")
@@ -194,7 +194,7 @@ def filled(call: OpCall) -> Cost:
 
 @formula("aten::_local_scalar_dense", "aten::item", op_class="movement")
 def item(call: OpCall) -> Cost:
-    """One number to the host."""
+    """Copies one number to the host."""
     return moved(reads=(tensor(call, 0),))
 
 

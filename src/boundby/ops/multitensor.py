@@ -1,6 +1,6 @@
-"""Operators over lists of tensors (`_foreach_*`), and what gradient scaling does to them.
+"""Operators over lists of tensors (`_foreach_*`), including gradient scaling.
 
-Profilers leave long lists out of a trace file; then the cost is unknown.
+Profilers omit long lists from trace files; the cost is then unknown.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def foreach(call: OpCall) -> Cost:
 def _list_cost(
     reads: list[Tensor], writes: list[Tensor], flops: dict[str, float], *, in_place: bool = False
 ) -> Cost:
-    """Tensors of one list are different tensors, however alike: no upper bound is marked.
+    """Return the cost of a list; its tensors are distinct, so it is no upper bound.
 
-    Gradients that are views of one bucket share its storage, and each is read.
+    Gradients that are views of one bucket share its storage; each is read.
     """
     return Cost(
         flops=flops,
@@ -61,7 +61,7 @@ def _list_cost(
 
 @formula("aten::_foreach_zero_", op_class="movement")
 def foreach_zero(call: OpCall) -> Cost:
-    """Writes only."""
+    """Only writes."""
     return moved(writes=listed(call, 0))
 
 

@@ -1,7 +1,7 @@
 """Layer, group, batch, RMS and weight normalization, forward and backward.
 
 Each input is counted once, though a kernel whose rows exceed the chip's memory must read it
-twice: batch norm in training does. That shows as excess, which is what a fix could remove.
+twice: batch norm in training does. The second read shows as time above the roofline minimum.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from boundby.ops.traffic import (
     tensor,
 )
 
-# Operations an element: mean, variance, scale and shift; backward, two sums and their use.
+# Operations per element: mean, variance, scale and shift; backward, two sums and their use.
 FORWARD_OPERATIONS, BACKWARD_OPERATIONS = 8, 12
-_STATISTICS = "float32"  # kept in float32 whatever the input, but for float64
+_STATISTICS = "float32"  # saved in float32 for every input dtype except float64
 
 
 def _statistics_dtype(x: Tensor) -> str:
@@ -145,7 +145,7 @@ def batch_norm(call: OpCall) -> Cost:
 
 @formula("aten::_batch_norm_with_update", op_class="normalization")
 def batch_norm_with_update(call: OpCall) -> Cost:
-    """Training, by its name."""
+    """Training, as its name says."""
     return _batch_norm(call, training=True)
 
 
@@ -154,7 +154,7 @@ def batch_norm_with_update(call: OpCall) -> Cost:
     op_class="normalization",
 )
 def batch_norm_no_update(call: OpCall) -> Cost:
-    """Inference, by its name."""
+    """Inference, as its name says."""
     return _batch_norm(call, training=False)
 
 
@@ -185,7 +185,7 @@ def library_batch_norm_backward(call: OpCall) -> Cost:
 
 @formula("aten::batch_norm_stats", "aten::batch_norm_update_stats", op_class="normalization")
 def batch_norm_stats(call: OpCall) -> Cost:
-    """Two numbers a channel."""
+    """Two numbers per channel."""
     x = tensor(call, 0)
     saved = _statistic(x, _channels(x))
     return _normalize(x, (), (saved, saved), operations=4)
@@ -216,7 +216,7 @@ def batch_norm_gather_stats(call: OpCall) -> Cost:
 
 @formula("aten::batch_norm_backward_reduce", op_class="normalization")
 def batch_norm_backward_reduce(call: OpCall) -> Cost:
-    """(grad, input, mean, invstd, weight, three flags): four sums a channel at most."""
+    """(grad, input, mean, invstd, weight, three flags): at most four sums per channel."""
     grad, x = tensor(call, 0), tensor(call, 1)
     sums = 2 * flag(call, 5, True) + flag(call, 6, True) + flag(call, 7, True)
     gradient = _statistic(x, _channels(x))

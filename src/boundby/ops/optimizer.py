@@ -1,6 +1,6 @@
 """Fused optimizers: one pass over parameters, gradients and state.
 
-AdamW in float32 reads four tensors and writes three: 28 bytes a parameter.
+AdamW in float32 reads four tensors and writes three: 28 bytes per parameter.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from boundby.ops.traffic import argument, arithmetic, flag, listed, read, writte
 
 
 def _present(call: OpCall, position: int) -> tuple[Tensor, ...]:
-    """A list that may rightly be empty: no momentum, no amsgrad."""
+    """Return a list that may be empty: no momentum, no amsgrad."""
     return listed(call, position) if argument(call, position) else ()
 
 

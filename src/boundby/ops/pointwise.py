@@ -2,7 +2,7 @@
 
 Operations are those of the defining expression, a transcendental function counting as one: a
 convention, as for the op classes of the literature. At the bandwidth of any device these counts
-stay far below the vector roof; they decide no floor.
+stay far below the vector roof; they never set the roofline minimum.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PLAIN = {
     **_table(6, 3, "elu_backward"),
 }
 
-# Their result is a float even where the operands are integers.
+# The result is a float even for integer operands.
 FLOATING = {
     **_table(1, 1, "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan"),
     **_table(1, 1, "asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma"),
@@ -79,7 +79,7 @@ FLOATING = {
     **_table(2, 4, "logaddexp logaddexp2"),
 }
 
-# Their result is a bool.
+# The result is a bool.
 COMPARING = {
     **_table(1, 1, "isnan isinf isfinite isneginf isposinf signbit logical_not isreal"),
     **_table(2, 1, "eq ne lt le gt ge logical_and logical_or logical_xor greater less not_equal"),
@@ -87,7 +87,7 @@ COMPARING = {
 }
 
 _TABLE = PLAIN | FLOATING | COMPARING
-# Of each, an element.
+# Operations per element of each.
 OPERATIONS = {name: operations for name, (_, operations) in _TABLE.items()}
 
 
@@ -195,7 +195,7 @@ def rrelu_with_noise(call: OpCall) -> Cost:
 
 @formula("aten::equal", op_class="elementwise")
 def equal(call: OpCall) -> Cost:
-    """Reads both; the answer is one bool."""
+    """Reads both and returns one bool."""
     a, b = tensor(call, 0), tensor(call, 1)
     return moved(reads=(a, b), writes=(dense((), "bool"),), flops=arithmetic(a.dtype, a.elements))
 
@@ -220,19 +220,19 @@ def frexp(call: OpCall) -> Cost:
     op_class="movement",
 )
 def rearranged(call: OpCall) -> Cost:
-    """As many elements out as in."""
+    """Writes as many elements as it reads."""
     x = tensor(call, 0)
     return moved(reads=(x,), writes=(like(x),))
 
 
 @formula("aten::_amp_update_scale_", op_class="elementwise")
 def amp_update_scale(call: OpCall) -> Cost:
-    """Three numbers: the scale, how long it has grown, whether an overflow was seen."""
+    """Three numbers: the scale, its growth counter, the overflow flag."""
     scale, growth, found = tensor(call, 0), tensor(call, 1), tensor(call, 2)
     return moved(reads=(scale, growth, found), writes=(scale, growth))
 
 
 @formula("aten::linspace", "aten::logspace", op_class="elementwise")
 def linspace(call: OpCall) -> Cost:
-    """As many numbers as its third argument says."""
+    """The third argument is the number of elements."""
     return moved(writes=(dense((integer(call, 2),), "float32"),))

@@ -57,7 +57,7 @@ def _rank(name: str) -> int:
     op_class="elementwise",
 )
 def max_pool_with_indices(call: OpCall) -> Cost:
-    """The largest of each window, and where it was."""
+    """The largest value of each window and its index."""
     x, rank = tensor(call, 0), _rank(call.name)
     out = _window(call, rank, dilated=True)
     work = product(out) * product(integers(call, 1, rank))
@@ -101,7 +101,7 @@ def avg_pool(call: OpCall) -> Cost:
     op_class="elementwise",
 )
 def max_pool_backward(call: OpCall) -> Cost:
-    """(grad, self, ..., indices): the indices stand for the input, which is not read."""
+    """(grad, self, ..., indices): the indices replace the input, which is not read."""
     grad, x = tensor(call, 0), tensor(call, 1)
     places = [a for a in call.args[2:] if isinstance(a, Tensor) and a.dtype == "int64"]
     return moved(
@@ -141,7 +141,7 @@ def adaptive_avg_pool(call: OpCall) -> Cost:
     op_class="elementwise",
 )
 def adaptive_max_pool(call: OpCall) -> Cost:
-    """(self, output size) -> values and places."""
+    """(self, output size) -> values and indices."""
     x, rank = tensor(call, 0), _rank(call.name)
     out = (*x.shape[:-rank], *integers(call, 1, rank))
     return moved(
@@ -151,7 +151,7 @@ def adaptive_max_pool(call: OpCall) -> Cost:
     )
 
 
-# How many neighbours a new pixel is mixed from, an operation pair each.
+# Number of source pixels per output pixel, with two operations each.
 _TAPS = {"nearest": 0, "linear": 2, "bilinear": 4, "bicubic": 16, "trilinear": 8, "lanczos": 36}
 _UPSAMPLERS = aten(
     """
@@ -227,7 +227,7 @@ def grid_sampler_backward(call: OpCall) -> Cost:
 
 @formula("aten::max_unpool2d", "aten::max_unpool3d", op_class="movement")
 def max_unpool(call: OpCall) -> Cost:
-    """(self, indices, output size): back to where they came from."""
+    """(self, indices, output size): values back at their indices."""
     x, places, rank = tensor(call, 0), tensor(call, 1), _rank(call.name)
     out = (*x.shape[:-rank], *integers(call, 2, rank))
     return moved(reads=(x, places, maybe(call, 3)), writes=(dense(out, x.dtype),))

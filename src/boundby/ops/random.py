@@ -1,4 +1,4 @@
-"""Random numbers and dropout. A generator's own work is counted as one operation a number."""
+"""Random numbers and dropout. Generating a number counts as one operation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from boundby.ops.traffic import (
 
 @formula("aten::native_dropout", op_class="elementwise")
 def native_dropout(call: OpCall) -> Cost:
-    """(input, p, train) -> output and, for the backward, a mask of one byte an element."""
+    """(input, p, train) -> output and, for the backward, a mask of one byte per element."""
     x = tensor(call, 0)
     kept = like(x, dtype="bool") if flag(call, 2, default=True) else None
     return moved(reads=(x,), writes=(like(x), kept), flops=arithmetic(x.dtype, 2 * x.elements))
@@ -38,7 +38,7 @@ def fused_dropout(call: OpCall) -> Cost:
     op_class="elementwise",
 )
 def drawn(call: OpCall) -> Cost:
-    """Overwrites its destination."""
+    """Only writes its destination."""
     x = tensor(call, 0)
     return moved(writes=(x,), flops=arithmetic(x.dtype, x.elements))
 
@@ -55,7 +55,7 @@ def bernoulli_(call: OpCall) -> Cost:
     op_class="elementwise",
 )
 def drawn_from(call: OpCall) -> Cost:
-    """One draw for each parameter."""
+    """One draw per parameter."""
     x = tensor(call, 0)
     second = maybe(call, 1) if call.name == "aten::binomial" else None
     return moved(reads=(x, second), writes=(like(x),), flops=arithmetic(x.dtype, x.elements))
@@ -63,7 +63,7 @@ def drawn_from(call: OpCall) -> Cost:
 
 @formula("aten::normal", op_class="elementwise")
 def normal(call: OpCall) -> Cost:
-    """(mean, std), one of them a tensor at least."""
+    """(mean, std), at least one of them a tensor."""
     given = [item for item in call.args[:2] if isinstance(item, Tensor)]
     largest = max(given, key=lambda item: item.elements)
     return moved(
@@ -76,7 +76,7 @@ def normal(call: OpCall) -> Cost:
     op_class="elementwise",
 )
 def new(call: OpCall) -> Cost:
-    """Allocates and draws; the drawing is an operator of its own where that was recorded."""
+    """Allocates and draws; the drawing is a separate operator if that was recorded."""
     first = argument(call, 0)
     if isinstance(first, Tensor):
         return moved(writes=(like(first),))

@@ -1,4 +1,4 @@
-"""Recurrent layers: every weight matrix meets every step of every sequence once."""
+"""Recurrent layers: every weight matrix is multiplied once with every step of every sequence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from boundby.ops.traffic import (
 
 
 def _steps(x: Tensor) -> int:
-    """Steps of all sequences: [T, B, in], [B, T, in], or packed [steps, in]."""
+    """Return the steps of all sequences: [T, B, in], [B, T, in], or packed [steps, in]."""
     return product(x.shape[:-1])
 
 
@@ -33,7 +33,7 @@ def _multiply_adds(x: Tensor, weights: Sequence[Tensor]) -> int:
 
 
 def _weights(call: OpCall) -> list[Tensor]:
-    """Of the input's dtype, as the libraries want them: trace files tell none inside lists."""
+    """Return the weights in the input's dtype: trace files record no dtype inside lists."""
     dtype = tensor(call, 0).dtype
     return [w if w.dtype else msgspec.structs.replace(w, dtype=dtype) for w in listed(call, 1)]
 
@@ -55,7 +55,7 @@ def _layers_backward(
     states: Sequence[Tensor | None],
     grads: Sequence[Tensor | None],
 ) -> Cost:
-    """A product for the input's gradient and one for the weight's, for each of the forward."""
+    """Two products for each of the forward: the input's gradient and the weight's."""
     return moved(
         reads=(x, *weights, *states, *grads),
         writes=(like(x), *(like(weight) for weight in weights)),
@@ -129,7 +129,7 @@ def lstm_cell_backward(call: OpCall) -> Cost:
 
 @formula("aten::_thnn_fused_gru_cell", op_class="elementwise")
 def gru_cell(call: OpCall) -> Cost:
-    """(input gates, hidden gates, hx, biases) -> hy, and five values a unit for the backward."""
+    """(input gates, hidden gates, hx, biases) -> hy, and five values per unit for the backward."""
     gates, hidden, hx = tensor(call, 0), tensor(call, 1), tensor(call, 2)
     return moved(
         reads=(gates, hidden, hx, maybe(call, 3), maybe(call, 4)),

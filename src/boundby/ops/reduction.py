@@ -1,4 +1,4 @@
-"""Reductions and scans: read everything, write what is left, one operation per element."""
+"""Reductions and scans: read the input, write the result, one operation per element."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from boundby.ops.traffic import (
 
 
 def reduced_axes(x: Tensor, dims: Argument) -> set[int]:
-    """The axes that are named, from either end; none named means all."""
+    """Return the given axes as non-negative numbers; none given means all."""
     rank = len(x.shape)
     if isinstance(dims, int) and not isinstance(dims, bool):
         dims = (dims,)
@@ -33,14 +33,14 @@ def summed_axes(call: OpCall) -> set[int]:
 
 
 def reduced(x: Tensor, dims: Argument, keepdim: bool = False) -> tuple[int, ...]:
-    """The shape left when these axes are gone; none named means all."""
+    """Return the shape without these axes; none given means all."""
     gone = reduced_axes(x, dims)
     kept = [1 if axis in gone else extent for axis, extent in enumerate(x.shape)]
     return tuple(kept) if keepdim else tuple(e for a, e in enumerate(kept) if a not in gone)
 
 
 def reduce(x: Tensor, shape: tuple[int, ...], *dtypes: str, operations: float = 1) -> Cost:
-    """Reads all, writes one result of each dtype."""
+    """Reads the input, writes one result per dtype."""
     return moved(
         reads=(x,),
         writes=[dense(shape, dtype) for dtype in dtypes],
@@ -73,7 +73,7 @@ def extreme(call: OpCall) -> Cost:
 
 @formula("aten::max", "aten::min", op_class="elementwise")
 def maximum(call: OpCall) -> Cost:
-    """Of everything, of an axis with the places, or of two tensors pointwise."""
+    """Over everything, over one axis with indices, or of two tensors elementwise."""
     x, second = tensor(call, 0), argument(call, 1)
     if isinstance(second, Tensor):
         return apply(call, 2, 1)
@@ -84,7 +84,7 @@ def maximum(call: OpCall) -> Cost:
 
 @formula("aten::argmax", "aten::argmin", op_class="elementwise")
 def argmax(call: OpCall) -> Cost:
-    """Places only."""
+    """Returns indices only."""
     x = tensor(call, 0)
     return reduce(x, reduced(x, argument(call, 1), flag(call, 2)), "int64")
 
@@ -94,7 +94,7 @@ def argmax(call: OpCall) -> Cost:
     op_class="elementwise",
 )
 def values_and_places(call: OpCall) -> Cost:
-    """A scan keeps the shape, a reduction loses the axis; both give values and places."""
+    """A scan keeps the shape, a reduction loses the axis; both return values and indices."""
     x = tensor(call, 0)
     if call.name.startswith("aten::cum"):
         return reduce(x, x.shape, x.dtype, "int64")
@@ -107,7 +107,7 @@ def values_and_places(call: OpCall) -> Cost:
 
 @formula("aten::aminmax", "aten::_aminmax", op_class="elementwise")
 def aminmax(call: OpCall) -> Cost:
-    """Both ends at once."""
+    """Minimum and maximum."""
     x = tensor(call, 0)
     return reduce(x, reduced(x, argument(call, 1)), x.dtype, x.dtype, operations=2)
 
@@ -124,7 +124,7 @@ def truth(call: OpCall) -> Cost:
 
 @formula("aten::count_nonzero", op_class="elementwise")
 def count_nonzero(call: OpCall) -> Cost:
-    """How many."""
+    """Returns one number or one per row."""
     x = tensor(call, 0)
     return reduce(x, reduced(x, argument(call, 1)), "int64")
 
@@ -134,7 +134,7 @@ def count_nonzero(call: OpCall) -> Cost:
     op_class="elementwise",
 )
 def variance(call: OpCall) -> Cost:
-    """Axes stand second unless that is the `unbiased` flag; keeping them comes last."""
+    """The axes are second unless that is the `unbiased` flag; `keepdim` is last."""
     x, dims = tensor(call, 0), argument(call, 1)
     axes = None if isinstance(dims, bool) else dims
     results = (x.dtype, x.dtype) if call.name.endswith("_mean") else (x.dtype,)
@@ -157,7 +157,7 @@ def norm(call: OpCall) -> Cost:
     op_class="elementwise",
 )
 def scan(call: OpCall) -> Cost:
-    """As many out as in; sums of bools and small integers are int64."""
+    """Writes as many elements as it reads; sums of bools and small integers are int64."""
     x = tensor(call, 0)
     integral = x.dtype == "bool" or x.dtype.lstrip("u").startswith("int")
     dtype = scalar_type(argument(call, 2)) or ("int64" if integral else x.dtype)
@@ -173,7 +173,7 @@ def trace(call: OpCall) -> Cost:
 
 @formula("aten::value_selecting_reduction_backward", op_class="movement")
 def value_selecting_reduction_backward(call: OpCall) -> Cost:
-    """(grad, dim, indices, sizes, keepdim): zeros, with the gradient where the value was."""
+    """(grad, dim, indices, sizes, keepdim): zeros, with the gradient at the selected indices."""
     grad, places = tensor(call, 0), tensor(call, 2)
     return moved(reads=(grad, places), writes=(dense(integers(call, 3), grad.dtype),))
 

@@ -1,4 +1,4 @@
-"""Where formulas are kept: one decorated function per family of operators, one registry."""
+"""The registry of cost formulas: one decorated function per operator or family of operators."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ CostFunction = Callable[[OpCall], Cost | None]
 
 
 class NotRecordedError(LookupError):
-    """What a formula needs was not recorded: the operator's cost is unknown."""
+    """An argument that a formula needs was not recorded: the operator's cost is unknown."""
 
 
 class Formula(Record, frozen=True, kw_only=True):
-    """How an operator is costed, and which class of work it is."""
+    """The cost function and the class of an operator."""
 
     op_class: OpClass
     function: CostFunction
@@ -35,8 +35,8 @@ def formula(*names: str, op_class: OpClass) -> Callable[[CostFunction], CostFunc
             flops = {"vector.float32": x.elements}
             return Cost(flops=flops, bytes_read=x.bytes, bytes_written=x.bytes)
 
-    A name that is registered already fails loudly. A formula returns None when what was recorded
-    does not suffice; the operator then counts as unknown, never as zero.
+    A name that is already registered raises. A formula returns None if the recorded arguments do
+    not suffice; the operator then counts as unknown, never as zero.
     """
 
     def register(function: CostFunction) -> CostFunction:
@@ -51,16 +51,16 @@ def formula(*names: str, op_class: OpClass) -> Callable[[CostFunction], CostFunc
 
 
 def aten(*names: str) -> list[str]:
-    """Names of torch's own operators, given as words."""
+    """Return the names of torch's own operators, given as words."""
     return [f"aten::{name}" for text in names for name in text.split()]
 
 
 def family(
     *prefixes: str, op_class: Callable[[str], OpClass]
 ) -> Callable[[CostFunction], CostFunction]:
-    """Register one formula for every operator whose name starts so; its class is read from it.
+    """Register one formula for every operator with one of these prefixes; the name gives its class.
 
-    Generated kernels have names nobody can list: `triton_poi_fused_add_gelu_3`.
+    The names of generated kernels cannot be listed: `triton_poi_fused_add_gelu_3`.
     """
 
     def register(function: CostFunction) -> CostFunction:
@@ -74,7 +74,7 @@ def family(
 
 
 def find(name: str) -> Formula | None:
-    """The formula for an operator, or None. A name of its own wins over a family's prefix."""
+    """Return the formula of an operator, or None. An exact name wins over a family's prefix."""
     own = _FORMULAS.get(name)
     if own is not None:
         return own
@@ -86,12 +86,12 @@ def find(name: str) -> Formula | None:
 
 
 def names() -> list[str]:
-    """Every name that has a formula of its own, sorted."""
+    """Return every name with a formula of its own, sorted."""
     return sorted(_FORMULAS)
 
 
 def op_class(name: str) -> OpClass | None:
-    """Which class of work an operator is, or None where there is no formula."""
+    """Return the class of an operator, or None without a formula."""
     found = find(name)
     return found.op_class if found else None
 
@@ -111,18 +111,18 @@ def cost(call: OpCall) -> Cost | None:
         return None
 
 
-# An operator whose inner operators account for this much of its FLOPs and of its bytes has handed
-# its work on to them. What remains otherwise (a bias copied before a product, a result set to zero
-# before a sum) stays far below, a repeated or decomposed operator far above.
+# Assumed: an operator delegates its work if the operators it calls account for at least this share
+# of its FLOPs and bytes. Preparations (a bias copied before a product, a result set to zero before
+# a sum) stay far below, a repeated or decomposed operator far above.
 HANDED_ON = 0.5
 
 
 def own(cost: Cost, inside: Cost) -> Cost:
-    """What an operator does itself, given the cost of all operators inside it together.
+    """Return an operator's own cost, given the total cost of the operators it calls.
 
     `aten::convolution` around `aten::mkldnn_convolution` does nothing itself; `aten::addmm` that
-    first copies its bias does all of the product. Where only time is recorded, as on a CPU, this
-    keeps work from being counted at every level it passes through.
+    first copies its bias does the whole product. On a CPU, where only operators are timed, this
+    prevents the same work from being counted once per nesting level.
     """
     bytes_handed_on = inside.bytes >= HANDED_ON * cost.bytes
     flops_handed_on = inside.total_flops >= HANDED_ON * cost.total_flops

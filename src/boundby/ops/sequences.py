@@ -1,10 +1,9 @@
-"""Attention kernels that keep a token's heads together: [batch, sequence, heads, width].
+"""Attention kernels with the layout [batch, sequence, heads, width].
 
-torch's own, those of the flash-attn package (2.7 and later) and what xformers calls them by.
+torch's own, those of the flash-attn package (2.7 and later) and the names that xformers gives them.
 
-They also take sequences of several lengths laid end to end, [tokens, heads, width], with offsets
-that say where each begins. What the offsets are is not recorded, only how many: so many sequences
-of one length, the least that so many tokens can cost. Sequences of different lengths cost more.
+They also accept sequences of different lengths as [tokens, heads, width] with their offsets. Only
+the number of offsets is recorded: the cost assumes equal lengths, which is a lower bound.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from boundby.ops.traffic import argument, flag, maybe, tensor
 
 
 class Places(Record, frozen=True, kw_only=True):
-    """Where an operator has its arguments; None where it has no such argument."""
+    """Positions of an operator's arguments; None if it has no such argument."""
 
     query: int = 0  # key and value follow
     offsets: int | None = None
     causal: int
     window: int | None = None  # keys to the left, then to the right
-    elsewhere: tuple[int, ...] = ()  # tensors that say which keys count: nobody knows how many
+    elsewhere: tuple[int, ...] = ()  # tensors that select keys; how many is not recorded
     out: int | None = None  # of the forward, in a backward
 
     def tensors(self, call: OpCall) -> tuple[Tensor, Tensor, Tensor]:
@@ -58,7 +57,7 @@ class Places(Record, frozen=True, kw_only=True):
         )
 
     def mask(self, call: OpCall) -> Mask:
-        """Causal means no key to the right; a window of less than nothing is none."""
+        """Return the mask: causal means no key to the right; a negative window means no window."""
         left, right = None, None
         if self.window is not None:
             left, right = _reach(call, self.window), _reach(call, self.window + 1)
@@ -121,7 +120,7 @@ _EFFICIENT_BACKWARD = Places(query=1, offsets=6, causal=14, out=5)
 def _typed_mask(call: OpCall, kind: int, window: int) -> Mask:
     """custom_mask_type: none, causal from the top left, causal from the bottom right.
 
-    A window counts the query's own key.
+    A window includes the query's own key.
     """
     mask = (FULL, CAUSAL, CAUSAL_FROM_END)[argument(call, kind) or 0]
     size = argument(call, window) or 0

@@ -1,6 +1,6 @@
 """Kernels of serving engines that record their arguments: vLLM's own operators.
 
-What depends on a block table nobody recorded (paged attention, experts) stays unknown.
+Operators that depend on an unrecorded block table (paged attention, experts) stay unknown.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def act_and_mul(call: OpCall) -> Cost:
 
 @formula("_C::rotary_embedding", op_class="elementwise")
 def rotary_embedding(call: OpCall) -> Cost:
-    """(positions, query, key, head size, cos-sin cache): query and key in place."""
+    """(positions, query, key, head size, cos-sin cache): updates query and key in place."""
     positions, query, key = tensor(call, 0), tensor(call, 1), maybe(call, 2)
     cache = maybe(call, 4)
     width = cache.shape[-1] if cache else 0
@@ -63,7 +63,7 @@ def fp8_quant(call: OpCall) -> Cost:
     "_C_cache_ops::reshape_and_cache_flash", "_C_cache_ops::reshape_and_cache", op_class="movement"
 )
 def reshape_and_cache(call: OpCall) -> Cost:
-    """(key, value, key cache, value cache, slots): new rows into their places in the cache."""
+    """(key, value, key cache, value cache, slots): writes new rows into the cache."""
     key, value, cache = tensor(call, 0), tensor(call, 1), tensor(call, 2)
     slots = maybe(call, 4)
     return moved(

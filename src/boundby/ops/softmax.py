@@ -1,6 +1,6 @@
-"""Softmax and its kin, forward and backward.
+"""Softmax and its variants, forward and backward.
 
-Five operations an element forward: maximum, difference, exponential, sum, quotient.
+Five operations per element forward: maximum, difference, exponential, sum, quotient.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _forward(x: Tensor, *also: Tensor | None, dtype: str | None = None) -> Cost:
 
 @formula("aten::_softmax", "aten::_log_softmax", op_class="normalization")
 def softmax(call: OpCall) -> Cost:
-    """(self, dim, half_to_float): that flag widens the output, as autocast asks."""
+    """(self, dim, half_to_float): the flag widens the output, as under autocast."""
     return _forward(tensor(call, 0), dtype="float32" if flag(call, 2) else None)
 
 
@@ -33,7 +33,7 @@ def softmax_wrapper(call: OpCall) -> Cost:
 
 @formula("aten::_masked_softmax", op_class="normalization")
 def masked_softmax(call: OpCall) -> Cost:
-    """A bool for each score, or for each key."""
+    """The mask has a bool per score or per key."""
     return _forward(tensor(call, 0), maybe(call, 1))
 
 

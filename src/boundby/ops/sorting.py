@@ -1,5 +1,8 @@
-"""Sorting, selecting and searching. Only the first read and the last write are compulsory; the
-passes in between are a sort's own excess."""
+"""Sorting, selecting and searching.
+
+Only the first read and the last write are compulsory; other passes are time above the roofline
+minimum.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ from boundby.ops.traffic import argument, dense, integer, like, moved, tensor
 
 @formula("aten::sort", "aten::argsort", "aten::msort", op_class="movement")
 def sort(call: OpCall) -> Cost:
-    """Values and places."""
+    """Values and indices."""
     x = tensor(call, 0)
     return moved(reads=(x,), writes=(like(x), like(x, dtype="int64")))
 
 
 @formula("aten::topk", op_class="movement")
 def topk(call: OpCall) -> Cost:
-    """(self, k, dim, ...) -> k values and places for each row."""
+    """(self, k, dim, ...) -> k values and indices per row."""
     x, k = tensor(call, 0), integer(call, 1)
     dim = argument(call, 2) if isinstance(argument(call, 2), int) else -1
     shape = list(x.shape)
@@ -28,7 +31,7 @@ def topk(call: OpCall) -> Cost:
 
 @formula("aten::kthvalue", op_class="movement")
 def kthvalue(call: OpCall) -> Cost:
-    """One value and its place a row."""
+    """One value and its index per row."""
     x = tensor(call, 0)
     dim = argument(call, 2) if isinstance(argument(call, 2), int) else -1
     rows = x.elements // max(1, x.shape[dim]) if x.shape else 1
@@ -40,7 +43,7 @@ def kthvalue(call: OpCall) -> Cost:
     op_class="movement",
 )
 def data_dependent(call: OpCall) -> Cost:
-    """How much comes out depends on the data: only the reading is certain."""
+    """The output size depends on the data: only the read is counted."""
     return moved(reads=(tensor(call, 0),))
 
 
@@ -53,7 +56,7 @@ def nonzero_static(call: OpCall) -> Cost:
 
 @formula("aten::searchsorted", "aten::bucketize", op_class="movement")
 def searchsorted(call: OpCall) -> Cost:
-    """(boundaries, values), or the other way round: a place for each value."""
+    """(boundaries, values), or the other way round: one index per value."""
     first, second = tensor(call, 0), tensor(call, 1)
     values = first if call.name.endswith("bucketize") else second
     return moved(reads=(first, second), writes=(like(values, dtype="int64"),))
@@ -61,7 +64,7 @@ def searchsorted(call: OpCall) -> Cost:
 
 @formula("aten::histc", "aten::bincount", "aten::histogram", op_class="movement")
 def histogram(call: OpCall) -> Cost:
-    """Reads everything; the bins are few, or unknown."""
+    """Reads everything; the bins are few or unknown."""
     return moved(reads=(tensor(call, 0),))
 
 

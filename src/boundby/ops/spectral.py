@@ -1,6 +1,6 @@
-"""Fourier transforms: read once, written once, by the usual count of 5 N log2 N operations.
+"""Fourier transforms: one read, one write, 5 N log2 N operations (the usual convention).
 
-That is of complex numbers; a transform from or to real ones does half of it.
+This is for complex numbers; a transform from or to real numbers does half of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _COMPLEX_OPERATIONS, _REAL_OPERATIONS = 5.0, 2.5
 
 
 def _transform(x: Tensor, out: Tensor, whole: Tensor, axes: tuple[int, ...], rate: float) -> Cost:
-    """`whole` is the side on which nothing is left out as the mirror image of the rest."""
+    """`whole` is the tensor that stores all values, without omitted conjugates."""
     length = product(whole.shape[axis] for axis in axes)
     operations = rate * whole.elements * math.log2(max(length, 1))
     return moved(reads=(x,), writes=(out,), flops=arithmetic(whole.dtype, operations))

@@ -1,4 +1,4 @@
-"""The vocabulary of all formulas: arguments, shapes, dtypes, and what must cross the memory bus.
+"""What all formulas use: arguments, shapes, dtypes and compulsory memory traffic.
 
 Compulsory traffic: each distinct input element is read once, each output element written once.
 """
@@ -37,18 +37,18 @@ SCALAR_TYPES = {
 
 
 def argument(call: OpCall, position: int) -> Argument:
-    """An argument, or None where it was left out or not recorded."""
+    """Return an argument, or None if it was omitted or not recorded."""
     return call.args[position] if position < len(call.args) else None
 
 
 def maybe(call: OpCall, position: int) -> Tensor | None:
-    """An optional tensor."""
+    """Return an optional tensor."""
     value = argument(call, position)
     return value if isinstance(value, Tensor) else None
 
 
 def tensor(call: OpCall, position: int) -> Tensor:
-    """A tensor without which nothing can be said."""
+    """Return a tensor; raise if it was not recorded."""
     value = maybe(call, position)
     if value is None:
         raise NotRecordedError(f"{call.name}: argument {position} is no recorded tensor")
@@ -56,7 +56,7 @@ def tensor(call: OpCall, position: int) -> Tensor:
 
 
 def listed(call: OpCall, position: int) -> tuple[Tensor, ...]:
-    """A list of tensors; an empty one was not recorded (profilers leave long lists out)."""
+    """Return a list of tensors; an empty one was not recorded (profilers omit long lists)."""
     value = argument(call, position)
     if isinstance(value, Tensor):
         return (value,)
@@ -71,7 +71,7 @@ def _many(value: Argument) -> bool:
 
 
 def integers(call: OpCall, position: int, rank: int | None = None) -> tuple[int, ...]:
-    """A list of integers; one value stands for all `rank` axes."""
+    """Return a list of integers; one value stands for all `rank` axes."""
     value = argument(call, position)
     if isinstance(value, int):
         value = (value,)
@@ -82,7 +82,7 @@ def integers(call: OpCall, position: int, rank: int | None = None) -> tuple[int,
 
 
 def integer(call: OpCall, position: int) -> int:
-    """An integer without which nothing can be said."""
+    """Return an integer; raise if it was not recorded."""
     value = argument(call, position)
     if not isinstance(value, int):
         raise NotRecordedError(f"{call.name}: argument {position} is no recorded integer")
@@ -90,13 +90,13 @@ def integer(call: OpCall, position: int) -> int:
 
 
 def flag(call: OpCall, position: int, default: bool = False) -> bool:
-    """A boolean; its default where it was not recorded."""
+    """Return a boolean, or its default if it was not recorded."""
     value = argument(call, position)
     return bool(value) if isinstance(value, int) else default
 
 
 def mask(call: OpCall, position: int, length: int) -> tuple[bool, ...]:
-    """Which gradients are asked for; all, where that was not recorded."""
+    """Return which gradients are computed; all if that was not recorded."""
     value = argument(call, position)
     if _many(value) and len(value) == length:
         return tuple(bool(item) for item in value)
@@ -104,24 +104,24 @@ def mask(call: OpCall, position: int, length: int) -> tuple[bool, ...]:
 
 
 def scalar_type(value: Argument) -> str | None:
-    """The dtype a recorded ScalarType stands for."""
+    """Return the dtype of a recorded ScalarType."""
     if isinstance(value, int) and not isinstance(value, bool):
         return SCALAR_TYPES.get(value)
     return None
 
 
 def dense(shape: Sequence[int], dtype: str) -> Tensor:
-    """A tensor an operator makes: nothing of it repeats."""
+    """Return a dense tensor, as operators allocate their results."""
     return Tensor(shape=tuple(shape), dtype=dtype)
 
 
 def like(model: Tensor, *, dtype: str | None = None) -> Tensor:
-    """A new tensor of the same shape."""
+    """Return a new tensor of the same shape."""
     return dense(model.shape, dtype or model.dtype)
 
 
 def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """The shape these shapes broadcast to."""
+    """Return the shape these shapes broadcast to."""
     rank = max((len(shape) for shape in shapes), default=0)
     result = [1] * rank
     for shape in shapes:
@@ -142,7 +142,7 @@ def _category(dtype: str) -> int:
 
 
 def _wider(one: str, other: str) -> str:
-    """The dtype both fit in, of one category: float16 and bfloat16 meet in float32."""
+    """Return the dtype that holds both, in one category: float16 and bfloat16 give float32."""
     if one == other:
         return one
     if {one, other} == {"float16", "bfloat16"}:
@@ -153,7 +153,7 @@ def _wider(one: str, other: str) -> str:
 
 
 def promote(*operands: Argument) -> str:
-    """The dtype an arithmetic operator computes: torch's rules.
+    """Return the result dtype of an arithmetic operator by torch's promotion rules.
 
     A tensor with axes decides; a zero-dimensional tensor, then a plain number, only where its
     category (bool, integer, float, complex) is higher.
@@ -185,20 +185,20 @@ def _number_dtype(number: complex) -> str:
 
 
 def vector_unit(dtype: str) -> str | None:
-    """The unit pointwise arithmetic runs on: half types are computed in float32."""
+    """Return the unit of elementwise arithmetic: half types are computed in float32."""
     if dtype in ("float64", "complex128"):
         return "vector.float64"
     return "vector.float32" if dtype in FLOATS or dtype in COMPLEXES else None
 
 
 def arithmetic(dtype: str, operations: float) -> dict[str, float]:
-    """Pointwise arithmetic as operations by unit; integer work is not counted."""
+    """Return elementwise FLOPs by unit; integer operations are not counted."""
     unit = vector_unit(dtype)
     return {unit: float(operations)} if unit and operations else {}
 
 
 def _layout(item: Tensor) -> tuple[object, ...]:
-    """Extents by stride, which a transposed view shares; the shape where no more is known."""
+    """Return the extents by stride, equal for transposed views; the shape without strides."""
     if item.storage is None or item.strides is None or len(item.strides) != len(item.shape):
         return item.shape
     axes = zip(item.strides, item.shape, strict=True)
@@ -206,9 +206,11 @@ def _layout(item: Tensor) -> tuple[object, ...]:
 
 
 def _is_among(item: Tensor, alike: set[int | None]) -> bool:
-    """Whether an input is one of those alike in its storage: the same object, or no room for two.
+    """Return whether an input equals one of those with the same storage and layout.
 
-    Nobody records where in its storage a view begins: halves of one tensor look the same.
+    It does if it is the same object or if the storage has no room for two.
+
+    The offset of a view is not recorded: two halves of one tensor look the same.
     """
     if item.identity is not None and item.identity in alike:
         return True
@@ -216,14 +218,14 @@ def _is_among(item: Tensor, alike: set[int | None]) -> bool:
 
 
 def _bytes(item: Tensor) -> int:
-    """Its bytes; profilers leave out the dtype of tensors in a list, and no guess replaces it."""
+    """Return its bytes; raise without a dtype, which profilers omit for tensors in a list."""
     if item.dtype not in DTYPE_BYTES:
         raise NotRecordedError(f"a tensor of {item.shape} has no recorded dtype")
     return item.bytes
 
 
 def read(*items: Tensor | None) -> tuple[float, bool]:
-    """Distinct bytes of these inputs, and whether some of them may be the same memory.
+    """Return the distinct bytes of these inputs and whether some may share memory.
 
     Inputs alike in storage and layout count once where they are known to be one. Those that may
     be two, and inputs alike in shape and dtype where no storage is recorded, count each.
@@ -244,7 +246,7 @@ def read(*items: Tensor | None) -> tuple[float, bool]:
 
 
 def written(*items: Tensor | None) -> float:
-    """Bytes of these outputs."""
+    """Return the bytes of these outputs."""
     return float(sum(_bytes(item) for item in items if item is not None))
 
 
@@ -256,7 +258,7 @@ def moved(
     upper_bound: bool = False,
     in_place: bool = False,
 ) -> Cost:
-    """The cost of reading these and writing those."""
+    """Return the cost of reading and writing these tensors."""
     bytes_read, may_coincide = read(*reads)
     return Cost(
         flops=flops or {},
@@ -268,10 +270,10 @@ def moved(
 
 
 def partial(model: Tensor, elements: float) -> Tensor:
-    """Part of a tensor: as many elements of it as are touched, at most all."""
+    """Return a part of a tensor: the number of touched elements, at most all."""
     return dense((int(min(elements, model.distinct_elements)),), model.dtype)
 
 
 def product(extents: Iterable[int]) -> int:
-    """How many elements a shape has."""
+    """Return the number of elements of a shape."""
     return math.prod(extents)

@@ -1,4 +1,4 @@
-"""Operators that move nothing: views, allocations, bookkeeping. Their cost is zero, not unknown."""
+"""Operators without work: views, allocations, bookkeeping. Their cost is zero, not unknown."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ ravel dropout feature_dropout alpha_dropout to reshape reshape_as flatten contig
 
 @formula(*NAMES, op_class="movement")
 def nothing(_: OpCall) -> Cost:
-    """Not a byte, not an operation."""
+    """Returns a cost of zero."""
     return Cost()

@@ -1,6 +1,6 @@
-"""Operators of torchvision that are kernels of its own.
+"""Operators of torchvision with their own kernels.
 
-What they read depends on boxes and offsets that nobody records: all of the image at most.
+Their reads depend on boxes and offsets that are not recorded: at most the whole image.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _BILINEAR_OPERATIONS = 8
 
 @formula("torchvision::nms", op_class="elementwise")
 def nms(call: OpCall) -> Cost:
-    """(boxes, scores, threshold): the places of those kept, at most all. How many boxes are
-    compared with each other depends on them; none must be."""
+    """(boxes, scores, threshold): the indices of the kept boxes, at most all. The number
+    of comparisons depends on the boxes and is not counted."""
     boxes, scores = tensor(call, 0), tensor(call, 1)
     return moved(reads=(boxes, scores), writes=(dense(scores.shape, "int64"),), upper_bound=True)
 
@@ -27,7 +27,7 @@ def roi_align(call: OpCall) -> Cost:
     x, boxes = tensor(call, 0), tensor(call, 1)
     cells = (boxes.shape[0], x.shape[1], integer(call, 3), integer(call, 4))
     out = dense(cells, x.dtype)
-    # Nothing or less: as many points as the box is large. One is the least.
+    # Zero or less means adaptive: at least one point.
     points = max(1, integer(call, 5)) ** 2
     flops = arithmetic(x.dtype, _BILINEAR_OPERATIONS * points * out.elements)
     return moved(reads=(x, boxes), writes=(out,), flops=flops, upper_bound=True)
@@ -44,7 +44,7 @@ def roi_align_backward(call: OpCall) -> Cost:
 
 @formula("torchvision::deform_conv2d", op_class="movement")
 def deform_conv2d(call: OpCall) -> Cost:
-    """(input, weight, offsets, mask, bias, ..., use mask): a column of pixels for each place.
+    """(input, weight, offsets, mask, bias, ..., use mask): one column of pixels per position.
 
     The product of the columns with the weights is an operator of its own inside it.
     """
