@@ -171,7 +171,7 @@ for number in range(50):
 """
     done = run(tmp_path, source)
     assert done.code == 0
-    assert done.err.count("train 4x8 step") == 1
+    assert done.err.count("Step train 4x8:") == 1
 
 
 def test_marks_in_the_script(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_ranks_that_the_script_spawns(tmp_path: Path) -> None:
     done = run(tmp_path, RANKS, str(tmp_path), options=(*FEW, "--out", "kept"))
     assert (done.code, done.out) == (0, "all is done\n"), done.err
     assert "the steps are taken by ranks that the script has started" in done.err
-    assert done.err.count("train 4x8 step") == 1
+    assert done.err.count("Step train 4x8:") == 1
     assert done.step["kind"] == "train 4x8"
     for rank in range(2):
         folder = tmp_path / "kept" / f"rank{rank}"

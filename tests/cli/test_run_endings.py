@@ -107,7 +107,7 @@ def test_a_script_that_ends_at_the_profilers_start(tmp_path: Path, steps: int) -
     done = run(tmp_path, source, options=("--warmup", "2", "--steps", "3", "--profiled", "3"))
     assert done.diagnosis is not None
     assert (done.code, done.diagnosis["verdict"]["bound_by"]) == (0, "unknown")
-    assert done.err.startswith("\nbound by: unknown (nothing was profiled)")
+    assert done.err.startswith("\nBound by: unknown. No step was profiled.")
     assert done.step["dilation"] is None
     assert not done.diagnosis["findings"]
     assert "none was profiled in whole: --warmup 2 --steps 2 --profiled 1" in done.warnings or (
@@ -167,7 +167,7 @@ time.sleep(60)
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert "train 4x8 step" in err
+    assert "Step train 4x8:" in err
     assert "the script was interrupted during its clean steps, after 4 steps" in " ".join(
         err.split()
     )
@@ -189,7 +189,7 @@ print("its own end")
     assert done.out.endswith("its own end\n")
     assert done.out.count("caught") == 1
     assert done.err.count("it is not watched any more") == 1
-    assert done.err.count("train 4x8 step") == 1
+    assert done.err.count("Step train 4x8:") == 1
 
 
 def test_a_refusal_that_cannot_be_written_does_not_break_the_script(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ for _ in range(30): train()
 """
     done = run(tmp_path, source, options=(*SHORT, "--json", "x.json"))
     assert done.code == 2
-    assert "train 4x8 step" in done.err
+    assert "Step train 4x8:" in done.err
     assert "cannot write" in done.err.strip().splitlines()[-1]
 
 

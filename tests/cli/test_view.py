@@ -92,7 +92,7 @@ def test_a_trace_is_diagnosed_on_the_spot_and_has_a_page(tmp_path: Path) -> None
     done = boundby("trace", "--html", str(page), "--quiet", str(SYNCS))
     assert done.returncode == 0, done.stderr
     assert page.stat().st_size > 500_000
-    assert boundby("view", str(SYNCS)).stdout.startswith("overhead-bound")
+    assert boundby("view", str(SYNCS)).stdout.startswith("Overhead-bound")
 
 
 @pytest.mark.parametrize(

@@ -53,10 +53,9 @@ def test_a_profiled_step_much_faster_than_clean_ones_is_warned_of(capture: Captu
     assert "counts as overhead" in warning
 
 
-def test_the_first_line_says_what_before_how_sure(capture: Capture) -> None:
+def test_verdict_names_the_bound_first_and_then_the_doubt(capture: Capture) -> None:
     diagnosis = diagnose_capture(slowed(capture), round_machine(), target=None, timer=None)
-    first = as_text(diagnosis).partition(" step · ")[0]
-    assert first.startswith("overhead-bound (uncertain): overhead made free, ")
-    assert first.count(":") == 1
-    assert ". But clean steps took " in " ".join(first.split())
+    first = as_text(diagnosis).partition("\nStep ")[0]
+    assert first.startswith("Overhead-bound (uncertain). With zero overhead ")
+    assert " But clean steps took " in " ".join(first.split())
     assert not any("as long as the profiled one" in line for line in diagnosis.warnings)

@@ -56,7 +56,7 @@ def test_the_content_is_the_diagnosis() -> None:
 def test_without_scripts_the_report_is_there_as_text() -> None:
     page = diagnosis_page(real_diagnosis())
     (text,) = re.findall(r"<noscript><pre>(.*?)</pre></noscript>", page, re.DOTALL)
-    assert "overhead-bound" in html.unescape(text)
+    assert "Overhead-bound" in html.unescape(text)
 
 
 def test_licences_of_its_parts_come_with_it() -> None:

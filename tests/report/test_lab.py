@@ -127,7 +127,7 @@ def test_the_table_says_what_held_and_why() -> None:
     written = console.file
     assert isinstance(written, io.StringIO)
     text = written.getvalue()
-    assert text.startswith("1 of 2 laws held on this machine; failed: shard")
+    assert text.startswith("1 of 2 claims held on this machine; failed: shard")
     assert "RuntimeError: [no] link" in text
     assert "400 to 600 ps" in text
 

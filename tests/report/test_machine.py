@@ -56,7 +56,7 @@ def test_what_the_roofs_mean() -> None:
 def test_quick_and_warnings_are_said() -> None:
     machine = msgspec.structs.replace(round_machine(), quick=True, warnings=["odd clock"])
     text = rendered(machine)
-    assert "quick look, wider error" in text
+    assert "quick measurement with wider error" in text
     assert "! odd clock" in text
 
 
@@ -67,5 +67,5 @@ def test_a_dtype_without_instructions_of_its_own_is_not_said_to_need_no_rows() -
         for roof in machine.roofs
     ]
     text = rendered(msgspec.structs.replace(machine, roofs=roofs))
-    assert "compute-bound with any rows" in text
+    assert "compute-bound with any number of rows" in text
     assert "bfloat16 0.00" in text

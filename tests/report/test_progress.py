@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from boundby.model import progress as waiting
+from boundby.model import progress
 from boundby.report.progress import progress_bar
 
 MEASURE = """
@@ -45,8 +45,8 @@ def test_a_notebook_gets_one_line_once_there_is_something_to_wait_for(
 def test_without_a_display_waiting_is_silent(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(waiting, "progress_listeners", [])
-    with waiting.shown("measuring") as advance:
+    monkeypatch.setattr(progress, "progress_displays", [])
+    with progress.show_progress("measuring") as advance:
         advance("memory", 0.5)
     assert capsys.readouterr() == ("", "")
 

@@ -37,7 +37,7 @@ def test_a_function_is_called_as_often_as_needed() -> None:
         "optimizer",
     ]
     assert diagnosis.step.dilation is not None
-    assert "train 4x8 step" in str(diagnosis)
+    assert "Step train 4x8:" in str(diagnosis)
 
 
 def test_a_function_without_modules() -> None:

@@ -240,4 +240,4 @@ def test_a_collective_has_no_floor_of_the_memorys(on_device: bool) -> None:
     step_model = StepModel(timeline, MACHINE, attribution, wall_ns=1000 * US, phases={})
     verdict = find_verdict(step_model).verdict
     assert verdict.bound_by == "bandwidth"
-    assert "slow kernels" not in verdict.why
+    assert "below the memory roofline" not in verdict.why

@@ -1,7 +1,8 @@
-"""What a step is bound by: the group that would help most if it cost nothing.
+"""Finds what a step is bound by: the group whose time at zero would speed it up most.
 
-Each is made free in a replay of the step: compute-bound kernels take their memory floor,
-memory-bound ones their compute floor and copies nothing, the host and small kernels nothing.
+Each group is set to zero in a simulation of the step. Zero compute: compute-bound kernels take
+their memory minimum. Zero bandwidth: memory-bound kernels take their compute minimum, copies and
+collectives nothing. Zero overhead: the host and small kernels take no time.
 """
 
 from __future__ import annotations
@@ -17,30 +18,33 @@ from boundby.step.op_record import OpRecord
 from boundby.step.simulator import LaunchSequence
 
 GROUPS: tuple[GroupName, ...] = ("compute", "bandwidth", "overhead")
-# Gains nearer to each other than this are a tie.
-_NEAR = 0.05
-# A replay further than this from the clean step explains it badly.
+# Assumed: speed-ups closer to each other than this are a tie.
+_TIE = 0.05
+# Assumed: a simulation that misses the clean step by more than this makes the verdict uncertain.
 _UNCERTAIN = 0.10
-# A replay that knows less than this of the work cannot tell what it is bound by.
+# Assumed: with more unattributed time than this there is no verdict.
 _MOSTLY_UNKNOWN = 0.5
-_MOST_SAID = 100
+# Larger speed-ups are printed as "over 100x".
+_LARGEST_PRINTED = 100
+# Shares of a group's time from which its main cause is mentioned.
 _MOSTLY_DATA = 0.5
 _MOSTLY_SLOW = 0.5
+_MOSTLY_TRANSFER = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictResult:
-    """The verdict, and how well the replay explains the step."""
+    """The verdict, and how far the simulated step is from the measured one."""
 
     verdict: Verdict
     replay_error: float | None
-    free_host_ns: float  # the step with a host that costs nothing: no step is shorter
+    free_host_ns: float  # the step with zero host time, the shortest possible
 
 
 def find_verdict(step_model: StepModel) -> VerdictResult:
-    """Replay the step as it is, then with each group free."""
+    """Simulate the step unchanged, then with each group at zero."""
     gains = {
-        group: step_model.base_ns / max(step_model.replay(_free(step_model, group)), 1.0)
+        group: step_model.base_ns / max(step_model.replay(_at_zero(step_model, group)), 1.0)
         for group in GROUPS
     }
     error, host_free = step_model.replay_error, step_model.wall_ns
@@ -59,58 +63,77 @@ def _verdict(gains: dict[GroupName, float], error: float | None, step_model: Ste
     first, second = ranked[0], ranked[1]
     if account.unknown.share > _MOSTLY_UNKNOWN:
         share = account.unknown.share
-        words = f"{share:.0%} of the step is work whose cost or roof is not known"
-        return Verdict(bound_by="unknown", uncertain=True, if_free=_plain(gains), why=words)
+        why = f"{share:.0%} of the step is work whose cost or roof is unknown."
+        return Verdict(bound_by="unknown", uncertain=True, if_free=_plain(gains), why=why)
     off = error if error is not None and abs(error) > _UNCERTAIN else 0.0
     if off and step_model.on_device:
         groups = account.groups()
         largest: GroupName = max(groups, key=lambda group: groups[group].ns)
-        words = (
-            f"the largest part of the step, {groups[largest].share:.0%}; what making it free would "
-            f"buy is not known, since the replay is {off:+.0%} off the clean step"
+        why = (
+            f"{largest.capitalize()} is the largest part of the step ({groups[largest].share:.0%})."
+            f" The simulated step is {abs(off):.0%} {'longer' if off > 0 else 'shorter'} than the"
+            " measured one, so the speed-up without it is unknown."
         )
-        return Verdict(bound_by=largest, uncertain=True, if_free=_plain(gains), why=words)
-    near = gains[first] < (1 + _NEAR) * gains[second]
-    words = f"{first} made free, the step would run {_times(gains[first])} as fast"
-    words += f", closely followed by {second} with {_times(gains[second])}" if near else ""
-    others = [group for group in ranked[1:] if not (near and group == second)]
-    words += "".join(f"; {group} free {_times(gains[group])}" for group in others)
-    words += _slow_kernels(account, first) + _for_data(account, first)
+        return Verdict(bound_by=largest, uncertain=True, if_free=_plain(gains), why=why)
+    others = ", ".join(f"{_zero(group, account)} {_times(gains[group])}" for group in ranked[1:])
+    why = (
+        f"With {_zero(first, account)} the step would be {_times(gains[first])} faster ({others})."
+    )
+    if gains[first] < (1 + _TIE) * gains[second]:
+        why += f" {first.capitalize()} and {second} are within {_TIE:.0%} of each other."
+    why += _slow_kernels(account, first) + _waiting_for_data(account, first)
     if off:
-        # On a CPU the gains are shares of the clean step; but is it the same step all the time?
-        more = "longer" if off > 0 else "less"
-        words += f". Other steps, timed phase by phase, took {abs(off):.0%} {more}"
-    return Verdict(bound_by=first, uncertain=bool(off), if_free=_plain(gains), why=words)
+        # On a CPU the speed-ups are shares of the clean step, which other steps differ from.
+        more = "longer" if off > 0 else "shorter"
+        why += f" Other steps, timed phase by phase, were {abs(off):.0%} {more}."
+    return Verdict(bound_by=first, uncertain=bool(off), if_free=_plain(gains), why=why)
+
+
+def _zero(group: GroupName, account: Account) -> str:
+    """The name of a group at zero: `zero memory time`, `zero overhead`."""
+    if group == "overhead":
+        return "zero overhead"
+    if group == "compute":
+        return "zero compute"
+    bandwidth = account.bandwidth
+    transfer_ns = bandwidth.ns - bandwidth.parts.get("device_memory", 0.0)
+    transfers = transfer_ns > _MOSTLY_TRANSFER * bandwidth.ns
+    return "zero memory and transfer time" if transfers else "zero memory time"
 
 
 def _slow_kernels(account: Account, group: GroupName) -> str:
-    """Being bound by memory, and taking three times what the memory asks for, are two things."""
+    """Says that kernels run below the roofline, where that is most of the group's time."""
     found = account.groups()[group]
     if not found.excess_ns or found.excess_ns < _MOSTLY_SLOW * found.ns:
         return ""
     share = found.excess_ns / found.ns
-    return f". {share:.0%} of that time is above what the roof asks for: slow kernels"
+    if group == "bandwidth":
+        return (
+            f" {share:.0%} of the memory time is kernels running below the memory roofline,"
+            " not necessary traffic."
+        )
+    return f" {share:.0%} of the {group} time is kernels running below the roofline."
 
 
-def _for_data(account: Account, group: GroupName) -> str:
-    """A step that waits for its batches is short of nothing that it does itself."""
+def _waiting_for_data(account: Account, group: GroupName) -> str:
+    """Says that overhead is waiting for batches, where that is most of it."""
     overhead = account.overhead
     waited = overhead.parts.get("data", 0.0)
     if group != "overhead" or waited < _MOSTLY_DATA * overhead.ns:
         return ""
-    return f". {waited / overhead.ns:.0%} of the overhead is waiting for data"
+    return f" {waited / overhead.ns:.0%} of the overhead is waiting for data."
 
 
 def _times(gain: float) -> str:
-    return f"{gain:.2f}x" if gain < _MOST_SAID else f"over {_MOST_SAID}x"
+    return f"{gain:.1f}x" if gain < _LARGEST_PRINTED else f"over {_LARGEST_PRINTED}x"
 
 
 def _plain(gains: dict[GroupName, float]) -> dict[str, float]:
     return {str(group): float(gain) for group, gain in gains.items()}
 
 
-def _free(step_model: StepModel, group: GroupName) -> Edit:
-    """The step with one group costing nothing."""
+def _at_zero(step_model: StepModel, group: GroupName) -> Edit:
+    """The edit that sets one group's time to zero."""
     work_ns = {
         index: work.ns * left
         for index, work in enumerate(step_model.op_records)
@@ -128,7 +151,7 @@ def _idle_host(script: LaunchSequence, work_ns: dict[int, float]) -> Edit:
 
 
 def _left_of(work: OpRecord, group: GroupName, machine: Machine) -> float:
-    """What is left of a piece of work's time when a group costs nothing."""
+    """The share of an operator's time that remains when a group's time is zero."""
     match group, work.bound:
         case ("compute", "compute"):
             floor = machine.memory_ns(work.cost) if work.cost else None

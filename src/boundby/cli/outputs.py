@@ -32,6 +32,16 @@ def page_options(command: Command) -> Command:
     return command
 
 
+def report_options(command: Command) -> Command:
+    """--verbose and --quiet, for every verb that prints a diagnosis."""
+    for option in (
+        click.option("--quiet", is_flag=True, help="Print no report."),
+        click.option("--verbose", is_flag=True, help="Print the whole report."),
+    ):
+        command = option(command)
+    return command
+
+
 def check_writable(*files: str | None, folder: Path | None = None) -> None:
     """What cannot be written to is said before minutes of work, not after."""
     for file in files:

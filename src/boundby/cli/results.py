@@ -43,6 +43,7 @@ class Wanted:
     open_page: bool
     out: Path | None
     quiet: bool
+    verbose: bool
     machine_file: Path | None
 
 
@@ -136,7 +137,7 @@ class Results:
         console = error_console()
         # A script that was ended may have left a line unfinished, as progress bars do.
         console.print()
-        console.print(DiagnosisReport(diagnosis))
+        console.print(DiagnosisReport(diagnosis, verbose=self._wanted.verbose))
 
     def _diagnose(self, capture: Capture) -> Diagnosis:
         from boundby.cli.console import progress_bar

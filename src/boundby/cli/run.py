@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from boundby.cli.inputs import check_machine
-from boundby.cli.outputs import check_writable, page_options
+from boundby.cli.outputs import check_writable, page_options, report_options
 from boundby.cli.results import Results, Wanted, attend_child
 from boundby.cli.target import TargetCommand, target_of
 
@@ -49,7 +49,7 @@ _WARMUP_OF_JOBS = 8
     type=click.Path(path_type=Path),
     help="Keep the diagnosis and the raw trace.",
 )
-@click.option("--quiet", is_flag=True, help="Print no report.")
+@report_options
 @click.argument("target", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def command(
     warmup: int | None,
@@ -64,6 +64,7 @@ def command(
     json_file: str | None,
     out: Path | None,
     quiet: bool,
+    verbose: bool,
     target: tuple[str, ...],
 ) -> int:
     """Diagnose an unmodified script: boundby run [OPTIONS] train.py --its --own --options.
@@ -88,6 +89,7 @@ def command(
         open_page=open_page,
         out=out.absolute() if out is not None else None,
         quiet=quiet,
+        verbose=verbose,
         machine_file=machine_file.absolute() if machine_file is not None else None,
     )
     results = Results(wanted, rank=rank, world=world)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from boundby.cli.outputs import page_options
+from boundby.cli.outputs import page_options, report_options
 
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
@@ -32,7 +32,7 @@ def parse_time(text: str) -> float:
 @click.option("--index", type=int, metavar="N", help="Which step; default: the median one.")
 @page_options
 @click.option("--json", "json_file", metavar="FILE", help="Write the diagnosis (- for stdout).")
-@click.option("--quiet", is_flag=True, help="Print no report.")
+@report_options
 @click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
 def command(
     machine_file: Path | None,
@@ -43,6 +43,7 @@ def command(
     open_page: bool,
     json_file: str | None,
     quiet: bool,
+    verbose: bool,
     traces: tuple[Path, ...],
 ) -> None:
     """Diagnose torch profiler traces: one file, several, or a folder with all ranks of a job."""
@@ -71,5 +72,5 @@ def command(
     write_page(diagnosis, html_file, perfetto_file, open_page=open_page, quiet=quiet)
     if not quiet:
         (error_console() if json_file == "-" else output_console()).print(
-            DiagnosisReport(diagnosis)
+            DiagnosisReport(diagnosis, verbose=verbose)
         )

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from boundby.cli.outputs import page_options
+from boundby.cli.outputs import page_options, report_options
 
 
 @click.command(name="view")
 @page_options
 @click.option("--json", "json_file", metavar="FILE", help="Write the diagnosis (- for stdout).")
-@click.option("--quiet", is_flag=True, help="Print no report.")
+@report_options
 @click.argument("file", type=click.Path(path_type=Path))
 def command(
     html_file: str | None,
@@ -20,6 +20,7 @@ def command(
     open_page: bool,
     json_file: str | None,
     quiet: bool,
+    verbose: bool,
     file: Path,
 ) -> None:
     """Show a diagnosis saved with --json: in the terminal, as a page, as a Perfetto trace."""
@@ -33,4 +34,4 @@ def command(
     write_page(diagnosis, html_file, perfetto_file, open_page=open_page, quiet=quiet)
     if not quiet:
         console = error_console() if json_file == "-" else output_console()
-        console.print(DiagnosisReport(diagnosis))
+        console.print(DiagnosisReport(diagnosis, verbose=verbose))

@@ -49,7 +49,7 @@ _NO_STEP = (
     "(seen: {seen}); mark the end of a step in the script with boundby.step()"
 )
 
-_NO_VERDICT = Verdict(bound_by="unknown", uncertain=True, why="nothing was profiled")
+_NO_VERDICT = Verdict(bound_by="unknown", uncertain=True, why="No step was profiled.")
 
 
 def require_steps(capture: Capture) -> str:
@@ -158,8 +158,8 @@ def _look_into(
     doubts = _doubts(profiled, attribution, capture.host_counters)
     if doubts:
         verdict = verdict_result.verdict
-        words = f"{verdict.why}. But {doubts[0]}"
-        verdict = msgspec.structs.replace(verdict, uncertain=True, why=words)
+        why = f"{verdict.why} But {doubts[0]}."
+        verdict = msgspec.structs.replace(verdict, uncertain=True, why=why)
         verdict_result = dataclasses.replace(verdict_result, verdict=verdict)
         advice = doubted(advice, wall_ns)
     return _Seen(

@@ -154,8 +154,8 @@ def _machine_of(trace: kineto.Trace, warnings: list[str]) -> Machine:
 def _for_traces(verdict_result: VerdictResult, attribution: Attribution) -> Verdict:
     """The verdict of a trace, whose host times hold the profiler's cost.
 
-    It is said whether the verdict also holds for the shortest step the trace allows, with a free
-    host.
+    `why` says whether the verdict also holds for the shortest step the trace allows: one with zero
+    host time.
     """
     groups = attribution.account.groups()
     work = {
@@ -166,10 +166,15 @@ def _for_traces(verdict_result: VerdictResult, attribution: Attribution) -> Verd
     share = work[shortest] / max(sum(work.values()), 1.0)
     verdict = verdict_result.verdict
     if shortest == verdict.bound_by:
-        words = f"{verdict.why}; it holds however much the profiler slowed the step"
-        return msgspec.structs.replace(verdict, why=words)
-    words = (
-        f"{verdict.why}, as profiled; were all idle time the profiler's doing, it would be "
-        f"{shortest} ({share:.0%} of device time): --wall with a clean step's time decides"
+        why = f"{verdict.why} This holds whatever the profiler's overhead is."
+        return msgspec.structs.replace(verdict, why=why)
+    why = (
+        f"{verdict.why} The trace includes profiler overhead: if all idle time is profiler "
+        f"overhead, the step is {_bound(shortest)} ({share:.0%} of device time). Pass --wall TIME, "
+        "the time of an unprofiled step, to decide."
     )
-    return msgspec.structs.replace(verdict, uncertain=True, why=words)
+    return msgspec.structs.replace(verdict, uncertain=True, why=why)
+
+
+def _bound(group: GroupName) -> str:
+    return "bound by something unknown" if group == "unknown" else f"{group}-bound"

@@ -1,8 +1,7 @@
-"""Telling a person who waits how far things are; nothing, unless something offers to show it.
+"""Progress of anything that takes seconds; silent unless a display is registered.
 
-Measuring takes seconds wherever it is asked for. Who asks from Python gets a bar at a terminal, as
-on the command line: `boundby.report.display` brings it. Whoever runs code of ours in a process of
-its own, or imports a part alone, gets silence.
+`boundby.report.display` registers the progress bar. A process that imports only a part of boundby
+shows nothing.
 """
 
 from __future__ import annotations
@@ -11,19 +10,19 @@ import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-# What is being done, and how much of it is done: 0 to 1.
+# Called with the current stage and the completed share, 0 to 1.
 Progress = Callable[[str, float], None]
-Shown = Callable[[str], AbstractContextManager[Progress]]
+ProgressDisplay = Callable[[str], AbstractContextManager[Progress]]
 
-# The newest counts.
-progress_listeners: list[Shown] = []
+# The last one registered is used.
+progress_displays: list[ProgressDisplay] = []
 
 
-def shown(what: str) -> AbstractContextManager[Progress]:
-    """While `what` is done, what to tell of it."""
-    return progress_listeners[-1](what) if progress_listeners else _unseen(what)
+def show_progress(what: str) -> AbstractContextManager[Progress]:
+    """Opens a progress display for `what`, and gives the function that updates it."""
+    return progress_displays[-1](what) if progress_displays else _silent(what)
 
 
 @contextlib.contextmanager
-def _unseen(_: str) -> Iterator[Progress]:
+def _silent(_: str) -> Iterator[Progress]:
     yield lambda *_: None

@@ -1,7 +1,6 @@
-"""Times, sizes and rates as people read them: three significant digits and a unit.
+"""Formats times, sizes and rates for people: three significant digits and a unit.
 
-Nothing that is there is shown as zero, and nothing that is not as anything else. web/src/format.ts
-says the same on the page.
+Only zero is shown as zero, and an unknown value as a dash. web/src/format.ts is the page's version.
 """
 
 from __future__ import annotations
@@ -52,6 +51,26 @@ def time(ns: float | None) -> str:
     return f"{'-' if ns < 0 else ''}{minutes} min {rest} s"
 
 
+def time_range(expected: float, low: float, high: float) -> str:
+    """A predicted time with its range in one unit, two digits: 7.9 ms (0 to 33)."""
+    name, scale = _unit_of(expected or high)
+    middle, *ends = (_two_digits(ns / scale) for ns in (expected, low, high))
+    return f"{middle} {name} ({' to '.join(ends)})"
+
+
+def _unit_of(ns: float) -> tuple[str, float]:
+    for name, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if abs(ns) >= 0.9995 * scale:
+            return name, scale
+    return "ns", 1.0
+
+
+def _two_digits(value: float) -> str:
+    if abs(value) >= 9.95:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 0.995 else f"{value:.1g}"
+
+
 def size(count: float | None) -> str:
     """A number of bytes, decimal: 16.8 MB."""
     return _NO_FIGURE if count is None else _scaled(count, "B")
@@ -72,7 +91,7 @@ def count(value: float | None) -> str:
 
 
 def share(value: float | None, *, decimals: int | None = None) -> str:
-    """A share of one as a percentage: 61%, 2.5%, <0.1%; with `decimals` always as many."""
+    """A share (0 to 1) as a percentage: 61%, 2.5%, <0.1%; with `decimals`, always that many."""
     if value is None:
         return _NO_FIGURE
     percent = value * 100
@@ -81,13 +100,13 @@ def share(value: float | None, *, decimals: int | None = None) -> str:
     if decimals is None:
         decimals = 0 if abs(percent) >= 9.95 else 1
     shown = f"{percent:.{decimals}f}"
-    if not float(shown):  # rounded to none
+    if not float(shown):  # rounded to zero
         return f"{'<' if percent > 0 else '>-'}{10**-decimals:.{decimals}f}%"
     return f"{shown}%"
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """A figure in whatever unit it has: a time, a size, a rate, a share, a ratio, a number."""
+    """A value in its unit: a time, a size, a rate, a share, a ratio, a number."""
     if value is None:
         return _NO_FIGURE
     if unit == "ns":
@@ -104,7 +123,7 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def age(seconds: float) -> str:
-    """How long ago something was: just now, 5 minutes, 3 days."""
+    """How long ago something was: just now, 5 minutes ago, 3 days ago."""
     for name in ("day", "hour", "minute"):
         whole = int(seconds // _SECONDS_IN[name])
         if whole:

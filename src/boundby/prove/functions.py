@@ -16,8 +16,8 @@ import msgspec
 
 from boundby.capture.process.execution import Target
 from boundby.model import Machine, store
-from boundby.model import progress as waiting
 from boundby.model.diagnosis import Diagnosis
+from boundby.model.progress import show_progress
 from boundby.prove.candidates import Choice, candidates_of
 from boundby.prove.experiment import Request, foresee, ledger_of, prove_target
 from boundby.prove.in_process import CAVEAT, SameProcess
@@ -54,7 +54,7 @@ def prove(
                 machine_file=_saved(machine, Path(folder)),
                 search_path=[entry or str(Path.cwd()) for entry in sys.path],
             )
-            with waiting.shown("proving:") as progress:
+            with show_progress("proving:") as progress:
                 diagnosis = prove_target(request, progress).diagnosis
         return msgspec.structs.replace(diagnosis, target=function.__qualname__)
     return _prove_here(
@@ -84,7 +84,7 @@ def _prove_here(
         elapsed_s=time.monotonic() - began,
     )
     if candidates:
-        with waiting.shown("proving:") as progress:
+        with show_progress("proving:") as progress:
             trials.run(progress)
     return msgspec.structs.replace(
         diagnosis, proofs=trials.proofs(), warnings=[*diagnosis.warnings, CAVEAT]

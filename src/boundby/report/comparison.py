@@ -1,22 +1,21 @@
-"""Two diagnoses side by side, for a terminal: what got slower first."""
+"""A comparison of two diagnoses for a terminal: what got slower first."""
 
 from __future__ import annotations
 
-import io
+from collections.abc import Iterator
 
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.padding import Padding
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from boundby.model import units
 from boundby.model.comparison import Comparison, Difference, Side
-from boundby.report.terminal import PART_WORDS, short_name
-from boundby.report.words import COLOURS
+from boundby.report.layout import Trimmed, plain_text, spaced, warning_line
+from boundby.report.words import COLOURS, PART_NAMES, short_name
 
-_WIDTH = 100
 _MOST_ROWS = 10
-_WORTH_A_ROW = 0.001
+# Differences below this share of the step are left out.
+_SMALLEST_ROW = 0.001
 _LONGEST_NAME = 40
 # A change that would be printed as 0.0%.
 _SAME = 0.0005
@@ -29,30 +28,32 @@ class ComparisonReport:
         self._comparison = comparison
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        comparison = self._comparison
-        yield headline(comparison)
-        yield Text(_side("before", comparison.before), style="dim")
-        yield Text(_side("after", comparison.after), style="dim")
-        for warning in comparison.warnings:
-            yield Text.assemble(("! ", "yellow"), warning)
-        yield Padding(_groups(comparison), (1, 0, 0, 0))
-        least = _WORTH_A_ROW * comparison.before.wall_ns
-        for what, rows in (("source lines", comparison.lines), ("operators", comparison.ops)):
-            shown = [row for row in rows if abs(row.delta_ns) >= least]
-            if shown:
-                yield Padding(_table(what, shown), (1, 0, 0, 0))
+        yield Trimmed(_parts(self._comparison))
+
+
+def _parts(comparison: Comparison) -> Iterator[RenderableType]:
+    yield headline(comparison)
+    yield Text(_side("before", comparison.before), style="dim")
+    yield Text(_side("after", comparison.after), style="dim")
+    yield from map(warning_line, comparison.warnings)
+    yield spaced(_groups(comparison))
+    least = _SMALLEST_ROW * comparison.before.wall_ns
+    for what, rows in (("source lines", comparison.lines), ("operators", comparison.ops)):
+        shown = [row for row in rows if abs(row.delta_ns) >= least]
+        if shown:
+            yield spaced(_table(what, shown))
 
 
 def headline(comparison: Comparison) -> Text:
-    """The answer in one line."""
+    """How much faster or slower, and whether that is more than noise."""
     change = comparison.slowdown
     words = f"{abs(change):.1%} {'slower' if change > 0 else 'faster'}"
     if abs(change) < _SAME:
         words = "as fast as before"
     if comparison.before.wall_source == comparison.after.wall_source == "profiled":
-        words += " as profiled"
+        words += ", as profiled"
     if comparison.beyond_noise is None:
-        doubt = "too few steps to tell it from noise"
+        doubt = "too few steps to separate it from noise"
     elif comparison.beyond_noise:
         doubt = "beyond noise"
     else:
@@ -69,11 +70,7 @@ def headline(comparison: Comparison) -> Text:
 
 
 def as_text(comparison: Comparison) -> str:
-    console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, highlight=False)
-    console.print(ComparisonReport(comparison))
-    written = console.file
-    assert isinstance(written, io.StringIO)
-    return written.getvalue()
+    return plain_text(ComparisonReport(comparison))
 
 
 def _side(word: str, side: Side) -> str:
@@ -89,14 +86,14 @@ def _groups(comparison: Comparison) -> Table:
     table = _columns("account")
     for row in comparison.groups:
         colour = COLOURS.get(row.name, "")  # type: ignore[call-overload]
-        name = f"  {PART_WORDS.get(row.detail, row.detail)}" if row.detail else row.name
+        name = f"  {PART_NAMES.get(row.detail, row.detail)}" if row.detail else row.name
         table.add_row(Text(name, style="dim" if row.detail else colour), *_figures(row))
     return table
 
 
 def _table(what: str, rows: list[Difference]) -> Table:
     table = _columns(what)
-    # The one column that may wrap is the one that gives way; its cells are cut instead.
+    # This column takes the remaining width; its cells are cut, not wrapped.
     table.add_column("", style="dim")
     largest = sorted(rows, key=lambda row: -abs(row.delta_ns))[:_MOST_ROWS]
     for row in sorted(largest, key=lambda row: -row.delta_ns):

@@ -1,109 +1,180 @@
-"""What would help, for a terminal: the findings, what they make together, a faster chip."""
+"""Findings for a terminal: what each saves, the change, what all save together, a faster chip."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
 
-from rich.console import Group
+from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from boundby.model import units
 from boundby.model.diagnosis import Diagnosis, Finding
-from boundby.report.words import COLOURS, last_part
+from boundby.report.layout import one_line
+from boundby.report.words import COLOURS, TEXT_WIDTH, last_part, sentence
 
 _MOST_SHOWN = 8
-# Findings that promise less than this share of the step are named, not explained.
+_MOST_SHOWN_SHORT = 3
+# Lines of a change in the short report.
+_MOST_CHANGE_LINES = 2
+_INDENT = 3
+# What a saving is a share of, where that is not the step.
+_WHOLE = {"run": "the run", "samples": "the time for the same samples"}
+# Findings that save less than this share of the step are only named.
 _WORTH_ACTING = 0.01
 
 
-def findings(diagnosis: Diagnosis) -> Group:
-    """Each finding in three lines: what it saves, the change, what it takes for granted."""
-    lines = [Text("what would help, and by how much (predicted)", style="bold")]
-    worthwhile, slight = _by_worth(diagnosis)
+def findings(diagnosis: Diagnosis) -> list[RenderableType]:
+    """Each finding with its saving, change, assumption and relation to the others."""
+    lines: list[RenderableType] = [Text("what would help (predicted savings)", style="bold")]
+    worthwhile, slight = _by_worth(diagnosis, _MOST_SHOWN)
     if not diagnosis.findings:
-        lines.append(Text("nothing that boundby knows of (boundby explain lists it)"))
+        lines.append(_nothing())
     for number, finding in enumerate(worthwhile, 1):
-        saving = finding.saving_ns
-        where = f", at {', '.join(finding.where[:3])}" if finding.where else ""
-        if finding.where and finding.inside:
-            where += f" (in {', '.join(map(last_part, finding.inside))})"
-        share = units.share(saving.expected / diagnosis.step.wall_ns)
-        lines += [
-            Text.assemble(
-                f"{number}. ",
-                (finding.fault, COLOURS[finding.group]),
-                f" would save {units.time(saving.expected)} ({units.time(saving.low)} to "
-                f"{units.time(saving.high)}), {share} of {finding.out_of}{where}",
-            ),
-            Text(textwrap.indent(finding.change, "   "), style="cyan"),
-            Text(f"   if {finding.assumes}{_besides(finding, diagnosis.findings)}", style="dim"),
-        ]
+        lines.append(
+            _numbered(
+                number,
+                _headline(finding, diagnosis.step.wall_ns),
+                Text(finding.change, style="cyan"),
+                Text(_conditions(finding, diagnosis.findings), style="dim"),
+            )
+        )
     if slight:
-        reach = (f"{one.fault} (up to {units.time(one.saving_ns.high)})" for one in slight)
-        lines.append(Text(f"expected to save less than 1%: {', '.join(reach)}", style="dim"))
-    lines += _together(diagnosis)
+        names = (f"{one.fault} (up to {units.time(one.saving_ns.high)})" for one in slight)
+        lines.append(Text(f"below 1% of the step: {', '.join(names)}", style="dim"))
+    lines += together(diagnosis)
+    lines += _batches(diagnosis)
     if diagnosis.findings:
-        lines.append(Text("   boundby explain FAULT says why, and when not to", style="dim"))
-    return Group(*lines)
+        lines.append(Text("boundby explain FAULT: why it costs time, when not to", style="dim"))
+    return lines
 
 
-def _by_worth(diagnosis: Diagnosis) -> tuple[list[Finding], list[Finding]]:
-    """The findings to act on, and those that a line will do for."""
+def short_findings(diagnosis: Diagnosis) -> list[RenderableType]:
+    """The findings that save most: a headline and the change each."""
+    worthwhile, slight = _by_worth(diagnosis, len(diagnosis.findings))
+    shown = worthwhile[:_MOST_SHOWN_SHORT]
+    more = len(worthwhile) + len(slight) - len(shown)
+    heading = f"what would help ({more} more: --verbose)" if more else "what would help"
+    lines: list[RenderableType] = [Text(heading, style="bold")]
+    if not shown:
+        lines.append(_nothing() if not diagnosis.findings else Text("nothing above 1% of the step"))
+    for number, finding in enumerate(shown, 1):
+        headline = _headline(finding, diagnosis.step.wall_ns, short=True)
+        change = (one_line(line, "cyan") for line in _change(finding))
+        lines.append(_numbered(number, headline, *change))
+    return lines
+
+
+def _nothing() -> Text:
+    return Text("no known fault was found (boundby explain lists the known ones)")
+
+
+def _change(finding: Finding) -> list[str]:
+    """The change in at most two lines; the last one says that there is more."""
+    lines = [
+        part
+        for line in finding.change.splitlines()
+        for part in textwrap.wrap(line, TEXT_WIDTH - _INDENT, subsequent_indent="    ")
+    ]
+    if len(lines) <= _MOST_CHANGE_LINES:
+        return lines
+    return [*lines[: _MOST_CHANGE_LINES - 1], f"{lines[_MOST_CHANGE_LINES - 1]} …"]
+
+
+def _numbered(number: int, *lines: RenderableType) -> Table:
+    """Lines that are indented behind a number."""
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_row(f"{number}.", Group(*lines))
+    return table
+
+
+def _headline(finding: Finding, wall_ns: float, *, short: bool = False) -> Text:
+    """`Host waits for the device: 7.9 ms (0 to 33), 7.6% — train.py:57 [host-sync]`."""
+    saving = finding.saving_ns
+    share = units.share(saving.expected / wall_ns)
+    whole = _WHOLE.get(finding.relative_to, finding.out_of)
+    of_what = "" if short and whole == "the step" else f" of {whole}"
+    places = [last_part(one) for one in finding.where[:3]] if short else finding.where[:3]
+    where = f" — {', '.join(places)}" if places else ""
+    if finding.where and finding.inside and not short:
+        where += f" (in {', '.join(map(last_part, finding.inside))})"
+    return Text.assemble(
+        (title_of(finding), f"bold {COLOURS[finding.group]}"),
+        f": {units.time_range(saving.expected, saving.low, saving.high)}, {share}{of_what}{where}",
+        (f" [{finding.fault}]", "dim"),
+    )
+
+
+def title_of(finding: Finding) -> str:
+    """The headline of a finding; files of older versions have only a summary."""
+    return finding.title or finding.summary.strip().rstrip(".") or finding.fault
+
+
+def _by_worth(diagnosis: Diagnosis, most: int) -> tuple[list[Finding], list[Finding]]:
+    """The findings to act on, and those that are only named."""
     least_ns = _WORTH_ACTING * diagnosis.step.wall_ns
-    shown = diagnosis.findings[:_MOST_SHOWN]
+    shown = diagnosis.findings[:most]
     worthwhile = [finding for finding in shown if finding.saving_ns.expected >= least_ns]
     return worthwhile, [finding for finding in shown if finding.saving_ns.expected < least_ns]
 
 
-def _besides(finding: Finding, others: Sequence[Finding]) -> str:
-    """What the change mends as well, and which of the others it takes the place of."""
-    words = f"; it mends {', '.join(finding.also)} too" if finding.also else ""
+def _conditions(finding: Finding, others: Sequence[Finding]) -> str:
+    """What the saving assumes, what else the change fixes, and what it cannot be combined with."""
+    words = [sentence(f"Assumes: {finding.assumes}")] if finding.assumes else []
+    if finding.also:
+        words.append(f"Also fixes: {', '.join(finding.also)}.")
     instead = [
         other.fault
         for other in others
         if other.fault in finding.excludes or finding.fault in other.excludes
     ]
-    return words + (f"; instead of {', '.join(instead)}, not with it" if instead else "")
+    if instead:
+        words.append(f"Cannot be combined with: {', '.join(instead)}.")
+    return " ".join(words)
 
 
-def _together(diagnosis: Diagnosis) -> list[Text]:
-    """What all that go together would make of the step, and what a larger batch would take."""
-    lines = []
-    several = [row for row in diagnosis.what_if if len(row.faults) > 1]
-    # A trace's step is the profiled one: what is imagined is held against the replayed one.
-    unmended = (row.wall_ns.expected for row in diagnosis.what_if if not row.faults)
-    before = next(unmended, diagnosis.step.wall_ns)
+def _step_ns(diagnosis: Diagnosis) -> float:
+    """The unchanged step as simulated: a trace's measured step includes profiler overhead."""
+    unchanged = (row.wall_ns.expected for row in diagnosis.what_if if not row.faults)
+    return next(unchanged, diagnosis.step.wall_ns)
+
+
+def together(diagnosis: Diagnosis, *, short: bool = False) -> list[Text]:
+    """The step with all faults fixed that can be fixed together."""
     best = min(diagnosis.what_if, key=lambda row: row.wall_ns.expected, default=None)
-    if best is not None and best in several:
-        wall = best.wall_ns
-        lines.append(
-            Text.assemble(
-                ("together ", "bold"),
-                f"({', '.join(best.faults)}): {units.time(before)} -> {units.time(wall.expected)} "
-                f"({units.time(wall.low)} to {units.time(wall.high)}), "
-                f"{before / max(wall.expected, 1.0):.2f}x",
-            )
-        )
-    if diagnosis.batches:
-        words = ", ".join(
-            f"{row.factor}x as large {row.wall_ns.expected / before:.2f}x the time "
-            f"({row.wall_ns.low / before:.2f} to {row.wall_ns.high / before:.2f})"
-            for row in diagnosis.batches
-        )
-        lines.append(Text(f"a batch {words} (predicted)", style="dim"))
-    return lines
+    if best is None or len(best.faults) < 2:
+        return []
+    before, wall = _step_ns(diagnosis), best.wall_ns
+    which = f"{len(best.faults)} fixes" if short else ", ".join(best.faults)
+    words = (
+        f"({which}): {units.time(before)} -> "
+        f"{units.time_range(wall.expected, wall.low, wall.high)}, "
+        f"{before / max(wall.expected, 1.0):.2f}x faster"
+    )
+    return [Text.assemble(("together ", "bold"), words)]
+
+
+def _batches(diagnosis: Diagnosis) -> list[Text]:
+    if not diagnosis.batches:
+        return []
+    before = _step_ns(diagnosis)
+    words = ", ".join(
+        f"{row.factor}x the batch takes {row.wall_ns.expected / before:.2f}x the time "
+        f"({row.wall_ns.low / before:.2f} to {row.wall_ns.high / before:.2f})"
+        for row in diagnosis.batches
+    )
+    return [Text(f"larger batch (predicted): {words}", style="dim")]
 
 
 def chips(diagnosis: Diagnosis) -> Text:
-    """What is left when nothing is: a faster chip."""
+    """The same step on faster chips, where this one is at its roofline."""
     words = [
-        f"{row.chip} {units.time(row.wall_ns.expected)} ({units.time(row.wall_ns.low)} to "
-        f"{units.time(row.wall_ns.high)})"
+        f"{row.chip} {units.time_range(row.wall_ns.expected, row.wall_ns.low, row.wall_ns.high)}"
         for row in diagnosis.bigger_chips
     ]
     return Text.assemble(
-        ("at the roof: ", "bold"),
-        "this chip does what it can; by their datasheets the step would take on a ",
+        ("at the roofline: ", "bold"),
+        "this chip cannot run the step much faster. Predicted from datasheets: ",
         ", ".join(words),
     )

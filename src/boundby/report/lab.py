@@ -1,16 +1,17 @@
-"""The lab's results for a terminal: predicted beside measured, and what was concluded."""
+"""Lab results for a terminal: predicted, measured, and the conclusion."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from boundby.model import units
 from boundby.model.lab import Interval, LabReport, Outcome, Result
+from boundby.report.layout import Trimmed, spaced
 from boundby.report.machine import age, title
 
 _STYLES: dict[Outcome, str] = {
@@ -19,12 +20,12 @@ _STYLES: dict[Outcome, str] = {
     "failed": "red",
     "not run": "dim",
 }
-# A figure just outside what was predicted may still hold: it was measured with an error too.
-_RULE = "✓ where what was measured, give or take its own spread, meets what was predicted"
+# A value just outside the predicted range may still hold: the measurement has an error too.
+_RULE = "✓ = the measured value, with its spread, overlaps the predicted range"
 
 
 class ExperimentList:
-    """What there is: name, what it shows, the claim it stands for."""
+    """The experiments: name, what each shows, the claim it tests."""
 
     def __init__(self, rows: Sequence[tuple[str, str, str]]) -> None:
         self._rows = rows
@@ -32,10 +33,10 @@ class ExperimentList:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0))
         table.add_column("experiment", no_wrap=True, style="bold")
-        table.add_column("what it shows, and the claim it stands for")
+        table.add_column("what it shows, and the claim it tests")
         for name, shows, claim in self._rows:
             table.add_row(name, Text.assemble(shows, "\n", (claim, "dim")))
-        yield table
+        yield Trimmed([table])
 
 
 class LabTable:
@@ -45,28 +46,31 @@ class LabTable:
         self._report = report
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        report = self._report
-        yield Text(headline(report), style="bold")
-        yield Text(f"{title(report.machine)} · roofs {age(report.machine)}", style="dim")
-        if any(result.measured for result in report.results):
-            yield Text(_RULE, style="dim")
-        if report.quick:
-            yield Text("quick look, wider error", style="dim")
-        for result in report.results:
-            yield Padding(_heading(result), (1, 0, 0, 0))
-            if result.measured:
-                yield _figures(result)
-            for line in (result.why, *result.notes):
-                if line:
-                    yield Padding(
-                        Text(line, style="dim" if line != result.why else ""), (0, 0, 0, 2)
-                    )
+        yield Trimmed(_parts(self._report))
+
+
+def _parts(report: LabReport) -> Iterator[RenderableType]:
+    yield Text(headline(report), style="bold")
+    yield Text(f"{title(report.machine)} · roofs {age(report.machine)}", style="dim")
+    if any(result.measured for result in report.results):
+        yield Text(_RULE, style="dim")
+    if report.quick:
+        yield Text("quick measurement, wider error", style="dim")
+    for result in report.results:
+        yield spaced(_heading(result))
+        if result.measured:
+            yield _figures(result)
+        if result.why:
+            yield Padding(Text(result.why), (0, 0, 0, 2))
+        for note in result.notes:
+            if note:
+                yield Padding(Text(note, style="dim"), (0, 0, 0, 2))
 
 
 def headline(report: LabReport) -> str:
-    """How many laws held, in one line."""
+    """How many claims held."""
     held = sum(result.outcome == "held" for result in report.results)
-    parts = [f"{held} of {len(report.results)} laws held on this machine"]
+    parts = [f"{held} of {len(report.results)} claims held on this machine"]
     words: dict[Outcome, str] = {"not held": "did not", "failed": "failed", "not run": "not run"}
     for outcome in words:
         names = [each.name for each in report.results if each.outcome == outcome]
@@ -76,7 +80,7 @@ def headline(report: LabReport) -> str:
 
 
 def interval(figure: Interval, unit: str) -> str:
-    """A figure's range, the unit said once where both ends share it."""
+    """A range; the unit is printed once where both ends share it."""
     low, high = units.quantity(figure.low, unit), units.quantity(figure.high, unit)
     if low.split(" ")[1:] == high.split(" ")[1:]:
         low = low.split(" ")[0]

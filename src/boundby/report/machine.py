@@ -1,38 +1,38 @@
-"""A machine's roofs for a terminal: measured beside the datasheet, and what they mean."""
+"""A machine's roofs for a terminal: measured, from the datasheet, and what follows from them."""
 
 from __future__ import annotations
 
 import datetime
 
 from rich.console import Console, ConsoleOptions, Group, RenderResult
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from boundby.model import Machine, Roof, units
+from boundby.report.layout import Trimmed, spaced, warning_line
 
 _SECTIONS = (
-    ("matmul.", "matrix products, bursts"),
+    ("matmul.", "matrix products (bursts)"),
     ("vector.", "vector units"),
     ("memory.", "memory"),
     ("host_link.", "host link"),
 )
 _OVERHEADS = (
-    ("eager_op_ns", "host, one eager operator"),
-    ("trained_op_ns", "host, one with its part in backward"),
-    ("launch_ns", "host, one kernel launch"),
-    ("compiled_call_ns", "host, one call of compiled code"),
-    ("compiled_kernel_ns", "host, each kernel it launches"),
-    ("trained_kernel_ns", "host, each in compiled training"),
+    ("eager_op_ns", "host: eager operator"),
+    ("trained_op_ns", "host: eager operator with its backward"),
+    ("launch_ns", "host: kernel launch"),
+    ("compiled_call_ns", "host: call of compiled code"),
+    ("compiled_kernel_ns", "host: kernel launched by compiled code"),
+    ("trained_kernel_ns", "host: the same, in training"),
     ("sync_ns", "sync round trip (.item())"),
-    ("graph_kernel_ns", "one kernel in a replayed graph"),
-    ("graph_gap_ns", "gap between kernels there"),
-    ("long_graph_gap_ns", "gap there, after long kernels"),
-    ("shortest_kernel_ns", "the shortest kernel"),
-    ("kernel_gap_ns", "gap between backlogged kernels"),
-    ("long_kernel_gap_ns", "gap after long backlogged ones"),
-    ("memory_t0_ns", "fixed cost of a memory pass"),
-    ("python_add_ns", "one addition in Python"),
+    ("graph_kernel_ns", "kernel in a CUDA graph replay"),
+    ("graph_gap_ns", "gap between kernels in a graph replay"),
+    ("long_graph_gap_ns", "gap in a graph replay after a long kernel"),
+    ("shortest_kernel_ns", "shortest kernel"),
+    ("kernel_gap_ns", "gap between queued kernels"),
+    ("long_kernel_gap_ns", "gap between queued kernels after a long one"),
+    ("memory_t0_ns", "fixed cost of a pass over memory"),
+    ("python_add_ns", "addition in Python"),
 )
 _PATTERNS = {"read", "write", "copy", "add"}
 _SUSTAINED = ".sustained"
@@ -48,17 +48,20 @@ class MachineReport:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         machine = self._machine
-        yield Text.assemble((title(machine), "bold"))
-        yield Text(_provenance(machine), style="dim")
-        yield Padding(_roofs_table(machine), (1, 0, 0, 0))
-        yield Padding(_overheads_table(machine), (1, 0, 0, 0))
-        yield Padding(Group(*_meanings(machine)), (1, 0, 0, 0))
-        for warning in machine.warnings:
-            yield Text.assemble(("! ", "yellow"), warning)
+        yield Trimmed(
+            [
+                Text(title(machine), style="bold"),
+                Text(_provenance(machine), style="dim"),
+                spaced(_roofs_table(machine)),
+                spaced(_overheads_table(machine)),
+                spaced(Group(*_consequences(machine))),
+                *map(warning_line, machine.warnings),
+            ]
+        )
 
 
 def title(machine: Machine) -> str:
-    """The device in one line."""
+    """The device, its datasheet entry and its threads."""
     parts = [machine.device]
     if machine.chip:
         parts.append(f"datasheet: {machine.chip}")
@@ -68,7 +71,7 @@ def title(machine: Machine) -> str:
 
 
 def age(machine: Machine) -> str:
-    """How old the measurement is, in words."""
+    """How long ago the machine was measured."""
     if machine.measured_at is None:
         return "not measured"
     measured = datetime.datetime.fromisoformat(machine.measured_at)
@@ -79,13 +82,13 @@ def age(machine: Machine) -> str:
 def _provenance(machine: Machine) -> str:
     parts = [age(machine)]
     if machine.quick:
-        parts.append("quick look, wider error: run without --quick for roofs to rely on")
+        parts.append("quick measurement with wider error; run without --quick for accurate roofs")
     parts += [f"driver {machine.driver}", f"torch {machine.torch}"]
     return " · ".join(parts)
 
 
 def _roofs_table(machine: Machine) -> Table:
-    """Columns that say something of any roof; where it is narrow, only the last is broken."""
+    """The roofs by section; columns without any value are left out, only the last one wraps."""
     sections = {
         heading: [
             (roof.name.removeprefix(prefix), _values(machine, roof), roof.note or "")
@@ -95,8 +98,8 @@ def _roofs_table(machine: Machine) -> Table:
         for prefix, heading in _SECTIONS
     }
     rows = [row for section in sections.values() for row in section]
-    said = {heading for _, values, _ in rows for heading, text in values.items() if text != "-"}
-    headings = [heading for heading in _HEADINGS if heading in said]
+    used = {heading for _, values, _ in rows for heading, text in values.items() if text != "-"}
+    headings = [heading for heading in _HEADINGS if heading in used]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("roof", no_wrap=True)
     for heading in headings:
@@ -123,7 +126,7 @@ def _values(machine: Machine, roof: Roof) -> dict[str, str]:
 
 
 def _shown(roof: Roof) -> bool:
-    """One line a level; the single access patterns stay in the JSON."""
+    """One line per memory level; the single access patterns are only in the JSON."""
     return not roof.name.endswith(_SUSTAINED) and roof.name.rsplit(".", 1)[-1] not in _PATTERNS
 
 
@@ -138,7 +141,7 @@ def _overheads_table(machine: Machine) -> Table:
     return table
 
 
-def _meanings(machine: Machine) -> list[Text]:
+def _consequences(machine: Machine) -> list[Text]:
     lines = []
     ridges = [
         f"{roof.name.removeprefix('matmul.')} {ridge:.{0 if ridge >= 1 else 2}f}"
@@ -147,19 +150,21 @@ def _meanings(machine: Machine) -> list[Text]:
         if (ridge := machine.ridge(roof.name)) is not None
     ]
     if ridges:
-        lines.append(_meaning("ridge point, FLOP per byte", ", ".join(ridges)))
+        lines.append(_consequence("ridge point, FLOP per byte", ", ".join(ridges)))
     if machine.pointwise_ops:
         words = f"memory-bound up to {machine.pointwise_ops:.0f} operations per element"
-        lines.append(_meaning("a float32 pointwise chain is", words))
+        lines.append(_consequence("float32 pointwise chains are", words))
     if machine.critical_batch:
         rows = machine.critical_batch
-        words = "compute-bound " + (f"from {rows:.0f} rows" if rows >= 1 else "with any rows")
-        lines.append(_meaning("a bfloat16 product with large weights is", words))
+        words = "compute-bound " + (
+            f"from {rows:.0f} rows" if rows >= 1 else "with any number of rows"
+        )
+        lines.append(_consequence("matrix products in bfloat16 with large weights are", words))
     if machine.flops_per_python_add:
         words = f"{units.count(machine.flops_per_python_add)} FLOPs of this device"
-        lines.append(_meaning("one addition in Python takes as long as", words))
+        lines.append(_consequence("one addition in Python takes as long as", words))
     return lines
 
 
-def _meaning(subject: str, words: str) -> Text:
+def _consequence(subject: str, words: str) -> Text:
     return Text.assemble((subject + " ", "dim"), words)

@@ -19,9 +19,9 @@ from boundby.capture.torch.recorder import Capture, Recorder
 from boundby.diagnosis import Timer, diagnose_capture
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import Machine
-from boundby.model import progress as waiting
 from boundby.model.diagnosis import Diagnosis
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
+from boundby.model.progress import Progress, show_progress
 
 # A quick look takes some seconds; a rank that waits longer for another's takes its own.
 _PATIENCE_S = 60.0
@@ -93,10 +93,10 @@ class Watch:
             raise BoundbyError("no step was seen: call step() at the end of each step of the loop")
         machine = self._machine
         if machine is None:
-            with waiting.shown("measuring") as progress:
+            with show_progress("measuring") as progress:
                 machine = machine_of(capture, progress=progress, notice=_warn)
         with (
-            waiting.shown("timing") as progress,
+            show_progress("timing") as progress,
             timer_of(capture, machine, progress=progress) as timer,
         ):
             return diagnose_capture(capture, machine, target=None, timer=timer)
@@ -201,7 +201,7 @@ def machine(
     measures in under ten seconds, with a wider error. `notice` is told, in one line, when saved
     roofs exist and cannot be used; left out, that is a warning.
     """
-    with waiting.shown("measuring") as progress:
+    with show_progress("measuring") as progress:
         return roofs.obtain(
             device,
             remeasure=remeasure,
@@ -216,7 +216,7 @@ def machine_of(
     capture: Capture,
     *,
     measured_elsewhere: bool = False,
-    progress: waiting.Progress = lambda *_: None,
+    progress: Progress = lambda *_: None,
     notice: Callable[[str], None] = lambda *_: None,
 ) -> Machine:
     """The roofs of the device that a capture ran on: the saved ones, or a quick look taken now.
@@ -242,7 +242,7 @@ def timer_of(
     capture: Capture,
     machine: Machine,
     *,
-    progress: waiting.Progress = lambda *_: None,
+    progress: Progress = lambda *_: None,
 ) -> Iterator[Timer | None]:
     """Times single operators on the device that a capture ran on; None where that is not at hand.
 

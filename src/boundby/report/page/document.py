@@ -27,7 +27,7 @@ def diagnosis_page(diagnosis: Diagnosis) -> str:
     title = f"{words}, {units.time(diagnosis.step.wall_ns)}"
     if diagnosis.target:
         title += f" · {diagnosis.target.rsplit('/', 1)[-1]}"
-    return _document(title, diagnosis_content(diagnosis), as_text(diagnosis))
+    return _document(title, diagnosis_content(diagnosis), as_text(diagnosis, verbose=True))
 
 
 def comparison_page(comparison: Comparison) -> str:

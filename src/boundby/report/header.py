@@ -1,0 +1,97 @@
+"""The head of a diagnosis report: verdict, step, account, utilisation."""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from boundby.model import Machine, units
+from boundby.model.diagnosis import Diagnosis, Group, Utilisation
+from boundby.report.layout import one_line
+from boundby.report.machine import age
+from boundby.report.words import COLOURS, PART_NAMES, SHORT_PART_NAMES, counted, sentence
+
+_BAR_CELLS = 40
+_SHORT_BAR_CELLS = 20
+# Parts of a group below this share of the step are left out.
+_SMALLEST_PART = 0.001
+
+
+def verdict_line(diagnosis: Diagnosis) -> Text:
+    """What the step is bound by, and why."""
+    verdict = diagnosis.verdict
+    bound = verdict.bound_by
+    words = "Bound by: unknown" if bound == "unknown" else f"{bound.capitalize()}-bound"
+    doubt = " (uncertain)" if verdict.uncertain and bound != "unknown" else ""
+    return Text.assemble((f"{words}{doubt}.", f"bold {COLOURS[bound]}"), " ", sentence(verdict.why))
+
+
+def step_line(diagnosis: Diagnosis) -> Text:
+    """Which step, how long, on what, against which roofs."""
+    step = diagnosis.step
+    low, high = step.wall_interval_ns
+    steps = counted(len(step.samples_ns), f"{step.wall_source} step")
+    samples = f"{units.time(low)} to {units.time(high)}, {steps}" if step.samples_ns else "as given"
+    name = "Step" if step.kind == "step" else f"Step {step.kind}"
+    return Text(
+        f"{name}: {units.time(step.wall_ns)} ({samples}) on {diagnosis.machine.device}, "
+        f"{roofs_source(diagnosis.machine)}",
+        style="dim",
+    )
+
+
+def roofs_source(machine: Machine) -> str:
+    if machine.measured_at is not None:
+        return f"roofs {age(machine)}{' (quick)' if machine.quick else ''}"
+    return f"roofs from the {machine.chip} datasheet" if machine.chip else "roofs unknown"
+
+
+def utilisation_words(used: Utilisation) -> str:
+    """MFU, HFU, memory bandwidth and device-busy share, as far as they are known."""
+    words = []
+    for name, share, sheet in (
+        ("MFU", used.mfu, used.mfu_datasheet),
+        ("HFU", used.hfu, used.hfu_datasheet),
+    ):
+        if share is not None:
+            of_sheet = f" ({units.share(sheet)} of datasheet)" if sheet and sheet != share else ""
+            words.append(f"{name} {units.share(share)}{of_sheet}")
+    if used.bandwidth is not None:
+        past = " ?" if used.bandwidth > 1 else ""
+        words.append(f"memory bandwidth {units.share(used.bandwidth)}{past}")
+    if used.device is not None:
+        words.append(f"device busy {units.share(used.device)}")
+    return " · ".join(words)
+
+
+def account(diagnosis: Diagnosis, *, verbose: bool) -> Table:
+    """The four groups of the account, each with its bar and parts."""
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    for _ in range(2):
+        table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="dim", overflow="fold")
+    cells = _BAR_CELLS if verbose else _SHORT_BAR_CELLS
+    for name, group in diagnosis.account.groups().items():
+        parts = _parts(group, diagnosis.step.wall_ns, verbose=verbose)
+        table.add_row(
+            Text(name, style=COLOURS[name]),
+            Text("█" * round(group.share * cells), style=COLOURS[name]),
+            units.share(group.share),
+            units.time(group.ns),
+            parts if verbose else one_line(parts),
+        )
+    return table
+
+
+def _parts(group: Group, wall_ns: float, *, verbose: bool) -> str:
+    names = PART_NAMES if verbose else SHORT_PART_NAMES
+    parts = [
+        f"{names.get(part, part)} {units.time(ns)}"
+        for part, ns in sorted(group.parts.items(), key=lambda item: -item[1])
+        if ns >= _SMALLEST_PART * wall_ns
+    ]
+    if group.excess_ns and group.ns:
+        parts.append(f"{units.time(group.excess_ns)} above the roofline minimum")
+    return ", ".join(parts)
