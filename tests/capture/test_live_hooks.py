@@ -299,3 +299,31 @@ def test_hooks_do_not_pile_up(events: Events) -> None:
         del extra
     gc.collect()
     assert [reference() for reference in gone] == [None] * 3
+
+
+class Transformed(torch.utils.data.Dataset):  # type: ignore[misc]
+    """Samples that pass through modules: one without parameters, one that has some."""
+
+    def __init__(self) -> None:
+        self.transform = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(2, 2))
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(torch.ones(2)).detach()
+
+
+def test_modules_called_while_a_batch_is_fetched_are_not_steps(events: Events) -> None:
+    loader = torch.utils.data.DataLoader(Transformed(), batch_size=2)
+    model = torch.nn.Linear(2, 1)
+    for batch in loader:
+        model(batch)
+    assert events.take() == ["batch", "call Linear"] * 2
+
+
+def test_modules_without_parameters_are_not_steps(events: Events) -> None:
+    transform, model = torch.nn.ReLU(), torch.nn.Linear(2, 1)
+    for _ in range(3):
+        model(transform(torch.ones(2)))
+    assert events.take() == ["call Linear"] * 3

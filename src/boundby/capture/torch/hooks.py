@@ -14,6 +14,7 @@ This module is imported, never `__main__`: a script replaces that.
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import sys
 import threading
@@ -77,6 +78,7 @@ class Hooks:
         # What undoes the watch on every module; empty once it is narrowed to the outermost ones.
         self._wide = PatchSet()
         self._outermost: set[type] = set()
+        self._parameterised: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         _all.add(self)
 
     def install(self, torch: Any) -> None:
@@ -189,8 +191,12 @@ class Hooks:
         self, run: Any, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         watcher = self.watcher
-        if self._wide and isinstance(called, self._module_class):
-            self._outermost.add(type(called))
+        if isinstance(called, self._module_class):
+            if not self._has_parameters(called):
+                # A transform, a loss or an activation by itself: no step is made of it.
+                return run(*args, **kwargs)
+            if self._wide:
+                self._outermost.add(type(called))
         if watcher is not None:
             self._do(watcher.call_begins, called, args, kwargs)
         self._depth += 1
@@ -203,6 +209,15 @@ class Hooks:
         finally:
             self._depth -= 1
         return result
+
+    def _has_parameters(self, module: Any) -> bool:
+        """Whether it holds parameters or buffers, as a model does."""
+        known = self._parameterised.get(module)
+        if known is None:
+            held = itertools.chain(module.parameters(), module.buffers())
+            known = next(held, None) is not None
+            self._parameterised[module] = known
+        return known
 
     def _around_backward(self, original: Any) -> Any:
         hooks, is_compiling = self, self._is_compiling
@@ -298,7 +313,12 @@ class Hooks:
             if is_compiling() or hooks._unseen():
                 return original(loader)
             began = time.perf_counter_ns()
-            batch = original(loader)
+            # Modules called meanwhile are the dataset's transforms, not the model.
+            hooks._depth += 1
+            try:
+                batch = original(loader)
+            finally:
+                hooks._depth -= 1
             if hooks.watcher is not None:
                 waited, workers = time.perf_counter_ns() - began, getattr(loader, "_num_workers", 0)
                 hooks._do(hooks.watcher.batch_came, waited, workers)
