@@ -19,34 +19,34 @@ from fixes import CASES
 COMPILE = "compile"
 
 
-def launches(step_model: Any) -> dict[str, Any]:
+def launches_by_phase(step_model: Any) -> dict[str, Any]:
     """For each phase: its launches and host time as they are, and as imagined compiled."""
     from boundby.faults import unfused_operators
     from boundby.model import Phase
     from boundby.step import compiled_host
 
-    script, device = step_model.script, step_model.timeline.device
-    if script is None:
+    launches, device = step_model.launches, step_model.timeline.device
+    if step_model.device == "cpu":
         raise SystemExit("there is no device whose host could be late")
-    names = [step_model.timeline.names[name] for name in device.name[script.order]]
+    names = [step_model.timeline.names[name] for name in device.name[launches.order]]
     detection = unfused_operators.detect(step_model)
     libraries = compiled_host._marked(step_model, compiled_host._libraries(step_model))
     rows: dict[str, Any] = {}
     for phase in (Phase.FORWARD, Phase.BACKWARD):
-        mine = script.phase == phase
+        mine = launches.phase == phase
         issued = [
             names[at]
             for action in mine.nonzero()[0]
-            for at in range(script.first[action], script.first[action + 1])
+            for at in range(launches.first[action], launches.first[action + 1])
         ]
         generated = sum(name.startswith("triton_") for name in issued)
         row = {
-            "ms": float(script.host_ns[mine].sum()) / 1e6,
+            "ms": float(launches.host_ns[mine].sum()) / 1e6,
             "generated": generated,
             "others": len(issued) - generated,
         }
-        if detection is not None and detection.expected.host_ns is not None:
-            host = detection.expected.host_ns
+        if detection is not None:
+            host = step_model.apply(detection.expected).launches.host_ns
             left = mine & (host > 0)
             for name, some in (("generated", left & ~libraries), ("others", left & libraries)):
                 row[f"said_{name}"] = int(some.sum())
@@ -83,4 +83,4 @@ def compare(name: str) -> None:
 
 
 if __name__ == "__main__":
-    for_each_model(__doc__, launches, compare)
+    for_each_model(__doc__, launches_by_phase, compare)

@@ -8,6 +8,7 @@ from boundby.analysis.account import attribute_step
 from boundby.capture.host.counters import HostCounters
 from boundby.model import Machine, Phase, Timeline
 from boundby.model.diagnosis import Finding
+from boundby.step.build import build_step_model
 from boundby.step.model import StepModel
 from tests.machines import round_machine
 
@@ -22,7 +23,7 @@ def picture_of(
     machine = machine or round_machine()
     wall = wall_ns or float(timeline.wall_ns)
     attribution = attribute_step(timeline, machine, wall_ns=wall)
-    return StepModel(
+    return build_step_model(
         timeline, machine, attribution, wall_ns=wall, phases={}, host_counters=host_counters
     )
 

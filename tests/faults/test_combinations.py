@@ -7,7 +7,8 @@ import pytest
 from boundby.analysis.account import attribute_step
 from boundby.faults.combinations import combined, saving_of
 from boundby.faults.fault import Detection, Fault
-from boundby.step.model import Edit, StepModel
+from boundby.step.build import build_step_model
+from boundby.step.model import Edit, HostTime, StepModel
 from boundby.step.simulator import with_host
 from tests.faults.test_contract import picture_of
 from tests.step.test_replay import PRODUCT, scene_of
@@ -18,14 +19,14 @@ def shortening(fault: str, part: float) -> Fault:
 
     def detect(step_model: StepModel) -> Detection:
         times = {index: part * work.ns for index, work in enumerate(step_model.op_records)}
-        return certainly(step_model.shortened(times))
+        return certainly(Edit.set_time(times))
 
     return Fault(id=fault, title=fault, group="compute", document="", detect=detect)
 
 
 def launching(step_model: StepModel) -> Detection:
-    assert step_model.script is not None
-    return certainly(Edit(host_ns=step_model.script.host_ns * 0.01))
+    before_ns = step_model.launches.host_ns * 0.99
+    return certainly(Edit.save_host(HostTime(before_ns=before_ns)))
 
 
 def certainly(change: Edit) -> Detection:
@@ -58,7 +59,7 @@ def test_a_saving_is_as_uncertain_as_the_host_of_the_step_as_it_is() -> None:
     wall = likeliest.wall_ns
     attribution = attribute_step(timeline, likeliest.machine, wall_ns=wall)
     fast, slow = (
-        StepModel(
+        build_step_model(
             timeline,
             likeliest.machine,
             attribution,

@@ -8,6 +8,7 @@ from boundby.analysis.account import attribute_step
 from boundby.faults import FAULTS, HEADINGS, Fault
 from boundby.model import Timeline
 from boundby.model.diagnosis import Estimate, Finding
+from boundby.step.build import build_step_model
 from boundby.step.model import StepModel
 from tests.machines import round_machine
 from tests.step.test_replay import GELU, PRODUCT, scene_of
@@ -19,7 +20,7 @@ def picture_of(timeline: Timeline) -> StepModel:
     machine = round_machine()
     wall = float(timeline.wall_ns)
     attribution = attribute_step(timeline, machine, wall_ns=wall)
-    return StepModel(timeline, machine, attribution, wall_ns=wall, phases={})
+    return build_step_model(timeline, machine, attribution, wall_ns=wall, phases={})
 
 
 @every
@@ -36,7 +37,7 @@ def test_it_promises_nothing_on_a_step_at_the_roof(remedy: Fault) -> None:
     """Large bf16 products back to back at their roof, a host far ahead: nothing is left."""
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=5).timeline()
     step_model = picture_of(timeline)
-    detection = remedy.detect(step_model)
+    detection = remedy.find_in(step_model)
     if detection is not None:
         for change in (detection.worst, detection.expected, detection.best):
             assert step_model.saving(change) <= 0.05 * step_model.wall_ns
@@ -58,7 +59,7 @@ def test_a_remedy_of_ones_own_is_found_like_any_other(monkeypatch: pytest.Monkey
         mine = {
             index: 0.0 for index, work in enumerate(step_model.op_records) if "gelu" in work.name
         }
-        gone = step_model.shortened(mine)
+        gone = remedies.Edit.set_time(mine)
         return remedies.Detection(
             worst=remedies.Edit(), expected=gone, best=gone, where=[], change="", assumes=""
         )

@@ -8,7 +8,7 @@ from boundby import faults as remedies
 from boundby.analysis.account import attribute_step
 from boundby.model import OpCall, Precision, Tensor
 from boundby.model.diagnosis import Finding
-from boundby.step.model import StepModel
+from boundby.step.build import build_step_model
 from tests.faults.step_models import finding, picture_of
 from tests.machines import roof, round_machine
 from tests.step.test_replay import scene_of
@@ -39,7 +39,7 @@ def on_cuda(precision: Precision, layer: tuple[OpCall, float] = (CUDNN, 6300.0))
     timeline = scene_of([(PRODUCT, 2800.0), layer], host_us=5).timeline()
     wall = float(timeline.wall_ns)
     attribution = attribute_step(timeline, MACHINE, wall_ns=wall, precision=precision)
-    step_model = StepModel(timeline, MACHINE, attribution, wall_ns=wall, phases={})
+    step_model = build_step_model(timeline, MACHINE, attribution, wall_ns=wall, phases={})
     return finding(step_model, "float32-products")
 
 

@@ -7,6 +7,7 @@ import pytest
 from boundby.analysis.account import attribute_step
 from boundby.faults.batch_too_small import batches
 from boundby.model import HostKind, OpCall, Phase
+from boundby.step.build import build_step_model
 from boundby.step.model import StepModel
 from boundby.step.sample_loops import find_sample_loops
 from tests.faults.step_models import finding, in_phase, sure
@@ -53,7 +54,9 @@ def looping(
     timeline = msgspec.structs.replace(timeline, host=host, sources=["train.py:7", "train.py:90"])
     wall = float(timeline.wall_ns)
     attribution = attribute_step(timeline, MACHINE, wall_ns=wall)
-    return StepModel(timeline, MACHINE, attribution, wall_ns=wall, phases={}, samples=samples)
+    return build_step_model(
+        timeline, MACHINE, attribution, wall_ns=wall, phases={}, samples=samples
+    )
 
 
 @pytest.mark.parametrize("on_device", [False, True])
@@ -112,7 +115,7 @@ def test_lines_beside_one_that_takes_samples_out_are_in_the_same_loop() -> None:
             step_model.timeline, host=host, sources=["train.py:7", line]
         )
         attribution = attribute_step(timeline, MACHINE, wall_ns=step_model.wall_ns)
-        moved = StepModel(
+        moved = build_step_model(
             timeline, MACHINE, attribution, wall_ns=step_model.wall_ns, phases={}, samples=SAMPLES
         )
         assert len(find_sample_loops(moved)) == found

@@ -35,13 +35,13 @@ def on_a_cpu(seen: HostCounters, *, on_device: bool = False, name: str = "cos") 
 
 def saved(seen: HostCounters) -> float:
     step_model = on_a_cpu(seen)
-    detection = memory_given_back.detect(step_model)
+    detection = memory_given_back.FAULT.find_in(step_model)
     assert detection is not None
-    return step_model.base_ns - step_model.replay(detection.expected)
+    return step_model.base_ns - step_model.evaluate(detection.expected)
 
 
 def is_said(seen: HostCounters, **given: Any) -> bool:
-    return memory_given_back.detect(on_a_cpu(seen, **given)) is not None
+    return memory_given_back.FAULT.find_in(on_a_cpu(seen, **given)) is not None
 
 
 def test_what_the_system_did_for_the_pages_is_saved() -> None:
@@ -95,8 +95,8 @@ def test_work_that_is_not_there_any_more_needs_no_pages() -> None:
     """One of two that made as much: half of the gain is left beside that."""
     step_model = on_a_cpu(SEEN)
     assert step_model.flow is not None
-    without = step_model.after(Edit(work_ns={step_model.flow.order[0]: 0.0}))
-    detection = memory_given_back.detect(without)
+    without = step_model.apply(Edit(op_ns={step_model.flow.order[0]: 0.0}))
+    detection = memory_given_back.FAULT.find_in(without)
     assert detection is not None
-    saved = without.replay(Edit()) - without.replay(detection.expected)
+    saved = without.evaluate(Edit()) - without.evaluate(detection.expected)
     assert saved == pytest.approx(1000.0 * PAGES)

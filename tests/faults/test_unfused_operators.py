@@ -84,10 +84,10 @@ def test_a_step_that_trains_launches_the_kernels_of_training() -> None:
 def test_what_cannot_be_fused_is_called_as_before_and_the_rest_is_one_launch() -> None:
     step_model = step("mm", "cos", "sin", "cos", "mm")
     detection = unfused_operators.detect(step_model)
-    assert detection is not None and detection.expected.host_ns is not None
+    assert detection is not None
     launch = launch_costs(step_model)[1]
     # Entering it is counted with the first.
-    _, fused, *gone, last = detection.expected.host_ns
+    _, fused, *gone, last = step_model.apply(detection.expected).launches.host_ns
     assert fused == pytest.approx(launch)
     assert gone == [0.0, 0.0]
     assert last == pytest.approx(20 * US)
@@ -131,10 +131,9 @@ def test_a_recurrent_layer_stays_as_it_is_and_breaks_the_graph() -> None:
         if len(chain.op_records) > 1
     ]
     assert fused == [{0, 2}]
-    script, launch = layered.script, launch_costs(layered)[1]
-    assert script is not None
+    launch = launch_costs(layered)[1]
     host = compiled_host_ns(layered, [], launch)
-    assert host[2:4] == pytest.approx(script.host_ns[2:4])
+    assert host[2:4] == pytest.approx(layered.launches.host_ns[2:4])
     # Going in twice, and not once.
     memoised = compiled_host_ns(plain, [], launch)[0]
     assert host[0] - launch == pytest.approx(2 * (memoised - launch), rel=0.2)
@@ -161,9 +160,8 @@ def test_what_is_no_part_of_the_model_is_not_compiled_with_it() -> None:
     fused = [chain.op_records for chain in chains_of(placed, placed.flow)]
     assert fused == [[0, 1], [3, 4]]
     assert [3, 4, 5, 6, 7] in [chain.op_records for chain in chains_of(plain, plain.flow)]
-    script, host = placed.script, compiled_host_ns(placed, [], launch_costs(placed)[1])
-    assert script is not None
-    assert host[5:] == pytest.approx(script.host_ns[5:])
+    host = compiled_host_ns(placed, [], launch_costs(placed)[1])
+    assert host[5:] == pytest.approx(placed.launches.host_ns[5:])
 
 
 def test_where_no_model_is_seen_all_may_be_compiled() -> None:
@@ -198,7 +196,7 @@ def fused(*names: str) -> float:
     """What a chain of these is expected to take as one kernel, in us."""
     detection = unfused_operators.detect(handed_on(*names))
     assert detection is not None
-    return sum(detection.expected.work_ns.values()) / US
+    return sum(detection.expected.op_ns.values()) / US
 
 
 def test_functions_take_their_time_where_rows_are_waited_for() -> None:

@@ -59,7 +59,7 @@ def test_a_convolution_in_tf32_is_held_against_bfloat16_as_it_runs() -> None:
         step_model.timings.known[one] = 600e3 if one.loose else 240e3
     detection = float32_activations.detect(step_model)
     assert detection is not None
-    first, *rest = detection.expected.work_ns.values()
+    first, *rest = detection.expected.op_ns.values()
     assert rest == pytest.approx([0.4 * 600e3] * 3)
     # The first one carries the casts: 1.5 x 205 MB a convolution, at 5 TB/s, and some weights.
     assert first == pytest.approx(0.4 * 600e3 + 4 * 1.5 * 205.5 / 5 * 1e3, rel=0.02)

@@ -38,7 +38,7 @@ def test_workers_make_batches_no_faster_than_their_number_allows() -> None:
         assert detection is not None
         # As many as are needed, up to all cores, make a batch in a millisecond each; the rest of a
         # step takes 0.1 ms.
-        assert step_model.replay(detection.best) == pytest.approx(shortest, rel=0.03)
+        assert step_model.evaluate(detection.best) == pytest.approx(shortest, rel=0.03)
 
 
 def data_on_a_cpu(

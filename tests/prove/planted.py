@@ -17,7 +17,7 @@ from boundby.step.model import Edit, StepModel
 
 
 def detect(step_model: StepModel) -> Detection | None:
-    half = Edit(work_ns={index: work.ns / 2 for index, work in enumerate(step_model.op_records)})
+    half = Edit.set_time({at: record.ns / 2 for at, record in enumerate(step_model.op_records)})
     return Detection(worst=half, expected=half, best=half, where=[], change="none", assumes="")
 
 

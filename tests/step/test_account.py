@@ -7,7 +7,7 @@ import pytest
 from boundby.analysis.account import attribute_step
 from boundby.analysis.verdict import find_verdict
 from boundby.model import UNTOLD, DeviceKind, HostKind, OpCall, Precision, Timeline
-from boundby.step.model import StepModel
+from boundby.step.build import build_step_model
 from tests.machines import roof, round_machine
 from tests.timelines import US, Scene, tensor
 
@@ -237,7 +237,7 @@ def test_a_collective_has_no_floor_of_the_memorys(on_device: bool) -> None:
     assert row.excess_ns is None
     assert row.roof_fraction is None
     assert attribution.account.bandwidth.excess_ns == 0
-    step_model = StepModel(timeline, MACHINE, attribution, wall_ns=1000 * US, phases={})
+    step_model = build_step_model(timeline, MACHINE, attribution, wall_ns=1000 * US, phases={})
     verdict = find_verdict(step_model).verdict
     assert verdict.bound_by == "bandwidth"
     assert "below the memory roofline" not in verdict.why

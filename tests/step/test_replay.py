@@ -11,6 +11,7 @@ from boundby.analysis.verdict import find_verdict
 from boundby.capture.host.counters import HostCounters, ThreadTime
 from boundby.diagnosis.host import cpu_contention
 from boundby.model import DeviceKind, HostKind, OpCall, Timeline
+from boundby.step.build import build_step_model
 from boundby.step.cpu_step import CpuWait
 from boundby.step.model import Edit, StepModel
 from boundby.step.simulator import (
@@ -183,7 +184,7 @@ GELU = OpCall(name="aten::gelu", args=(tensor(64, 1_000_000), None))
 
 def picture_of(timeline: Timeline, wall_ns: float, in_phases_ns: float | None = None) -> StepModel:
     attribution = attribute_step(timeline, MACHINE, wall_ns=wall_ns)
-    return StepModel(
+    return build_step_model(
         timeline, MACHINE, attribution, wall_ns=wall_ns, phases={}, in_phases_ns=in_phases_ns
     )
 
@@ -198,10 +199,10 @@ def test_where_others_have_its_cores_a_cpu_saves_waiting_with_the_work() -> None
     )
     (work,) = attribution.op_records
     slower = cpu_contention(attribution, HostCounters(), 1000 * US)
-    step_model = StepModel(
+    step_model = build_step_model(
         timeline, MACHINE, attribution, wall_ns=1000 * US, phases={}, cpu_contention=slower
     )
-    shorter = Edit(work_ns={0: work.ns - 120 * US})
+    shorter = Edit(op_ns={0: work.ns - 120 * US})
     assert step_model.saving(shorter) == pytest.approx(200 * US)
     # Nor does it wait when there is no overhead: the work is left, as long as it took.
     assert find_verdict(step_model).verdict.if_free["overhead"] == pytest.approx(

@@ -38,7 +38,7 @@ def faster_chips(step_model: StepModel, findings: Sequence[Finding]) -> list[Chi
     busy = sum(record.exposed_ns for record in step_model.op_records)
     fixable = max((finding.saving_ns.expected for finding in findings), default=0.0)
     wall = step_model.wall_ns
-    if here is None or step_model.script is None or busy < _BUSY * wall:
+    if here is None or step_model.device == "cpu" or busy < _BUSY * wall:
         return []
     if fixable > _WORTH_FIXING * wall or _nearness(step_model) < _NEAR:
         return []
@@ -72,8 +72,8 @@ def _on(step_model: StepModel, here: datasheet.Chip, there: datasheet.Chip) -> C
     slow, expected, fast = _SAME_VENDOR if here.vendor == there.vendor else _OTHER_VENDOR
 
     def wall(reached: float) -> float:
-        work_ns = {i: step_model.op_records[i].ns * r / reached for i, r in ratios.items()}
-        return step_model.wall_ns - step_model.saving(Edit(work_ns=work_ns))
+        op_ns = {i: step_model.op_records[i].ns * r / reached for i, r in ratios.items()}
+        return step_model.wall_ns - step_model.saving(Edit.set_time(op_ns))
 
     return ChipRow(
         chip=there.name, wall_ns=Estimate(low=wall(fast), expected=wall(expected), high=wall(slow))

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from boundby.model import Machine
 from boundby.model.diagnosis import Account, GroupName, Verdict
 from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import OpRecord
-from boundby.step.simulator import LaunchSequence
 
 GROUPS: tuple[GroupName, ...] = ("compute", "bandwidth", "overhead")
 # Assumed: speed-ups closer to each other than this are a tie.
@@ -44,12 +41,12 @@ class VerdictResult:
 def find_verdict(step_model: StepModel) -> VerdictResult:
     """Simulate the step unchanged, then with each group at zero."""
     gains = {
-        group: step_model.base_ns / max(step_model.replay(_at_zero(step_model, group)), 1.0)
+        group: step_model.base_ns / max(step_model.evaluate(_at_zero(step_model, group)), 1.0)
         for group in GROUPS
     }
     error, host_free = step_model.replay_error, step_model.wall_ns
-    if step_model.script is not None:
-        host_free = step_model.replay(_idle_host(step_model.script, {}))
+    if step_model.device != "cpu":
+        host_free = step_model.evaluate(step_model.without_host)
     return VerdictResult(
         verdict=_verdict(gains, error, step_model),
         replay_error=error,
@@ -66,7 +63,7 @@ def _verdict(gains: dict[GroupName, float], error: float | None, step_model: Ste
         why = f"{share:.0%} of the step is work whose cost or roof is unknown."
         return Verdict(bound_by="unknown", uncertain=True, if_free=_plain(gains), why=why)
     off = error if error is not None and abs(error) > _UNCERTAIN else 0.0
-    if off and step_model.on_device:
+    if off and step_model.device != "cpu":
         groups = account.groups()
         largest: GroupName = max(groups, key=lambda group: groups[group].ns)
         why = (
@@ -134,20 +131,13 @@ def _plain(gains: dict[GroupName, float]) -> dict[str, float]:
 
 def _at_zero(step_model: StepModel, group: GroupName) -> Edit:
     """The edit that sets one group's time to zero."""
-    work_ns = {
+    op_ns = {
         index: work.ns * left
         for index, work in enumerate(step_model.op_records)
         if (left := _left_of(work, group, step_model.machine)) < 1
     }
-    if group != "overhead":
-        return Edit(work_ns=work_ns)
-    if step_model.script is not None:
-        return _idle_host(step_model.script, work_ns)
-    return Edit(python_ns=step_model.account.overhead.ns)
-
-
-def _idle_host(script: LaunchSequence, work_ns: dict[int, float]) -> Edit:
-    return Edit(work_ns=work_ns, host_ns=np.zeros_like(script.host_ns), after_ns=0.0)
+    edit = Edit.set_time(op_ns)
+    return edit + step_model.without_host if group == "overhead" else edit
 
 
 def _left_of(work: OpRecord, group: GroupName, machine: Machine) -> float:

@@ -27,6 +27,7 @@ from boundby.diagnosis.host import cpu_contention, host_factors, slower_than_mea
 from boundby.model import Machine, Precision, Timeline, units
 from boundby.model.diagnosis import Diagnosis, KindOfStep, PhaseTime, StepTimes, Verdict
 from boundby.model.errors import BoundbyError
+from boundby.step.build import build_step_model
 from boundby.step.cpu_ops import ExtraPages
 from boundby.step.cpu_step import CpuWait
 from boundby.step.model import OperatorBenchmarks, StepModel
@@ -215,7 +216,7 @@ def _pictures(
     crowded = cpu_contention(attribution, capture.host_counters, wall_ns)
 
     def step_model(factor: float) -> StepModel:
-        return StepModel(
+        return build_step_model(
             timeline,
             machine.at_pace(slower * factor * crowded),
             attribution,
@@ -230,13 +231,13 @@ def _pictures(
         )
 
     measured = step_model(1.0)
-    if measured.script is None:
+    if measured.device == "cpu":
         return [measured]
     factors = host_factors(
         capture,
         wall_ns=wall_ns,
-        issued_ns=issue_ns(measured.script),
-        explaining=explaining_host(measured.script, wall_ns),
+        issued_ns=issue_ns(measured.launches),
+        explaining=explaining_host(measured.launches, wall_ns),
     )
     return [measured, *map(step_model, factors)]
 

@@ -15,6 +15,7 @@ from boundby.hardware.datasheet_machine import from_datasheet
 from boundby.model import Machine, Timeline
 from boundby.model.diagnosis import Diagnosis, GroupName, StepTimes, Verdict
 from boundby.model.errors import BoundbyError
+from boundby.step.build import build_step_model
 from boundby.step.model import StepModel
 from boundby.step.simulator import replay, with_host, with_wall
 
@@ -55,7 +56,7 @@ def diagnose_trace(
         step_models = _pinned(timeline, machine, attribution, wall_ns)
         step_model = step_models[0]
     else:
-        step_model = StepModel(timeline, machine, attribution, wall_ns=profiled, phases={})
+        step_model = build_step_model(timeline, machine, attribution, wall_ns=profiled, phases={})
         step_models = _guesses(timeline, machine, attribution)
     verdict_result = find_verdict(step_model)
     shortest = verdict_result.free_host_ns
@@ -64,7 +65,7 @@ def diagnose_trace(
         shortest = attribution.device_busy_ns
     interval = (wall_ns, wall_ns) if wall_ns else (min(shortest, profiled), profiled)
     walls = [float(step.wall_ns) for step in trace.steps]
-    if step_model.script is not None and (waits := int((step_model.script.depends >= 0).sum())):
+    if waits := int((step_model.launches.depends >= 0).sum()):
         warnings.append(
             f"the trace names no events between streams: {waits} waits are taken from the observed "
             "order"
@@ -106,17 +107,17 @@ def _pinned(
     """
 
     def step_model(factor: float) -> StepModel:
-        return StepModel(
+        return build_step_model(
             timeline,
             machine,
             attribution,
             wall_ns=wall_ns,
             phases={},
-            host=lambda script: with_host(with_wall(script, wall_ns), factor),
+            host=lambda launches: with_host(with_wall(launches, wall_ns), factor),
         )
 
     limit = step_model(1.0)
-    if limit.script is None or replay(with_host(limit.script, 0.0)) < _KEPT_BUSY * wall_ns:
+    if limit.device == "cpu" or replay(with_host(limit.launches, 0.0)) < _KEPT_BUSY * wall_ns:
         return [limit]
     return [step_model(factor) for factor in _HOST_FACTORS]
 
@@ -124,7 +125,7 @@ def _pinned(
 def _guesses(timeline: Timeline, machine: Machine, attribution: Attribution) -> list[StepModel]:
     """The step with as much of its host times as the profiler may have left."""
     return [
-        StepModel(
+        build_step_model(
             timeline,
             machine,
             attribution,

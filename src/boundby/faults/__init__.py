@@ -120,11 +120,8 @@ def find(step_models: Sequence[StepModel]) -> list[Finding]:
     range then spans them all.
     """
     findings = []
-    device = "cuda" if step_models[0].on_device else "cpu"
     for fault in FAULTS:
-        if device not in fault.devices:
-            continue
-        detections = [(step_model, fault.detect(step_model)) for step_model in step_models]
+        detections = [(step_model, fault.find_in(step_model)) for step_model in step_models]
         known = [(step_model, found) for step_model, found in detections if found is not None]
         if not known:
             continue
@@ -172,7 +169,7 @@ def combine(step_models: Sequence[StepModel], findings: Sequence[Finding]) -> li
 def _inside(step_model: StepModel, detection: Detection) -> list[str]:
     """The lines of libraries at which time would be saved, the most first."""
     saved: dict[int, float] = {}
-    for index, ns in detection.expected.work_ns.items():
+    for index, ns in detection.expected.op_ns.items():
         record = step_model.op_records[index]
         if record.inside >= 0:
             saved[record.inside] = saved.get(record.inside, 0.0) + record.ns - ns
@@ -184,7 +181,7 @@ def _finding(
     known: list[tuple[StepModel, Detection]], fault: Fault, likeliest: StepModel
 ) -> Finding:
     savings = [
-        max(0.0, wall_of(step_model.base_ns - step_model.replay(edit), step_model, likeliest))
+        max(0.0, wall_of(step_model.base_ns - step_model.evaluate(edit), step_model, likeliest))
         for step_model, found in known
         for edit in (found.worst, found.expected, found.best)
     ]

@@ -83,8 +83,7 @@ def _room(step_model: StepModel) -> str:
 
 def _own_time(step_model: StepModel) -> str:
     """What it depends on, where the script itself takes a part of the step that counts."""
-    before, after = growing_ns(step_model, growth=1.0)
-    own = float(before.sum()) + after
+    own = growing_ns(step_model, growth=1.0).ns
     if own < _TOLD * step_model.base_ns:
         return ""
     return f", as far as the script's own Python ({units.time(own)}) loops over no samples"
@@ -118,31 +117,14 @@ def batches(likeliest: StepModel, *others: StepModel) -> list[BatchRow]:
 
 def larger(step_model: StepModel, factor: int, growth: Growth) -> float:
     """The replayed step with a larger batch, in ns."""
-    work_ns = times_with(step_model, factor, growth)
-    before, after = growing_ns(step_model, growth=growth.script)
-    if step_model.script is None:
-        return step_model.replay(Edit(work_ns=work_ns, python_ns=-(factor - 1) * after))
-    return step_model.replay(
-        Edit(
-            work_ns=work_ns,
-            host_ns=step_model.script.host_ns + (factor - 1) * before,
-            after_ns=step_model.script.after_ns + (factor - 1) * after,
-        )
-    )
+    grown = growing_ns(step_model, growth=growth.script)
+    edit = Edit.set_time(times_with(step_model, factor, growth))
+    return step_model.evaluate(edit + Edit.save_host(grown * (1 - factor)))
 
 
 def _for_half(step_model: StepModel, doubled_ns: float) -> Edit:
-    """A change whose replay is half of the doubled step: what the same samples take."""
-    left = min(1.0, doubled_ns / 2 / step_model.base_ns)
-    if step_model.script is None:
-        return Edit(python_ns=step_model.wall_ns * (1 - left))
-    work_ns = {index: work.ns * left for index, work in enumerate(step_model.op_records)}
-    return Edit(
-        work_ns=work_ns,
-        host_ns=step_model.script.host_ns * left,
-        after_ns=step_model.script.after_ns * left,
-        gap_ns=step_model.script.gap_ns * left,
-    )
+    """What the same samples take: half of a step with twice the batch."""
+    return Edit.save_step(max(0.0, step_model.base_ns - doubled_ns / 2))
 
 
 FAULT = Fault(

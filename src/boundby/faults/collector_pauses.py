@@ -53,9 +53,9 @@ def detect(step_model: StepModel) -> Detection | None:
     paused = sum(ns > 0 for ns in pauses)
     worst_left, expected_left = _UNCALLED_LEFT if len(calls) else _FROZEN_LEFT
     return Detection(
-        worst=Edit(python_ns=step * low * (1 - worst_left)),
-        expected=Edit(python_ns=step * expected * (1 - expected_left)),
-        best=Edit(python_ns=step * high),
+        worst=Edit.save_step(step * low * (1 - worst_left)),
+        expected=Edit.save_step(step * expected * (1 - expected_left)),
+        best=Edit.save_step(step * high),
         where=_lines(step_model, calls),
         change="gc.disable()  # and gc.collect() every few hundred steps, not in each"
         if len(calls)

@@ -34,7 +34,7 @@ def combined(step_models: Sequence[StepModel], remedies: Sequence[Fault]) -> lis
     for step_model, scenario in runs if mended else []:
         unmended: tuple[tuple[str, ...], StepModel] = ((), step_model)
         for faults, changed in (unmended, *_combinations(step_model, mended, scenario)):
-            wall = wall_of(changed.replay(Edit()), step_model, step_models[0])
+            wall = wall_of(changed.evaluate(Edit()), step_model, step_models[0])
             walls.setdefault(faults, []).append(wall)
             if step_model is step_models[0] and scenario == "expected":
                 groups[faults] = _groups(changed, wall)
@@ -88,10 +88,10 @@ def _made(step_model: StepModel, remedies: Sequence[Fault]) -> float:
     for remedy in remedies:
         if any(_exclude(remedy, one) for one in taken):
             continue
-        detection = remedy.detect(step_model)
-        step_model = step_model.after(detection.expected) if detection else step_model
+        detection = remedy.find_in(step_model)
+        step_model = step_model.apply(detection.expected) if detection else step_model
         taken.append(remedy)
-    return step_model.replay(Edit())
+    return step_model.evaluate(Edit())
 
 
 def _exclude(one: Fault, other: Fault) -> bool:
@@ -105,8 +105,8 @@ def _combinations(
     for position, remedy in enumerate(remedies):
         if any(_exclude(remedy, one) for one in taken):
             continue
-        detection = remedy.detect(step_model)
-        changed = step_model.after(getattr(detection, scenario)) if detection else step_model
+        detection = remedy.find_in(step_model)
+        changed = step_model.apply(getattr(detection, scenario)) if detection else step_model
         chosen = (*taken, remedy)
         yield tuple(one.id for one in chosen), changed
         yield from _combinations(changed, remedies[position + 1 :], scenario, chosen)

@@ -120,7 +120,7 @@ def _is_added(step_model: StepModel, reader: int) -> bool:
 
 def _of_rows(step_model: StepModel, tables: list[_Table], passes: float, operators: int) -> Edit:
     left = _left(tables, passes)
-    work_ns = {fill: 0.0 for table in tables for fill in table.fills}
+    op_ns = {fill: 0.0 for table in tables for fill in table.fills}
     for index, work in enumerate(step_model.op_records):
         call = step_model.call(work)
         if work.phase != Phase.OPTIMIZER or call is None:
@@ -132,16 +132,10 @@ def _of_rows(step_model: StepModel, tables: list[_Table], passes: float, operato
             if tensor.shape in left
         )
         if spared:
-            work_ns[index] = work.ns * (1 - spared / whole)
+            op_ns[index] = work.ns * (1 - spared / whole)
     more = len(tables) * operators * (step_model.machine.overheads.eager_op_ns or 0.0)
-    if step_model.script is None:
-        return Edit(work_ns=work_ns, python_ns=-more)
-    host = step_model.script.host_ns.copy()
-    updating = step_model.actions_of(
-        index for index in work_ns if step_model.op_records[index].phase == Phase.OPTIMIZER
-    )
-    host[updating[:1]] += more
-    return Edit(work_ns=work_ns, host_ns=host)
+    updating = (i for i in op_ns if step_model.op_records[i].phase == Phase.OPTIMIZER)
+    return Edit.set_time(op_ns) + Edit.add_host(updating, more)
 
 
 def _left(tables: list[_Table], passes: float) -> dict[tuple[int, ...], float]:

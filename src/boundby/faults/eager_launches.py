@@ -33,7 +33,7 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import compiled, cuda_graphs
 from boundby.model import DeviceKind, Phase
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, HostTime, StepModel
 from boundby.step.simulator import LaunchSequence
 from boundby.step.user_python import kept
 
@@ -50,18 +50,18 @@ _USUAL_GRAPH_GAP_NS = 50.0
 
 
 def detect(step_model: StepModel) -> Detection | None:
-    script = step_model.script
-    if script is None or step_model.timeline.device.graph.mean() > 0.5:
+    launches = step_model.launches
+    if step_model.timeline.device.graph.mean() > 0.5:
         return None
     # Forward and backward are captured; the optimizer is launched as before, unless it is too.
-    captured = script.phase != Phase.OPTIMIZER
+    captured = launches.phase != Phase.OPTIMIZER
     gap = _graph_gap(step_model)
-    syncs = _syncs_inside(script)
+    syncs = _syncs_inside(launches)
     if syncs:
         times = "once" if syncs == 1 else f"{syncs} times"
         return Detection(
             worst=Edit(),
-            expected=_left(step_model, captured, _PIECES_LEFT, script.gap_ns),
+            expected=_left(step_model, captured, _PIECES_LEFT, launches.gap_ns),
             best=_left(step_model, captured, _EXPECTED_LEFT, gap),
             where=[],
             change=_CHANGE,
@@ -69,7 +69,7 @@ def detect(step_model: StepModel) -> Detection | None:
             "can hold: mend that first",
         )
     return Detection(
-        worst=_left(step_model, captured, _WORST_LEFT, script.gap_ns),
+        worst=_left(step_model, captured, _WORST_LEFT, launches.gap_ns),
         expected=_left(step_model, captured, _EXPECTED_LEFT, gap),
         best=_left(step_model, np.ones(len(captured), np.bool_), _BEST_LEFT, min(0.0, gap)),
         where=[],
@@ -78,12 +78,12 @@ def detect(step_model: StepModel) -> Detection | None:
     )
 
 
-def _syncs_inside(script: LaunchSequence) -> int:
+def _syncs_inside(launches: LaunchSequence) -> int:
     """How often the host waits between the first and the last launch of forward and backward."""
-    launching = np.flatnonzero((script.phase != Phase.OPTIMIZER) & (np.diff(script.first) > 0))
+    launching = np.flatnonzero((launches.phase != Phase.OPTIMIZER) & (np.diff(launches.first) > 0))
     if not len(launching):
         return 0
-    return int((script.wait[launching[0] : launching[-1]] != 0).sum())
+    return int((launches.wait[launching[0] : launching[-1]] != 0).sum())
 
 
 def _left(
@@ -92,12 +92,12 @@ def _left(
     left: float,
     gap_ns: float,
 ) -> Edit:
-    script = step_model.script
-    assert script is not None
-    stays = kept(step_model)
-    quicker = stays.before_ns + (script.host_ns - stays.before_ns) * left
-    after = stays.after_ns + (script.after_ns - stays.after_ns) * left
-    return Edit(host_ns=np.where(captured, quicker, script.host_ns), after_ns=after, gap_ns=gap_ns)
+    launches, stays = step_model.launches, kept(step_model)
+    saved = HostTime(
+        before_ns=np.where(captured, (launches.host_ns - stays.before_ns) * (1 - left), 0.0),
+        after_ns=(launches.after_ns - stays.after_ns) * (1 - left),
+    )
+    return Edit.capture_graph(saved, gap_ns=gap_ns)
 
 
 def _graph_gap(step_model: StepModel) -> float:
@@ -106,14 +106,13 @@ def _graph_gap(step_model: StepModel) -> float:
     Nothing is won where memory is set to a value, as it is ahead of some products and sums: on an
     H200 such a pair took as long in a graph (0.9 us between the two, 1.5 less between others).
     """
-    script = step_model.script
-    assert script is not None
-    sets = step_model.timeline.device.kind[script.order] == DeviceKind.MEMSET
+    launches = step_model.launches
+    sets = step_model.timeline.device.kind[launches.order] == DeviceKind.MEMSET
     as_before = sets | np.concatenate([[False], sets[:-1]])
-    kernels_ns = script.device_ns[~as_before & (script.device_ns > 0)]
+    kernels_ns = launches.device_ns[~as_before & (launches.device_ns > 0)]
     measured = step_model.machine.overheads.gap_ns(kernels_ns, graphed=True)
-    gap = min(script.gap_ns, _USUAL_GRAPH_GAP_NS if measured is None else measured)
-    return gap + float(as_before.mean()) * (script.gap_ns - gap)
+    gap = min(launches.gap_ns, _USUAL_GRAPH_GAP_NS if measured is None else measured)
+    return gap + float(as_before.mean()) * (launches.gap_ns - gap)
 
 
 FAULT = Fault(

@@ -35,7 +35,7 @@ import numpy as np
 from boundby import ops as costs
 from boundby.faults.fault import Detection, Fault
 from boundby.model import Cost, DeviceKind
-from boundby.step.model import StepModel
+from boundby.step.model import Edit, StepModel
 
 _KIND = re.compile(r"^(?:nccl|gloo|xccl|c10d|_c10d_functional)::?_?(?P<kind>\w+?)_?$")
 # What the next operator needs at once.
@@ -63,7 +63,7 @@ def detect(step_model: StepModel) -> Detection | None:
     latency = _latency(step_model)
     found = list(_collectives(step_model, latency))
     exposed = sum(one.exposed_ns for one in found)
-    if step_model.script is None or not exposed:
+    if not exposed:
         return None
     merged = _merged(found, latency)
     computing = sum(
@@ -73,18 +73,18 @@ def detect(step_model: StepModel) -> Detection | None:
     room = min(1.0, computing / max(1.0, sum(one.exposed_ns for one in hideable)))
 
     def hidden(share: float, *, all_of_it: bool) -> dict[int, float]:
-        work_ns = {index: step_model.op_records[index].ns - ns for index, ns in merged.items()}
+        op_ns = {index: step_model.op_records[index].ns - ns for index, ns in merged.items()}
         for one in hideable:
             most = one.exposed_ns if all_of_it else min(one.exposed_ns, one.transfer_ns or 0.0)
-            now = work_ns.get(one.work, step_model.op_records[one.work].ns)
-            work_ns[one.work] = max(0.0, now - share * room * most)
-        return work_ns
+            now = op_ns.get(one.work, step_model.op_records[one.work].ns)
+            op_ns[one.work] = max(0.0, now - share * room * most)
+        return op_ns
 
     worst = {index: step_model.op_records[index].ns - ns for index, ns in merged.items()}
     return Detection(
-        worst=step_model.shortened(worst),
-        expected=step_model.shortened(hidden(_HALF_HIDDEN, all_of_it=False)),
-        best=step_model.shortened(hidden(1.0, all_of_it=True)),
+        worst=Edit.set_time(worst),
+        expected=Edit.set_time(hidden(_HALF_HIDDEN, all_of_it=False)),
+        best=Edit.set_time(hidden(1.0, all_of_it=True)),
         where=step_model.lines(step_model.op_records[one.work] for one in found)[:2],
         change=_change(hideable or found),
         assumes="the time goes into the transfer, not into waiting for a rank that is late",
@@ -95,7 +95,7 @@ def _collectives(step_model: StepModel, latency: float) -> Iterator[_Collective]
     device = step_model.timeline.device
     link = step_model.machine.rate("network.link")
     for event in np.flatnonzero(device.kind == DeviceKind.COLLECTIVE):
-        index = step_model.work_of(int(event))
+        index = step_model.record_of(int(event))
         work = step_model.op_records[index]
         kind, size, ranks = _message(step_model, index)
         transfer = None

@@ -36,7 +36,7 @@ from boundby.faults.fault import Detection, Fault, Fix
 from boundby.fixes import compiled
 from boundby.model import OpCall, Phase, Tensor, units
 from boundby.step.index_searches import searches
-from boundby.step.model import StepModel
+from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import OpRecord, shapes_of
 
 _FAR = 0.4
@@ -72,17 +72,17 @@ def detect(step_model: StepModel) -> Detection | None:
     reach = {index: reached for group, reached in groups for index in group}
 
     def brought(share: float) -> dict[int, float]:
-        work_ns = {}
+        op_ns = {}
         for index, reached in reach.items():
             work = step_model.op_records[index]
             assert work.floor_ns is not None
-            work_ns[index] = work.ns - share * max(0.0, work.ns - work.floor_ns / reached)
-        return work_ns
+            op_ns[index] = work.ns - share * max(0.0, work.ns - work.floor_ns / reached)
+        return op_ns
 
     return Detection(
-        worst=step_model.shortened(brought(_WORST)),
-        expected=step_model.shortened(brought(_EXPECTED)),
-        best=step_model.shortened(brought(_BEST)),
+        worst=Edit.set_time(brought(_WORST)),
+        expected=Edit.set_time(brought(_EXPECTED)),
+        best=Edit.set_time(brought(_BEST)),
         where=step_model.lines(step_model.op_records[index] for index in reach)[:3],
         change=_change(step_model, groups[0][0]),
         assumes="there is a better kernel, and a quarter of the way to what others of its class "
@@ -100,7 +100,7 @@ def _far(step_model: StepModel) -> list[list[int]]:
             call = step_model.call(work)
             groups[work.name, work.source, shapes_of(call) if call else ""].append(index)
     start_up = step_model.machine.overheads.shortest_kernel_ns or 0.0
-    if not step_model.on_device:
+    if step_model.device == "cpu":
         start_up = step_model.machine.overheads.eager_op_ns or 0.0
     least = _WORTH_A_WORD * sum(work.ns for work in op_records)
     far = []
@@ -156,7 +156,9 @@ def _is_off_the_matrix_units(step_model: StepModel, work: OpRecord) -> bool:
     if work.op_class != "contraction":
         return False
     on_vectors = work.cost is not None and "matmul.float32" in work.cost.flops
-    return not step_model.on_device or (on_vectors and bool(step_model.machine.rate("matmul.tf32")))
+    return step_model.device == "cpu" or (
+        on_vectors and bool(step_model.machine.rate("matmul.tf32"))
+    )
 
 
 def _is_scores(tensor: Tensor) -> bool:

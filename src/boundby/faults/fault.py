@@ -59,6 +59,10 @@ class Fault:
     combines: bool = True
     relative_to: RelativeTo = "step"
 
+    def find_in(self, step_model: StepModel) -> Detection | None:
+        """The fault in a step; None where it is not there, or not looked for on its device."""
+        return self.detect(step_model) if step_model.device in self.devices else None
+
     @property
     def summary(self) -> str:
         """The first line of its documentation."""

@@ -57,38 +57,38 @@ def detect(step_model: StepModel) -> Detection | None:
     if not products or not new or new < 1.2 * (machine.rate(_FLOAT32[0]) or new):
         return None
     changes = [_cast(step_model, products, *hope) for hope in _HOPES]
-    device = "cuda" if step_model.on_device else "cpu"
     return Detection(
         worst=changes[0],
         expected=changes[1],
         best=changes[2],
         where=step_model.lines(step_model.op_records[index] for index in products)[:3],
-        change=f'with torch.autocast("{device}", torch.bfloat16):\n    loss = model(batch)',
+        change=f'with torch.autocast("{step_model.device}", torch.bfloat16):\n'
+        "    loss = model(batch)",
         assumes="seven bits of mantissa in products and activations are enough",
     )
 
 
 def _cast(step_model: StepModel, products: list[int], near: float, halved: float) -> Edit:
-    work_ns: dict[int, float] = {}
+    op_ns: dict[int, float] = {}
     for index in products:
         work = step_model.op_records[index]
         ratio = timed_ratio(step_model, work, _of_attention if _ATTENTION in work.name else _CAST)
         if ratio is None:
             ratio = min(near, _from_roofs(step_model, index))
-        work_ns[index] = work.ns * ratio / near
+        op_ns[index] = work.ns * ratio / near
     for index, work in enumerate(step_model.op_records):
         if (
-            index not in work_ns
+            index not in op_ns
             and work.op_class in ("elementwise", "movement")
             and work.phase != Phase.OPTIMIZER
             and work.bound == "memory"
             and not any(part in work.name for part in _KEPT)
         ):
-            work_ns[index] = work.ns - halved / 2 * _moving(step_model, work)
+            op_ns[index] = work.ns - halved / 2 * _moving(step_model, work)
     casts = _cast_ns(step_model, products)
     first = products[0]
-    work_ns[first] += casts
-    return Edit(work_ns=work_ns, product_precision="bfloat16")
+    op_ns[first] += casts
+    return Edit(op_ns=op_ns, product_precision="bfloat16")
 
 
 def _of_attention(tensor: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ def _moving(step_model: StepModel, work: OpRecord) -> float:
     On a CPU that is no more than the memory's own time: the rest is arithmetic, which is the same
     or more in sixteen bits.
     """
-    return work.ns if step_model.on_device else min(work.ns, work.floor_ns or 0.0)
+    return min(work.ns, work.floor_ns or 0.0) if step_model.device == "cpu" else work.ns
 
 
 def _from_roofs(step_model: StepModel, index: int) -> float:

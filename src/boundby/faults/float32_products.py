@@ -39,6 +39,8 @@ from boundby.step.op_record import is_convolution, is_recurrent
 from boundby.step.op_variants import as_it_is, timed_ratio
 
 _FROM = "matmul.float32"
+_TARGETS = {"cuda": "matmul.tf32", "cpu": "matmul.bfloat16"}
+_MANTISSA_BITS = {"matmul.tf32": 10, "matmul.bfloat16": 7}
 # How near the new roof a product comes that came this near the old one.
 _WORST, _EXPECTED, _BEST = 0.7, 0.9, 1.0
 
@@ -53,9 +55,8 @@ def detect(step_model: StepModel) -> Detection | None:
         if work.bound == "compute"
         and work.cost is not None
         and _FROM in work.cost.flops
-        # On a CPU the precision of products is not that of the layers oneDNN has, which stay in
-        # float32.
-        and (step_model.on_device or not _is_layer(work.name))
+        # The setting for products on a CPU does not apply to the layers that oneDNN has.
+        and (step_model.device == "cuda" or not _is_layer(work.name))
     }
     if not mine:
         return None
@@ -65,15 +66,13 @@ def detect(step_model: StepModel) -> Detection | None:
         best=_faster(step_model, mine, old, new * _BEST),
         where=step_model.lines(step_model.op_records[index] for index in mine)[:3],
         change=_change(step_model, mine),
-        assumes="ten bits of mantissa in products are enough"
-        if step_model.on_device
-        else "seven bits of mantissa in products are enough",
+        assumes=f"{_MANTISSA_BITS[_target(step_model)]} bits of mantissa in products are enough",
     )
 
 
 def _change(step_model: StepModel, mine: Iterable[int]) -> str:
     """A line for each kind of product that is among them."""
-    if not step_model.on_device:
+    if step_model.device == "cpu":
         return 'torch.set_float32_matmul_precision("medium")'
     layers = {_is_layer(step_model.op_records[index].name) for index in mine}
     lines = {
@@ -90,22 +89,22 @@ def _is_layer(operator: str) -> bool:
 
 def _faster(step_model: StepModel, mine: dict[int, Cost], old: float, new: float) -> Edit:
     """Timed on the matrix units; else as far above its new floor as it was above its old one."""
-    work_ns = {}
+    op_ns = {}
     for index, cost in mine.items():
         work = step_model.op_records[index]
         ratio = timed_ratio(step_model, work, as_it_is, loose=True)
         if ratio is not None:
             expected = step_model.machine.rate(_target(step_model)) or new
             # Not every kernel gains: a CPU's fused attention takes longer in fewer digits.
-            work_ns[index] = work.ns * ratio * _EXPECTED * expected / new
+            op_ns[index] = work.ns * ratio * _EXPECTED * expected / new
             continue
         memory = step_model.machine.memory_ns(cost) or 0.0
-        work_ns[index] = min(work.ns, max(work.ns * old / new, memory))
-    return Edit(work_ns=work_ns, product_precision="loose")
+        op_ns[index] = min(work.ns, max(work.ns * old / new, memory))
+    return Edit(op_ns=op_ns, product_precision="loose")
 
 
 def _target(step_model: StepModel) -> str:
-    return "matmul.tf32" if step_model.on_device else "matmul.bfloat16"
+    return _TARGETS[step_model.device]
 
 
 FAULT = Fault(

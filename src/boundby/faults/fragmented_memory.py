@@ -44,14 +44,14 @@ def detect(step_model: StepModel) -> Detection | None:
     rows = _calls(step_model)
     seen = step_model.host_counters
     steps = len(seen.steps_ns)
-    if step_model.script is None or not len(rows):
+    if not len(rows):
         return None
     if seen.allocations is not None and seen.allocations < _FEWEST_A_STEP * max(1, steps):
         return None
     spent = float(step_model.timeline.host.duration_ns[rows].sum())
     # Most of it is waiting for the driver, which a profiler hardly makes longer.
     lost = spent * step_model.stall_sensitivity(spent)
-    worst, expected, best = (Edit(python_ns=lost * (1 - left)) for left in _LEFT)
+    worst, expected, best = (Edit.save_step(lost * (1 - left)) for left in _LEFT)
     return Detection(
         worst=worst,
         expected=expected,

@@ -56,9 +56,9 @@ def detect(step_model: StepModel) -> Detection | None:
     sources = [step_model.timeline.sources[work.inside] for work in op_records if work.inside >= 0]
     by_library = bool(sources) and all(_LIBRARY in source for source in sources)
     return Detection(
-        worst=Edit(work_ns=half),
-        expected=Edit(work_ns=left),
-        best=Edit(work_ns=dict.fromkeys(left, 0.0)),
+        worst=Edit.set_time(half),
+        expected=Edit.set_time(left),
+        best=Edit.set_time(dict.fromkeys(left, 0.0)),
         where=where,
         change='model.generate(..., cache_implementation="static")  # or a StaticCache'
         if by_library

@@ -27,26 +27,22 @@ import numpy as np
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import HostKind
-from boundby.step.model import Edit, StepModel
-from boundby.step.simulator import Wait
+from boundby.step.model import Edit, HostTime, StepModel
 
 
 def detect(step_model: StepModel) -> Detection | None:
-    script = step_model.script
-    if script is None or not script.wait.any():
+    launches = step_model.launches
+    waits = np.flatnonzero(launches.wait)
+    if not len(waits):
         return None
-    waits = np.flatnonzero(script.wait)
-    none = np.zeros_like(script.wait)
-    # One sync a step remains where a loss is logged: at the end, where it costs least.
-    last = none.copy()
-    last[waits[-1]] = Wait.STREAM
-    host = script.host_ns.copy()
-    sync = step_model.machine.overheads.sync_ns or 0.0
-    host[waits] = np.clip(host[waits] - sync, 0.0, None)
+    calls = np.zeros(len(launches.wait))
+    calls[waits] = step_model.machine.overheads.sync_ns or 0.0
     return Detection(
-        worst=Edit(wait=last),
-        expected=Edit(wait=none),
-        best=Edit(wait=none, host_ns=host),
+        # One sync a step remains where a loss is logged: at the end, where it costs least.
+        worst=Edit.drop_waits(waits[:-1]),
+        expected=Edit.drop_waits(waits),
+        best=Edit.drop_waits(waits)
+        + Edit.save_host(HostTime(before_ns=np.minimum(calls, launches.host_ns))),
         where=_lines(step_model),
         change="losses.append(loss.detach())  # and .item() once every hundred steps",
         assumes="nothing in the step depends on the value",

@@ -62,7 +62,7 @@ def detect(step_model: StepModel) -> Detection | None:
     if not convolutions or convolutions & step_model.unfusible:
         return None
     changes = [
-        _together(step_model, mine, regained, factor if step_model.on_device else factor**2)
+        _together(step_model, mine, regained, factor**step_model.benchmark_doubt)
         for regained, factor in zip(_REGAINED, _TIMED, strict=True)
     ]
     return Detection(
@@ -82,7 +82,7 @@ def compiled_times(step_model: StepModel) -> dict[int, float]:
     On a CPU it turns all. Else all or none, and none where a single one is grouped or has far fewer
     channels out than in; where all have few.
     """
-    if step_model.on_device and not _turns_all(step_model):
+    if step_model.device != "cpu" and not _turns_all(step_model):
         return {}
     times = {}
     for index, work in enumerate(step_model.op_records):
@@ -157,22 +157,24 @@ def _rows_of_sequences(step_model: StepModel) -> npt.NDArray[np.bool_]:
 
 
 def _together(step_model: StepModel, mine: list[int], regained: float, factor: float) -> Edit:
+    # CPU libraries convert images themselves: without a timing nothing is known of the gain.
+    untimed = step_model.device != "cpu"
     kept = not any(_turns_back(step_model.op_records[index]) for index in mine)
-    work_ns = {}
+    op_ns = {}
     for index in mine:
         work = step_model.op_records[index]
         if _turns_back(work):
-            work_ns[index] = work.ns + _turning_ns(step_model, work)
+            op_ns[index] = work.ns + _turning_ns(step_model, work)
             continue
         ratio = (
             timed_ratio(step_model, work, with_channels_last) if kept else _ratio(step_model, work)
         )
         if ratio is not None:
-            work_ns[index] = work.ns * ratio * factor
-        elif kept and step_model.on_device and _is_convolution(work) and work.floor_ns is not None:
-            work_ns[index] = work.ns - regained * max(0.0, work.ns - work.floor_ns)
+            op_ns[index] = work.ns * ratio * factor
+        elif kept and untimed and _is_convolution(work) and work.floor_ns is not None:
+            op_ns[index] = work.ns - regained * max(0.0, work.ns - work.floor_ns)
     turned = frozenset(index for index in mine if _is_convolution(step_model.op_records[index]))
-    return Edit(work_ns=work_ns, unfusible=turned)
+    return Edit(op_ns=op_ns, unfusible=turned)
 
 
 def _turns_back(work: OpRecord) -> bool:

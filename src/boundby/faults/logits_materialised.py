@@ -28,8 +28,6 @@ Measured on
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from boundby.faults.fault import Detection, Fault
 from boundby.model import DTYPE_BYTES, Phase, Tensor, units
 from boundby.step.model import Edit, StepModel
@@ -48,7 +46,7 @@ _LAUNCHES_LEFT = 0.5
 
 def detect(step_model: StepModel) -> Detection | None:
     logits = _logits(step_model)
-    if logits is None or not step_model.on_device:
+    if logits is None:
         return None
     vocabulary, tokens = logits.shape[-1], logits.elements // logits.shape[-1]
     mine = [
@@ -68,9 +66,7 @@ def detect(step_model: StepModel) -> Detection | None:
 
     def fused(passes: int, launches: float) -> Edit:
         # It is one kernel each way then, with nothing left to be fused.
-        return replace(
-            step_model.shortened(left(passes), launches=launches), unfusible=frozenset(mine)
-        )
+        return Edit.set_time(left(passes), launch_share=launches) + Edit(unfusible=frozenset(mine))
 
     held = units.size(2 * logits.bytes)
     return Detection(

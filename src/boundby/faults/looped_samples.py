@@ -70,7 +70,7 @@ def _names(step_model: StepModel, loops: list[SampleLoop]) -> str:
 def _at_once(
     step_model: StepModel, loops: list[SampleLoop], *, left: float, for_nothing: bool = False
 ) -> Edit:
-    work_ns: dict[int, float] = {}
+    op_ns: dict[int, float] = {}
     gone: list[int] = []
     for loop in loops:
         for first, *others in loop.calls:
@@ -78,14 +78,12 @@ def _at_once(
             together = (
                 0.0 if for_nothing else min(same, _together_ns(step_model, first, len(others)))
             )
-            work_ns[first] = together + left * (same - together)
-            work_ns |= dict.fromkeys(others, 0.0)
+            op_ns[first] = together + left * (same - together)
+            op_ns |= dict.fromkeys(others, 0.0)
             gone += others
-    if step_model.script is None:
-        return Edit(work_ns=work_ns, python_ns=(1 - left) * asking_ns(step_model, loops))
-    host = step_model.script.host_ns.copy()
-    host[step_model.actions_of(gone)] *= left
-    return Edit(work_ns=work_ns, host_ns=host)
+    if step_model.device == "cpu":  # dispatch and Python at these lines were measured together
+        return Edit.set_time(op_ns) + Edit.save_step((1 - left) * asking_ns(step_model, loops))
+    return Edit.set_time(op_ns) + Edit.scale_launches(gone, left)
 
 
 def _together_ns(step_model: StepModel, index: int, others: int) -> float:

@@ -30,18 +30,16 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
-import numpy.typing as npt
 
 from boundby.faults.fault import Detection, Fault
 from boundby.faults.repeated_heads import Repeats, repeats
 from boundby.fixes import attention, compiled
 from boundby.hardware.op_benchmark import OpBenchmark
-from boundby.model import Phase, Tensor
+from boundby.model import Ints, Phase, Tensor
 from boundby.step.model import Edit, MatmulPrecision, StepModel
 from boundby.step.nesting import nearest
 from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import is_loose
-from boundby.step.simulator import LaunchSequence, Wait
 
 # From this side on square matrices are scores; of those shorter than the second, a timing tells.
 _SHORTEST, _SHORTEST_UNTIMED = 32, 128
@@ -83,7 +81,7 @@ def detect(step_model: StepModel) -> Detection | None:
     ]
     mine = _without_look_alikes(step_model, mine, sides)
     mine += _layout_copies(step_model, set(mine))
-    if not step_model.on_device and _drops_out(step_model, mine):
+    if step_model.device == "cpu" and _drops_out(step_model, mine):
         return None
     flops = _attention_flops(step_model, mine)
     rate = _matrix_rate(step_model, mine)
@@ -159,7 +157,7 @@ def _fused_times(
     is_causal, may_be = _causality(step_model, mine)
     plain = _timed(step_model, mine, sides, causal=False)
     causal = _timed(step_model, mine, sides, causal=True) if may_be else plain
-    slow, middle, fast = (one if step_model.on_device else one**2 for one in _TIMED)
+    slow, middle, fast = (one**step_model.benchmark_doubt for one in _TIMED)
     if plain is None:
         if min(side for _, side in sides) < _SHORTEST_UNTIMED:
             return None
@@ -358,29 +356,25 @@ def _fused(step_model: StepModel, mine: list[int], ns: float, shared: Repeats) -
     kept = [index for index in mine if "_softmax" in op_records[index].name]
     before = sum(op_records[index].ns for index in kept)
     left = ns / before if before else 1.0
-    work_ns = {index: op_records[index].ns / times for index, times in shared.larger.items()}
-    work_ns |= dict.fromkeys([*shared.gone, *mine], 0.0)
-    work_ns |= {index: op_records[index].ns * left for index in kept}
-    if step_model.script is None:
-        return Edit(work_ns=work_ns, unfusible=frozenset(kept))
-    host = step_model.script.host_ns.copy()
-    gone = step_model.actions_of((shared.gone | set(mine)) - set(kept))
-    host[gone] = 0.0
-    return Edit(
-        work_ns=work_ns,
-        unfusible=frozenset(kept),
-        host_ns=host,
-        wait=_without_masks(step_model, step_model.script),
+    op_ns = {index: op_records[index].ns / times for index, times in shared.larger.items()}
+    op_ns |= dict.fromkeys([*shared.gone, *mine], 0.0)
+    op_ns |= {index: op_records[index].ns * left for index in kept}
+    gone = (shared.gone | set(mine)) - set(kept)
+    return (
+        Edit(op_ns=op_ns, unfusible=frozenset(kept))
+        + Edit.scale_launches(gone, 0.0)
+        + Edit.drop_waits(_waits_for_masks(step_model))
     )
 
 
-def _without_masks(step_model: StepModel, script: LaunchSequence) -> npt.NDArray[np.int8]:
-    """The waits that are left: the kernel masks by itself, and no mask is made on the host."""
+def _waits_for_masks(step_model: StepModel) -> Ints:
+    """Waits while a mask is made on the host: the fused kernel masks by itself."""
     inside, sources = step_model.timeline.host.inside, step_model.timeline.sources
-    if inside is None or not script.wait.any():
-        return script.wait
+    launches = step_model.launches
+    if inside is None or not launches.wait.any():
+        return np.empty(0, np.int64)
     masking = np.array([*(source.startswith(_MASKS) for source in sources), False])
-    return np.where(masking[inside[script.rows]], np.int8(Wait.NOTHING), script.wait)
+    return np.flatnonzero(masking[inside[launches.rows]])
 
 
 FAULT = Fault(

@@ -59,7 +59,7 @@ _NAMED = 8
 
 def detect(step_model: StepModel) -> Detection | None:
     seen, flow = step_model.host_counters, step_model.flow
-    if step_model.on_device or flow is None:
+    if flow is None:
         return None
     pages = _given_back(seen)
     large = {
@@ -78,11 +78,11 @@ def detect(step_model: StepModel) -> Detection | None:
     total = sum(large.values())
 
     def kept(lost: float) -> Edit:
-        work_ns = {}
+        op_ns = {}
         for index, size in large.items():
             ns = step_model.op_records[index].ns
-            work_ns[index] = ns - min(_MOST_OF_WORK * ns, lost * size / total)
-        return Edit(work_ns=work_ns)
+            op_ns[index] = ns - min(_MOST_OF_WORK * ns, lost * size / total)
+        return Edit.set_time(op_ns)
 
     asking = sorted(large, key=lambda index: -large[index])
     return Detection(

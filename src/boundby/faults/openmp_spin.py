@@ -44,7 +44,7 @@ _QUIET = 0.10
 def detect(step_model: StepModel) -> Detection | None:
     seen = step_model.host_counters
     steps = len(seen.steps_ns)
-    if step_model.on_device or not steps or seen.main is None or seen.busiest is None:
+    if not steps or seen.main is None or seen.busiest is None:
         return None
     awake = (seen.busiest.ran_ns + seen.busiest.delayed_ns) / max(seen.wall_ns, 1.0)
     main, other = _delays(seen)
@@ -60,9 +60,9 @@ def detect(step_model: StepModel) -> Detection | None:
     theirs = min(1.0, (seen.others_ns or 0.0) / max(seen.wall_ns, 1.0) / (main + other))
     expected = min(most, max(main, other) * wall * (1 - 0.5 * theirs))
     return Detection(
-        worst=Edit(python_ns=min(expected, 0.5 * main * wall * (1 - theirs))),
-        expected=Edit(python_ns=expected),
-        best=Edit(python_ns=most),
+        worst=Edit.save_step(min(expected, 0.5 * main * wall * (1 - theirs))),
+        expected=Edit.save_step(expected),
+        best=Edit.save_step(most),
         where=[],
         change="export OMP_WAIT_POLICY=passive  # before it is started; or OMP_NUM_THREADS=1",
         assumes=f"the {main:.0%} and {other:.0%} of the time in which the step's thread and its "

@@ -29,7 +29,7 @@ import numpy as np
 
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import loaders
-from boundby.model import DeviceKind
+from boundby.model import DeviceKind, Ints
 from boundby.step.model import Edit, StepModel
 from boundby.step.simulator import Wait
 
@@ -44,18 +44,18 @@ _HARDLY = 0.01
 
 def detect(step_model: StepModel) -> Detection | None:
     copies = _copies(step_model)
-    if step_model.script is None or not copies:
+    if not copies:
         return None
     pinned = {work: _pinned_ns(step_model, kind, work) for work, kind in copies.items()}
     known = {work: ns for work, ns in pinned.items() if ns is not None}
     to_device = [work for work, kind in copies.items() if kind is DeviceKind.COPY_H2D]
-    wait = _without_waits(step_model, to_device)
+    unwaited = Edit.drop_waits(_waits(step_model, to_device))
     slower = {work: min(step_model.op_records[work].ns, ns / _WORST) for work, ns in known.items()}
     hidden = known | dict.fromkeys(to_device, 0.0)
     return Detection(
-        worst=Edit(work_ns=slower),
-        expected=Edit(work_ns=known, wait=wait),
-        best=Edit(work_ns=hidden, wait=wait),
+        worst=Edit.set_time(slower),
+        expected=Edit.set_time(known) + unwaited,
+        best=Edit.set_time(hidden) + unwaited,
         where=step_model.lines(step_model.op_records[work] for work in copies)[:3],
         change="DataLoader(..., pin_memory=True); batch = batch.to(device, non_blocking=True)",
         assumes="batches can be made in pinned memory, and nothing waits for a copy on purpose",
@@ -71,7 +71,7 @@ def _copies(step_model: StepModel) -> dict[int, DeviceKind]:
         kind = DeviceKind(int(device.kind[event]))
         large = device.bytes[event] >= _SMALLEST_TO_HOST
         if kind is DeviceKind.COPY_H2D or (kind is DeviceKind.COPY_D2H and large):
-            found[step_model.work_of(int(event))] = kind
+            found[step_model.record_of(int(event))] = kind
     return found
 
 
@@ -85,24 +85,19 @@ def _pinned_ns(step_model: StepModel, kind: DeviceKind, index: int) -> float | N
     return min(work.ns, work.cost.bytes / reached * 1e9)
 
 
-def _without_waits(
-    step_model: StepModel, copies: list[int]
-) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
-    """Waits inside the operators that copy are gone: the call's own, and the sync after it.
+def _waits(step_model: StepModel, copies: list[int]) -> Ints:
+    """Waits inside the operators that copy: the call's own, and the sync after it.
 
-    Where the profiled step hardly waited there, a replay that does is wrong: they stay.
+    None where the profiled step hardly waited there: a simulation that does is wrong.
     """
-    script, host = step_model.script, step_model.timeline.host
-    assert script is not None
+    launches, host = step_model.launches, step_model.timeline.host
     around = {step_model.op_records[index].row for index in copies} - {-1}
     copying = np.zeros(len(host), np.bool_)
     copying[list(around)] = True
-    wait = script.wait.copy()
-    gone = step_model.inside(copying)[script.rows] & (script.wait == Wait.STREAM)
+    gone = step_model.inside(copying)[launches.rows] & (launches.wait == Wait.STREAM)
     gone[step_model.actions_of(copies)] = True
-    if host.duration_ns[script.rows[gone]].sum() >= _HARDLY * step_model.timeline.wall_ns:
-        wait[gone] = Wait.NOTHING
-    return wait
+    waited = host.duration_ns[launches.rows[gone]].sum()
+    return np.flatnonzero(gone & (waited >= _HARDLY * step_model.timeline.wall_ns))
 
 
 FAULT = Fault(

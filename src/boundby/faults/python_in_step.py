@@ -32,8 +32,8 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import units
-from boundby.step.model import Edit, StepModel
-from boundby.step.user_python import HostTime, own_lines, own_python
+from boundby.step.model import Edit, HostTime, StepModel
+from boundby.step.user_python import own_lines, own_python
 
 # At worst half of it has to stay.
 _WORST_LEFT = 0.5
@@ -49,9 +49,9 @@ def detect(step_model: StepModel) -> Detection | None:
     least = _COUNTS * sum(one.ns for one in lines.values())
     ranked = sorted(lines, key=lambda line: -lines[line].ns)
     return Detection(
-        worst=_without(step_model, own.likely, left=_WORST_LEFT),
-        expected=_without(step_model, own.likely),
-        best=_without(step_model, own.most),
+        worst=_without(own.likely, left=_WORST_LEFT),
+        expected=_without(own.likely),
+        best=_without(own.most),
         where=[line for line in ranked if lines[line].ns >= least][:_MOST_LINES],
         change=_change(step_model),
         assumes=f"none of the script's own Python, {units.time(own.likely.ns)} a step, has to be "
@@ -61,18 +61,12 @@ def detect(step_model: StepModel) -> Detection | None:
 
 def _change(step_model: StepModel) -> str:
     """What makes batches needs a core of its own to be made on: a step on a CPU may have all."""
-    elsewhere = "in a DataLoader's workers" if step_model.on_device else "before the loop"
+    elsewhere = "before the loop" if step_model.device == "cpu" else "in a DataLoader's workers"
     return f"if step % 100 == 0: ...  # what is for a log; what makes batches: {elsewhere}"
 
 
-def _without(step_model: StepModel, own: HostTime, *, left: float = 0.0) -> Edit:
-    if step_model.script is None:
-        return Edit(python_ns=(1 - left) * own.after_ns, no_user_python=left == 0)
-    return Edit(
-        host_ns=step_model.script.host_ns - (1 - left) * own.before_ns,
-        after_ns=step_model.script.after_ns - (1 - left) * own.after_ns,
-        no_user_python=left == 0,
-    )
+def _without(own: HostTime, *, left: float = 0.0) -> Edit:
+    return Edit.save_host(own * (1 - left)) + Edit(no_user_python=left == 0)
 
 
 FAULT = Fault(

@@ -53,9 +53,9 @@ def detect(step_model: StepModel) -> Detection | None:
     each = step_model.machine.overheads.compiled_call_ns or _USUAL_CALL_NS
     calls = each * count * step_model.stall_sensitivity(each)
     return Detection(
-        worst=Edit(python_ns=step * low + _WORST * calls),
-        expected=Edit(python_ns=step * expected + _EXPECTED * calls),
-        best=Edit(python_ns=step * high + _BEST * calls),
+        worst=Edit.save_step(step * low + _WORST * calls),
+        expected=Edit.save_step(step * expected + _EXPECTED * calls),
+        best=Edit.save_step(step * high + _BEST * calls),
         where=breaks[:3],
         change="model = torch.compile(model, dynamic=True)"
         if any(seen.compiler_ns)

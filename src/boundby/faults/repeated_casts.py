@@ -25,8 +25,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.model import Phase, Tensor
 from boundby.step.batch_invariant import weights_of
-from boundby.step.model import StepModel
-from boundby.step.op_variants import without
+from boundby.step.model import Edit, StepModel
 
 _HALF = ("bfloat16", "float16")
 _FEWEST_ELEMENTS = 1_000
@@ -38,9 +37,9 @@ def detect(step_model: StepModel) -> Detection | None:
         return None
     inference = not any(work.phase == Phase.OPTIMIZER for work in step_model.op_records)
     return Detection(
-        worst=without(step_model, coming),
-        expected=without(step_model, coming + going),
-        best=without(step_model, coming + going),
+        worst=Edit.remove(coming),
+        expected=Edit.remove(coming + going),
+        best=Edit.remove(coming + going),
         where=step_model.lines(step_model.op_records[index] for index in coming)[:3],
         change="model = model.to(torch.bfloat16)"
         + ("" if inference else "  # and float32 copies in the optimizer"),

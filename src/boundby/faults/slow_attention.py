@@ -35,7 +35,7 @@ from boundby.faults.fault import Detection, Fault
 from boundby.fixes import attention
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import OpCall, Tensor
-from boundby.step.model import StepModel
+from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import is_loose
 
@@ -74,8 +74,6 @@ class _Calls:
 
 
 def detect(step_model: StepModel) -> Detection | None:
-    if not step_model.on_device:
-        return None
     mended: dict[int, tuple[float, float, float]] = {}
     rivals: dict[str, float] = defaultdict(float)
     for calls in _groups(step_model):
@@ -97,9 +95,9 @@ def detect(step_model: StepModel) -> Detection | None:
 
     best = max(rivals, key=lambda name: rivals[name])
     return Detection(
-        worst=step_model.shortened(with_rivals(0)),
-        expected=step_model.shortened(with_rivals(1)),
-        best=step_model.shortened(with_rivals(2)),
+        worst=Edit.set_time(with_rivals(0)),
+        expected=Edit.set_time(with_rivals(1)),
+        best=Edit.set_time(with_rivals(2)),
         where=step_model.lines(step_model.op_records[index] for index in mended)[:3],
         change=f"with torch.nn.attention.sdpa_kernel(SDPBackend.{_WORDS[best]}): ...",
         assumes="the faster kernel takes these shapes in the step as it does alone",

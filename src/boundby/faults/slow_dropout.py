@@ -45,8 +45,6 @@ _MORE_BYTES = 8
 
 
 def detect(step_model: StepModel) -> Detection | None:
-    if step_model.on_device:
-        return None
     draws = [
         index
         for index, work in enumerate(step_model.op_records)
@@ -58,7 +56,7 @@ def detect(step_model: StepModel) -> Detection | None:
 
     def kept(left: float | None) -> Edit:
         times = {index: _left_ns(step_model, index, left) for index in draws}
-        return Edit(work_ns=times)
+        return Edit.set_time(times)
 
     return Detection(
         worst=kept(_WORST_LEFT),

@@ -25,14 +25,12 @@ Measured on
 
 from __future__ import annotations
 
-import dataclasses
-
 from boundby.faults.fault import Detection, Fault
 from boundby.faults.repeated_casts import casts_of_weights
 from boundby.fixes import precision
 from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import OpRecord
-from boundby.step.op_variants import in_dtype, timed_ratio, without
+from boundby.step.op_variants import in_dtype, timed_ratio
 
 _FLOAT32 = "matmul.float32"
 _SIXTEEN_BITS = ("matmul.bfloat16", "matmul.float16")
@@ -64,13 +62,12 @@ def detect(step_model: StepModel) -> Detection | None:
         _widened(step_model, products, near, casts if gone else []) for near, gone in _HOPES
     )
     by_autocast = bool(casts if step_model.flow is None else casts_of_weights(step_model)[0])
-    device = "cuda" if step_model.on_device else "cpu"
     return Detection(
         worst=worst,
         expected=expected,
         best=best,
         where=step_model.lines(step_model.op_records[index] for index in sorted(products))[:3],
-        change=f'with torch.autocast("{device}", enabled=False):'
+        change=f'with torch.autocast("{step_model.device}", enabled=False):'
         if by_autocast
         else "model = model.float()",
         assumes="there is memory for activations of 32 bits",
@@ -78,17 +75,17 @@ def detect(step_model: StepModel) -> Detection | None:
 
 
 def _widened(step_model: StepModel, products: set[int], near: float, casts: list[int]) -> Edit:
-    change = without(step_model, casts)
-    work_ns = dict(change.work_ns)
+    gone = Edit.remove(casts)
+    op_ns = dict(gone.op_ns)
     for index, work in enumerate(step_model.op_records):
         is_product = index in products
-        if index in work_ns or not (is_product or _is_between(step_model, work)):
+        if index in op_ns or not (is_product or _is_between(step_model, work)):
             continue
         ratio = timed_ratio(step_model, work, _WIDE, loose=False)
         if ratio is None:
             ratio = _from_roofs(step_model, work)
-        work_ns[index] = work.ns * ratio * (near if is_product else 1.0)
-    return dataclasses.replace(change, work_ns=work_ns)
+        op_ns[index] = work.ns * ratio * (near if is_product else 1.0)
+    return gone + Edit.set_time(op_ns)
 
 
 def _from_roofs(step_model: StepModel, work: OpRecord) -> float:

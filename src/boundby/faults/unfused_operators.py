@@ -44,7 +44,7 @@ from boundby.step.compiled_host import compiled_host_ns, launch_costs
 from boundby.step.function_cost import function_flops
 from boundby.step.fusion_groups import Chain, chains_of, is_random
 from boundby.step.graph_break_regions import graph_break_rows
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, HostTime, StepModel
 
 _COMPILED = ("triton_", "CompiledFunction", "Torch-Compiled")
 # What else a compiled step may take its host, beside what is reckoned.
@@ -79,7 +79,7 @@ def detect(step_model: StepModel) -> Detection | None:
         {index: ns for index, ns in times.items() if index not in left}
         for times in (turned, products)
     )
-    if not step_model.on_device:
+    if step_model.device == "cpu":
         # In a step a CPU's pace is another one than alone.
         turned = {index: max(ns, step_model.op_records[index].ns) for index, ns in turned.items()}
     costs = launch_costs(step_model)
@@ -151,28 +151,27 @@ def _fused(
     launch_ns: float,
     stays: Stays,
 ) -> Edit:
-    work_ns = dict(products)
+    op_ns = dict(products)
     gone = []
     for chain in chains:
         before = sum(step_model.op_records[index].ns for index in chain.op_records)
         after = min(before, _pass_ns(step_model, chain, efficiency, stays))
-        if not step_model.on_device:
+        if step_model.device == "cpu":
             after = min(before, max(after, stays(step_model, chain)))
-        work_ns[chain.op_records[0]] = after
+        op_ns[chain.op_records[0]] = after
         for index in chain.op_records[1:]:
-            work_ns[index] = 0.0
+            op_ns[index] = 0.0
             gone.append(index)
     unfusible = frozenset(products)
-    if step_model.script is None:
-        eager = step_model.machine.overheads.eager_op_ns or 0.0
-        quicker = 0.0 if stays is _stays_all else len(gone) * eager
-        return Edit(work_ns=work_ns, unfusible=unfusible, python_ns=quicker)
+    edit = Edit(op_ns=op_ns, unfusible=unfusible)
+    if step_model.device == "cpu":
+        return edit if stays is _stays_all else edit + Edit.scale_launches(gone, 0.0)
     doubt = _HOST_DOUBT * ((stays is _stays_all) - (stays is _stays_at_best))
     host = (1 + doubt) * compiled_host_ns(step_model, gone, launch_ns)
+    edit += Edit.save_host(HostTime(before_ns=step_model.launches.host_ns - host))
     for chain in chains:
-        more = step_model.actions_of(chain.op_records[:1])
-        host[more[:1]] += chain.reductions * launch_ns
-    return Edit(work_ns=work_ns, unfusible=unfusible, host_ns=host)
+        edit += Edit.add_host(chain.op_records[:1], chain.reductions * launch_ns)
+    return edit
 
 
 def _pass_ns(step_model: StepModel, chain: Chain, efficiency: float, stays: Stays) -> float:
@@ -201,7 +200,7 @@ def _functions_ns(step_model: StepModel, chain: Chain) -> float:
     rate = step_model.machine.rate("vector.float32")
     op_records = (step_model.op_records[index] for index in chain.op_records)
     flops = sum(function_flops(work, step_model.call(work)) for work in op_records)
-    return flops / rate * 1e9 if rate and step_model.on_device else 0.0
+    return flops / rate * 1e9 if rate and step_model.device != "cpu" else 0.0
 
 
 def _summed_apart_bytes(step_model: StepModel, chain: Chain) -> float:

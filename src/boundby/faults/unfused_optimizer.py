@@ -25,8 +25,6 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import optimizers
 from boundby.hardware.op_benchmark import OpBenchmark
@@ -120,32 +118,28 @@ def _fused(step_model: StepModel, mine: list[tuple[int, OpRecord]], ns: float) -
     """A few kernels take all of the optimizer's time, and the host issues only those."""
     before = sum(work.ns for _, work in mine)
     kept = mine[:_LAUNCHES]
-    work_ns = {index: 0.0 for index, _ in mine}
-    work_ns |= {index: min(ns, before) / len(kept) for index, _ in kept}
+    op_ns = {index: 0.0 for index, _ in mine}
+    op_ns |= {index: min(ns, before) / len(kept) for index, _ in kept}
     eager = step_model.machine.overheads.eager_op_ns or 0.0
-    script = step_model.script
-    if script is None:
-        return Edit(work_ns=work_ns, python_ns=_no_longer_asked_ns(step_model, len(mine)))
-    host = script.host_ns.copy()
-    actions = step_model.actions_of(index for index, _ in mine)
-    spent = float(host[actions].sum())
-    host[actions] = 0.0
+    if step_model.device == "cpu":
+        return Edit.set_time(op_ns) + Edit.save_step(_dispatch_saving_ns(step_model, len(mine)))
+    ops = [index for index, _ in mine]
+    spent = float(step_model.launches.host_ns[step_model.actions_of(ops)].sum())
     # What is left: looking at every parameter in Python, as the fused form does too.
-    first = step_model.actions_of([kept[0][0]])
-    host[first[:1]] = min(spent, _LEFT * spent + len(kept) * eager)
-    return Edit(work_ns=work_ns, host_ns=np.asarray(host))
+    left = min(spent, _LEFT * spent + len(kept) * eager)
+    return Edit.set_time(op_ns) + Edit.scale_launches(ops, 0.0) + Edit.add_host([kept[0][0]], left)
 
 
-def _no_longer_asked_ns(step_model: StepModel, count: int) -> float:
-    """On a CPU, what goes into asking for so many operators and not for a few."""
-    asking = step_model.memoised(_asking_ns)
-    if asking is None:
+def _dispatch_saving_ns(step_model: StepModel, count: int) -> float:
+    """CPU dispatch time saved by a few fused calls instead of `count` separate ones."""
+    dispatch = step_model.memoised(_dispatch_ns)
+    if dispatch is None:
         eager = step_model.machine.overheads.eager_op_ns or 0.0
         return max(0, count - _LAUNCHES) * eager
-    return (1 - _LEFT_ON_CPU) * asking
+    return (1 - _LEFT_ON_CPU) * dispatch
 
 
-def _asking_ns(step_model: StepModel) -> float | None:
+def _dispatch_ns(step_model: StepModel) -> float | None:
     """What the optimizer's clean phase takes beside its operators, as the step is before any of
     them is imagined away; None where that was not timed."""
     phase = step_model.phases.get("optimizer")

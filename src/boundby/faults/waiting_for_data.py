@@ -69,14 +69,12 @@ def detect(step_model: StepModel) -> Detection | None:
     has_workers = any(_WITH_WORKERS in name for name in named)
     is_full = has_workers and _is_full(step_model)
     if is_full:
-        worst, expected, best = (_shorter(step_model, waited, left) for left in _LEFT_BY_CHEAPER)
+        worst, expected, best = (_shorter(step_model, left) for left in _LEFT_BY_CHEAPER)
     elif has_workers:
-        worst, expected, best = (_shorter(step_model, waited, left) for left in _LEFT_BY_MORE)
+        worst, expected, best = (_shorter(step_model, left) for left in _LEFT_BY_MORE)
     else:
         worst, expected, best = (
-            _shorter(
-                step_model, waited, max(left, (least - (step_model.wall_ns - waited)) / waited)
-            )
+            _shorter(step_model, max(left, (least - (step_model.wall_ns - waited)) / waited))
             for left, least in zip(_LEFT, _shortest_steps(step_model, waited, workers), strict=True)
         )
     return Detection(
@@ -96,7 +94,7 @@ def detect(step_model: StepModel) -> Detection | None:
 
 
 def _loader(step_model: StepModel, workers: int) -> str:
-    pinned = "pin_memory=True, " if step_model.on_device else ""
+    pinned = "pin_memory=True, " if step_model.device == "cuda" else ""
     return f"DataLoader(dataset, num_workers={workers}, {pinned}persistent_workers=True)"
 
 
@@ -131,7 +129,7 @@ def _is_full(step_model: StepModel) -> bool:
 
 def _made_ns(step_model: StepModel) -> float:
     """What making a batch takes the host, where the replay knows."""
-    return 0.0 if step_model.script is None else float(step_model.script.data_ns.sum())
+    return float(step_model.launches.data_ns.sum())
 
 
 def _shortest_steps(
@@ -145,7 +143,7 @@ def _shortest_steps(
     """
     supply = max(waited, _made_ns(step_model)) / workers
     seen = step_model.host_counters
-    if step_model.on_device or not seen.cores:
+    if step_model.device != "cpu" or not seen.cores:
         return supply, supply, supply
     rest = step_model.wall_ns - waited
     batch, busy = waited, np.inf
@@ -185,13 +183,9 @@ def _held_up(rest: float, batch: float, crowded: float, cores: int) -> tuple[flo
     return min(rest + batch if crowded else rest, 2 * rest), min(likely, 2 * rest)
 
 
-def _shorter(step_model: StepModel, waited: float, left: float) -> Edit:
+def _shorter(step_model: StepModel, left: float) -> Edit:
     """Of the time for a batch, a part is left."""
-    left = min(1.0, left)
-    script = step_model.script
-    if script is None:
-        return Edit(python_ns=waited * (1 - left))
-    return Edit(host_ns=script.host_ns - np.minimum(script.data_ns, script.host_ns) * (1 - left))
+    return Edit.save_host(step_model.data_wait * (1 - min(1.0, left)))
 
 
 def _lines(step_model: StepModel, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:

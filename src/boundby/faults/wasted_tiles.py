@@ -57,9 +57,9 @@ def detect(step_model: StepModel) -> Detection | None:
         return None
     wanted = max(extent for extents in odd.values() for extent in extents)
     return Detection(
-        worst=Edit(work_ns=_times(step_model, odd, _WORST)),
-        expected=Edit(work_ns=_times(step_model, odd, _EXPECTED)),
-        best=Edit(work_ns=_times(step_model, odd, _BEST)),
+        worst=Edit.set_time(_times(step_model, odd, _WORST)),
+        expected=Edit.set_time(_times(step_model, odd, _EXPECTED)),
+        best=Edit.set_time(_times(step_model, odd, _BEST)),
         where=step_model.lines(step_model.op_records[index] for index in odd)[:3],
         change=f"{_word(step_model, odd, wanted)} = {_round_up(wanted)}"
         f"  # instead of {wanted}: a multiple of {_PADDED}",
@@ -141,15 +141,15 @@ def _word(step_model: StepModel, odd: dict[int, set[int]], wanted: int) -> str:
 
 def _times(step_model: StepModel, odd: dict[int, set[int]], efficiency: float) -> dict[int, float]:
     """Timed with padded dimensions where the device is at hand; else from the roof."""
-    work_ns = {}
+    op_ns = {}
     for index, extents in odd.items():
         work = step_model.op_records[index]
         ratio = timed_ratio(step_model, work, padded({n: _round_up(n) for n in extents}))
         reached = (work.floor_ns or work.ns) / efficiency
         if ratio is not None:
             reached = work.ns * ratio * _EXPECTED / efficiency
-        work_ns[index] = min(work.ns, reached)
-    return work_ns
+        op_ns[index] = min(work.ns, reached)
+    return op_ns
 
 
 def _round_up(extent: int) -> int:

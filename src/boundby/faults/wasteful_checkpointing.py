@@ -28,7 +28,7 @@ from boundby.faults.fault import Detection, Fault
 from boundby.fixes import checkpointing
 from boundby.model import units
 from boundby.step.device_ops import recomputed
-from boundby.step.model import StepModel
+from boundby.step.model import Edit, StepModel
 
 # Of the device's memory, what may be filled: the rest is for fragments and the library's own.
 _USABLE = 0.9
@@ -59,9 +59,9 @@ def detect(step_model: StepModel) -> Detection | None:
     else:
         return None
     return Detection(
-        worst=step_model.shortened(worst, launches=1.0),
-        expected=step_model.shortened(expected, launches=_LAUNCHES_LEFT),
-        best=step_model.shortened(best, launches=0.0),
+        worst=Edit.set_time(worst),
+        expected=Edit.set_time(expected, launch_share=_LAUNCHES_LEFT),
+        best=Edit.set_time(best, launch_share=0.0),
         where=step_model.lines(step_model.op_records[index] for index in mine)[:2],
         change="model.gradient_checkpointing_disable()  # or keep the results of products",
         assumes=_assumes(free, kept),

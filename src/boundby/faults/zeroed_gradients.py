@@ -32,7 +32,7 @@ import numpy as np
 
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import optimizers
-from boundby.step.model import StepModel
+from boundby.step.model import Edit, StepModel
 from boundby.step.nesting import nearest
 
 _ZEROING = ("zero_grad",)
@@ -60,9 +60,9 @@ def detect(step_model: StepModel) -> Detection | None:
 
     where = step_model.lines(step_model.op_records[index] for index in fills)[:1]
     return Detection(
-        worst=step_model.shortened(kept(_WORST_LEFT), launches=_WORST_LEFT),
-        expected=step_model.shortened(kept(_EXPECTED_LEFT), launches=_LAUNCHES_LEFT),
-        best=step_model.shortened(kept(_BEST_LEFT), launches=0.0),
+        worst=Edit.set_time(kept(_WORST_LEFT), launch_share=_WORST_LEFT),
+        expected=Edit.set_time(kept(_EXPECTED_LEFT), launch_share=_LAUNCHES_LEFT),
+        best=Edit.set_time(kept(_BEST_LEFT), launch_share=0.0),
         where=where,
         change=f"p.grad = None  # instead of zeros, at {where[0]}"
         if where and _by_the_script(step_model, fills)

@@ -57,7 +57,7 @@ def times_with(step_model: StepModel, factor: int, growth: Growth) -> dict[int, 
     constant, square = _constant_bytes(step_model), step_model.memoised(_square_bytes)
     timed = timed_with(step_model, factor)
     shortest = step_model.machine.overheads.shortest_kernel_ns or 0.0
-    doubt = 1.0 if step_model.on_device else _DOUBT_ON_CPU * math.log2(factor)
+    doubt = 1.0 if step_model.device != "cpu" else _DOUBT_ON_CPU * math.log2(factor)
     times = {}
     looped = {index for loop in find_sample_loops(step_model) for index in loop.op_records}
     for index, work in enumerate(step_model.op_records):
@@ -102,7 +102,11 @@ def timed_with(step_model: StepModel, factor: int) -> dict[int, float]:
         )
         for index, twice in timed_grown(step_model, 2).items()
     }
-    return found if step_model.on_device or factor == 2 else found | timed_grown(step_model, factor)
+    return (
+        found
+        if step_model.device != "cpu" or factor == 2
+        else found | timed_grown(step_model, factor)
+    )
 
 
 def timed_grown(step_model: StepModel, factor: int) -> dict[int, float]:
@@ -116,7 +120,7 @@ def timed_grown(step_model: StepModel, factor: int) -> dict[int, float]:
         for index in indices:
             ns, most = step_model.op_records[index].ns, float(factor) ** _degree(square[index])
             found[index] = in_step_ns(ns, *both, most=most)
-            if not step_model.on_device:
+            if step_model.device == "cpu":
                 found[index] = _on_cpu(ns, found[index], *both)
     return found | _backward_of_recurrent(step_model, found)
 
@@ -188,7 +192,7 @@ def costliest(
         pair = benchmark(call, loose=loose), benchmark(larger, loose=loose)
         if pair[0] != pair[1]:
             pairs.setdefault(pair, []).append(index)
-    most = _MOST_TIMED if step_model.on_device else _MOST_TIMED_ON_CPU
+    most = _MOST_TIMED if step_model.device != "cpu" else _MOST_TIMED_ON_CPU
     ranked = sorted(pairs, key=lambda pair: -sum(step_model.op_records[i].ns for i in pairs[pair]))
     return {pair: pairs[pair] for pair in ranked[:most]}
 
@@ -217,7 +221,7 @@ def _may_be_cached(step_model: StepModel, work: OpRecord) -> bool:
     """Whether a device's cache may hold a part of what the work touches that counts."""
     held = [level.capacity for level in step_model.machine.levels if level.capacity]
     touched = work.cost.bytes if work.cost else 0.0
-    return step_model.on_device and bool(held) and touched <= CACHE_REACH * max(held)
+    return step_model.device != "cpu" and bool(held) and touched <= CACHE_REACH * max(held)
 
 
 def _ratios(
@@ -235,7 +239,7 @@ def _ratios(
         return times, times
     if constant >= cost.bytes:
         return 1.0, 1.0
-    if not step_model.on_device and is_batched_product(work.name):
+    if step_model.device == "cpu" and is_batched_product(work.name):
         return times, times  # more products, and none of them larger
     square = min(square, cost.bytes - constant)
     grown = cost.bytes * factor - constant * (factor - 1) + square * (factor**2 - factor)

@@ -38,8 +38,8 @@ def launch_costs(step_model: StepModel) -> tuple[float, float, float]:
     from step to step.) Else what it takes on its own, as much longer as this step's eager operators
     take inside it than on their own; at best it comes half way back from there.
     """
-    overheads, script = step_model.machine.overheads, step_model.script
-    if script is not None and (script.phase == Phase.BACKWARD).any():
+    overheads, launches = step_model.machine.overheads, step_model.launches
+    if (launches.phase == Phase.BACKWARD).any():
         trained = overheads.trained_kernel_ns
         if trained is not None:
             return _SLOWER_LAUNCH * trained, trained, trained / _SLOWER_LAUNCH
@@ -55,13 +55,12 @@ def compiled_host_ns(step_model: StepModel, gone: list[int], launch_ns: float) -
 
     They are launched kernel after kernel; the rest of the loop stays.
     """
-    script = step_model.script
-    assert script is not None
+    launches = step_model.launches
     stays = kept(step_model).before_ns
-    host = script.host_ns - stays
+    host = launches.host_ns - stays
     vanished, called = _marked(step_model, gone), _marked(step_model, _libraries(step_model))
     left = graph_break_rows(step_model)
-    compiled = (script.phase != Phase.OPTIMIZER) & (script.wait == 0)
+    compiled = (launches.phase != Phase.OPTIMIZER) & (launches.wait == 0)
     compiled &= ~_marked(step_model, left.op_records)
     operators = _Operators.of(step_model)
     waiting = 0.0
@@ -75,7 +74,7 @@ def compiled_host_ns(step_model: StepModel, gone: list[int], launch_ns: float) -
             waiting = 0.0
     count = _parameters(step_model)
     for phase, (memoised, each) in _ENTRY_LAUNCHES.items():
-        first = np.flatnonzero(compiled & (script.phase == phase))[:1]
+        first = np.flatnonzero(compiled & (launches.phase == phase))[:1]
         entries = (1 + left.calls) * memoised + each * count
         host[first] += entries * (_eager_launch_ns(step_model) or launch_ns)
     return host + stays
@@ -90,8 +89,7 @@ def _libraries(step_model: StepModel) -> Iterable[int]:
 
 def _marked(step_model: StepModel, op_records: Iterable[int]) -> npt.NDArray[np.bool_]:
     """The actions that belong to these works."""
-    assert step_model.script is not None
-    marked = np.zeros(len(step_model.script.rows), np.bool_)
+    marked = np.zeros(len(step_model.launches.rows), np.bool_)
     marked[step_model.actions_of(list(op_records))] = True
     return marked
 
@@ -102,29 +100,29 @@ def _eager_launch_ns(step_model: StepModel) -> float | None:
     A gradient that is handed over takes about as long as a launch. A recurrent layer's hundreds of
     launches from within one call say nothing of that.
     """
-    script = step_model.script
-    if script is None:
+    launches = step_model.launches
+    if step_model.device == "cpu":
         return None
     launched = ~_marked(step_model, graph_break_rows(step_model).layers)
-    backward = script.host_ns[launched & (script.phase == Phase.BACKWARD)]
+    backward = launches.host_ns[launched & (launches.phase == Phase.BACKWARD)]
     inside, count = (
-        (backward, _parameters(step_model)) if len(backward) else (script.host_ns[launched], 0)
+        (backward, _parameters(step_model)) if len(backward) else (launches.host_ns[launched], 0)
     )
     # What another fix has taken away is not launched any more.
-    launches = int((inside > 0).sum())
-    return float(inside.sum()) / (launches + count) if launches else None
+    launched_ops = int((inside > 0).sum())
+    return float(inside.sum()) / (launched_ops + count) if launched_ops else None
 
 
 def _operator_ns(step_model: StepModel) -> float | None:
     """What a simple eager operator takes the host inside this step: of one launch, in backward
     where there is one."""
-    script = step_model.script
-    if script is None:
+    launches = step_model.launches
+    if step_model.device == "cpu":
         return None
     operators = _Operators.of(step_model)
-    simple = operators.alone & (script.host_ns > 0)
+    simple = operators.alone & (launches.host_ns > 0)
     simple &= ~_marked(step_model, _libraries(step_model))
-    backward = simple & (script.phase == Phase.BACKWARD)
+    backward = simple & (launches.phase == Phase.BACKWARD)
     seen = operators.own_ns[backward if backward.any() else simple]
     return float(np.median(seen)) if len(seen) else None
 
@@ -143,14 +141,13 @@ class _Operators:
 
     @classmethod
     def of(cls, step_model: StepModel) -> _Operators:
-        script, host = step_model.script, step_model.timeline.host
-        assert script is not None
+        launches, host = step_model.launches, step_model.timeline.host
         outer = _outermost(step_model)
         ends = host.start_ns + host.duration_ns
-        ended = ends[script.rows]
+        ended = ends[launches.rows]
         before = np.concatenate(([host.start_ns[outer[0]]], ended[:-1]))
         # From the profiler's clock to the clean one.
-        pace = script.host_ns / np.maximum(ended - before, 1)
+        pace = launches.host_ns / np.maximum(ended - before, 1)
         inside = np.clip(ended - np.maximum(host.start_ns[outer], before), 0, None)
         # After its last launch an operator tidies up, before the next action's end.
         another = outer[1:] != outer[:-1]
@@ -162,13 +159,12 @@ class _Operators:
 
 def _outermost(step_model: StepModel) -> npt.NDArray[np.int64]:
     """The row of the outermost operator around each action, or the action's own."""
-    script, timeline = step_model.script, step_model.timeline
-    assert script is not None
+    launches, timeline = step_model.launches, step_model.timeline
     host = timeline.host
     named = np.array(["::" in name and "autograd::" not in name for name in timeline.names])
     operator = (host.kind == HostKind.OP) & named[host.name]
-    outer = np.empty(len(script.rows), np.int64)
-    for action, row in enumerate(script.rows):
+    outer = np.empty(len(launches.rows), np.int64)
+    for action, row in enumerate(launches.rows):
         found = row
         while (above := host.parent[found]) >= 0 and (operator[above] or not operator[found]):
             found = above

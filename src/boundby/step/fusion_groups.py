@@ -129,7 +129,7 @@ def _sources(
 
 def is_fusible(step_model: StepModel, index: int) -> bool:
     work = step_model.op_records[index]
-    if not step_model.on_device and is_random(work):
+    if step_model.device == "cpu" and is_random(work):
         return False
     return (
         work.op_class in _FUSIBLE

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from boundby.hardware.op_benchmark import OpBenchmark, channels_last
 from boundby.model import OpCall, Tensor
 from boundby.step.batch_invariant import BATCHED_PRODUCTS
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import StepModel
 from boundby.step.op_record import OpRecord
 
 Alter = Callable[[Tensor], Tensor]
@@ -293,14 +293,3 @@ def timed_ratio(
 def ratio_of(step_model: StepModel, before: OpBenchmark, after: OpBenchmark) -> float | None:
     now, then = step_model.timings.ns(before), step_model.timings.ns(after)
     return then / now if now and then else None
-
-
-def without(step_model: StepModel, gone: Sequence[int]) -> Edit:
-    """The step without some operators, nor what it takes to ask for them."""
-    work_ns = dict.fromkeys(gone, 0.0)
-    if step_model.script is None:
-        eager = step_model.machine.overheads.eager_op_ns or 0.0
-        return Edit(work_ns=work_ns, python_ns=len(gone) * eager)
-    host = step_model.script.host_ns.copy()
-    host[step_model.actions_of(list(gone))] = 0.0
-    return Edit(work_ns=work_ns, host_ns=host)

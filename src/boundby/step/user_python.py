@@ -11,7 +11,7 @@ import numpy as np
 from boundby.model import HostKind, Timeline
 from boundby.model.intervals import Coverage, union
 from boundby.step.host_intervals import main_thread
-from boundby.step.model import Floats, StepModel
+from boundby.step.model import Floats, HostTime, StepModel
 from boundby.step.nesting import Mask
 from boundby.step.simulator import LaunchSequence
 
@@ -84,18 +84,6 @@ def _is_others(timeline: Timeline) -> Mask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostTime:
-    """Before each action and behind the last; on a CPU all of it is behind the last."""
-
-    before_ns: Floats
-    after_ns: float
-
-    @property
-    def ns(self) -> float:
-        return float(self.before_ns.sum()) + self.after_ns
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Own:
     """The script's own Python in the clean step: what it likely takes, and at most, if the profiler
     made none of it longer."""
@@ -107,17 +95,16 @@ class Own:
 def own_python(step_model: StepModel) -> Own:
     """All of it but what makes a loader's batches, and what a library does that runs the model: a
     trainer's loop is not the script's."""
-    script = step_model.script
-    if script is None:
+    launches = step_model.launches
+    if step_model.device == "cpu":
         likely_ns, most_ns = (
             (0.0, 0.0) if step_model.no_user_python else step_model.memoised(_own_on_cpu)
         )
-        nothing = np.empty(0)
         return Own(
-            likely=HostTime(before_ns=nothing, after_ns=step_model.cpu_contention * likely_ns),
-            most=HostTime(before_ns=nothing, after_ns=step_model.cpu_contention * most_ns),
+            likely=HostTime(after_ns=step_model.cpu_contention * likely_ns),
+            most=HostTime(after_ns=step_model.cpu_contention * most_ns),
         )
-    clean = np.append(script.host_ns, script.after_ns)
+    clean = np.append(launches.host_ns, launches.after_ns)
     if step_model.no_user_python:
         clean = np.zeros(len(clean))
     profiled, passed = step_model.memoised(_own_beside_a_device)
@@ -138,30 +125,27 @@ def _own_on_cpu(step_model: StepModel) -> tuple[float, float]:
 
 
 def _own_beside_a_device(step_model: StepModel) -> tuple[Floats, Floats]:
-    assert step_model.script is not None
     at = step_model.memoised(_at_lines)
     by_stretch = zip(at.stretches, at.longest, strict=True)
     found = [one for one, line in by_stretch if line >= 0 and at.is_own[line]]
-    return in_stretches(step_model.script, step_model.timeline, found)
+    return in_stretches(step_model.launches, step_model.timeline, found)
 
 
 def kept(step_model: StepModel) -> HostTime:
     """What stays of a device's host however the model is run: the script's own Python, a library's
     beside the model, and waiting for batches."""
-    script = step_model.script
-    assert script is not None
+    launches = step_model.launches
     profiled, passed = step_model.memoised(_all_beside_a_device)
     if step_model.no_user_python:
         own, _ = step_model.memoised(_own_beside_a_device)
         profiled, passed = profiled - own, np.maximum(passed - own, 1.0)
     part = np.minimum(1.0, profiled / passed)
-    before = np.minimum(script.host_ns, script.host_ns * part[:-1] + script.held_ns)
-    return HostTime(before_ns=before, after_ns=script.after_ns * float(part[-1]))
+    before = np.minimum(launches.host_ns, launches.host_ns * part[:-1] + launches.held_ns)
+    return HostTime(before_ns=before, after_ns=launches.after_ns * float(part[-1]))
 
 
 def _all_beside_a_device(step_model: StepModel) -> tuple[Floats, Floats]:
-    assert step_model.script is not None
-    return in_stretches(step_model.script, step_model.timeline, _but_loaders(step_model))
+    return in_stretches(step_model.launches, step_model.timeline, _but_loaders(step_model))
 
 
 def _but_loaders(step_model: StepModel) -> list[Stretch]:
@@ -169,13 +153,13 @@ def _but_loaders(step_model: StepModel) -> list[Stretch]:
 
 
 def in_stretches(
-    script: LaunchSequence, timeline: Timeline, found: list[Stretch], weight: Sequence[float] = ()
+    launches: LaunchSequence, timeline: Timeline, found: list[Stretch], weight: Sequence[float] = ()
 ) -> tuple[Floats, Floats]:
     """Profiled time before each action, and behind the last: what lies in some stretches, or a part
     of what does, and all of it."""
-    host, rows = timeline.host, script.rows
+    host, rows = timeline.host, launches.rows
     if not len(rows):
-        return np.zeros(len(script.host_ns) + 1), np.ones(len(script.host_ns) + 1)
+        return np.zeros(len(launches.host_ns) + 1), np.ones(len(launches.host_ns) + 1)
     done = host.start_ns[rows] + host.duration_ns[rows]
     since = np.concatenate([[timeline.start_ns], done])
     until = np.concatenate([done, [timeline.end_ns]])

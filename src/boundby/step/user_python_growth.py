@@ -6,7 +6,7 @@ import numpy as np
 
 from boundby.model import HostKind, Ints, Phase, Timeline
 from boundby.model.intervals import union
-from boundby.step.model import Floats, StepModel
+from boundby.step.model import HostTime, StepModel
 from boundby.step.nesting import nearest
 from boundby.step.sample_loops import asking_ns, find_sample_loops
 from boundby.step.user_python import in_stretches, stretches
@@ -18,7 +18,7 @@ _MANY_CALLS = 8
 _READ = ("aten::item", "aten::_local_scalar_dense")
 
 
-def growing_ns(step_model: StepModel, *, growth: float | None) -> tuple[Floats, float]:
+def growing_ns(step_model: StepModel, *, growth: float | None) -> HostTime:
     """Clean host time before each action, and behind the last, that is in proportion to the batch.
 
     `growth` is the share of the script's own time that is; None: what is likely, all of what a
@@ -28,7 +28,7 @@ def growing_ns(step_model: StepModel, *, growth: float | None) -> tuple[Floats, 
     timeline, host = step_model.timeline, step_model.timeline.host
     found = step_model.memoised(stretches)
     weight = [(1.0 if one.loops else 0.5) if growth is None else growth for one in found]
-    if step_model.script is None:
+    if step_model.device == "cpu":
         worked = host.kind == HostKind.OP
         begins, ends = union(host.start_ns[worked], host.duration_ns[worked])
         loaded = sum(one.ns for one in found if one.loads)
@@ -43,12 +43,15 @@ def growing_ns(step_model: StepModel, *, growth: float | None) -> tuple[Floats, 
         python_ns = clean * min(1.0, own / profiled) + asking_ns(
             step_model, find_sample_loops(step_model)
         )
-        return np.empty(0), min(step_model.wall_ns, waited + python_ns)
-    own_ns, since = in_stretches(step_model.script, timeline, found, weight)
+        return HostTime(after_ns=min(step_model.wall_ns, waited + python_ns))
+    launches = step_model.launches
+    own_ns, since = in_stretches(launches, timeline, found, weight)
     shares = np.minimum(1.0, own_ns / since)
     looped = [index for loop in find_sample_loops(step_model) for index in loop.op_records]
     shares[step_model.actions_of(looped)] = 1.0
-    return step_model.script.host_ns * shares[:-1], step_model.script.after_ns * float(shares[-1])
+    return HostTime(
+        before_ns=launches.host_ns * shares[:-1], after_ns=launches.after_ns * float(shares[-1])
+    )
 
 
 def _for_samples(step_model: StepModel) -> float:

@@ -58,6 +58,24 @@ class LaunchSequence:
     rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     data_ns: Floats = field(default_factory=lambda: np.empty(0))
 
+    @classmethod
+    def empty(cls) -> LaunchSequence:
+        """Of a step that issues nothing to a device."""
+        none, nothing = np.empty(0, np.int64), np.empty(0)
+        return cls(
+            host_ns=nothing,
+            wait=np.empty(0, np.int8),
+            phase=np.empty(0, np.int8),
+            first=np.zeros(1, np.int64),
+            after_ns=0.0,
+            device_ns=nothing,
+            stream=none,
+            depends=none,
+            order=none,
+            latency_ns=0.0,
+            gap_ns=0.0,
+        )
+
     @property
     def held_ns(self) -> Floats:
         """Of the host time before each action, the waiting for data."""

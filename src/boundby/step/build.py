@@ -1,0 +1,54 @@
+"""Where a step becomes a device step or a CPU step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from boundby.capture.host.counters import HostCounters
+from boundby.model import Machine, Timeline
+from boundby.step.cpu import CpuStep
+from boundby.step.device import DeviceStep
+from boundby.step.model import Attributed, OperatorBenchmarks, StepModel
+from boundby.step.simulator import LaunchSequence
+
+
+def build_step_model(
+    timeline: Timeline,
+    machine: Machine,
+    attribution: Attributed,
+    *,
+    wall_ns: float | None,
+    phases: Mapping[str, float],
+    host: Callable[[LaunchSequence], LaunchSequence] = lambda launches: launches,
+    timings: OperatorBenchmarks | None = None,
+    host_counters: HostCounters | None = None,
+    in_phases_ns: float | None = None,
+    cpu_contention: float = 1.0,
+    samples: int | None = None,
+) -> StepModel:
+    """A model of the step: of a device's where it has device events, else of a CPU's."""
+    if len(timeline.device):
+        return DeviceStep(
+            timeline,
+            machine,
+            attribution,
+            wall_ns=wall_ns,
+            phases=phases,
+            host=host,
+            timings=timings,
+            host_counters=host_counters,
+            cpu_contention=cpu_contention,
+            samples=samples,
+        )
+    return CpuStep(
+        timeline,
+        machine,
+        attribution,
+        wall_ns=wall_ns,
+        phases=phases,
+        in_phases_ns=in_phases_ns,
+        timings=timings,
+        host_counters=host_counters,
+        cpu_contention=cpu_contention,
+        samples=samples,
+    )

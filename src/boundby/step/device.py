@@ -1,0 +1,121 @@
+"""A step on a device: a host that issues kernels into streams, simulated."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+
+from boundby.model import Machine, Timeline
+from boundby.step.edit import Edit, HostTime
+from boundby.step.model import Attributed, StepModel
+from boundby.step.simulator import (
+    LaunchSequence,
+    Wait,
+    build_launch_sequence,
+    replay,
+    with_clean_phases,
+)
+
+
+class DeviceStep(StepModel):
+    """The host issues work into in-order streams; the simulation gives the step's time."""
+
+    device = "cuda"
+    benchmark_doubt = 1.0
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        machine: Machine,
+        attribution: Attributed,
+        *,
+        wall_ns: float | None,
+        phases: Mapping[str, float],
+        host: Callable[[LaunchSequence], LaunchSequence] = lambda launches: launches,
+        **known: Any,
+    ) -> None:
+        """`host` brings host times to what they are without a profiler, where phases cannot.
+        `wall_ns` None: the clean step's time is not known, and the simulated one stands for it.
+        """
+        gap_ns = machine.overheads.gap_ns(timeline.device.duration_ns)
+        launches = build_launch_sequence(timeline, gap_ns=gap_ns)
+        if phases:
+            launches = with_clean_phases(launches, dict(phases))
+        super().__init__(
+            timeline,
+            machine,
+            attribution,
+            launches=host(launches),
+            wall_ns=float(timeline.wall_ns) if wall_ns is None else wall_ns,
+            phases=phases,
+            **known,
+        )
+        self._saved_ns = 0.0
+        self.base_ns = self.evaluate(Edit())
+        if wall_ns is None:
+            self.wall_ns = self.base_ns
+
+    @property
+    def replay_error(self) -> float | None:
+        return self.base_ns / self.wall_ns - 1
+
+    @property
+    def data_wait(self) -> HostTime:
+        return HostTime(before_ns=self.launches.held_ns)
+
+    @property
+    def without_host(self) -> Edit:
+        launches = self.launches
+        return Edit.save_host(HostTime(before_ns=launches.host_ns, after_ns=launches.after_ns))
+
+    def evaluate(self, edit: Edit) -> float:
+        return max(1.0, replay(self._edited(edit)) - self._saved_ns - edit.saved_ns)
+
+    def stall_sensitivity(self, ns: float) -> float:
+        launches = self.launches
+        if ns <= 0 or not len(launches.host_ns):
+            return 1.0
+        host = launches.host_ns.copy()
+        host[len(host) // 2] += ns
+        longer = replay(replace(launches, host_ns=host)) - replay(launches)
+        return min(1.0, max(0.0, longer / ns))
+
+    def _edit_execution(self, edited: Self, edit: Edit) -> None:
+        edited.launches = self._edited(edit)
+        edited._saved_ns += edit.saved_ns
+
+    def _edited(self, edit: Edit) -> LaunchSequence:
+        """The launches with the edit made; the operators' times are not yet the edited ones."""
+        launches = self.launches
+        device = launches.device_ns
+        if edit.op_ns:
+            factor = np.ones(len(self.op_records))
+            for index, ns in edit.op_ns.items():
+                factor[index] = ns / self.op_records[index].ns if self.op_records[index].ns else 1.0
+            device = device * factor[self._member[launches.order]]
+        host, after = launches.host_ns.copy(), launches.after_ns
+        by_share: dict[float, list[int]] = defaultdict(list)
+        for index, share in edit.launch_share.items():
+            by_share[share].append(index)
+        for share, ops in by_share.items():
+            host[self.actions_of(ops)] *= share
+        if len(edit.host_saved.before_ns):
+            host -= edit.host_saved.before_ns
+        for added_before, ns in edit.host_added:
+            host[self.actions_of(added_before)[:1]] += ns
+        wait = launches.wait
+        if edit.dropped_waits:
+            wait = wait.copy()
+            wait[list(edit.dropped_waits)] = Wait.NOTHING
+        return replace(
+            launches,
+            device_ns=device,
+            host_ns=host,
+            wait=wait,
+            after_ns=after - edit.host_saved.after_ns,
+            gap_ns=launches.gap_ns if edit.gap_ns is None else edit.gap_ns,
+        )
