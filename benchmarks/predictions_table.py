@@ -164,8 +164,8 @@ where device-bound.
 
 **Intervals.** Newer predictions (`saving_ns` in the ledger) have an interval for the saving itself,
 which includes a slower or faster host for the unfixed step. Older ones include it only for the
-fixed step. Some older predictions were made on another machine of the same kind, whose host may be a
-fifth faster or slower. ConvNeXt's newest rows were measured first and predicted minutes later on
+fixed step. Some older predictions were made on another machine of the same kind, whose host may be
+a fifth faster or slower. ConvNeXt's newest rows were measured first and predicted minutes later on
 the same machine.
 """
 

@@ -20,8 +20,8 @@ def table() -> None:
         "alternating with the unmodified script. Speed-ups have 95% intervals; predictions come",
         "from one diagnosis made before. Outcomes are quoted as that version printed them.\n",
         "The result was then timed against the best manual combination of the same fixes, in",
-        "alternation (`alternating ms`, `by hand ms`). That was another session, on a host that may",
-        "have been slower: compare these two times only with each other.\n",
+        "alternation (`alternating ms`, `by hand ms`). That was another session, on a host that",
+        "may have been slower: compare these two times only with each other.\n",
     ]
     for where in sorted({where for _, _, where in rows}):
         parts += [f"## {where}\n", *summaries(rows, where), "", *null_changes(rows, where)]
