@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from boundby.model import Cost as Cost
     from boundby.model import Machine as Machine
     from boundby.ops import formula as formula
+    from boundby.plan.requests import plan as plan
     from boundby.prove.functions import prove as prove
     from boundby.session.live import diagnose as diagnose
     from boundby.session.live import machine as machine
@@ -31,6 +32,7 @@ _PUBLIC = {
     "formula": "boundby.ops:formula",
     "load": "boundby.session.traces:load",
     "machine": "boundby.session.live:machine",
+    "plan": "boundby.plan.requests:plan",
     "prove": "boundby.prove.functions:prove",
     "remedies": "boundby.faults",
     "step": "boundby.capture.process.script:mark_step",
@@ -47,6 +49,7 @@ __all__ = [
     "formula",
     "load",
     "machine",
+    "plan",
     "prove",
     "remedies",
     "step",

@@ -22,6 +22,7 @@ _VERBS = {
     "trace": "Diagnose existing profiler traces, one rank or many.",
     "view": "Show a saved diagnosis again: terminal, page, Perfetto.",
     "compare": "What got slower from one diagnosis to another; for CI too.",
+    "plan": "What a step costs on hardware you don't have.",
     "lab": "The first principles, predicted and measured on this machine.",
     "explain": "What a finding means, and when not to follow it.",
     "machine": "Measure and show this machine's roofs.",

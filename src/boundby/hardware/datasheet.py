@@ -6,6 +6,7 @@ import functools
 import re
 import tomllib
 from importlib import resources
+from typing import Literal
 
 import msgspec
 
@@ -24,13 +25,34 @@ class Figure(Record, frozen=True, kw_only=True):
     unsure: bool = False
 
 
+class Fabric(Record, frozen=True, kw_only=True):
+    """How chips are joined: the fast domain, and what each sends out of it, in bytes/s.
+
+    `units` are the SMs, compute units or matrix units that share one product. On a torus,
+    `axis_link` is one link's one-way rate, and an axis of a multiple of `wraps_at` is a ring.
+    """
+
+    kind: Literal["switch", "mesh", "torus"]
+    domain: int
+    egress: float
+    units: int
+    source: str
+    axis_link: float | None = None
+    pod: list[int] = []
+    wraps_at: int = 1
+
+
 class Chip(Record, frozen=True, kw_only=True):
+    """One chip of the table. `sustained` are rates kept at the power limit, where known."""
+
     name: str
     vendor: str
     matches: list[str]
     not_matches: list[str] = []
     memory_gb: float
     figures: dict[str, Figure]
+    sustained: dict[str, Figure] = {}
+    fabric: Fabric | None = None
 
     def match_length(self, device_name: str) -> int:
         """Length of the longest of its names found in the device's; 0 for no match."""

@@ -12,8 +12,13 @@ _SHORTEST_KERNEL_NS = 1000.0
 def from_datasheet(device_name: str, memory_bytes: int | None = None) -> Machine | None:
     """The chip's printed peaks as roofs; None for a chip that is not in the table."""
     chip = datasheet.find_chip(device_name, memory_bytes)
-    if chip is None:
-        return None
+    return None if chip is None else machine_of(chip, device_name, memory_bytes)
+
+
+def machine_of(
+    chip: datasheet.Chip, device_name: str | None = None, memory_bytes: int | None = None
+) -> Machine:
+    """The machine that a chip's printed peaks describe."""
     roofs = [
         Roof(
             name=name,
@@ -26,7 +31,7 @@ def from_datasheet(device_name: str, memory_bytes: int | None = None) -> Machine
         for name, figure in chip.figures.items()
     ]
     return Machine(
-        device=device_name,
+        device=device_name or chip.name,
         kind="cuda",
         chip=chip.name,
         vendor=chip.vendor,

@@ -1,0 +1,132 @@
+"""boundby plan: what a step costs on hardware one does not have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from boundby.model.plan import PlanResult, PlanSearch, PlanTable
+
+
+@click.command(name="plan")
+@click.argument("model", required=False)
+@click.argument("shape", required=False)
+@click.option("--on", "chip", metavar="CHIP", help="h100, v5p, b200, ... or a saved machine.json.")
+@click.option("--chips", type=click.IntRange(min=1), help="How many chips; finds the best layout.")
+@click.option("--mesh", metavar="AXIS=N,...", help="data, fsdp, tensor, context, pipeline, ...")
+@click.option("--batch", metavar="N|4M-tokens", help="Sequences, or tokens, of the whole job.")
+@click.option("--seq", "sequence", default=4096, show_default=True, help="Tokens of a sequence.")
+@click.option("--micro-batch", type=float, help="Sequences a replica takes at once.")
+@click.option("--precision", default="bf16", show_default=True, help="bf16, fp8, int8, nvfp4.")
+@click.option("--recompute", default="auto", show_default=True, help="none, selective, full.")
+@click.option("--no-overlap", is_flag=True, help="Collectives hide behind nothing.")
+@click.option("--price", type=float, metavar="USD", help="Of one chip for an hour.")
+@click.option("--search", is_flag=True, help="Rank the layouts that fit.")
+@click.option("--sweep", metavar="chips=8..4096", help="The best layout for each number of chips.")
+@click.option("--serve", is_flag=True, help="Prefill and decode instead of training.")
+@click.option("--in", "input_tokens", default=1024, show_default=True, help="Prompt tokens.")
+@click.option("--out", "output_tokens", default=256, show_default=True, help="Generated tokens.")
+@click.option("--weights", default=None, help="Precision of served weights: int8, int4, fp8.")
+@click.option("--table", metavar="FILE.csv", help="Predict each row of a table of measurements.")
+@click.option("--explain", "term", metavar="TERM", help="The formula of a term; 'all' lists them.")
+@click.option("--json", "json_file", metavar="FILE", help="Also write it as JSON (- for stdout).")
+@click.option("--quiet", is_flag=True, help="Print nothing.")
+def command(**options: Any) -> None:
+    """Plan a step on paper: MODEL is a name, a config.json, a saved diagnosis, or `matmul MxKxN`.
+
+    \b
+    boundby plan llama-3.1-8b --on h100 --chips 64 --batch 4M-tokens
+    boundby plan config.json --on tpu-v5p --mesh fsdp=16,tensor=4
+    boundby plan llama-3.1-70b --on h100 --chips 8 --serve --in 2048 --out 256 --batch 64
+    boundby plan matmul 8192x8192x8192 --on v5e
+    boundby plan --table training_measured.csv
+    """
+    from boundby.cli.outputs import check_writable, write_json
+
+    if options["term"]:
+        _explain(options["term"])
+        return
+    check_writable(options["json_file"])
+    found = _plan(options)
+    write_json(found, options["json_file"])
+    if not options["quiet"]:
+        _show(found, to_stderr=options["json_file"] == "-")
+
+
+def _explain(term: str) -> None:
+    from boundby.plan import terms
+
+    click.echo("\n".join(terms.names()) if term == "all" else terms.explain(term))
+
+
+def _plan(options: dict[str, Any]) -> PlanResult | PlanSearch | PlanTable:
+    from boundby.model.errors import BoundbyError
+    from boundby.plan import requests
+
+    if options["table"]:
+        from boundby.plan import table
+
+        return table.predict_file(options["table"])
+    if not options["model"]:
+        raise BoundbyError("plan needs a model, `matmul MxKxN`, --table FILE.csv or --explain TERM")
+    if not options["chip"]:
+        raise BoundbyError("plan needs a chip: --on h100")
+    if options["model"] == "matmul":
+        return requests.plan_matmul(
+            options["shape"] or "", options["chip"], options["chips"] or 1, options["precision"]
+        )
+    if options["shape"]:
+        raise BoundbyError(f"{options['shape']!r} is one argument too many")
+    if options["serve"]:
+        return requests.plan_serving(
+            options["model"],
+            options["chip"],
+            count=options["chips"] or 1,
+            batch=int(requests.parse_batch(options["batch"] or "1", 1)),
+            input_tokens=options["input_tokens"],
+            output_tokens=options["output_tokens"],
+            precision=options["precision"],
+            weights=options["weights"],
+        )
+    if options["search"] or options["sweep"]:
+        counts = requests.parse_range(options["sweep"] or str(options["chips"] or 8))
+        return requests.search(
+            options["model"],
+            options["chip"],
+            counts,
+            batch=options["batch"],
+            sequence=options["sequence"],
+            precision=options["precision"],
+            is_sweep=bool(options["sweep"]),
+        )
+    if requests.is_diagnosis(options["model"]):
+        return requests.plan_saved(options["model"], options["chip"], options["chips"] or 1)
+    return requests.plan(
+        options["model"],
+        options["chip"],
+        options["mesh"],
+        chips_count=options["chips"],
+        batch=options["batch"],
+        sequence=options["sequence"],
+        micro_batch=options["micro_batch"],
+        precision=options["precision"],
+        recompute=options["recompute"],
+        overlap=not options["no_overlap"],
+        usd_per_hour=options["price"],
+    )
+
+
+def _show(found: PlanResult | PlanSearch | PlanTable, *, to_stderr: bool) -> None:
+    from boundby.cli.console import error_console, output_console
+    from boundby.model.plan import PlanResult, PlanSearch
+    from boundby.report.plan import PlanReport, PlanSearchReport, PlanTableReport
+
+    console = error_console() if to_stderr else output_console()
+    if isinstance(found, PlanResult):
+        console.print(PlanReport(found))
+    elif isinstance(found, PlanSearch):
+        console.print(PlanSearchReport(found))
+    else:
+        console.print(PlanTableReport(found))

@@ -1,0 +1,179 @@
+"""Every constant of `boundby plan` that is assumed, with its source and plausible range.
+
+Datasheet figures are in hardware/chips.toml. A name marked FITTED was chosen on the sources named
+in `FIT_SOURCES`; docs/plan.md scores the other sources separately.
+"""
+
+from __future__ import annotations
+
+import math
+
+# Sources (prefixes of the row ids) on which FITTED constants were chosen; all others only score.
+FIT_SOURCES = ("bloom", "mosaic", "titan", "tpu", "vts", "gpt-fast", "gpu-bench-llamacpp")
+
+# ---- chips -------------------------------------------------------------------------------------
+
+# A chip without a fabric of its own sits in a PCIe server: eight of them, one 100 Gb/s NIC each.
+PCIE_DOMAIN, PCIE_EGRESS = 8, 12.5e9
+# SMs where the table has none: only wave quantisation depends on it (range 46 to 188).
+UNKNOWN_UNITS = 100
+# Without a unit for a type, its products run on the next wider one.
+WIDER_UNITS: dict[str, tuple[str, ...]] = {
+    "matmul.float4": ("matmul.float8", "matmul.int8", "matmul.bfloat16"),
+    "matmul.float8": ("matmul.int8", "matmul.bfloat16", "matmul.float16"),
+    "matmul.int8": ("matmul.bfloat16", "matmul.float16"),
+    "matmul.bfloat16": ("matmul.float16", "matmul.float32"),
+    "matmul.float16": ("matmul.bfloat16", "matmul.float32"),
+    "matmul.float32": ("vector.float32",),
+}
+_NARROW = ("matmul.float8", "matmul.float4", "matmul.int8")
+
+
+def sustained_share(vendor: str, unit: str, name: str) -> float:
+    """Share of the printed matrix rate that large products keep over a long run.
+
+    NVIDIA, 16 bit: 0.71 (H200 at its power limit, measured by this project) to 0.87 (A100, public
+    sweeps). Types of 8 and 4 bits reach the power limit sooner: 0.62 (transformer_engine's
+    published fp8 sweeps on H100, 1200 to 1300 of 1979). AMD: 668 of 1307 on MI300X. TPUs do not
+    throttle: the scaling book reports about 0.9 and more for large XLA products.
+    """
+    if vendor == "google":
+        return 0.90
+    if vendor == "aws":
+        return 0.85
+    if vendor == "amd":
+        return 0.51
+    return 0.62 if unit in _NARROW else 0.78
+
+
+def power_share(power: float) -> float:
+    """Matrix rate at a share of the usual power limit: dynamic power grows with the cube of the
+    clock, of which a part is static, so the rate falls by about the square root."""
+    return math.sqrt(power)
+
+
+# ---- products ----------------------------------------------------------------------------------
+
+# Output tiles of cuBLAS and CUTLASS kernels and what each reaches of the best (CUTLASS profiler,
+# public A100 and H100 runs; smaller tiles reuse less).
+GPU_TILES = ((256, 128, 1.0), (128, 128, 0.93), (128, 64, 0.80), (64, 64, 0.62))
+# Rows along K that filling and draining a tile's pipeline costs (range 64 to 512).
+PIPELINE_K = 160
+# Side of the matrix unit: operands are padded to it (scaling book: 128 up to v5p, 256 from v6e).
+TPU_TILE, TPU_WIDE_TILE = 128, 256
+# Extents that are no multiple of this many elements cost a part of the rate (NVIDIA, "Matrix
+# Multiplication Background": 64 16-bit elements on an A100). FITTED share per such extent.
+ALIGNED, UNALIGNED_SHARE = 64, 0.93
+# What the products of a training step reach of the best of a sweep: cold operands, other work in
+# between, shapes that the library's heuristics miss. The sustained share of narrow types above
+# comes from whole layers and needs no further factor. FITTED.
+SERIES_SHARE = {"wide": 0.78, "narrow": 1.0, "tpu": 0.85}
+
+
+def series_share(unit: str, *, is_tpu: bool) -> float:
+    """Share of the best rate of a sweep that a step's products reach."""
+    if is_tpu:
+        return SERIES_SHARE["tpu"]
+    return SERIES_SHARE["narrow" if unit in _NARROW else "wide"]
+
+
+# A kernel's fixed device time: launch gap of 1.2-1.6 us (measured by this project) and its ramp.
+KERNEL_FIXED_NS = 2_500.0
+# A replayed graph or an XLA program: 0.4-1.0 us between kernels (measured by this project).
+COMPILED_KERNEL_FIXED_NS = 1_000.0
+
+# ---- attention ---------------------------------------------------------------------------------
+
+# Share of the sustained matrix rate that fused attention reaches, forward and backward, with
+# heads of 128. FlashAttention-2 paper: A100 forward 0.73, backward 0.62 of 312 TFLOP/s for long
+# sequences, H100 0.36 and 0.31 of 989; FlashAttention-3 paper: H100 forward 0.66, backward 0.55.
+# In a training step it reaches less: measured by this project, forward and backward together 0.3
+# of the matrix roof at moderate lengths. FITTED within that range.
+ATTENTION_SHARE = {"forward": 0.48, "backward": 0.44}
+# TPUs: splash attention in XLA (MaxText logs; no published curve).
+# FITTED.
+TPU_ATTENTION_SHARE = {"forward": 0.65, "backward": 0.50}
+# Half as wide heads do half the products per softmax (FlashAttention-2 paper: 0.8 of heads of 128).
+NARROW_HEAD_SHARE = 0.80
+# Sequence at which half of that is reached: shorter ones have too few blocks to pipeline.
+ATTENTION_HALF_SEQUENCE = 512
+# Passes over the [heads, sequence, sequence] scores where attention is not fused: scale and mask,
+# softmax, dropout, each written and read (Korthikanti 2022, section 4: 5 a s^2 b bytes kept).
+SCORE_PASSES = 5
+
+# ---- memory ------------------------------------------------------------------------------------
+
+# Share of the printed bandwidth: a copy reaches 0.89 (H200, measured by this project), fused
+# pointwise and norm kernels 0.75 of that (0.65 to 0.85), weights streamed in decode 0.85.
+POINTWISE_MEMORY_SHARE = 0.72
+STREAM_MEMORY_SHARE = 0.85
+
+# Passes over memory beyond the compulsory bytes of the fused operators: what a framework does not
+# fuse, casts, dropout, copies (BERT-large eager, measured by this project: 57% of device time is
+# elementwise and copies). FITTED, range 1 to 3.
+PASSES = 1.7
+# Logits are kept in 16 bits and, for the loss and its gradient, in 32.
+LOGIT_BYTES = 8.0
+# CUDA context, communication buffers, workspaces (range 2 to 6 GB).
+FRAMEWORK_BYTES = 3e9
+
+# ---- host --------------------------------------------------------------------------------------
+
+# Host time for one of the operators above in an eager training framework: it issues two to three
+# kernels with their views and bookkeeping, at 21-30 us each with autograd (measured by this
+# project; 8.5 us for a bare add). XLA programs are issued as a whole. FITTED.
+EAGER_KERNEL_HOST_NS = 70_000.0
+# Once a step: gradient norm, learning rate, loss read back, data (range 5 to 30 ms).
+STEP_FIXED_NS = 10e6
+COMPILED_STEP_FIXED_NS = 2e6
+
+# ---- collectives -------------------------------------------------------------------------------
+
+# Share of the link rate that large messages reach (collectives_measured.csv: H100 all-gather 362
+# of 450 GB/s, A100 235 of 300, B200 673 of 900, MI300X 315 of 448).
+LINK_SHARE = {"switch": 0.80, "mesh": 0.70, "torus": 0.95}
+# An all-reduce in an NVLink switch reaches 482 of 450 GB/s: reduction in the switch. Eight chips.
+SWITCH_REDUCE_SHARE = 1.07
+# Share of the NICs' rate (H100 320 of 400 with 8 a node, 98 of 100 with two; A100 178 of 200).
+EGRESS_SHARE = 0.85
+# Start of a collective in one domain, and for every node that a ring crosses.
+COLLECTIVE_LATENCY_NS, NODE_LATENCY_NS = 15_000.0, 6_000.0
+# A hop on a TPU torus (scaling book).
+HOP_NS = 1_000.0
+# In a decode step messages are small and kernels specialised (one-shot all-reduce).
+SMALL_COLLECTIVE_NS = 8_000.0
+
+# ---- serving -----------------------------------------------------------------------------------
+
+# Rows that a product computes at least, however few are asked for: half of a tensor-core tile.
+DECODE_TILE_ROWS = 8
+# Elements that share a scale in int4 weights (AWQ, GPTQ, gpt-fast: 128 or 32).
+INT4_GROUP = 128
+# Operators of a layer in decode besides its products and attention: norms, rotation, sums.
+DECODE_KERNELS = 6
+# Each of them, in a replayed graph or a compiled engine.
+DECODE_KERNEL_NS = 2_500.0
+# Once a token: sampling, bookkeeping of the engine (range 0.1 to 2 ms).
+DECODE_FIXED_NS = 300_000.0
+# Prompt tokens that a server processes at once (vLLM and TensorRT-LLM defaults: 2048 to 8192).
+PREFILL_TOKENS = 8192
+# Sequences that servers batch at most, and the part of memory they fill.
+LARGEST_BATCH, SERVE_MEMORY_SHARE = 512, 0.9
+
+# ---- overlap -----------------------------------------------------------------------------------
+
+# Share of the compute beside it that a collective can hide behind: kernels that send occupy some
+# SMs and the last ones have nothing left to hide behind (range 0.6 to 0.95).
+HIDE_SHARE = 0.95
+# Time that hidden traffic costs the compute beside it (range 0.05 to 0.3).
+CONTENTION_SHARE = 0.05
+# Tensor-parallel collectives split into parts that run beside their products (NVIDIA userbuffers).
+TENSOR_HIDDEN_SHARE = 0.6
+# Ring attention sends the next keys while it works on the present ones.
+CONTEXT_HIDDEN_SHARE = 0.7
+
+# ---- uncertainty -------------------------------------------------------------------------------
+
+# Both ends of the range are widened by the spread of the efficiencies above. FITTED for coverage.
+STEP_UNCERTAINTY = 0.15
+SERVE_UNCERTAINTY = 0.20

@@ -1,0 +1,142 @@
+"""The chip a plan runs on: its datasheet machine, how it is joined to others, what it sustains."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from boundby.hardware import datasheet
+from boundby.hardware.datasheet_machine import machine_of
+from boundby.model import Machine, store
+from boundby.model.errors import BoundbyError
+from boundby.plan import assumptions
+
+_GIGABYTE = 1e9
+# Words that a chip's name may carry without telling it from another.
+_FILLER = {"nvidia", "amd", "google", "aws", "tpu", "gpu", "instinct", "rtx", "geforce", "hbm3"}
+_ALIASES = {"trn1": "trainium1", "v5litepod": "v5e", "trillium": "v6e", "ironwood": "v7x"}
+_SIZE = re.compile(r"\d+gb")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Target:
+    """One chip as a plan sees it. `sustained` are matrix rates at the power limit, by unit.
+
+    It is compared by identity, so that what was computed for it can be looked up quickly.
+    """
+
+    name: str
+    machine: Machine
+    fabric: datasheet.Fabric
+    memory_bytes: float
+    link: float  # bytes/s to the other chips of its domain, one way, all links together
+    sustained: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_tpu(self) -> bool:
+        return self.fabric.kind == "torus"
+
+    def peak(self, unit: str) -> float:
+        """The printed rate of a matrix unit; without one, of the next wider type."""
+        for name in (unit, *assumptions.WIDER_UNITS.get(unit, ())):
+            rate = self.machine.rate(name)
+            if rate:
+                return rate
+        raise BoundbyError(f"{self.name} has no figure for {unit.removeprefix('matmul.')}")
+
+    def sustained_rate(self, unit: str) -> float:
+        """What a long series of large products reaches on this unit."""
+        if unit in self.sustained:
+            return self.sustained[unit]
+        share = assumptions.sustained_share(self.machine.vendor or "", unit, self.name)
+        known = self.sustained.get("matmul.bfloat16")
+        if known and unit in ("matmul.float16", "matmul.bfloat16"):
+            return known
+        return self.peak(unit) * share
+
+    @property
+    def memory_rate(self) -> float:
+        rate = self.machine.rate("memory.dram")
+        if not rate:
+            raise BoundbyError(f"{self.name} has no memory bandwidth")
+        return rate
+
+
+@functools.cache
+def find(name: str) -> Target:
+    """The chip of this name, or a measured machine saved by `boundby machine --json`."""
+    if name.endswith(".json"):
+        return _measured(Path(name))
+    chip = _match(name)
+    return _target(chip, machine_of(chip))
+
+
+def _measured(path: Path) -> Target:
+    machine = store.read(path, Machine, "a machine")
+    chip = datasheet.find_chip(machine.chip or machine.device, machine.memory_bytes)
+    if chip is None:
+        chip = next((one for one in datasheet.chips() if one.name == machine.chip), None)
+    if chip is None:
+        raise BoundbyError(f"{path} describes {machine.device}, which is not in the chip table")
+    target = _target(chip, machine)
+    rates = {
+        roof.name.removesuffix(".sustained"): roof.value
+        for roof in machine.roofs
+        if roof.name.startswith("matmul.") and roof.name.endswith(".sustained")
+    }
+    return dataclasses.replace(target, sustained={**target.sustained, **rates})
+
+
+def _target(chip: datasheet.Chip, machine: Machine) -> Target:
+    link = chip.figures.get("network.link") or chip.figures.get("host_link.d2h")
+    fabric = chip.fabric or datasheet.Fabric(
+        kind="switch",
+        domain=assumptions.PCIE_DOMAIN,
+        egress=assumptions.PCIE_EGRESS,
+        units=assumptions.UNKNOWN_UNITS,
+        source="pcie4",
+    )
+    return Target(
+        name=chip.name,
+        machine=machine,
+        fabric=fabric,
+        memory_bytes=chip.memory_gb * _GIGABYTE,
+        link=link.value if link else assumptions.PCIE_EGRESS,
+        sustained={unit: figure.value for unit, figure in chip.sustained.items()},
+    )
+
+
+def _words(name: str) -> list[str]:
+    return [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
+
+
+def _match(name: str) -> datasheet.Chip:
+    """The chip whose name has all the words asked for; a size of memory picks the nearest."""
+    words = [_ALIASES.get(word, word) for word in _words(name) if word not in _FILLER]
+    sizes = [float(word[:-2]) for word in words if _SIZE.fullmatch(word)]
+    words = [word for word in words if not _SIZE.fullmatch(word)]
+    found = [chip for chip in datasheet.chips() if _has_all(chip.name, words)]
+    if words and found and sizes:
+        return min(found, key=lambda chip: abs(chip.memory_gb - sizes[0]))
+    if words and found:
+        # The roomiest of the form factor listed first: "a100" is the 80 GB SXM board.
+        same = [chip for chip in found if _form(chip.name) == _form(found[0].name)]
+        return max(same, key=lambda chip: chip.memory_gb)
+    known = {"".join(_words(chip.name)): chip.name for chip in datasheet.chips()}
+    near = difflib.get_close_matches("".join(_words(name)), list(known), n=3, cutoff=0.3)
+    meant = ", ".join(known[one] for one in near) or "h100, v5p, b200, mi300x"
+    raise BoundbyError(f"no chip is called {name}: nearest are {meant}")
+
+
+def _form(chip_name: str) -> list[str]:
+    return [word for word in _words(chip_name) if not _SIZE.fullmatch(word)]
+
+
+def _has_all(chip_name: str, words: list[str]) -> bool:
+    parts = _words(chip_name)
+    joined = {"".join(parts[i:j]) for i in range(len(parts)) for j in range(i + 1, len(parts) + 1)}
+    return all(word in joined for word in words)

@@ -1,0 +1,150 @@
+"""Time of one operator on one chip: its cost from `boundby.ops`, the roofline, an efficiency.
+
+The efficiency of a product comes from how its tiles fill the chip, that of attention from its
+published curve, that of memory-bound operators from the bandwidth they are known to reach.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+from boundby import ops
+from boundby.model import Cost, OpCall, Tensor
+from boundby.model.errors import BoundbyError
+from boundby.plan import assumptions
+from boundby.plan.chips import Target
+
+_S = 1e9
+
+
+class Kernel(NamedTuple):
+    """One operator's time on the device, its roofline minimum and its arithmetic."""
+
+    ns: float
+    minimum_ns: float
+    flops: float
+
+
+def tensor(*shape: int, dtype: str) -> Tensor:
+    return Tensor(shape=tuple(shape), dtype=dtype)
+
+
+@functools.lru_cache(maxsize=100_000)
+def _cost(call: OpCall) -> Cost:
+    cost = ops.cost(call)
+    if cost is None:
+        raise BoundbyError(f"no cost formula fits {call.name}")
+    return cost
+
+
+def product_call(m: int, k: int, n: int, dtype: str, groups: int = 1) -> OpCall:
+    """The operator of [m, k] x [k, n], or of `groups` such products on m rows each."""
+    if groups > 1:
+        return OpCall(
+            name="aten::_grouped_mm",
+            args=(
+                tensor(m * groups, k, dtype=dtype),
+                tensor(groups, k, n, dtype=dtype),
+                tensor(groups, dtype="int32"),
+            ),
+        )
+    name = "aten::_scaled_mm" if dtype in ("float8", "float4", "int8") else "aten::mm"
+    return OpCall(name=name, args=(tensor(m, k, dtype=dtype), tensor(k, n, dtype=dtype)))
+
+
+def product(
+    target: Target, m: int, k: int, n: int, dtype: str, groups: int = 1, *, alone: bool = False
+) -> Kernel:
+    """A matrix product: the larger of its arithmetic, tile by tile, and its traffic.
+
+    Time = max(2 m k n / (sustained rate * share of the tiles), bytes / bandwidth) + a fixed part.
+    `alone` is a product repeated by itself; in a step, products reach less of the best rate.
+    """
+    m, k, n = max(1, m), max(1, k), max(1, n)
+    narrow = dtype == "float4"
+    cost = _cost(product_call(m, k, n, "float8" if narrow else dtype, groups))
+    unit = f"matmul.{dtype}"
+    size = cost.bytes * (0.5 if narrow else 1.0)
+    flops = cost.total_flops
+    memory = size / target.memory_rate * _S
+    minimum = max(flops / target.peak(unit) * _S, memory)
+    rate = target.sustained_rate(unit)
+    if not alone:
+        rate *= assumptions.series_share(unit, is_tpu=target.is_tpu)
+    busy = flops / (rate * tile_share(target, m, k, n, groups)) * _S
+    ns = max(busy, memory / assumptions.STREAM_MEMORY_SHARE) + _fixed_ns(target)
+    return Kernel(ns=ns, minimum_ns=minimum, flops=flops)
+
+
+def weight_product(target: Target, m: int, k: int, n: int, weights: str) -> Kernel:
+    """A product of 16-bit activations with weights kept in fewer bits, of few rows: a decode step.
+
+    Weights are read once: the larger of that and the arithmetic, and a fixed part.
+    """
+    m, k, n = max(1, m), max(1, k), max(1, n)
+    x = tensor(m, k, dtype="bfloat16")
+    if weights == "int4":
+        groups = max(1, k // assumptions.INT4_GROUP)
+        scales = tensor(groups, n, 2, dtype="bfloat16")
+        packed = tensor(n, max(1, k // 2), dtype="uint8")
+        args: tuple[object, ...] = (x, packed, assumptions.INT4_GROUP, scales)
+        call = OpCall(name="aten::_weight_int4pack_mm", args=args)
+    elif weights in ("int8", "float8"):
+        scales = tensor(n, dtype="bfloat16")
+        args = (x, tensor(n, k, dtype="int8"), scales)
+        call = OpCall(name="aten::_weight_int8pack_mm", args=args)
+    else:
+        call = product_call(m, k, n, weights)
+    cost = _cost(call)
+    unit = "matmul.float8" if weights == "float8" else "matmul.bfloat16"
+    memory = cost.bytes / target.memory_rate * _S
+    rows = max(m, assumptions.DECODE_TILE_ROWS)
+    busy = cost.total_flops * rows / m / target.sustained_rate(unit) * _S
+    ns = max(busy, memory / assumptions.STREAM_MEMORY_SHARE) + assumptions.COMPILED_KERNEL_FIXED_NS
+    return Kernel(ns=ns, minimum_ns=memory, flops=cost.total_flops)
+
+
+@functools.lru_cache(maxsize=100_000)
+def _gpu_tile_share(units: int, m: int, k: int, n: int, groups: int) -> float:
+    best = 0.0
+    for rows, columns, quality in assumptions.GPU_TILES:
+        for tall, wide in {(rows, columns), (columns, rows)}:
+            tiles = math.ceil(m / tall) * math.ceil(n / wide) * groups
+            waves = math.ceil(tiles / units)
+            share = groups * m * n / (waves * units * tall * wide) * quality
+            best = max(best, share)
+    unaligned = sum(1 for extent in (m, k, n) if extent % assumptions.ALIGNED)
+    aligned = assumptions.UNALIGNED_SHARE**unaligned
+    return best * aligned * k / (k + assumptions.PIPELINE_K)
+
+
+def tile_share(target: Target, m: int, k: int, n: int, groups: int = 1) -> float:
+    """Share of the sustained rate: padding to tiles, a last wave that is not full, short K."""
+    if not target.is_tpu:
+        return _gpu_tile_share(target.fabric.units, m, k, n, groups)
+    wide = target.name in ("TPU v6e", "TPU v7x")
+    side = assumptions.TPU_WIDE_TILE if wide else assumptions.TPU_TILE
+    padded = math.prod(math.ceil(extent / side) * side for extent in (k, n))
+    rows = math.ceil(m / 8) * 8
+    return m * k * n / (rows * padded)
+
+
+def pointwise(target: Target, call: OpCall, *, fused: float = 1.0) -> Kernel:
+    """A memory-bound operator: its compulsory bytes at the bandwidth such kernels reach."""
+    cost = _cost(call)
+    memory = cost.bytes / target.memory_rate * _S
+    ns = memory * fused / assumptions.POINTWISE_MEMORY_SHARE + _fixed_ns(target)
+    return Kernel(ns=ns, minimum_ns=memory, flops=0.0)
+
+
+def stream(target: Target, size: float) -> Kernel:
+    """A pass over so many bytes, read once: weights and KV cache of a decode step."""
+    memory = size / target.memory_rate * _S
+    return Kernel(ns=memory / assumptions.STREAM_MEMORY_SHARE, minimum_ns=memory, flops=0.0)
+
+
+def _fixed_ns(target: Target) -> float:
+    compiled = target.is_tpu or target.machine.vendor == "aws"
+    return assumptions.COMPILED_KERNEL_FIXED_NS if compiled else assumptions.KERNEL_FIXED_NS

@@ -1,0 +1,110 @@
+"""Thresholds in closed form: where a product or a layer stops being bound by memory or links.
+
+The arithmetic of the founding notes and of "How to Scale Your Model". C is a chip's FLOP/s, H its
+memory bandwidth, W its link bandwidth, all in the units of seconds and bytes.
+"""
+
+from __future__ import annotations
+
+import math
+
+from boundby.plan.chips import Target
+
+
+def critical_batch(
+    target: Target, *, compute: str = "bfloat16", weight_bytes: float = 2.0, experts: float = 1.0
+) -> float:
+    """Tokens at which a product with large weights becomes compute-bound.
+
+    2 B D F / C = w D F / H gives B = w C / (2 H). With E experts of which k are active the
+    weights are E/k times as many per token: `experts` = E/k.
+    """
+    return weight_bytes * target.peak(f"matmul.{compute}") / (2 * target.memory_rate) * experts
+
+
+def exact_critical_batch(
+    flops_per_s: float, bytes_per_s: float, k: int, n: int, weight_bytes: float, other_bytes: float
+) -> float:
+    """The same with activations counted: 2 B K N / C = (w K N + a B (K + N)) / H, solved for B."""
+    per_row = 2 * k * n / flops_per_s - other_bytes * (k + n) / bytes_per_s
+    return weight_bytes * k * n / bytes_per_s / per_row if per_row > 0 else math.inf
+
+
+def intensity(m: int, k: int, n: int, element_bytes: float = 2.0) -> float:
+    """FLOP per byte of [m, k] x [k, n]: 2 m k n / (w (m k + k n + m n)); near m when m is small."""
+    return 2 * m * k * n / (element_bytes * (m * k + k * n + m * n))
+
+
+def split_inner_limit(flops_per_s: float, link: float, chips: int = 2) -> float:
+    """K above which a product with K split over `chips` is compute-bound.
+
+    Each chip does 2 M (K/n) N operations, then 2 M N bytes cross one link: K/n > C/W.
+    """
+    return chips * flops_per_s / link
+
+
+def data_parallel_batch(target: Target, *, rings: int = 1) -> float:
+    """Tokens per chip that hide the gathering of weights (FSDP) or the sum of gradients.
+
+    4 B D F / C > 2 * 2 D F / (2 W) per product, forward or backward: B > C / W, where W is the
+    bandwidth that gathers on `rings` torus axes, or out of a switch.
+    """
+    return target.peak("matmul.bfloat16") / gather_rate(target, rings=rings)
+
+
+def gather_rate(target: Target, *, rings: int = 1, across: bool = False) -> float:
+    """Bytes/s at which one chip receives in an all-gather; `across` domains: a node's NICs."""
+    fabric = target.fabric
+    if fabric.kind == "torus":
+        return 2 * (fabric.axis_link or target.link) * rings
+    return fabric.egress * fabric.domain if across else target.link
+
+
+def tensor_limit(target: Target, ffn: int, *, rings: int = 1) -> float:
+    """Tensor-parallel ways up to which a feed-forward layer hides its activations' transfer.
+
+    4 B D F / (Y C) > 4 B D / W: Y < F W / C.
+    """
+    return ffn * gather_rate(target, rings=rings) / target.peak("matmul.bfloat16")
+
+
+def mixed_batch(target: Target, ffn: int, *, axes: int = 2) -> float:
+    """Least tokens per chip with the best mix of FSDP and tensor parallelism: (C/W)^2 / (axes F),
+    where `axes` is the product of the torus axes given to each."""
+    alpha = target.peak("matmul.bfloat16") / gather_rate(target)
+    return alpha**2 / (axes * ffn)
+
+
+def best_fsdp(batch: float, chips: int, ffn: int, *, ratio: float = 2.0) -> float:
+    """FSDP ways of that mix: sqrt(ratio B n / F); `ratio` = axes for FSDP over axes for tensor."""
+    return math.sqrt(ratio * batch * chips / ffn)
+
+
+def decode_tensor_limit(target: Target, ffn: int, batch: int) -> float:
+    """Tensor-parallel ways of a decode step before links, not memory, bound it: F W / (B H)."""
+    return ffn * gather_rate(target) / (batch * target.memory_rate)
+
+
+def expert_batch(target: Target, experts: int, active: int, *, weight_bytes: float = 2.0) -> float:
+    """Tokens at which a mixture of experts becomes compute-bound: E/k times the dense batch."""
+    return critical_batch(target, weight_bytes=weight_bytes, experts=experts / active)
+
+
+def attention_intensity(queries: float, keys: float, group: float = 1.0) -> float:
+    """FLOP per byte of attention with `group` query heads per KV head: T S G / (T G + S)."""
+    return queries * keys * group / (queries * group + keys)
+
+
+def kv_bytes_per_token(layers: int, kv_heads: int, head_dim: int, element_bytes: float) -> float:
+    """Keys and values of one token over all layers."""
+    return 2 * layers * kv_heads * head_dim * element_bytes
+
+
+def decode_step_s(target: Target, chips: int, weights: float, cache: float) -> float:
+    """Least time of a decode step: weights and cache read once, spread over the chips."""
+    return (weights + cache) / (chips * target.memory_rate)
+
+
+def compute_s(target: Target, flops: float, chips: int = 1, utilisation: float = 1.0) -> float:
+    """Time of so many bf16 operations at a given share of peak."""
+    return flops / (chips * target.peak("matmul.bfloat16") * utilisation)

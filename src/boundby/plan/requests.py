@@ -1,0 +1,183 @@
+"""What users ask `boundby plan` for, turned into plans: the command line's and Python's entry."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from boundby.model.errors import BoundbyError
+from boundby.model.plan import PlanResult, PlanSearch
+from boundby.plan import chips, models, operator, scaled, serving
+from boundby.plan import mesh as meshes
+from boundby.plan import search as searches
+from boundby.plan.chips import Target
+from boundby.plan.mesh import Mesh
+from boundby.plan.models import ModelConfig
+from boundby.plan.result import least_recompute, plan_training
+from boundby.plan.training import Training
+
+_DEFAULT_SEQUENCE = 4096
+_SUFFIXES = {"k": 1024, "m": 1024**2, "": 1}
+
+
+def parse_batch(text: str, sequence: int) -> float:
+    """Sequences from "512", or from tokens as in "4M-tokens"."""
+    found = re.fullmatch(r"([\d.]+)([kKmM]?)(-?tokens)?", text.strip())
+    if not found:
+        raise BoundbyError(f"cannot read a batch of {text!r}: write 512 or 4M-tokens")
+    amount = float(found[1]) * _SUFFIXES[found[2].lower()]
+    return max(1.0, round(amount / sequence)) if found[3] else amount
+
+
+def parse_range(text: str) -> list[int]:
+    """Numbers of chips from "chips=8..4096", doubling, or from "8,16,64"."""
+    text = text.removeprefix("chips=")
+    found = re.fullmatch(r"(\d+)\.\.(\d+)", text)
+    if found:
+        low, high = int(found[1]), int(found[2])
+        counts = []
+        while low and low <= high:
+            counts.append(low)
+            low *= 2
+        return counts
+    if re.fullmatch(r"\d+(,\d+)*", text):
+        return [int(one) for one in text.split(",")]
+    raise BoundbyError(f"cannot read a sweep of {text!r}: write chips=8..4096")
+
+
+def _job(
+    sequence: int, batch: str | float | None, replicas: int, precision: str, micro: float | None
+) -> Training:
+    whole = parse_batch(str(batch), sequence) if batch is not None else float(replicas)
+    return Training(
+        sequence=sequence,
+        batch=whole,
+        micro_batch=micro or 1.0,
+        precision=precision,
+    )
+
+
+def plan(
+    model: str | ModelConfig,
+    chip: str | Target,
+    mesh: str | Mesh | None = None,
+    *,
+    chips_count: int | None = None,
+    batch: str | float | None = None,
+    sequence: int = _DEFAULT_SEQUENCE,
+    micro_batch: float | None = None,
+    precision: str = "bf16",
+    recompute: str = "auto",
+    overlap: bool = True,
+    compiled: bool = False,
+    usd_per_hour: float | None = None,
+) -> PlanResult:
+    """What one training step of a model costs on a mesh of chips.
+
+        boundby.plan("llama-3.1-8b", "h100", "fsdp=64", batch="4M-tokens")
+
+    Without a mesh the fastest layout of `chips_count` chips that fits is planned.
+    """
+    config = models.find(model) if isinstance(model, str) else model
+    target = chips.find(chip) if isinstance(chip, str) else chip
+    if mesh is None:
+        count = chips_count or 1
+        job = _job(sequence, batch, count, precision, micro_batch)
+        job = msgspec.structs.replace(job, overlap=overlap, compiled=compiled)
+        best = searches.search(config, job, target, count, shown=1).choices[0]
+        layout = meshes.of_axes(best.mesh)
+        job = msgspec.structs.replace(
+            job,
+            micro_batch=micro_batch or best.micro_batch,
+            recompute=best.recompute,
+        )
+        if recompute == "auto":
+            return plan_training(config, layout, job, target, usd_per_hour=usd_per_hour)
+    else:
+        layout = meshes.parse(mesh) if isinstance(mesh, str) else mesh
+        if chips_count and chips_count != layout.chips:
+            raise BoundbyError(f"the mesh has {layout.chips} chips, not {chips_count}")
+        job = _job(sequence, batch, layout.replicas, precision, micro_batch)
+        job = msgspec.structs.replace(job, overlap=overlap, compiled=compiled)
+    if recompute == "auto":
+        job = least_recompute(config, layout, job, target)
+    elif recompute in ("none", "selective", "full"):
+        job = msgspec.structs.replace(job, recompute=recompute)
+    else:
+        raise BoundbyError(f"recompute is none, selective, full or auto, not {recompute}")
+    return plan_training(config, layout, job, target, usd_per_hour=usd_per_hour)
+
+
+def search(
+    model: str,
+    chip: str,
+    counts: list[int],
+    *,
+    batch: str | None,
+    sequence: int,
+    precision: str,
+    is_sweep: bool,
+) -> PlanSearch:
+    """The fastest layouts on so many chips, or the best one for each number of a sweep."""
+    config, target = models.find(model), chips.find(chip)
+    job = _job(sequence, batch, counts[-1], precision, None)
+    if is_sweep:
+        return searches.sweep(config, job, target, counts)
+    return searches.search(config, job, target, counts[0])
+
+
+def plan_matmul(shape: str, chip: str, count: int, precision: str) -> PlanResult:
+    """One matrix product, its inner dimension split over the chips."""
+    return operator.plan_product(
+        operator.parse_shape(shape), chips.find(chip), chips=count, precision=precision
+    )
+
+
+def plan_serving(
+    model: str,
+    chip: str,
+    *,
+    count: int,
+    batch: int,
+    input_tokens: int,
+    output_tokens: int,
+    precision: str,
+    weights: str | None,
+) -> PlanResult:
+    """Prefill and decode on `count` chips, tensor parallel as far as the heads divide."""
+    config, target = models.find(model), chips.find(chip)
+    if config.heads % count:
+        most = max(one for one in range(1, count + 1) if config.heads % one == 0)
+        raise BoundbyError(
+            f"{config.heads} attention heads do not divide over {count} chips: {most} would"
+        )
+    if min(batch, input_tokens, output_tokens) < 1:
+        raise BoundbyError("a service needs a batch, a prompt and an output of one at least")
+    compute = operator.dtype_of(precision)
+    kept = weights or precision
+    stored = "int4" if kept == "int4" else operator.dtype_of(kept)
+    service = serving.Service(
+        batch=batch,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        tensor=count,
+        weights=stored,
+        compute=compute,
+    )
+    return serving.plan_service(config, service, target)
+
+
+def plan_saved(path: str, chip: str, count: int) -> PlanResult:
+    """A saved diagnosis on another chip."""
+    return scaled.plan_diagnosis(Path(path), chips.find(chip), count)
+
+
+def is_diagnosis(path: str) -> bool:
+    """Whether a file is a saved diagnosis, not a model's config.json."""
+    file = Path(path)
+    if file.suffix != ".json" or not file.is_file():
+        return False
+    head = file.read_bytes()[:64]
+    return re.match(rb'\s*\{\s*"schema"\s*:', head) is not None

@@ -1,0 +1,85 @@
+"""A measured step on another chip: each operator keeps its distance from the roofline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from boundby.model import Machine, store
+from boundby.model.diagnosis import Diagnosis, Estimate, OpRow
+from boundby.model.errors import BoundbyError
+from boundby.model.plan import PlanResult, PlanTerm, TermKind
+from boundby.plan import assumptions
+from boundby.plan.chips import Target
+from boundby.plan.result import bound_by
+
+_NAMES: dict[TermKind, str] = {
+    "matmul": "compute-bound operators",
+    "memory": "memory-bound operators",
+    "overhead": "small operators and unknown",
+}
+
+
+def plan_diagnosis(path: Path, target: Target, chips: int = 1) -> PlanResult:
+    """The saved step on another chip, at the same batch per chip.
+
+    Compute-bound operators scale with the printed matrix rate of their dtype, memory-bound ones
+    with the memory bandwidth; small operators, unknown ones and the time between operators stay.
+    """
+    diagnosis = store.read(path, Diagnosis, "diagnosis")
+    if not diagnosis.ops:
+        raise BoundbyError(f"{path} has no operators to scale")
+    old = diagnosis.machine
+    sums: dict[TermKind, float] = dict.fromkeys(_NAMES, 0.0)
+    before = 0.0
+    for op in diagnosis.ops:
+        before += op.ns
+        kind, factor = _scale(op, old, target)
+        sums[kind] += op.ns * factor
+    rest = max(0.0, diagnosis.step.wall_ns - before)
+    terms = [
+        PlanTerm(name=_NAMES[kind], kind=kind, total_ns=ns, exposed_ns=ns, formula="memory")
+        for kind, ns in sums.items()
+        if ns
+    ]
+    if rest:
+        terms.append(
+            PlanTerm(
+                name="between operators, as measured",
+                kind="overhead",
+                total_ns=rest,
+                exposed_ns=rest,
+                formula="host",
+            )
+        )
+    expected = sum(one.exposed_ns for one in terms)
+    spread = 1 + assumptions.STEP_UNCERTAINTY
+    notes = [f"measured on {old.device}: {diagnosis.step.wall_ns / 1e6:.2f} ms"]
+    if chips > 1:
+        notes.append(
+            f"{chips} chips with the same batch each; the sum of gradients is not included: "
+            "the diagnosis does not say how many parameters there are"
+        )
+    return PlanResult(
+        title=f"{diagnosis.target or path.name}, measured step scaled",
+        chip=target.name,
+        chips=chips,
+        step_ns=Estimate(low=expected / spread, expected=expected, high=expected * spread),
+        overlapped_ns=max(sums.values()),
+        serial_ns=expected,
+        bound_by=bound_by(terms),
+        terms=terms,
+        notes=notes,
+    )
+
+
+def _scale(op: OpRow, old: Machine, target: Target) -> tuple[TermKind, float]:
+    if op.bound == "compute":
+        unit = f"matmul.{op.dtype}"
+        had = old.rate(unit)
+        if had and (target.machine.rate(unit) or op.dtype in ("bfloat16", "float16")):
+            return "matmul", had / target.sustained_rate(unit)
+    if op.bound == "memory":
+        had = old.rate("memory.dram")
+        if had:
+            return "memory", had / (target.memory_rate * assumptions.STREAM_MEMORY_SHARE)
+    return "overhead", 1.0

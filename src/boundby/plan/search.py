@@ -1,0 +1,167 @@
+"""Layouts of a job on so many chips: all that can run and fit, the fastest first; and sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from boundby.model.errors import BoundbyError
+from boundby.model.plan import PlanChoice, PlanSearch
+from boundby.plan import training
+from boundby.plan.chips import Target
+from boundby.plan.mesh import Mesh
+from boundby.plan.models import ModelConfig
+from boundby.plan.operator import dtype_of
+from boundby.plan.result import least_recompute, memory_bytes, step_range, terms
+from boundby.plan.training import Training
+
+_MICRO_BATCHES = (1.0, 2.0, 4.0, 8.0)
+_INTERLEAVES = (1, 2, 4)
+
+
+def divisors(number: int, most: int) -> list[int]:
+    return [one for one in range(1, min(number, most) + 1) if number % one == 0]
+
+
+def meshes(config: ModelConfig, chips: int, target: Target, sequence: int) -> Iterator[Mesh]:
+    """Every layout of the five axes that the model's sizes allow."""
+    most_tensor = target.fabric.domain if target.fabric.kind != "torus" else 64
+    for tensor in divisors(chips, min(most_tensor, config.heads)):
+        if config.heads % tensor:
+            continue
+        for pipeline in divisors(chips // tensor, config.layers):
+            if 2 * pipeline > config.layers and pipeline > 1:
+                continue
+            for context in divisors(chips // (tensor * pipeline), max(1, sequence // 8192)):
+                replicas = chips // (tensor * pipeline * context)
+                for zero in (1, 3) if replicas > 1 else (3,):
+                    for expert in _experts(config, tensor * context * replicas):
+                        for interleave in _INTERLEAVES if pipeline > 1 else (1,):
+                            if interleave > 1 and 2 * pipeline * interleave > config.layers:
+                                continue
+                            yield Mesh(
+                                fsdp=replicas,
+                                zero=zero,
+                                tensor=tensor,
+                                pipeline=pipeline,
+                                context=context,
+                                interleave=interleave,
+                                expert=expert,
+                            )
+
+
+def _experts(config: ModelConfig, chips: int) -> list[int]:
+    if not config.experts:
+        return [1]
+    return [one for one in divisors(config.experts, chips) if chips % one == 0]
+
+
+def search(
+    config: ModelConfig, job: Training, target: Target, chips: int, *, shown: int = 10
+) -> PlanSearch:
+    """The fastest layouts that fit, and why the next ones lose.
+
+    Micro-batch sizes and recomputation are tried too; ZeRO-3 is left out beside a pipeline, where
+    every micro-batch would gather the weights again.
+    """
+    found: list[tuple[float, Mesh, Training]] = []
+    considered = fitting = 0
+    for mesh in meshes(config, chips, target, job.sequence):
+        per_replica = job.batch / mesh.replicas
+        if per_replica < 1 or (mesh.zero == 3 and mesh.pipeline > 1):
+            continue
+        for micro in _MICRO_BATCHES:
+            if micro > per_replica or per_replica % micro:
+                continue
+            considered += 1
+            tried = least_recompute(
+                config, mesh, msgspec.structs.replace(job, micro_batch=micro), target
+            )
+            if memory_bytes(config, mesh, tried) > target.memory_bytes:
+                continue
+            fitting += 1
+            step = training.plan_step(config, mesh, tried, target)
+            found.append((step.expected_ns, mesh, tried))
+    if not found:
+        raise BoundbyError(_nothing_fits(config, job, target, chips, considered))
+    found.sort(key=lambda one: one[0])
+    best = training.plan_step(config, found[0][1], found[0][2], target)
+    choices = [_choice(config, mesh, tried, target, best) for _, mesh, tried in found[:shown]]
+    return PlanSearch(
+        title=f"{config.name}, {job.batch:g} sequences of {job.sequence} ({job.precision})",
+        chip=target.name,
+        kind="search",
+        choices=choices,
+        considered=considered,
+        fitting=fitting,
+    )
+
+
+def _nothing_fits(
+    config: ModelConfig, job: Training, target: Target, chips: int, considered: int
+) -> str:
+    if not considered:
+        return (
+            f"a batch of {job.batch:g} sequences has no layout on {chips} chips: "
+            f"at least {chips} sequences, or more tensor ways, would"
+        )
+    least = config.params * 18 / target.memory_bytes
+    return f"{config.name} does not fit {chips} x {target.name}: about {least:.0f} chips would"
+
+
+def _choice(
+    config: ModelConfig,
+    mesh: Mesh,
+    job: Training,
+    target: Target,
+    best: training.Step,
+) -> PlanChoice:
+    step = training.plan_step(config, mesh, job, target)
+    flops = config.train_flops_per_token(job.sequence) * job.tokens
+    peak = target.peak(f"matmul.{dtype_of(job.precision)}") * mesh.chips
+    return PlanChoice(
+        mesh=mesh.shown(),
+        chips=mesh.chips,
+        micro_batch=job.micro_batch,
+        recompute=job.recompute,
+        step_ns=step_range(step),
+        mfu=flops / (step.expected_ns * 1e-9) / peak,
+        memory_bytes=memory_bytes(config, mesh, job),
+        why=_why(step, best),
+    )
+
+
+def _why(step: training.Step, best: training.Step) -> str:
+    """The part that grew most against the best layout."""
+    if step.expected_ns <= best.expected_ns:
+        return "fastest"
+    before = {(one.name, one.axis): one.exposed_ns for one in terms(best)}
+    grown = max(terms(step), key=lambda one: one.exposed_ns - before.get((one.name, one.axis), 0.0))
+    more = grown.exposed_ns - before.get((grown.name, grown.axis), 0.0)
+    where = f" ({grown.axis})" if grown.axis else ""
+    return f"{grown.name}{where} +{more / 1e6:.0f} ms"
+
+
+def sweep(config: ModelConfig, job: Training, target: Target, counts: list[int]) -> PlanSearch:
+    """The best layout for each number of chips, at the same batch."""
+    choices = []
+    considered = fitting = 0
+    for chips in counts:
+        try:
+            found = search(config, job, target, chips, shown=1)
+        except BoundbyError:
+            continue
+        considered += found.considered
+        fitting += found.fitting
+        choices.append(msgspec.structs.replace(found.choices[0], why=""))
+    if not choices:
+        raise BoundbyError(f"{config.name} fits none of {counts[0]} to {counts[-1]} chips")
+    return PlanSearch(
+        title=f"{config.name}, {job.batch:g} sequences of {job.sequence} ({job.precision})",
+        chip=target.name,
+        kind="sweep",
+        choices=choices,
+        considered=considered,
+        fitting=fitting,
+    )

@@ -1,0 +1,263 @@
+"""A served model: prefill, decode, time to first token and per token, over batch sizes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from boundby.model import Record
+from boundby.model.diagnosis import Estimate
+from boundby.model.errors import BoundbyError
+from boundby.model.plan import PlanLimit, PlanMemory, PlanResult, PlanServing, PlanTerm
+from boundby.plan import assumptions, collectives, kernels, limits
+from boundby.plan.chips import Target
+from boundby.plan.layers import Slice, _projections, head, layer
+from boundby.plan.mesh import Group
+from boundby.plan.models import ModelConfig
+
+_WEIGHT_BYTES = {"bfloat16": 2.0, "float16": 2.0, "float8": 1.0, "int8": 1.0, "int4": 0.53125}
+
+
+class Service(Record, frozen=True, kw_only=True):
+    """How a model is served. `weights` and `cache` are dtypes; `pipeline` stages work in turn.
+
+    `host_ns` is what the engine spends per operator where it does not replay a graph.
+    """
+
+    batch: int
+    input_tokens: int
+    output_tokens: int
+    tensor: int = 1
+    pipeline: int = 1
+    expert: int = 1
+    weights: str = "bfloat16"
+    compute: str = "bfloat16"
+    cache_bytes: float = 2.0
+    host_ns: float = 0.0
+
+    @property
+    def chips(self) -> int:
+        return self.tensor * self.pipeline
+
+
+class Decode(NamedTuple):
+    """One token for each sequence of the batch: parts in ns."""
+
+    products: float
+    cache: float
+    others: float
+    links: float
+    fixed: float
+
+    @property
+    def ns(self) -> float:
+        return self.products + self.cache + self.others + self.links + self.fixed
+
+
+def _group(service: Service, target: Target) -> Group:
+    local = min(service.tensor, target.fabric.domain)
+    return Group(size=service.tensor, local=local, domains=max(1, service.tensor // local))
+
+
+def _part(service: Service, sequences: float) -> Slice:
+    return Slice(
+        sequences=sequences,
+        sequence=max(1, service.input_tokens),
+        tensor=service.tensor,
+        expert=service.expert,
+        sequence_parallel=False,
+        dtype=service.compute,
+    )
+
+
+def weight_bytes(config: ModelConfig, service: Service) -> float:
+    """Weights on one chip; tables stay in 16 bits where the layers have fewer."""
+    layers = config.params - config.vocab_params
+    return (layers * _WEIGHT_BYTES[service.weights] + config.vocab_params * 2) / service.chips
+
+
+def cache_bytes_per_sequence(config: ModelConfig, service: Service, tokens: float) -> float:
+    """Keys and values of one sequence on one chip; heads that do not divide are repeated."""
+    kv = config.kv_elements_per_token
+    split = service.tensor if config.latent is None else 1
+    split = min(split, config.kv_heads)
+    full = (1 - config.windowed) * tokens
+    near = config.windowed * min(tokens, config.window or tokens)
+    return kv * (full + near) * config.layers * service.cache_bytes / (split * service.pipeline)
+
+
+def largest_batch(config: ModelConfig, service: Service, target: Target) -> int:
+    """Sequences whose caches fit beside the weights."""
+    room = target.memory_bytes * assumptions.SERVE_MEMORY_SHARE - weight_bytes(config, service)
+    tokens = service.input_tokens + service.output_tokens
+    each = cache_bytes_per_sequence(config, service, tokens)
+    return max(0, int(room // each))
+
+
+def decode(config: ModelConfig, service: Service, target: Target, batch: int) -> Decode:
+    """A token for each of `batch` sequences, half of the output already generated.
+
+    Every weight that a token meets is read once, and every sequence's keys and values.
+    """
+    part = _part(service, 1)
+    shapes = _projections(config, part)
+    per_layer = sum(
+        kernels.weight_product(target, batch, k, n, service.weights).ns for k, n in shapes
+    )
+    dense = config.layers - config.moe_layers
+    wide = config.ffn * (2 if config.gated else 1)
+    split = service.tensor
+    feed = [(config.hidden, wide // split), (config.ffn // split, config.hidden)]
+    dense_ns = sum(kernels.weight_product(target, batch, k, n, service.weights).ns for k, n in feed)
+    products = config.layers * per_layer + dense * dense_ns
+    if config.moe_layers:
+        products += config.moe_layers * _expert_ns(config, service, target, batch)
+    vocab = max(1, config.vocab // split)
+    products += kernels.weight_product(target, batch, config.hidden, vocab, "bfloat16").ns
+    tokens = service.input_tokens + service.output_tokens / 2
+    cache = batch * cache_bytes_per_sequence(config, service, tokens) * service.pipeline
+    count = config.layers * (assumptions.DECODE_KERNELS + len(shapes) + len(feed))
+    host = max(0.0, count * (service.host_ns - assumptions.DECODE_KERNEL_NS))
+    return Decode(
+        products=products,
+        cache=kernels.stream(target, cache).ns,
+        others=config.layers * assumptions.DECODE_KERNELS * assumptions.DECODE_KERNEL_NS,
+        links=_links_ns(config, service, target, batch, assumptions.SMALL_COLLECTIVE_NS),
+        fixed=assumptions.DECODE_FIXED_NS + host,
+    )
+
+
+def _expert_ns(config: ModelConfig, service: Service, target: Target, batch: int) -> float:
+    """Experts that a batch meets: E (1 - (1 - k/E)^B) of E, each read once."""
+    met = config.experts * (1 - (1 - config.active_experts / config.experts) ** batch)
+    rows = max(1, round(batch * config.active_experts / met))
+    wide = config.moe_ffn * (2 if config.gated else 1)
+    feed = [(config.hidden, wide), (config.moe_ffn, config.hidden)]
+    one = sum(kernels.weight_product(target, rows, k, n, service.weights).ns for k, n in feed)
+    return one * (met / service.tensor + config.shared_experts / service.tensor)
+
+
+def _links_ns(
+    config: ModelConfig, service: Service, target: Target, rows: int, start_ns: float
+) -> float:
+    """Two all-reduces a layer over the tensor axis; small ones cost their start."""
+    if service.tensor == 1:
+        return 0.0
+    group = _group(service, target)
+    size = 2.0 * rows * config.hidden
+    whole = collectives.all_reduce_ns(size, group, target)
+    latency = collectives.all_reduce_ns(1.0, group, target)
+    return 2 * config.layers * (whole - latency + max(start_ns, 0.0))
+
+
+def prefill_ns(config: ModelConfig, service: Service, target: Target, sequences: float) -> float:
+    """The prompts of so many sequences, all tokens at once."""
+    part = _part(service, sequences)
+    dense = layer(target, config, part, moe=False).forward.ns
+    moe = layer(target, config, part, moe=True).forward.ns if config.moe_layers else 0.0
+    compute = (config.layers - config.moe_layers) * dense + config.moe_layers * moe
+    last = Slice(sequences=sequences, sequence=1, tensor=service.tensor, sequence_parallel=False)
+    stream = weight_bytes(config, service) * service.pipeline
+    compute = max(compute, kernels.stream(target, stream).ns)
+    links = _links_ns(config, service, target, part.tokens, 2 * assumptions.COLLECTIVE_LATENCY_NS)
+    return compute + head(target, config, last).forward.ns + links + assumptions.DECODE_FIXED_NS
+
+
+def throughput(config: ModelConfig, service: Service, target: Target, batch: int) -> float:
+    """Output tokens per second of a server that keeps `batch` sequences running.
+
+    A request costs its own prefill and its share of `output` decode steps.
+    """
+    step = decode(config, service, target, batch).ns
+    at_once = max(1.0, min(batch, assumptions.PREFILL_TOKENS / service.input_tokens))
+    prompt = prefill_ns(config, service, target, at_once) / at_once
+    request = prompt + service.output_tokens * step / batch
+    stages = 1 if batch < service.pipeline else service.pipeline
+    return service.output_tokens / (request * 1e-9) * min(stages, batch)
+
+
+def _spread(ns: float) -> Estimate:
+    wide = 1 + assumptions.SERVE_UNCERTAINTY
+    return Estimate(low=ns / wide, expected=ns, high=ns * wide)
+
+
+def plan_service(config: ModelConfig, service: Service, target: Target) -> PlanResult:
+    """Prefill and decode of a batch on one replica."""
+    fitting = largest_batch(config, service, target)
+    if fitting < 1:
+        need = weight_bytes(config, service) * service.chips / (0.8 * target.memory_bytes)
+        raise BoundbyError(
+            f"{config.name} does not fit {service.chips} x {target.name} for serving: "
+            f"about {need:.0f} chips, or weights of fewer bits, would"
+        )
+    step = decode(config, service, target, service.batch)
+    first = prefill_ns(config, service, target, service.batch)
+    request = first + service.output_tokens * step.ns
+    curve = []
+    batch = 1
+    while batch <= min(fitting, assumptions.LARGEST_BATCH):
+        curve.append(
+            (
+                batch,
+                decode(config, service, target, batch).ns,
+                throughput(config, service, target, batch),
+            )
+        )
+        batch *= 4
+    parts = [
+        PlanTerm(name="weights and products", kind="matmul", total_ns=step.products,
+                 exposed_ns=step.products, formula="matmul"),
+        PlanTerm(name="keys and values", kind="memory", total_ns=step.cache,
+                 exposed_ns=step.cache, formula="memory"),
+        PlanTerm(name="other operators", kind="memory", total_ns=step.others,
+                 exposed_ns=step.others, formula="memory"),
+        PlanTerm(name="all-reduces", kind="collective", axis="tensor", total_ns=step.links,
+                 exposed_ns=step.links, formula="all-reduce"),
+        PlanTerm(name="engine", kind="overhead", total_ns=step.fixed,
+                 exposed_ns=step.fixed, formula="host"),
+    ]  # fmt: skip
+    largest = max(parts, key=lambda one: one.exposed_ns)
+    cache = cache_bytes_per_sequence(config, service, service.input_tokens + service.output_tokens)
+    memory = [
+        PlanMemory(name="weights", bytes=weight_bytes(config, service)),
+        PlanMemory(name="keys and values", bytes=cache * service.batch),
+    ]
+    return PlanResult(
+        title=f"{config.name} served, batch {service.batch}",
+        chip=target.name,
+        chips=service.chips,
+        mesh={"tensor": service.tensor} if service.tensor > 1 else {},
+        step_ns=_spread(step.ns),
+        overlapped_ns=max(step.products, step.links),
+        serial_ns=step.ns,
+        bound_by=largest.name,
+        terms=[one for one in parts if one.total_ns > 0],
+        memory=memory,
+        memory_capacity=target.memory_bytes,
+        fits=service.batch <= fitting,
+        limits=_limits(config, service, target),
+        serving=PlanServing(
+            batch=service.batch,
+            input_tokens=service.input_tokens,
+            output_tokens=service.output_tokens,
+            first_token_ns=_spread(first),
+            per_token_ns=_spread(step.ns),
+            request_ns=_spread(request),
+            output_tokens_per_s=service.batch * service.output_tokens / (request * 1e-9),
+            largest_batch=fitting,
+            curve=curve,
+        ),
+        notes=[] if service.batch <= fitting else [f"batch {fitting} is the largest that fits"],
+    )
+
+
+def _limits(config: ModelConfig, service: Service, target: Target) -> list[PlanLimit]:
+    bits = _WEIGHT_BYTES[service.weights]
+    experts = config.experts / config.active_experts if config.experts else 1.0
+    return [
+        PlanLimit(
+            name="critical batch",
+            value=limits.critical_batch(target, weight_bytes=bits, experts=experts),
+            unit="sequences",
+            meaning="batch above which a decode step is compute-bound",
+        )
+    ]

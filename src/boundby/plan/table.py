@@ -1,0 +1,122 @@
+"""Every row of a table of published measurements predicted, and how the predictions score."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+from boundby.model.diagnosis import Estimate
+from boundby.model.errors import BoundbyError
+from boundby.model.plan import PlanRow, PlanScore, PlanTable
+from boundby.plan import assumptions, training
+from boundby.plan.result import step_range
+from boundby.plan.training_rows import Row, RowError, case_of
+
+# Layouts of one job: fewer rows than this have no rank worth reporting.
+_LEAST_RANKED = 4
+
+
+def predict_file(path: str) -> PlanTable:
+    """Predictions for each row of a CSV file with the columns of a known table."""
+    try:
+        with Path(path).open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            rows = list(reader)
+    except OSError as error:
+        raise BoundbyError(f"cannot read {path}: {error.strerror}") from None
+    predict = _predictor(rows[0] if rows else {}, path)
+    found: list[PlanRow] = []
+    skipped: Counter[str] = Counter()
+    for row in rows:
+        try:
+            found.append(predict(row))
+        except (RowError, BoundbyError) as error:
+            skipped[str(error)] += 1
+    if not found:
+        raise BoundbyError(f"{path} has no row that can be predicted")
+    return PlanTable(file=path, rows=found, scores=scores(found), skipped=dict(skipped))
+
+
+def _predictor(row: Row, path: str) -> Callable[[Row], PlanRow]:
+    if "measured_step_s" in row or "step_ms" in row:
+        return _training_row
+    raise BoundbyError(
+        f"{path} is no table of measurements: it needs a column measured_step_s or step_ms"
+    )
+
+
+def _training_row(row: Row) -> PlanRow:
+    case = case_of(row)
+    job = case.job
+    step = training.plan_step(case.config, case.mesh, job, case.target)
+    unit, scale = ("ms", 1e-6) if "step_ms" in row else ("s", 1e-9)
+    span = step_range(step)
+    return PlanRow(
+        id=case.id,
+        source=case.source,
+        predicted=Estimate(
+            low=span.low * scale, expected=span.expected * scale, high=span.high * scale
+        ),
+        measured=case.measured_s * 1e9 * scale,
+        unit=unit,
+        group=f"{case.source} {case.config.name} {case.target.name} {job.precision} "
+        f"{job.sequence} {case.mesh.chips} {job.batch:g}",
+    )
+
+
+def scores(rows: list[PlanRow]) -> list[PlanScore]:
+    """Over all rows, by source, and over the sources that no constant was fitted on."""
+    sources = dict.fromkeys(row.source for row in rows)
+    found = [_score("all", rows)]
+    fitted = [row for row in rows if row.source in assumptions.FIT_SOURCES]
+    if fitted and len(fitted) < len(rows):
+        held = [row for row in rows if row.source not in assumptions.FIT_SOURCES]
+        found += [_score("sources fitted on", fitted), _score("other sources", held)]
+    return found + [
+        _score(source, [row for row in rows if row.source == source]) for source in sources
+    ]
+
+
+def _score(name: str, rows: list[PlanRow]) -> PlanScore:
+    ratios = [row.predicted.expected / row.measured for row in rows]
+    inside = [row.predicted.low <= row.measured <= row.predicted.high for row in rows]
+    return PlanScore(
+        name=name,
+        rows=len(rows),
+        mean_error=statistics.mean(abs(ratio - 1) for ratio in ratios),
+        bias=statistics.mean(ratios) - 1,
+        coverage=statistics.mean(inside),
+        rank_correlation=_rank(rows),
+    )
+
+
+def _rank(rows: list[PlanRow]) -> float | None:
+    """Spearman's rank correlation of the layouts of one job, averaged over jobs by their rows."""
+    jobs: dict[str, list[PlanRow]] = {}
+    for row in rows:
+        jobs.setdefault(row.group, []).append(row)
+    weighted, weight = 0.0, 0
+    for group in jobs.values():
+        predicted = [row.predicted.expected for row in group]
+        measured = [row.measured for row in group]
+        if len(group) >= _LEAST_RANKED and len(set(predicted)) > 1 and len(set(measured)) > 1:
+            weighted += spearman(predicted, measured) * len(group)
+            weight += len(group)
+    return weighted / weight if weight else None
+
+
+def spearman(first: Iterable[float], second: Iterable[float]) -> float:
+    """Correlation of ranks; equal values share their mean rank."""
+
+    def ranks(values: Iterable[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        array = np.asarray(list(values), dtype=np.float64)
+        _, inverse, counts = np.unique(array, return_inverse=True, return_counts=True)
+        last = np.cumsum(counts)
+        return np.asarray((last - (counts - 1) / 2)[inverse], dtype=np.float64)
+
+    return float(np.corrcoef(ranks(first), ranks(second))[0, 1])

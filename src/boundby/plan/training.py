@@ -1,0 +1,310 @@
+"""A training step on a mesh: its operators and collectives, what overlaps, what it adds up to.
+
+The step is a small overlap model, not a simulation operator by operator: a pipeline stage runs
+its layers one after the other, collectives hide behind the compute they can run beside.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from boundby.model import OpCall, Record
+from boundby.model.errors import BoundbyError
+from boundby.plan import assumptions, collectives, kernels, memory
+from boundby.plan.chips import Target
+from boundby.plan.layers import Passes, Recompute, Slice, Work, head, layer
+from boundby.plan.mesh import Axis, Mesh, group
+from boundby.plan.models import ModelConfig
+from boundby.plan.operator import dtype_of
+
+
+class Training(Record, frozen=True, kw_only=True):
+    """What is trained on: sequences, batch, precision, and how the program runs it.
+
+    `batch` counts sequences of the whole job, `micro_batch` those a replica takes at once.
+    `compiled` programs have no cost per operator on the host.
+    """
+
+    sequence: int
+    batch: float
+    micro_batch: float = 1.0
+    precision: str = "bf16"
+    recompute: Recompute = "none"
+    fused_attention: bool = True
+    overlap: bool = True
+    tensor_overlap: bool = False
+    compiled: bool = False
+    states: memory.States = memory.States()
+
+    @property
+    def tokens(self) -> float:
+        return self.batch * self.sequence
+
+
+class Traffic(NamedTuple):
+    """One collective of a step: all of its time, and what is not hidden."""
+
+    name: str
+    axis: Axis
+    total_ns: float
+    exposed_ns: float
+    formula: str
+
+
+class Step(NamedTuple):
+    """A step's parts in ns, on the fullest stage; `compute` are all its micro-batches."""
+
+    compute: Work
+    head: Work
+    traffic: list[Traffic]
+    bubble_ns: float
+    optimizer_ns: float
+    host_ns: float
+    fixed_ns: float
+    hardware_flops: float
+
+    @property
+    def expected_ns(self) -> float:
+        busy = self.compute.ns + self.head.ns + sum(one.exposed_ns for one in self.traffic)
+        return busy + self.host_ns + self.bubble_ns + self.optimizer_ns + self.fixed_ns
+
+    @property
+    def serial_ns(self) -> float:
+        hidden = sum(one.total_ns - one.exposed_ns for one in self.traffic)
+        return self.expected_ns + hidden
+
+    @property
+    def overlapped_ns(self) -> float:
+        busy = self.compute.ns + self.head.ns + self.optimizer_ns
+        links = sum(one.total_ns for one in self.traffic)
+        return max(busy + self.host_ns + self.bubble_ns + self.fixed_ns, links)
+
+
+def micro_batches(mesh: Mesh, job: Training) -> int:
+    """Micro-batches that each replica runs in a step."""
+    per_replica = job.batch / mesh.replicas
+    return max(1, round(per_replica / job.micro_batch))
+
+
+def check(config: ModelConfig, mesh: Mesh, job: Training, target: Target) -> None:
+    """Raise one clear line for a layout that cannot run, with what would be possible."""
+    if config.heads % mesh.tensor:
+        ways = [one for one in range(1, config.heads + 1) if config.heads % one == 0]
+        near = [one for one in ways if one <= mesh.tensor][-1]
+        raise BoundbyError(
+            f"{config.heads} attention heads do not divide over tensor={mesh.tensor}: "
+            f"tensor={near} would"
+        )
+    if mesh.pipeline * mesh.interleave > config.layers:
+        raise BoundbyError(
+            f"{config.layers} layers do not fill pipeline={mesh.pipeline} with "
+            f"interleave={mesh.interleave}: at most {config.layers} stages would"
+        )
+    if mesh.expert > 1 and not config.experts:
+        raise BoundbyError(f"{config.name} has no experts: expert=1 is possible")
+    if mesh.expert > 1 and config.experts % mesh.expert:
+        raise BoundbyError(
+            f"{config.experts} experts do not divide over expert={mesh.expert}: "
+            f"expert={math.gcd(config.experts, mesh.expert)} would"
+        )
+    if mesh.expert > mesh.chips // mesh.pipeline:
+        raise BoundbyError(
+            f"expert={mesh.expert} needs as many chips outside the pipeline axis: "
+            f"this mesh has {mesh.chips // mesh.pipeline}"
+        )
+    if job.batch < mesh.replicas * mesh.context and job.batch < mesh.replicas:
+        raise BoundbyError(
+            f"a batch of {job.batch:g} sequences does not fill {mesh.replicas} replicas: "
+            f"at most data*fsdp={int(job.batch)} would, or more tensor and context ways"
+        )
+    slices = target.fabric.domain if target.is_tpu else 0
+    if slices and mesh.tensor * mesh.context > slices:
+        raise BoundbyError(
+            f"tensor*context={mesh.tensor * mesh.context} exceeds the pod of {slices} chips"
+        )
+
+
+def slice_of(mesh: Mesh, job: Training) -> Slice:
+    """What one chip has of one micro-batch."""
+    return Slice(
+        sequences=job.micro_batch,
+        sequence=job.sequence,
+        tensor=mesh.tensor,
+        context=mesh.context,
+        expert=mesh.expert,
+        sequence_parallel=mesh.sequence,
+        dtype=dtype_of(job.precision),
+        fused_attention=job.fused_attention,
+    )
+
+
+def plan_step(config: ModelConfig, mesh: Mesh, job: Training, target: Target) -> Step:
+    """The parts of one step on the fullest pipeline stage."""
+    part = slice_of(mesh, job)
+    count = micro_batches(mesh, job)
+    dense = layer(target, config, part, moe=False)
+    moe = layer(target, config, part, moe=True) if config.moe_layers else dense
+    share = config.moe_layers / config.layers
+    stage_layers = config.layers / mesh.pipeline
+    forward, backward = Work(), Work()
+    for passes, weight in ((dense, 1 - share), (moe, share)):
+        if weight:
+            again = _again(passes, job.recompute)
+            forward = forward.plus(passes.forward, stage_layers * weight)
+            backward = backward.plus(passes.backward, stage_layers * weight)
+            backward = backward.plus(again, stage_layers * weight)
+    ends = head(target, config, part)
+    end_work = ends.forward.plus(ends.backward)
+    balanced = config.layers % mesh.pipeline != 0 or mesh.pipeline == 1
+    if mesh.pipeline > 1 and balanced:  # the embedding and the head count as a layer
+        end_work = Work().plus(end_work, 1 / mesh.pipeline)
+    stage = forward.plus(backward)
+    traffic = _layer_traffic(config, mesh, job, target, part, stage_layers * count)
+    traffic += _pipeline_traffic(config, mesh, job, target, part, count)
+    traffic += _weight_traffic(config, mesh, job, target, count, forward, backward)
+    exposed = sum(one.exposed_ns for one in traffic if one.axis in ("tensor", "context", "expert"))
+    one_micro = stage.ns + exposed / count
+    host = _host_ns(target, job, stage.plus(end_work), mesh, config) - one_micro - end_work.ns
+    host = max(0.0, host) * count
+    bubble = (mesh.pipeline - 1) / mesh.interleave * (one_micro + host / count)
+    compiled = job.compiled or target.is_tpu
+    return Step(
+        compute=Work().plus(stage, count),
+        head=Work().plus(end_work, count),
+        traffic=traffic,
+        bubble_ns=bubble,
+        optimizer_ns=_optimizer_ns(config, mesh, target),
+        host_ns=host,
+        fixed_ns=assumptions.COMPILED_STEP_FIXED_NS if compiled else assumptions.STEP_FIXED_NS,
+        hardware_flops=(stage.flops * mesh.pipeline + ends.forward.flops + ends.backward.flops)
+        * count
+        * mesh.replicas
+        * mesh.tensor
+        * mesh.context,
+    )
+
+
+def _again(passes: Passes, recompute: Recompute) -> Work:
+    if recompute == "full":
+        return passes.forward
+    return passes.repeated if recompute == "selective" else Work()
+
+
+def _host_ns(target: Target, job: Training, work: Work, mesh: Mesh, config: ModelConfig) -> float:
+    if job.compiled or target.is_tpu or target.machine.vendor == "aws":
+        return 0.0
+    gathers = 3 * config.layers / mesh.pipeline if mesh.fsdp > 1 and mesh.zero == 3 else 0
+    return (work.operators + gathers) * assumptions.EAGER_KERNEL_HOST_NS
+
+
+def _layer_traffic(
+    config: ModelConfig, mesh: Mesh, job: Training, target: Target, part: Slice, layers: float
+) -> list[Traffic]:
+    """Collectives inside the layers: tensor, context and expert axes."""
+    found = []
+    again = 1 if job.recompute == "full" else 0
+    size = 2.0 * part.tokens * config.hidden
+    if mesh.tensor > 1:
+        where = group(mesh, "tensor", target)
+        both = collectives.all_gather_ns(size, where, target) + collectives.reduce_scatter_ns(
+            size, where, target
+        )
+        if not mesh.sequence:
+            both = collectives.all_reduce_ns(size, where, target)
+        # Two pairs forward, two backward; with sequence parallelism inputs are gathered again.
+        extra = collectives.all_gather_ns(size, where, target) if mesh.sequence else 0.0
+        total = ((4 + 2 * again) * both + 2 * extra) * layers
+        hidden = assumptions.TENSOR_HIDDEN_SHARE if job.overlap and job.tensor_overlap else 0.0
+        found.append(Traffic("activations", "tensor", total, total * (1 - hidden), "tensor"))
+    if mesh.context > 1:
+        where = group(mesh, "context", target)
+        keys = 2.0 * part.tokens * mesh.context * config.kv_elements_per_token / mesh.tensor
+        total = (3 + again) * collectives.all_gather_ns(keys, where, target) * layers
+        shown = (1 - assumptions.CONTEXT_HIDDEN_SHARE) if job.overlap else 1.0
+        found.append(Traffic("keys and values", "context", total, total * shown, "context"))
+    if mesh.expert > 1 and config.moe_layers:
+        where = group(mesh, "expert", target)
+        rows = part.tokens / mesh.tensor
+        one = collectives.dispatch_ns(
+            2.0 * rows * config.hidden, config.active_experts, where, target
+        )
+        total = (4 + 2 * again) * one * layers * config.moe_layers / config.layers
+        found.append(Traffic("tokens to experts", "expert", total, total, "dispatch"))
+    return found
+
+
+def _pipeline_traffic(
+    config: ModelConfig, mesh: Mesh, job: Training, target: Target, part: Slice, count: int
+) -> list[Traffic]:
+    if mesh.pipeline == 1:
+        return []
+    size = 2.0 * part.outer_tokens * config.hidden
+    crosses = mesh.stride("pipeline") >= target.fabric.domain and not target.is_tpu
+    one = collectives.send_ns(size, crosses=crosses, target=target)
+    total = 2 * one * mesh.interleave * count
+    # Sends overlap the next micro-batch; those that fill and drain the pipeline do not.
+    exposed = 2 * one * (mesh.pipeline - 1) if job.overlap else total
+    return [Traffic("stage boundaries", "pipeline", total, min(total, exposed), "send")]
+
+
+def _weight_traffic(
+    config: ModelConfig,
+    mesh: Mesh,
+    job: Training,
+    target: Target,
+    count: int,
+    forward: Work,
+    backward: Work,
+) -> list[Traffic]:
+    """Gradients summed over replicas, weights gathered; hidden behind the passes beside them."""
+    mine = memory.held(config, mesh)
+    params = mine.dense + mine.experts
+    found = []
+    if mesh.fsdp > 1:
+        where = group(mesh, "fsdp", target)
+        gather = collectives.all_gather_ns(2 * params, where, target)
+        reduce = collectives.reduce_scatter_ns(job.states.gradients / 2 * params, where, target)
+        if mesh.zero == 3:
+            total_f, total_b = gather * count, (gather + reduce) * count
+            beside_f, beside_b = forward.ns * count, backward.ns * count
+        else:  # once a step
+            total_f, total_b = (
+                gather,
+                collectives.reduce_scatter_ns(job.states.gradients * params, where, target),
+            )
+            beside_f, beside_b = forward.ns, backward.ns
+        found.append(_hidden("weights", "fsdp", total_f, beside_f, job, config, "all-gather"))
+        found.append(_hidden("gradients", "fsdp", total_b, beside_b, job, config, "reduce-scatter"))
+    if mesh.data > 1:
+        where = group(mesh, "data", target)
+        shard = params / (mesh.fsdp if mesh.zero >= 2 else 1)
+        total = collectives.all_reduce_ns(job.states.gradients * shard, where, target)
+        found.append(_hidden("gradients", "data", total, backward.ns, job, config, "all-reduce"))
+    return found
+
+
+def _hidden(
+    name: str,
+    axis: Axis,
+    total: float,
+    beside: float,
+    job: Training,
+    config: ModelConfig,
+    formula: str,
+) -> Traffic:
+    if not job.overlap:
+        return Traffic(name, axis, total, total, formula)
+    first = total / max(1, config.layers)  # the first gather, or the last sum, has nothing beside
+    exposed = max(first, total - assumptions.HIDE_SHARE * beside)
+    # What is hidden still slows the compute beside it.
+    exposed += assumptions.CONTENTION_SHARE * min(total - exposed, beside)
+    return Traffic(name, axis, total, exposed, formula)
+
+
+def _optimizer_ns(config: ModelConfig, mesh: Mesh, target: Target) -> float:
+    mine = memory.held(config, mesh)
+    params = (mine.dense + mine.experts) / mesh.fsdp
+    one = kernels.tensor(max(1, round(params)), dtype="float32")
+    call = OpCall(name="aten::_fused_adamw_", args=((one,), (one,), (one,), (one,)))
+    return kernels.pointwise(target, call).ns

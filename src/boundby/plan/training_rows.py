@@ -1,0 +1,271 @@
+"""Rows of a table of published training measurements, as jobs that `plan` can predict.
+
+Columns as in training_measured.csv and in the single-node table. What a source says once about
+all its rows (attention kernel, framework, optimizer) is in `_FACTS`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from typing import NamedTuple
+
+import msgspec
+
+from boundby.plan import assumptions, chips, memory
+from boundby.plan.chips import Target
+from boundby.plan.layers import Recompute
+from boundby.plan.mesh import Mesh
+from boundby.plan.models import Latent, ModelConfig
+from boundby.plan.training import Training
+
+Row = dict[str, str]
+
+
+class RowError(ValueError):
+    """A row that lacks what a prediction needs; the text says what."""
+
+
+class Case(NamedTuple):
+    """One row as plan's own inputs, and what was measured."""
+
+    id: str
+    source: str
+    config: ModelConfig
+    mesh: Mesh
+    job: Training
+    target: Target
+    unknown_recompute: bool
+    measured_s: float
+
+
+class _Facts(NamedTuple):
+    """How a source ran its jobs, as it says itself."""
+
+    fused_attention: bool = True
+    tensor_overlap: bool = False
+    compiled: bool = False
+    states: memory.States = memory.States()
+
+
+# FSDP in PyTorch gathers 16-bit weights and reduces 16-bit gradients of float32 parameters.
+_FSDP_STATES = memory.States(weights=4.0, gradients=4.0, optimizer=8.0)
+_FACTS = {
+    # Megatron before fused attention: scores are written (the papers and repositories of 2021-22).
+    "sc21": _Facts(fused_attention=False),
+    "korth": _Facts(fused_attention=False),
+    "bloom": _Facts(fused_attention=False),
+    "vtrain": _Facts(fused_attention=False),
+    "vts": _Facts(fused_attention=False),
+    "mosaic": _Facts(states=_FSDP_STATES),
+    "titan": _Facts(states=_FSDP_STATES, compiled=True),
+    "fms": _Facts(states=_FSDP_STATES, compiled=True),
+    # NeMo and Megatron-Bridge: tensor-parallel communication overlap by default.
+    "bridge": _Facts(tensor_overlap=True),
+    "dgxc": _Facts(tensor_overlap=True),
+    "nemo": _Facts(tensor_overlap=True),
+    "trn1": _Facts(compiled=True),
+}
+_MLA = Latent(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
+
+
+def _number(row: Row, name: str) -> float | None:
+    text = row.get(name, "")
+    return float(text) if text else None
+
+
+def _needed(row: Row, name: str) -> int:
+    value = _number(row, name)
+    if value is None:
+        raise RowError(f"no {name}")
+    return round(value)
+
+
+def _notes(row: Row) -> dict[str, str]:
+    pairs = (part.partition("=") for part in row.get("notes", "").split(";"))
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def prefix(identifier: str) -> str:
+    """The source's short name in a row's id."""
+    return identifier.rsplit("-", 1)[0]
+
+
+def model_of(row: Row) -> ModelConfig:
+    """The layer sizes that a row states."""
+    notes, text = _notes(row), row.get("notes", "")
+    hidden = _needed(row, "hidden")
+    heads = _needed(row, "heads")
+    layers = _needed(row, "layers")
+    experts = round(_number(row, "experts") or 0)
+    ffn = round(_number(row, "ffn") or 0) or round(_number(row, "moe_ffn") or 4 * hidden)
+    windowed, window = 0.0, None
+    if found := re.search(r"window (\d+)", text):
+        window = int(found[1])
+        windowed = 0.5 if "every other layer" in text else 5 / 6
+    latent = _MLA if "attn=MLA" in text else None
+    dense = re.search(r"first (?:(\d+) )?layers? dense", text)
+    shared = re.search(r"shared_experts=(\d+)", text)
+    return ModelConfig(
+        name=row.get("model", "model"),
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=round(_number(row, "kv_heads") or heads),
+        head_dim=int(notes.get("head_dim") or 0) or hidden // heads,
+        ffn=ffn,
+        vocab=_needed(row, "vocab"),
+        gated=notes.get("mlp", "plain") == "gated",
+        tied="tied embeddings" in text,
+        experts=experts,
+        active_experts=round(_number(row, "active_experts") or 0),
+        moe_ffn=round(_number(row, "moe_ffn") or ffn) if experts else 0,
+        shared_experts=int(shared[1]) if shared else 0,
+        dense_layers=int(dense[1] or 1) if dense else 0,
+        moe_every=2 if "every 2nd layer MoE" in text else 1,
+        window=window,
+        windowed=windowed,
+        latent=latent,
+    )
+
+
+def target_of(row: Row) -> Target:
+    """The chip a row names; notes that change it (power limit, network) are applied."""
+    found = re.search(r"(\d+) Gbps node-node", row.get("notes", ""))
+    return _variant(row["chip"], float(found[1]) if found else None)
+
+
+@functools.cache
+def _variant(name: str, node_gbps: float | None) -> Target:
+    target = chips.find("h100-sxm" if "500w" in name else name)
+    if "500w" in name:
+        # HBM2e at 2.4 TB/s, and a limit of 500 instead of 700 W.
+        slower = assumptions.power_share(500 / 700)
+        rates = {unit: slower * target.sustained_rate(unit) for unit in _UNITS}
+        roofs = [
+            msgspec.structs.replace(roof, value=2.4e12) if roof.name == "memory.dram" else roof
+            for roof in target.machine.roofs
+        ]
+        machine = msgspec.structs.replace(target.machine, roofs=roofs)
+        target = dataclasses.replace(target, machine=machine, sustained=rates, memory_bytes=96e9)
+    if node_gbps:
+        egress = node_gbps * 1e9 / 8 / target.fabric.domain
+        fabric = msgspec.structs.replace(target.fabric, egress=egress)
+        target = dataclasses.replace(target, fabric=fabric)
+    return target
+
+
+_UNITS = ("matmul.bfloat16", "matmul.float16", "matmul.float8")
+
+
+def mesh_of(row: Row, devices: int) -> Mesh:
+    """The layout; what is not stated of the sharding is optimizer states over all replicas."""
+    tensor = round(_number(row, "tp") or 1)
+    pipeline = round(_number(row, "pp") or 1)
+    context = round(_number(row, "cp") or 1)
+    replicas = max(1, devices // (tensor * pipeline * context))
+    sharding, _, size = row.get("fsdp", "").partition(":")
+    zero = int(sharding[4:]) if sharding.startswith("zero") else 1
+    fsdp = min(replicas, int(size)) if size else replicas
+    if sharding == "ddp":
+        zero, fsdp = 1, replicas
+    if sharding == "hsdp":
+        zero, fsdp = 3, min(8, replicas)
+    stated = row.get("sp", "")
+    sequence = stated == "1" if stated else prefix(row["id"]) not in _NO_SEQUENCE
+    return Mesh(
+        data=max(1, replicas // fsdp),
+        fsdp=fsdp,
+        zero=zero,
+        tensor=tensor,
+        context=context,
+        pipeline=pipeline,
+        interleave=round(_number(row, "vpp") or 1),
+        expert=round(_number(row, "ep") or 1),
+        sequence=sequence or bool(stated and tensor > 1 and "bridge" in row["id"]),
+    )
+
+
+# Published before sequence parallelism (Korthikanti 2022).
+_NO_SEQUENCE = ("sc21", "vtrain", "vts", "bloom")
+
+
+def case_of(row: Row) -> Case:
+    """A row of either training table; RowError where a size is missing."""
+    single = "step_ms" in row
+    measured = _number(row, "step_ms" if single else "measured_step_s")
+    if measured is None:
+        raise RowError("no measured step time")
+    source = prefix(row["id"])
+    facts = _FACTS.get(source, _Facts())
+    target = target_of(row)
+    config = model_of(row)
+    count = _needed(row, "gpus" if single else "chips")
+    per_chip = 2 if "2 per chip" in row.get("notes", "") else 1
+    mesh = mesh_of(row, count * per_chip)
+    joined = per_chip > 1 and target.is_tpu and mesh.fsdp % per_chip == 0
+    if joined:  # both devices of a chip share its links: plan whole chips
+        mesh = msgspec.structs.replace(mesh, fsdp=mesh.fsdp // per_chip)
+    elif per_chip > 1:
+        target = _half(target)
+    sequence = _needed(row, "seq_len")
+    batch = (
+        float(_needed(row, "global_batch_seqs"))
+        if single
+        else _needed(row, "global_batch_tokens") / sequence
+    )
+    micro = _number(row, "micro_batch")
+    if micro is None:
+        micro = 1.0 if mesh.pipeline > 1 else max(1.0, batch / mesh.replicas)
+    if joined:
+        micro *= per_chip
+    micro = min(micro, batch / mesh.replicas)
+    stated = row.get("recompute", "unknown")
+    # Not stated: published benchmarks are tuned to recompute as little as possible.
+    recompute: Recompute = (
+        stated if stated in ("none", "selective", "full") else "none"  # type: ignore[assignment]
+    )
+    if recompute == "selective" and "remat" in row.get("notes", ""):
+        recompute = "full"  # MaxText policies keep layer inputs and some projections only
+    job = Training(
+        sequence=sequence,
+        batch=batch,
+        micro_batch=micro,
+        precision=row.get("dtype") or "bf16",
+        recompute=recompute,
+        fused_attention=facts.fused_attention,
+        tensor_overlap=facts.tensor_overlap,
+        compiled=facts.compiled,
+        states=facts.states,
+    )
+    return Case(
+        id=row["id"],
+        source=source,
+        config=config,
+        mesh=mesh,
+        job=job,
+        target=target,
+        unknown_recompute=stated not in ("none", "selective", "full"),
+        measured_s=measured / 1e3 if single else measured,
+    )
+
+
+@functools.cache
+def _half(target: Target) -> Target:
+    """One of a chip's two devices: half of its rates, memory and links."""
+    roofs = [msgspec.structs.replace(one, value=one.value / 2) for one in target.machine.roofs]
+    fabric = msgspec.structs.replace(
+        target.fabric,
+        egress=target.fabric.egress / 2,
+        domain=target.fabric.domain * 2,
+        axis_link=target.fabric.axis_link / 2 if target.fabric.axis_link else None,
+    )
+    return dataclasses.replace(
+        target,
+        machine=msgspec.structs.replace(target.machine, roofs=roofs),
+        fabric=fabric,
+        memory_bytes=target.memory_bytes / 2,
+        link=target.link / 2,
+        sustained={unit: rate / 2 for unit, rate in target.sustained.items()},
+    )

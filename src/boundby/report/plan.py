@@ -1,0 +1,175 @@
+"""Plans for a terminal: the step with its parts, searches and sweeps, scores of a table."""
+
+from __future__ import annotations
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from boundby.model import units
+from boundby.model.diagnosis import Estimate
+from boundby.model.plan import PlanResult, PlanSearch, PlanServing, PlanTable
+
+_KIND_COLOURS = {
+    "matmul": "green",
+    "attention": "green",
+    "memory": "blue",
+    "collective": "magenta",
+    "bubble": "yellow",
+    "overhead": "red",
+}
+_BAR_WIDTH = 24
+
+
+def _range(estimate: Estimate) -> str:
+    low, high = units.time(estimate.low), units.time(estimate.high)
+    return f"{units.time(estimate.expected)} ({low} to {high})"
+
+
+class PlanReport:
+    """Renders a `PlanResult`; computes nothing but shares."""
+
+    def __init__(self, result: PlanResult) -> None:
+        self._result = result
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        it = self._result
+        layout = " ".join(f"{axis}={ways}" for axis, ways in it.mesh.items())
+        yield Text.assemble((it.title, "bold"), f" on {it.chips} x {it.chip}")
+        if layout:
+            yield Text(layout, style="dim")
+        if it.serving:
+            yield Padding(_serving(it.serving), (1, 0, 0, 0))
+        else:
+            yield Text.assemble((f"{_range(it.step_ns)}", "bold"), f", bound by {it.bound_by}")
+            overlap, serial = units.time(it.overlapped_ns), units.time(it.serial_ns)
+            yield Text(f"perfect overlap {overlap}, no overlap {serial}")
+            yield Text(_rates(it))
+        yield Padding(_terms(it), (1, 0, 0, 0))
+        if it.memory:
+            yield Padding(_memory(it), (1, 0, 0, 0))
+        for limit in it.limits:
+            value = units.quantity(limit.value, limit.unit)
+            yield Text.assemble((f"{limit.name}: {value}", "bold"), f"  {limit.meaning}")
+        for note in it.notes:
+            yield Text(f"note: {note}", style="dim")
+
+
+def _rates(it: PlanResult) -> str:
+    parts = []
+    if it.tokens_per_s_per_chip is not None:
+        parts.append(f"{it.tokens_per_s_per_chip:,.0f} tokens/s per chip")
+    if it.mfu is not None:
+        parts.append(f"MFU {units.share(it.mfu)}")
+    if it.hfu is not None:
+        parts.append(f"HFU {units.share(it.hfu)}")
+    if it.usd_per_million_tokens is not None:
+        parts.append(f"{it.usd_per_million_tokens:.3f} USD per million tokens")
+    return " · ".join(parts)
+
+
+def _terms(it: PlanResult) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
+    for heading in ("part", "axis"):
+        table.add_column(heading)
+    for heading in ("time", "exposed", "share"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    whole = sum(term.exposed_ns for term in it.terms) or 1.0
+    for term in it.terms:
+        share = term.exposed_ns / whole
+        bar = "█" * round(share * _BAR_WIDTH)
+        table.add_row(
+            term.name,
+            term.axis or "",
+            units.time(term.total_ns),
+            units.time(term.exposed_ns),
+            units.share(share),
+            Text(bar, style=_KIND_COLOURS[term.kind]),
+        )
+    return table
+
+
+def _memory(it: PlanResult) -> Text:
+    used = sum(part.bytes for part in it.memory)
+    parts = ", ".join(f"{part.name} {units.size(part.bytes)}" for part in it.memory)
+    fits = "fits" if it.fits else "does not fit"
+    return Text.assemble(
+        ("memory per chip ", "bold"),
+        f"{units.size(used)} of {units.size(it.memory_capacity)}: {fits} ({parts})",
+    )
+
+
+def _serving(it: PlanServing) -> Text:
+    lines = [
+        f"time to first token   {_range(it.first_token_ns)}",
+        f"time per output token {_range(it.per_token_ns)}",
+        f"one request           {_range(it.request_ns)}",
+        f"throughput            {it.output_tokens_per_s:,.0f} output tokens/s at batch {it.batch}",
+        f"largest batch that fits {it.largest_batch}",
+    ]
+    if it.curve:
+        points = ", ".join(
+            f"{batch}: {units.time(ns)}, {rate:,.0f}/s" for batch, ns, rate in it.curve
+        )
+        lines.append(f"batch: time per token, tokens/s   {points}")
+    return Text("\n".join(lines))
+
+
+class PlanSearchReport:
+    """Renders a `PlanSearch`: layouts ranked, or the points of a sweep."""
+
+    def __init__(self, found: PlanSearch) -> None:
+        self._found = found
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        it = self._found
+        yield Text.assemble((it.title, "bold"), f" on {it.chip}")
+        yield Text(f"{it.considered} layouts, {it.fitting} fit", style="dim")
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for heading in ("chips", "layout", "micro", "recompute"):
+            table.add_column(heading)
+        for heading in ("step", "MFU", "memory"):
+            table.add_column(heading, justify="right")
+        table.add_column("against the fastest" if it.kind == "search" else "")
+        for one in it.choices:
+            table.add_row(
+                str(one.chips),
+                " ".join(f"{axis}={ways}" for axis, ways in one.mesh.items()) or "one chip",
+                f"{one.micro_batch:g}",
+                one.recompute,
+                units.time(one.step_ns.expected),
+                units.share(one.mfu),
+                units.size(one.memory_bytes),
+                one.why,
+            )
+        yield table
+
+
+class PlanTableReport:
+    """Renders the scores of a `PlanTable`."""
+
+    def __init__(self, table: PlanTable) -> None:
+        self._table = table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        it = self._table
+        yield Text.assemble((it.file, "bold"), f": {len(it.rows)} rows predicted")
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        table.add_column("source")
+        for heading in ("rows", "mean error", "bias", "in range", "rank correlation"):
+            table.add_column(heading, justify="right")
+        for score in it.scores:
+            rank = score.rank_correlation
+            table.add_row(
+                score.name,
+                str(score.rows),
+                units.share(score.mean_error),
+                units.share(score.bias),
+                units.share(score.coverage),
+                f"{rank:.2f}" if rank is not None else "",
+            )
+        yield table
+        for reason, count in it.skipped.items():
+            yield Text(f"left out: {count} rows, {reason}", style="dim")

@@ -1,0 +1,58 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from boundby.cli import boundby as group
+from boundby.model.errors import BoundbyError
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "boundby", "plan", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_plan_is_json_alone_on_stdout() -> None:
+    done = run("llama-3.1-8b", "--on", "h100", "--mesh", "fsdp=8", "--json", "-")
+    assert done.returncode == 0
+    plan = json.loads(done.stdout)
+    assert plan["chips"] == 8
+    assert "bound by" in done.stderr
+
+
+def test_one_operator() -> None:
+    done = run("matmul", "8192x8192x8192", "--on", "v5e")
+    assert "critical batch: 241 rows" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "needs a model"),
+        (("llama-3.1-8b",), "--on h100"),
+        (("matmul", "8x8", "--on", "v5e"), "MxKxN"),
+        (("llama-3.1-8b", "--on", "h100", "--mesh", "row=2"), "AXIS=N"),
+        (("llama-3.1-8b", "--on", "h100", "--precision", "fp7"), "no precision"),
+        (("--explain", "all-gathers"), "did you mean"),
+    ],
+)
+def test_mistakes_are_one_line(arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(BoundbyError, match=message):
+        group.main(["plan", *arguments], standalone_mode=False)
+
+
+def test_a_term_is_explained() -> None:
+    assert "V (n-1)/n / W" in run("--explain", "all-gather").stdout
+
+
+def test_a_plan_imports_neither_torch_nor_jax() -> None:
+    code = (
+        "import sys; import boundby; boundby.plan('llama-3.1-8b', 'h100', 'fsdp=8');"
+        "assert not {'torch', 'jax'} & set(sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

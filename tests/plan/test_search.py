@@ -1,0 +1,39 @@
+import pytest
+
+from boundby.model.errors import BoundbyError
+from boundby.plan import chips, models
+from boundby.plan.requests import parse_batch, parse_range
+from boundby.plan.search import search, sweep
+from boundby.plan.training import Training
+
+JOB = Training(sequence=4096, batch=1024)
+
+
+def test_a_search_ranks_layouts_that_fit_and_says_why_the_others_lose() -> None:
+    found = search(models.MODELS["llama-3.1-8b"], JOB, chips.find("h100"), 64)
+    times = [one.step_ns.expected for one in found.choices]
+    assert times == sorted(times)
+    assert found.choices[0].why == "fastest"
+    assert all("ms" in one.why for one in found.choices[1:])
+    assert all(one.memory_bytes <= 80e9 for one in found.choices)
+
+
+def test_a_sweep_gets_faster_with_more_chips() -> None:
+    found = sweep(models.MODELS["llama-3.1-8b"], JOB, chips.find("h100"), [8, 32, 128])
+    assert [one.chips for one in found.choices] == [8, 32, 128]
+    times = [one.step_ns.expected for one in found.choices]
+    assert times == sorted(times, reverse=True)
+
+
+def test_a_model_too_large_says_how_many_chips_would_do() -> None:
+    with pytest.raises(BoundbyError, match="chips would"):
+        search(models.MODELS["llama-3.1-405b"], JOB, chips.find("h100"), 8)
+
+
+def test_batches_and_ranges_are_read() -> None:
+    assert parse_batch("4M-tokens", 4096) == 1024
+    assert parse_batch("512", 4096) == 512
+    assert parse_range("chips=8..64") == [8, 16, 32, 64]
+    for text in ("many", "8..", ""):
+        with pytest.raises(BoundbyError):
+            parse_range(text)

@@ -1,0 +1,66 @@
+"""Rows of published tables: a few are kept here, whole files are scored in docs/plan.md."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from boundby.model.errors import BoundbyError
+from boundby.plan.table import predict_file, spearman
+
+ROW = {
+    "id": "mosaic-080",
+    "model": "mpt-30b",
+    "layers": "48",
+    "hidden": "7168",
+    "ffn": "28672",
+    "heads": "56",
+    "kv_heads": "56",
+    "vocab": "50368",
+    "seq_len": "2048",
+    "chip": "a100-80gb",
+    "chips": "64",
+    "tp": "1",
+    "pp": "1",
+    "cp": "1",
+    "fsdp": "zero3:64",
+    "global_batch_tokens": "2097152",
+    "micro_batch": "8",
+    "dtype": "bf16",
+    "recompute": "full",
+    "measured_step_s": "32.0",
+    "notes": "mlp=plain;tied embeddings",
+}
+
+
+def _write(tmp_path: Path, rows: list[dict[str, str]]) -> str:
+    file = tmp_path / "table.csv"
+    with file.open("w", newline="") as out:
+        writer = csv.DictWriter(out, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return str(file)
+
+
+def test_each_row_is_predicted_in_its_own_unit(tmp_path: Path) -> None:
+    table = predict_file(_write(tmp_path, [ROW]))
+    (row,) = table.rows
+    assert row.unit == "s"
+    assert row.predicted.low < row.predicted.expected < row.predicted.high
+    assert 0.5 < row.predicted.expected / row.measured < 2
+
+
+def test_rows_without_sizes_are_counted(tmp_path: Path) -> None:
+    table = predict_file(_write(tmp_path, [ROW, {**ROW, "hidden": ""}]))
+    assert len(table.rows) == 1
+    assert table.skipped == {"no hidden": 1}
+
+
+def test_a_file_of_other_columns_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(BoundbyError, match="no table of measurements"):
+        predict_file(_write(tmp_path, [{"a": "1"}]))
+
+
+def test_rank_correlation_of_equal_and_opposite_orders() -> None:
+    assert spearman([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
+    assert spearman([1, 2, 3], [30, 20, 10]) == pytest.approx(-1)
