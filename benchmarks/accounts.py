@@ -77,7 +77,7 @@ def summary(name: str, diagnosis: dict[str, Any]) -> dict[str, Any]:
             for c in diagnosis["classes"]
         ],
         "phases_ms": {p["name"]: p["host_issue_ns"] / 1e6 for p in step["phases"]},
-        "warnings": diagnosis["warnings"],
+        "notes": diagnosis["notes"],
     }
 
 

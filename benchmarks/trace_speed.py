@@ -41,8 +41,8 @@ print(f"{trace.events:,} events, {len(trace.steps)} steps ({trace.steps_from});"
       f" imported and read {read - start:.2f} s, diagnosed and printed {end - read:.2f} s;"
       f" peak {peak:,.0f} MB")
 print(f"step: {len(timeline.host):,} host rows, {len(timeline.device):,} device rows")
-for warning in trace.warnings:
-    print("warning:", warning)
+for note in trace.notes:
+    print("note:", note.text)
 """
 
 

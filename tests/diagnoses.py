@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 import boundby
-from boundby.model import Machine, Point
+from boundby.model import Machine, Note, Point
 from boundby.model.diagnosis import (
     Account,
     BatchRow,
@@ -60,7 +60,7 @@ def real_diagnosis() -> Diagnosis:
 
 @cache
 def full_diagnosis() -> Diagnosis:
-    """With what-if, proofs, ranks, collectives and warnings as they would come."""
+    """With what-if, proofs, ranks, collectives and notes as they would come."""
     diagnosis = real_diagnosis()
     wall = diagnosis.step.wall_ns
     first, second, third = "unfused-optimizer", "host-sync", "eager-launches"
@@ -115,7 +115,10 @@ def full_diagnosis() -> Diagnosis:
         ],
         ranks=[_rank(rank) for rank in range(4)]
         + [RankRow(rank=4, name="rank4.json", wall_ns=0.0, problem="rank4.json: no such file")],
-        warnings=["clean steps took from 14.1 ms to 22.3 ms", f"a script named {EVIL}"],
+        notes=[
+            Note(code="uneven-steps", text="clean steps took from 14.1 ms to 22.3 ms"),
+            Note(code="observer-failed", text=f"a script named {EVIL}"),
+        ],
     )
 
 
@@ -138,7 +141,9 @@ def bare_diagnosis() -> Diagnosis:
             unknown=Group(ns=5e6, share=1.0),
         ),
         verdict=Verdict(bound_by="unknown", uncertain=True, why="nothing was profiled"),
-        warnings=["no profile: only the step's time is known, not where it went"],
+        notes=[
+            Note(code="no-profile", text="no profile: only the step's time is known"),
+        ],
     )
 
 
@@ -200,7 +205,7 @@ def evil_diagnosis() -> Diagnosis:
         ranks=[replace(row, name=EVIL) for row in diagnosis.ranks],
         idle=[replace(row, name=EVIL, where=EVIL) for row in diagnosis.idle],
         timeline=[replace(piece, name=EVIL, where=EVIL) for piece in diagnosis.timeline],
-        warnings=[EVIL, "\u2028\u2029<!--", "]]>"],
+        notes=[Note(code="no-profile", text=text) for text in (EVIL, "\u2028\u2029<!--", "]]>")],
     )
 
 

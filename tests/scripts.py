@@ -47,7 +47,7 @@ class Done:
     @property
     def warnings(self) -> str:
         assert self.diagnosis is not None, self.err
-        return "\n".join(self.diagnosis["warnings"])
+        return "\n".join(note["text"] for note in self.diagnosis["notes"])
 
 
 def environment(**extra: str) -> dict[str, str]:

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from boundby.capture.kineto import Trace
+
 Event = dict[str, Any]
 
 DATA = Path(__file__).parent.parent / "data" / "h200"
@@ -80,3 +82,8 @@ def step_events() -> list[Event]:
         launch(102, 75),
         kernel(102, 95, 30, "relu"),
     ]
+
+
+def codes(trace: Trace) -> list[str]:
+    """The codes of the notes on a trace."""
+    return [note.code for note in trace.notes]

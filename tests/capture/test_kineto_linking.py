@@ -81,7 +81,7 @@ def test_without_a_launch_the_noted_operator_stands(tmp_path: Path) -> None:
     timeline = timeline_of(tmp_path, events)
     assert timeline.device.launch.tolist() == [-1, -1]
     assert timeline.names[timeline.host.name[timeline.device.op[1]]] == "aten::relu"
-    assert "2 of 2 device events have no launch" in timeline.warnings
+    assert "2 of 2 device events have no launch" in [note.text for note in timeline.notes]
 
 
 def test_arguments_become_tensors_and_values(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from boundby.model.errors import BAD_INPUT, BoundbyError
 from tests.capture.kineto_events import (
     DATA,
     Event,
+    codes,
     event,
     kernel,
     launch,
@@ -42,7 +43,7 @@ def test_gzip_is_known_by_its_content(tmp_path: Path) -> None:
 def test_an_array_of_events_is_a_trace(tmp_path: Path) -> None:
     trace = kineto.read(write(tmp_path, json.dumps(step_events())))
     assert trace.events == 11
-    assert trace.warnings == []
+    assert trace.notes == []
 
 
 @pytest.mark.parametrize("piece", [64, 500, 4096])
@@ -56,7 +57,7 @@ def test_where_the_pieces_are_cut_does_not_matter(
     monkeypatch.setattr(stream, "PIECE_BYTES", piece)
     pieces = kineto.read(path)
     assert pieces.events == whole.events == 220
-    assert pieces.warnings == whole.warnings == []
+    assert pieces.notes == whole.notes == []
     assert [device.name for device in pieces.metadata.devices] == ["NVIDIA H200"] * 8
 
 
@@ -83,14 +84,14 @@ def test_a_truncated_file_is_read_up_to_the_break(tmp_path: Path) -> None:
     body = text(step_events() * 50)
     trace = kineto.read(write(tmp_path, body[: len(body) // 2]))
     assert 200 < trace.events < 300
-    assert "the file ends before its end: read up to the break" in trace.warnings
+    assert "truncated-file" in codes(trace)
 
 
 def test_a_truncated_gzip_is_read_up_to_the_break(tmp_path: Path) -> None:
     whole = (DATA / "bad_mlp_syncs.json.gz").read_bytes()
     trace = kineto.read(write(tmp_path, whole[: len(whole) // 2]))
     assert 4000 < trace.events < 8000
-    assert "the file ends before its end: read up to the break" in trace.warnings
+    assert "truncated-file" in codes(trace)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_a_damaged_event_is_skipped_and_counted(tmp_path: Path, damaged: str) ->
     body = '{"traceEvents": [' + ", ".join([*good[:4], damaged, *good[4:]]) + "]}"
     trace = kineto.read(write(tmp_path, body))
     assert len(trace.timeline().device) == 2
-    assert any("damaged events were skipped" in warning for warning in trace.warnings)
+    assert "damaged-events" in codes(trace)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_an_odd_event_is_read(tmp_path: Path, odd: bytes) -> None:
     body = b'{"traceEvents": [' + b", ".join([*good[:4], odd, *good[4:]]) + b"]}"
     trace = kineto.read(write(tmp_path, body))
     assert len(trace.timeline().host) == 10
-    assert trace.warnings == []
+    assert trace.notes == []
 
 
 def test_control_characters_do_not_pass(tmp_path: Path) -> None:
@@ -217,7 +218,7 @@ def test_a_large_file_is_read_in_part(tmp_path: Path) -> None:
 def test_a_large_file_without_markers_is_read_from_its_start(tmp_path: Path) -> None:
     events = [op(f"aten::op{index % 7}", index * 100.0, 50) for index in range(2000)]
     trace = kineto.read(write(tmp_path, text(events, indent="x" * 9)), whole_rows=500)
-    assert any("no step markers among about" in warning for warning in trace.warnings)
+    assert "partial-read" in codes(trace)
     assert 0 < len(trace.timeline().host) < 2000
 
 

@@ -12,6 +12,7 @@ from boundby.capture import kineto
 from boundby.capture.kineto.period import find_period
 from tests.capture.kineto_events import (
     Event,
+    codes,
     event,
     frame,
     kernel,
@@ -46,7 +47,7 @@ def test_markers_are_steps(tmp_path: Path) -> None:
     trace = read(tmp_path, loop(4))
     assert trace.steps_from == "markers"
     assert [step.label for step in trace.steps] == [f"ProfilerStep#{n}" for n in range(4)]
-    assert trace.warnings == []
+    assert trace.notes == []
 
 
 def test_device_work_belongs_to_the_step_that_launched_it(tmp_path: Path) -> None:
@@ -86,7 +87,7 @@ def test_work_from_before_the_trace_belongs_to_no_step(tmp_path: Path) -> None:
     assert trace.steps[0].start_ns == 70_000
     assert len(trace.timeline(0).device) == 5
     assert "earlier" not in trace.timeline(0).names
-    assert "2 device events were launched before the trace: they are in no step" in trace.warnings
+    assert "launched-before-trace" in codes(trace)
 
 
 def test_a_first_launch_that_waits_waits_for_unseen_work(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_optimizer_steps_stand_in_for_markers(tmp_path: Path) -> None:
     trace = read(tmp_path, events)
     assert trace.steps_from == "optimizer"
     assert [len(trace.timeline(index).device) for index in range(5)] == [5] * 5
-    assert trace.warnings == ["no step markers: 5 steps were cut at the ends of optimizer steps"]
+    assert codes(trace) == ["steps-inferred"]
 
 
 def test_two_optimizers_make_one_cycle(tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_unmarked_steps_are_recovered_from_what_repeats(tmp_path: Path) -> None:
     assert trace.steps_from == "launch pattern"
     assert len(trace.steps) == 8
     assert [len(trace.timeline(index).device) for index in range(8)] == [5] * 8
-    assert any("recovered from the repeating launches" in text for text in trace.warnings)
+    assert "steps-inferred" in codes(trace)
 
 
 def test_layers_that_repeat_inside_one_call_are_no_steps(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def known(column: np.ndarray[tuple[int], np.dtype[np.int32]]) -> float:
 def test_our_own_traces(name: str) -> None:
     trace = kineto.read(DATA / f"{name}.json.gz")
     timeline = trace.timeline()
-    assert (trace.steps_from, len(trace.steps), trace.warnings) == ("markers", 2, [])
+    assert (trace.steps_from, len(trace.steps), trace.notes) == ("markers", 2, [])
     assert busy_ns(timeline) == pytest.approx(BUSY_MS[name] * 1e6, rel=0.02)
     assert timeline.device_name == "NVIDIA H200"
     assert known(timeline.device.launch) == known(timeline.device.op) == 1

@@ -140,7 +140,7 @@ def test_a_profile_cut_short_is_written(hooks: Hooks, tmp_path: Path) -> None:
     assert taken.trace.stat().st_size
     assert not torch.autograd._profiler_enabled()
     assert taken.profiled == ["forward 2x4"] * 3
-    assert "ended during its profiled steps" in taken.warnings[0]
+    assert "ended during its profiled steps" in taken.notes[0].text
 
 
 def test_of_steps_with_very_many_calls_one_is_profiled(
@@ -156,7 +156,7 @@ def test_of_steps_with_very_many_calls_one_is_profiled(
                 letter.isalnum()
     taken = recorder.capture()
     assert taken.profiled_steps == [0]
-    assert not taken.warnings
+    assert not taken.notes
     assert len(read_profiler_tree(taken.results).operators) > 0
 
 

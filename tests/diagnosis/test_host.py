@@ -53,8 +53,8 @@ def test_a_host_that_explains_the_step_is_likelier_than_any() -> None:
 
 
 def test_two_paces_are_spoken_of() -> None:
-    (line,) = unsteady(seen([20.0] * 5 + [40.0] * 5, [40.0]))
-    assert "20.0 ns to 40.0 ns" in line
+    (note,) = unsteady(seen([20.0] * 5 + [40.0] * 5, [40.0]))
+    assert "20.0 ns to 40.0 ns" in note.text
 
 
 def test_without_a_look_nothing_is_assumed() -> None:

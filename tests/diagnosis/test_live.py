@@ -49,8 +49,7 @@ def test_a_profiled_step_much_faster_than_clean_ones_is_warned_of(capture: Captu
     )
     assert diagnosis.verdict.uncertain
     assert "for 66% of the clean steps" in diagnosis.verdict.why
-    (warning,) = [line for line in diagnosis.warnings if "as long as the profiled one" in line]
-    assert "counts as overhead" in warning
+    assert "slow-clean-steps" in [note.code for note in diagnosis.notes]
 
 
 def test_verdict_names_the_bound_first_and_then_the_doubt(capture: Capture) -> None:
@@ -58,4 +57,4 @@ def test_verdict_names_the_bound_first_and_then_the_doubt(capture: Capture) -> N
     first = as_text(diagnosis).partition("\nStep ")[0]
     assert first.startswith("Overhead-bound (uncertain). With zero overhead ")
     assert " But clean steps took " in " ".join(first.split())
-    assert not any("as long as the profiled one" in line for line in diagnosis.warnings)
+    assert not any(note.code == "slow-clean-steps" for note in diagnosis.notes)

@@ -27,7 +27,7 @@ def test_the_three_answers_stand_at_the_top(page: Page) -> None:
 
 
 def test_warnings_are_in_plain_sight(page: Page) -> None:
-    assert page.texts("main > .warnings li") == full_diagnosis().warnings
+    assert page.texts("main > .warnings li") == [note.text for note in full_diagnosis().notes]
     assert page.run(
         "const box = document.querySelector('main > .warnings').getBoundingClientRect();"
         "return box.height > 20 && box.top < 900"

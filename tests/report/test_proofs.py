@@ -5,6 +5,7 @@ import io
 import msgspec
 from rich.console import Console
 
+from boundby.model import Note
 from boundby.model.diagnosis import Estimate, Finding, Numerics, Proof, Speedup, TrialRow
 from boundby.report.proofs import ProofsReport, best_of, wants_time
 from tests.diagnoses import full_diagnosis
@@ -25,11 +26,9 @@ def proof(treatment: str, *faults: str, speedup: float = 1.0, **known: object) -
     )
 
 
-def shown(
-    *proofs: Proof, findings: tuple[Finding, ...] = (), warnings: tuple[str, ...] = ()
-) -> str:
+def shown(*proofs: Proof, findings: tuple[Finding, ...] = (), notes: tuple[Note, ...] = ()) -> str:
     diagnosis = msgspec.structs.replace(
-        full_diagnosis(), proofs=list(proofs), findings=list(findings), warnings=list(warnings)
+        full_diagnosis(), proofs=list(proofs), findings=list(findings), notes=list(notes)
     )
     out = io.StringIO()
     Console(file=out, width=100, highlight=False).print(ProofsReport(diagnosis))
@@ -88,7 +87,11 @@ def test_what_is_open_is_not_called_settled() -> None:
 def test_what_is_left_to_do_by_hand_is_said() -> None:
     saving = Estimate(low=1e6, expected=2e6, high=3e6)
     sync = Finding(fault="host-sync", group="overhead", saving_ns=saving, change="")
-    text = shown(FUSED, findings=(sync,), warnings=("the script wrote files: a.pt",))
+    text = shown(
+        FUSED,
+        findings=(sync,),
+        notes=(Note(code="files-written", text="the script wrote files: a.pt"),),
+    )
     assert "found too, and only to be mended by hand: host-sync" in text
     assert "! the script wrote files: a.pt" in text
     assert "only to be mended by hand: host-sync" in shown(findings=(sync,))

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from boundby.model import Machine
+from boundby.model import Machine, Note
 from boundby.model.diagnosis import (
     Account,
     Diagnosis,
@@ -53,6 +53,10 @@ def line(number: int, ms: float) -> LineRow:
     )
 
 
+def remark(text: str) -> Note:
+    return Note(code="busy-machine", text=text)
+
+
 def char_gpt() -> Diagnosis:
     """A fixed diagnosis of a CPU step; no text in it comes from a fault's file."""
     group = Group(ns=66e6, share=0.63, excess_ns=63e6, parts={"device_memory": 66e6})
@@ -93,7 +97,7 @@ def char_gpt() -> Diagnosis:
             WhatIf(faults=[], wall_ns=Estimate(low=WALL_NS, expected=WALL_NS, high=WALL_NS)),
             WhatIf(faults=["slow-dropout", "slow-attention"], wall_ns=expected),
         ],
-        warnings=["the machine was busy", "second warning", "third warning"],
+        notes=[remark("the machine was busy"), remark("second note"), remark("third note")],
     )
 
 
@@ -117,7 +121,7 @@ def crowded() -> Diagnosis:
         findings=[replace(one, title=long, change=f"{long}\n" * 3) for one in base.findings],
         ranks=[RankRow(rank=rank, name="r.json", wall_ns=WALL_NS) for rank in range(8)],
         proofs=full_diagnosis().proofs,
-        warnings=[long] * 9,
+        notes=[remark(long)] * 9,
     )
 
 

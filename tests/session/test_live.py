@@ -71,7 +71,7 @@ def test_a_short_loop_is_profiled_all_the_same() -> None:
             watching.step()
     assert watching.done
     assert watching.diagnosis.ops
-    assert not any("ended" in line for line in watching.diagnosis.warnings)
+    assert not any(note.code == "too-few-steps" for note in watching.diagnosis.notes)
 
 
 def test_a_loop_that_ends_early_yields_what_there_is() -> None:
@@ -81,7 +81,7 @@ def test_a_loop_that_ends_early_yields_what_there_is() -> None:
             train(4)
             watching.step()
     assert len(watching.diagnosis.step.samples_ns) == 2
-    words = "\n".join(watching.diagnosis.warnings)
+    words = "\n".join(note.text for note in watching.diagnosis.notes)
     assert "the loop ended during its clean steps, after 5 steps: let it take 8 or more" in words
     assert "--" not in words
 
@@ -107,7 +107,7 @@ def test_what_was_seen_before_an_exception_is_diagnosed_when_asked_for() -> None
             watching.step()
         raise KeyError("mine")
     assert len(watching.diagnosis.step.samples_ns) == 2
-    assert "after 5 steps" in "\n".join(watching.diagnosis.warnings)
+    assert "after 5 steps" in "\n".join(note.text for note in watching.diagnosis.notes)
 
 
 @pytest.mark.parametrize("steps", [1, 6])
@@ -175,7 +175,7 @@ def test_a_loop_goes_on_where_watching_fails(monkeypatch: pytest.MonkeyPatch) ->
         assert watching.done
     assert taken == 20
     assert len(watching.diagnosis.step.samples_ns) == 3
-    assert any("IndexError: not there" in line for line in watching.diagnosis.warnings)
+    assert any("IndexError: not there" in note.text for note in watching.diagnosis.notes)
 
 
 def test_a_function_that_cannot_be_watched_at_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,7 @@ def test_one_broken_file_does_not_lose_the_others(tmp_path: Path) -> None:
     (tmp_path / "rank1.json").write_text("not a trace")
     diagnosis = boundby.load(tmp_path)
     assert [row.problem is None for row in diagnosis.ranks] == [True, False]
-    assert any("rank1.json" in warning for warning in diagnosis.warnings)
+    assert any("rank1.json" in note.text for note in diagnosis.notes)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_a_gzip_cut_short_is_read_up_to_the_break(tmp_path: Path) -> None:
     cut = tmp_path / "cut.json.gz"
     cut.write_bytes(gzip.compress(gzip.decompress(SYNCS.read_bytes()))[:-40_000])
     diagnosis = boundby.load(cut)
-    assert any("break" in warning for warning in diagnosis.warnings)
+    assert "truncated-file" in [note.code for note in diagnosis.notes]
 
 
 def test_a_compiled_step_that_keeps_its_device_busy_raises_no_alarm() -> None:

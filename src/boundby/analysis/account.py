@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby.analysis import tables
-from boundby.model import UNTOLD, Ints, Machine, Precision, Timeline
+from boundby.model import UNTOLD, Ints, Machine, Note, Precision, Timeline
 from boundby.model.diagnosis import (
     Account,
     ClassRow,
@@ -53,7 +53,7 @@ class Attribution:
     op_records: list[OpRecord]
     member: Ints  # the work that each device event belongs to
     where: HostIntervals
-    warnings: list[str]
+    notes: list[Note]
 
 
 def attribute_step(
@@ -79,7 +79,7 @@ def attribute_step(
     memory that the profiled step was handed, on a CPU, and clean ones have no need of. `precision`
     is what float32 products may be computed in. `folders` are where source files are looked for.
     """
-    warnings: list[str] = []
+    notes: list[Note] = []
     dispatch, scaled = 0.0, 1.0
     member = np.empty(0, np.int64)
     where = find_host_intervals(timeline)
@@ -115,7 +115,7 @@ def attribute_step(
     busy = sum(work.exposed_ns for work in op_records)
     if busy + dispatch > wall_ns:
         factor = wall_ns / (busy + dispatch)
-        warnings.append(_scale_down(op_records, factor, timeline))
+        notes.append(_scale_down(op_records, factor, timeline))
         busy *= factor
         scaled *= factor
     left = wall_ns - busy
@@ -139,12 +139,12 @@ def attribute_step(
         op_records=op_records,
         member=member,
         where=where,
-        warnings=warnings,
+        notes=notes,
     )
 
 
-def _scale_down(op_records: Sequence[OpRecord], factor: float, timeline: Timeline) -> str:
-    """Work that adds up to more than the whole step is made to fit; a line that says so."""
+def _scale_down(op_records: Sequence[OpRecord], factor: float, timeline: Timeline) -> Note:
+    """Scale work that adds up to more than the whole step down to the step; a note of it."""
     on_device = len(timeline.device) > 0
     for work in op_records:
         work.exposed_ns *= factor
@@ -152,9 +152,10 @@ def _scale_down(op_records: Sequence[OpRecord], factor: float, timeline: Timelin
         work.ns *= 1.0 if on_device else factor
     several = not on_device and len(np.unique(timeline.host.thread)) > 1
     reason = "on several threads " if several else ""
-    return (
-        f"the profiled step's work {reason}adds up to {1 / factor - 1:.1%} more than the whole "
-        "step: all of it is scaled down to fit"
+    return Note(
+        code="work-exceeds-step",
+        text=f"the profiled step's work {reason}adds up to {1 / factor - 1:.1%} more than the "
+        "whole step: all of it is scaled down to fit",
     )
 
 

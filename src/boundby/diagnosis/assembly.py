@@ -7,7 +7,7 @@ import numpy as np
 from boundby.analysis.account import Attribution
 from boundby.analysis.slices import slices_of
 from boundby.diagnosis.advice import Advice
-from boundby.model import UNTOLD, Machine, Precision, Timeline
+from boundby.model import UNTOLD, Machine, Note, Precision, Timeline
 from boundby.model.diagnosis import Account, Diagnosis, Group, StepTimes, Utilisation, Verdict
 from boundby.step.host_intervals import no_intervals
 
@@ -22,7 +22,7 @@ def assemble(
     precision: Precision = UNTOLD,
     verdict: Verdict,
     advice: Advice,
-    warnings: list[str],
+    notes: list[Note],
 ) -> Diagnosis:
     return Diagnosis(
         target=target,
@@ -43,7 +43,7 @@ def assemble(
         what_if=advice.what_if,
         batches=advice.batches,
         bigger_chips=advice.bigger_chips,
-        warnings=warnings + attribution.warnings,
+        notes=notes + attribution.notes,
     )
 
 
@@ -71,5 +71,5 @@ def nothing_known(wall_ns: float) -> Attribution:
         op_records=[],
         member=np.empty(0, np.int64),
         where=no_intervals(),
-        warnings=[],
+        notes=[],
     )

@@ -10,7 +10,7 @@ import numpy as np
 from boundby.analysis.account import Attribution
 from boundby.capture.host.counters import HostCounters
 from boundby.capture.torch.recorder import Capture
-from boundby.model import Machine, units
+from boundby.model import Machine, Note, units
 from boundby.model import host_speed as pace
 from boundby.step.idle_causes import CPU_WAIT
 
@@ -67,17 +67,18 @@ def cpu_contention(attribution: Attribution, seen: HostCounters, wall_ns: float)
     return 1 + theirs / max(1.0, wall_ns - lost - asleep)
 
 
-def unsteady(capture: Capture) -> list[str]:
-    """One line where the host's cores did not keep one pace."""
+def unsteady(capture: Capture) -> list[Note]:
+    """A note where the speed of the host's cores changed during the run."""
     if not capture.pace:
         return []
     fast, slow = (float(ns) for ns in np.percentile(capture.pace, [10, 90]))
     if slow < _UNSTEADY * fast:
         return []
-    return [
-        f"the host's cores changed their pace meanwhile, as shared ones do: an addition in Python "
-        f"took {units.time(fast)} to {units.time(slow)}; what the host bounds varies as much"
-    ]
+    text = (
+        f"the speed of the host's cores changed during the run: an addition in Python took "
+        f"{units.time(fast)} to {units.time(slow)}; time bound by the host varies as much"
+    )
+    return [Note(code="host-speed-varies", text=text)]
 
 
 def _paces(capture: Capture) -> tuple[float, float]:

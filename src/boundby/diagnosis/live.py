@@ -24,7 +24,7 @@ from boundby.capture.torch.recorder import Capture
 from boundby.diagnosis.advice import Advice, Timer, advise, doubted
 from boundby.diagnosis.assembly import assemble, nothing_known
 from boundby.diagnosis.host import cpu_contention, host_factors, slower_than_measured, unsteady
-from boundby.model import Machine, Precision, Timeline, units
+from boundby.model import Machine, Note, Precision, Timeline, units
 from boundby.model.diagnosis import Diagnosis, KindOfStep, PhaseTime, StepTimes, Verdict
 from boundby.model.errors import BoundbyError
 from boundby.step.build import build_step_model
@@ -78,21 +78,23 @@ def diagnose_capture(
     kind = require_steps(capture)
     samples = capture.clean.get(kind) or capture.warmup[kind][1:] or capture.warmup[kind]
     wall_ns = statistics.median(samples)
-    warnings = list(capture.warnings)
+    notes = list(capture.notes)
     if kind in capture.clean:
-        warnings += _uneven(samples) + _stolen(capture.host_counters)
+        notes += _uneven(samples) + _stolen(capture.host_counters)
     else:
-        warnings.append("no clean step was measured: the time is that of warm-up steps")
+        text = "no clean step was measured: the time is that of warm-up steps"
+        notes.append(Note(code="no-clean-steps", text=text))
     profiled = _profiled_step(capture, wall_ns)
     timeline = profiled.timeline if profiled else None
     if profiled is None:
         seen = _Seen(attribution=nothing_known(wall_ns))
-        warnings.append("no profile: only the step's time is known, not where it went")
+        text = "no profile: only the step's time is known, not where it went"
+        notes.append(Note(code="no-profile", text=text))
     else:
         seen = _look_into(profiled, capture, machine, wall_ns, timer)
-        warnings += seen.warnings
-        warnings += unsteady(capture) if len(profiled.timeline.device) else []
-        warnings += [line for line in profiled.timeline.warnings if "a CPU trace" not in line]
+        notes += seen.notes
+        notes += unsteady(capture) if len(profiled.timeline.device) else []
+        notes += profiled.timeline.notes
     return assemble(
         seen.attribution,
         timeline,
@@ -102,7 +104,7 @@ def diagnose_capture(
         precision=_precision(capture, timeline),
         verdict=seen.verdict_result.verdict if seen.verdict_result else _NO_VERDICT,
         advice=seen.advice,
-        warnings=warnings,
+        notes=notes,
     )
 
 
@@ -113,7 +115,7 @@ class _Seen:
     attribution: Attribution
     verdict_result: VerdictResult | None = None
     advice: Advice = dataclasses.field(default_factory=Advice)
-    warnings: Sequence[str] = ()
+    notes: Sequence[Note] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,12 +161,12 @@ def _look_into(
     doubts = _doubts(profiled, attribution, capture.host_counters)
     if doubts:
         verdict = verdict_result.verdict
-        why = f"{verdict.why} But {doubts[0]}."
+        why = f"{verdict.why} But {doubts[0].text}."
         verdict = msgspec.structs.replace(verdict, uncertain=True, why=why)
         verdict_result = dataclasses.replace(verdict_result, verdict=verdict)
         advice = doubted(advice, wall_ns)
     return _Seen(
-        attribution=attribution, verdict_result=verdict_result, advice=advice, warnings=doubts[1:]
+        attribution=attribution, verdict_result=verdict_result, advice=advice, notes=doubts[1:]
     )
 
 
@@ -250,7 +252,7 @@ def _samples_in(kind: str) -> int | None:
 
 def _doubts(
     profiled: _Profiled, attribution: Attribution, host_counters: HostCounters
-) -> list[str]:
+) -> list[Note]:
     """Why the profiled step cannot stand for the clean ones, the likeliest reason first."""
     found = []
     cpu_wait = host_counters.cpu_wait_share
@@ -261,49 +263,54 @@ def _doubts(
     if cpu_wait > _STARVED:
         # What has run for as long as the script stood there may have had its core.
         workers = host_counters.worker_cpu_share >= cpu_wait
-        who = "processes that it has started (a DataLoader's workers?)" if workers else ""
-        found.append(
-            f"for {cpu_wait:.0%} of the clean steps the script stood ready "
-            f"without a core, which {who or 'something else, or its own threads,'} had"
+        who = "processes that it started (DataLoader workers?)" if workers else ""
+        text = (
+            f"the script waited for a CPU core for {cpu_wait:.0%} of the clean steps, because "
+            f"{who or 'another program or its own threads'} used the cores"
         )
+        found.append(Note(code="cpu-contention", text=text))
     if own_ns < _FASTER_PROFILED * clean_ns:
         times = clean_ns / max(own_ns, 1.0)
         apart = "apart from waiting for a core, " if found else ""
-        found.append(
-            f"{apart}clean steps took {times:.1f} times as long as the profiled one, which carries "
-            "the profiler, as if something else was using the machine, and what they took longer "
+        text = (
+            f"{apart}clean steps took {times:.1f} times as long as the profiled one, although that "
+            "includes the profiler; something else may have used the machine, and the difference "
             "counts as overhead"
         )
+        found.append(Note(code="slow-clean-steps", text=text))
     elif attribution.scaled < 1 / _SCALED:
         more = 1 / attribution.scaled - 1
-        found.append(
-            f"what the profiled step did took {more:.0%} longer than a whole clean step, beyond "
-            "what its events cost the profiler: all of it is scaled down to fit"
+        text = (
+            f"the work of the profiled step took {more:.0%} longer than a whole clean step, "
+            "without the profiler's cost: all of it is scaled down to fit"
         )
+        found.append(Note(code="scaled-to-fit", text=text))
     return found
 
 
-def _uneven(samples: Sequence[float]) -> list[str]:
-    """One line when clean steps differ so much that something else must be going on."""
+def _uneven(samples: Sequence[float]) -> list[Note]:
+    """A note when clean steps differ so much that something else must be going on."""
     low, high = (float(x) for x in np.percentile(samples, [10, 90]))
     if high < _UNEVEN * low:
         return []
-    return [
+    text = (
         f"clean steps took from {units.time(low)} to {units.time(high)}, "
         f"{units.time(statistics.mean(samples))} on average: does the work vary, or is something "
         "else running on this machine?"
-    ]
+    )
+    return [Note(code="uneven-steps", text=text)]
 
 
-def _stolen(host_counters: HostCounters) -> list[str]:
-    """One line where other virtual machines had a part of this one's cores."""
+def _stolen(host_counters: HostCounters) -> list[Note]:
+    """A note where other virtual machines used a part of this one's cores."""
     share = host_counters.steal_share or 0.0
     if share < _STOLEN:
         return []
-    return [
-        f"others on the same hardware took {share:.0%} of the core time that this virtual machine "
-        "asked for meanwhile: what the host bounds is slower by that, and varies with it"
-    ]
+    text = (
+        f"other virtual machines on the same hardware took {share:.0%} of the core time that this "
+        "one asked for: time bound by the host is longer by that, and varies with it"
+    )
+    return [Note(code="busy-machine", text=text)]
 
 
 def interval_of_median(samples: Sequence[float]) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from boundby.capture import kineto
 from boundby.diagnosis.advice import advise
 from boundby.diagnosis.assembly import assemble
 from boundby.hardware.datasheet_machine import from_datasheet
-from boundby.model import Machine, Timeline
+from boundby.model import Machine, Note, Timeline
 from boundby.model.diagnosis import Diagnosis, GroupName, StepTimes, Verdict
 from boundby.model.errors import BoundbyError
 from boundby.step.build import build_step_model
@@ -42,14 +42,17 @@ def diagnose_trace(
     timeline = trace.timeline(index)
     if timeline.wall_ns <= 0:
         raise BoundbyError(f"{trace.path}: the step takes no time: its events have no durations")
-    warnings = list(dict.fromkeys([*trace.warnings, *timeline.warnings]))
+    notes = list(dict.fromkeys([*trace.notes, *timeline.notes]))
+    if not len(timeline.device):
+        notes.append(Note(code="cpu-trace", text="no device events: a CPU trace"))
     if not timeline.calls and len(timeline.host):
-        warnings.append(
-            "operators carry no shapes: record them with profile(record_shapes=True) to know what "
-            "their time should be"
+        text = (
+            "operators carry no shapes, so their roofline minimum is unknown: record them with "
+            "profile(record_shapes=True)"
         )
+        notes.append(Note(code="no-shapes", text=text))
     if machine is None:
-        machine = _machine_of(trace, warnings)
+        machine = _machine_of(trace, notes)
     profiled = float(timeline.wall_ns)
     attribution = attribute_step(timeline, machine, wall_ns=wall_ns or profiled)
     if wall_ns is not None:
@@ -66,10 +69,11 @@ def diagnose_trace(
     interval = (wall_ns, wall_ns) if wall_ns else (min(shortest, profiled), profiled)
     walls = [float(step.wall_ns) for step in trace.steps]
     if waits := int((step_model.launches.depends >= 0).sum()):
-        warnings.append(
-            f"the trace names no events between streams: {waits} waits are taken from the observed "
-            "order"
+        text = (
+            f"the trace names no events between streams: {waits} waits are inferred from the "
+            "observed order"
         )
+        notes.append(Note(code="inferred-stream-waits", text=text))
     step = StepTimes(
         kind=timeline.label or "traced",
         wall_ns=wall_ns or profiled,
@@ -93,7 +97,7 @@ def diagnose_trace(
         step=step,
         verdict=verdict,
         advice=advise(step_models, None),
-        warnings=warnings,
+        notes=notes,
     )
 
 
@@ -137,17 +141,17 @@ def _guesses(timeline: Timeline, machine: Machine, attribution: Attribution) -> 
     ]
 
 
-def _machine_of(trace: kineto.Trace, warnings: list[str]) -> Machine:
+def _machine_of(trace: kineto.Trace, notes: list[Note]) -> Machine:
     """The machine a trace names, from the datasheet table; one without roofs where it is not."""
     listed = next((device for device in trace.metadata.devices if device.name), None)
     if listed is None or listed.name is None:
-        warnings.append("the trace does not name its device: no roofs; --machine FILE brings them")
+        text = "the trace does not name its device, so there are no roofs: use --machine FILE"
+        notes.append(Note(code="device-not-named", text=text))
         return Machine(device="unknown device", kind="cpu")
     machine = from_datasheet(listed.name, listed.memory_bytes)
     if machine is None:
-        warnings.append(
-            f"{listed.name} is not in the datasheet table: no roofs; --machine FILE brings them"
-        )
+        text = f"no datasheet lists {listed.name}, so there are no roofs: use --machine FILE"
+        notes.append(Note(code="device-not-in-datasheet", text=text))
         return Machine(device=listed.name, kind="cuda", memory_bytes=listed.memory_bytes)
     return machine
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Roof,
         Source,
     )
+    from boundby.model.note import Note
     from boundby.model.precision import UNTOLD, Precision
     from boundby.model.record import SCHEMA, Record
     from boundby.model.timeline import (
@@ -54,6 +55,7 @@ _MODULE_OF = {
     "Ints": "timeline",
     "Machine": "machine",
     "MemoryLevel": "machine",
+    "Note": "note",
     "OpCall": "cost",
     "Overheads": "machine",
     "PYTHON_FRAMES": "timeline",
@@ -90,6 +92,7 @@ __all__ = [
     "Ints",
     "Machine",
     "MemoryLevel",
+    "Note",
     "OpCall",
     "Overheads",
     "Phase",

@@ -8,8 +8,9 @@ from typing import Literal
 import msgspec
 
 from boundby.model.machine import Bound, Machine
+from boundby.model.note import Note
 from boundby.model.precision import UNTOLD, Precision
-from boundby.model.record import SCHEMA, Record
+from boundby.model.record import DIAGNOSIS_SCHEMA, Record
 
 GroupName = Literal["compute", "bandwidth", "overhead", "unknown"]
 ClassName = Literal[
@@ -354,7 +355,7 @@ class TrialRow(Record, frozen=True, kw_only=True):
 class Diagnosis(Record, frozen=True, kw_only=True):
     """Everything known about one step."""
 
-    schema: int = SCHEMA
+    schema: int = DIAGNOSIS_SCHEMA
     target: str | None = None
     machine: Machine
     step: StepTimes
@@ -376,7 +377,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     bigger_chips: list[ChipRow] = []
     proofs: list[Proof] = []
     trials: list[TrialRow] = []
-    warnings: list[str] = []
+    notes: list[Note] = []
 
     def __str__(self) -> str:
         """As `boundby run` prints it, where the report is loaded."""

@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,6 +19,19 @@ Saved = TypeVar("Saved", bound=Record)
 
 class _Header(msgspec.Struct):
     schema: int
+
+
+def _schema_of(kind: type[Record]) -> int:
+    """The schema that files of this type are written with."""
+    fields = {field.name: field.default for field in msgspec.structs.fields(kind)}
+    return int(fields.get("schema", SCHEMA))
+
+
+def upgraded(saved: dict[str, Any], schema: int) -> dict[str, Any]:
+    """A diagnosis of schema 1 with the keys of schema 2."""
+    texts = saved.pop("warnings", [])
+    notes = [{"code": "schema-1", "text": text} for text in texts]
+    return saved | {"schema": schema, "notes": notes}
 
 
 def as_json(saved: Record) -> bytes:
@@ -86,11 +99,14 @@ def read(path: Path, kind: type[Saved], what: str) -> Saved:
         raise BoundbyError(f"cannot read {path}: {error.strerror}") from None
     try:
         header = msgspec.json.decode(content, type=_Header)
-        if header.schema != SCHEMA:
+        current = _schema_of(kind)
+        if not 1 <= header.schema <= current:
             raise BoundbyError(
                 f"{path} was written by another version of boundby "
-                f"(schema {header.schema}, this one reads {SCHEMA})"
+                f"(schema {header.schema}, this one reads up to {current})"
             )
-        return msgspec.json.decode(content, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if header.schema == current:
+            return msgspec.json.decode(content, type=kind)
+        return msgspec.convert(upgraded(msgspec.json.decode(content), current), type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BoundbyError(f"{path} is not a saved {what} ({error})") from None

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model.cost import OpCall
+from boundby.model.note import Note
 from boundby.model.record import Record
 
 Ints = npt.NDArray[np.int64]
@@ -176,7 +177,7 @@ class Timeline(Record, frozen=True, kw_only=True):
     rank: int | None = None
     world: int | None = None
     label: str | None = None  # the marker it was cut at: "ProfilerStep#3"
-    warnings: list[str] = []
+    notes: list[Note] = []
 
     @property
     def wall_ns(self) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from boundby.capture.process.execution import Target
-from boundby.model import store, units
+from boundby.model import Note, store, units
 from boundby.model.diagnosis import Diagnosis, Estimate
 from boundby.model.errors import BEFORE_A_STEP, CANNOT_MEASURE, BoundbyError
 from boundby.prove import files, process, progress, scratch
@@ -149,7 +149,7 @@ def _proven(
         diagnosis,
         proofs=trials.proofs(),
         trials=trials.rows(),
-        warnings=[*diagnosis.warnings, *notes],
+        notes=[*diagnosis.notes, *notes],
     )
     patch = _patch(request, trials, diagnosis)
     return Proven(diagnosis=proven, patch=patch, interrupted=interrupted)
@@ -273,25 +273,33 @@ def _last_words(errors: str) -> str:
 
 def _notes(
     request: Request, cwd: Path, trials: Trials, interrupted: bool, diagnosis: Diagnosis
-) -> list[str]:
+) -> list[Note]:
     notes = []
     if interrupted:
-        notes.append("interrupted: the same command with --resume goes on from here")
+        text = "interrupted: the same command with --resume continues from here"
+        notes.append(Note(code="interrupted", text=text))
     if trials.elapsed_s > _LONGER * request.budget_s and not interrupted:
         notes.append(
-            f"took {trials.elapsed_s:.0f} s instead of {request.budget_s:.0f}: less than the "
-            "diagnosis and one run of the script take cannot be had"
+            Note(
+                code="over-budget",
+                text=f"took {trials.elapsed_s:.0f} s instead of {request.budget_s:.0f}: the "
+                "diagnosis and one run of the script take longer than the budget",
+            )
         )
     kind = diagnosis.machine.kind
     notes += [
-        f"{name} was not tried: it does nothing on a {kind} device"
+        Note(
+            code="fix-not-applicable",
+            text=f"{name} was not tried: it has no effect on a {kind} device",
+        )
         for name in pointless(diagnosis, request.choice)
     ]
     written = _written(request, cwd, trials)
     if written:
         named = ", ".join(written[:_MOST_FILES_NAMED])
         more = f" and {len(written) - _MOST_FILES_NAMED} more" * (len(written) > _MOST_FILES_NAMED)
-        notes.append(f"the script wrote files while it was measured: {named}{more}")
+        text = f"the script wrote files while it was measured: {named}{more}"
+        notes.append(Note(code="files-written", text=text))
     return notes
 
 

@@ -87,7 +87,7 @@ def _prove_here(
         with show_progress("proving:") as progress:
             trials.run(progress)
     return msgspec.structs.replace(
-        diagnosis, proofs=trials.proofs(), warnings=[*diagnosis.warnings, CAVEAT]
+        diagnosis, proofs=trials.proofs(), notes=[*diagnosis.notes, CAVEAT]
     )
 
 

@@ -23,14 +23,16 @@ from boundby.capture.process.windows import Window
 from boundby.capture.torch.hooks import Hooks
 from boundby.capture.torch.recorder import Recorder
 from boundby.fixes.log import touched
+from boundby.model import Note
 from boundby.prove.numerics_recorder import EXACT_STEPS, SEEDED_STEPS, NumericsRecorder
 from boundby.prove.process import Wanted
 from boundby.prove.trial_result import Notes, TrialResult
 from boundby.prove.worker import compute_in_float32, peak_bytes, treatment
 
-CAVEAT = (
-    "the function cannot be imported by another process, so all was tried in this one: put it in a "
-    "module for fresh processes, and for fixes of what is made before it is called"
+CAVEAT = Note(
+    code="same-process",
+    text="no other process can import the function, so every fix was measured in this one: put "
+    "the function in a module to measure in fresh processes, and to try fixes that apply at import",
 )
 
 

@@ -63,8 +63,8 @@ class ProofsReport:
         ]
         if by_hand:
             yield Text(f"found too, and only to be mended by hand: {', '.join(by_hand)}", "dim")
-        for warning in self._diagnosis.warnings:
-            yield Text.assemble(("! ", "yellow"), warning)
+        for note in self._diagnosis.notes:
+            yield Text.assemble(("! ", "yellow"), note.text)
 
 
 def wants_time(diagnosis: Diagnosis) -> bool:

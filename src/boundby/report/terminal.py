@@ -20,7 +20,7 @@ from boundby.report.words import TEXT_WIDTH, counted
 # The short report fits one screen of this many lines at 100 columns.
 MOST_LINES = 35
 _MOST_SOURCE_LINES = 5
-_MOST_WARNINGS = 2
+_MOST_NOTES = 2
 
 
 class DiagnosisReport:
@@ -68,7 +68,7 @@ def _screen(diagnosis: Diagnosis) -> Iterator[RenderableType]:
 
 
 def _end(diagnosis: Diagnosis, room: int) -> Iterator[RenderableType]:
-    """Source lines and warnings, as many as fit into `room` lines, and where to see more."""
+    """Source lines and notes, as many as fit into `room` lines, and where to see more."""
     room -= 2  # the last line, and the empty one above it
     rows = min(_MOST_SOURCE_LINES, room - 2)
     if _has_lines(diagnosis) and rows > 0:
@@ -76,15 +76,15 @@ def _end(diagnosis: Diagnosis, room: int) -> Iterator[RenderableType]:
         yield spaced(table)
         room -= table.row_count + 2
     yield Text()
-    shown = diagnosis.warnings[: max(0, min(_MOST_WARNINGS, room))]
-    for warning in shown:
-        line = warning_line(warning)
+    shown = diagnosis.notes[: max(0, min(_MOST_NOTES, room))]
+    for note in shown:
+        line = warning_line(note.text)
         line.no_wrap, line.overflow = True, "ellipsis"
         yield line
-    hidden = len(diagnosis.warnings) - len(shown)
-    warnings = f" and {counted(hidden, 'more warning')}" if hidden else ""
+    hidden = len(diagnosis.notes) - len(shown)
+    notes = f" and {counted(hidden, 'more warning')}" if hidden else ""
     yield Text(
-        f"More: --verbose (all tables{warnings}), --html FILE (page), boundby explain FAULT",
+        f"More: --verbose (all tables{notes}), --html FILE (page), boundby explain FAULT",
         style="dim",
     )
 
@@ -125,4 +125,4 @@ def _everything(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     if diagnosis.proofs:
         yield spaced(ProofsReport(diagnosis, alone=False))
     yield spaced(Group(*facts(diagnosis)))
-    yield from map(warning_line, diagnosis.warnings)
+    yield from (warning_line(note.text) for note in diagnosis.notes)

@@ -18,7 +18,7 @@ from boundby.capture.torch.hooks import Hooks
 from boundby.capture.torch.recorder import Capture, Recorder
 from boundby.diagnosis import Timer, diagnose_capture
 from boundby.hardware.op_benchmark import OpBenchmark
-from boundby.model import Machine
+from boundby.model import Machine, Note
 from boundby.model.diagnosis import Diagnosis
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model.progress import Progress, show_progress
@@ -84,7 +84,7 @@ class Watch:
 
     def _diagnose(self, capture: Capture) -> Diagnosis:
         if self._failure is not None:
-            capture.warnings.append(self._failure.line)
+            capture.notes.append(Note(code="observer-failed", text=self._failure.line))
             if capture.main_kind is None:
                 raise BoundbyError(self._failure.line, exit_code=CANNOT_MEASURE)
         if capture.failure is not None:

@@ -12,7 +12,7 @@ import msgspec
 
 from boundby.capture import kineto
 from boundby.diagnosis import diagnose_trace
-from boundby.model import DeviceKind, Machine, Timeline, store
+from boundby.model import DeviceKind, Machine, Note, Timeline, store
 from boundby.model.diagnosis import Diagnosis, RankRow
 from boundby.model.errors import BoundbyError
 
@@ -105,11 +105,13 @@ def combine(members: Sequence[Member]) -> Diagnosis:
     slowest = _slowest(sound, waits)
     diagnosis = slowest.diagnosis
     assert diagnosis is not None
-    warnings = list(diagnosis.warnings)
-    warnings += [member.problem for member in members if member.problem]
+    notes = list(diagnosis.notes)
+    problems = (member.problem for member in members if member.problem)
+    notes += [Note(code="rank-unreadable", text=problem) for problem in problems]
     if not waits and len(sound) > 1:
-        warnings.append("ranks do not show the same collectives: who waits for whom is not known")
-    return msgspec.structs.replace(diagnosis, ranks=rows, warnings=warnings)
+        text = "the ranks do not show the same collectives: which rank waits for which is unknown"
+        notes.append(Note(code="collectives-differ", text=text))
+    return msgspec.structs.replace(diagnosis, ranks=rows, notes=notes)
 
 
 def load(

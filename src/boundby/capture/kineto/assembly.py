@@ -21,7 +21,7 @@ from boundby.capture.kineto.nesting import Rows, matching, nearest, order, paren
 from boundby.capture.kineto.origins import Origins, trace_origins
 from boundby.capture.kineto.rows import Columns, DeviceRows, HostRows
 from boundby.capture.kineto.steps import Step, find_launches
-from boundby.model import DeviceEvents, HostEvents, HostKind, PhaseMarks, Timeline
+from boundby.model import DeviceEvents, HostEvents, HostKind, Note, PhaseMarks, Timeline
 from boundby.model.units import count
 
 _GRAPH_LAUNCH = "GraphLaunch"
@@ -75,7 +75,7 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
         rank=metadata.rank,
         world=metadata.world,
         label=step.label,
-        warnings=_doubts(host, device, links),
+        notes=_doubts(host, device, links),
     )
 
 
@@ -175,19 +175,19 @@ def _host_events(
     )
 
 
-def _doubts(host: HostRows, device: DeviceRows, links: _Links) -> list[str]:
+def _doubts(host: HostRows, device: DeviceRows, links: _Links) -> list[Note]:
     """What in this step makes its account less certain."""
-    doubts: list[str] = []
+    doubts: list[Note] = []
     unknown = int(np.count_nonzero(links.launch == NONE))
     if unknown:
-        doubts.append(
-            f"{count(unknown)} of {count(len(device.start))} device events have no launch"
-        )
+        text = f"{count(unknown)} of {count(len(device.start))} device events have no launch"
+        doubts.append(Note(code="unmatched-launches", text=text))
     known = links.launch != NONE
     early = device.start[known] < host.start[links.launch[known]]
     if early.any():
-        doubts.append(
+        text = (
             f"{count(int(np.count_nonzero(early)))} device events start before their launch:"
             " the host's and the device's clocks disagree"
         )
+        doubts.append(Note(code="clock-mismatch", text=text))
     return doubts

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from boundby.capture.kineto.assembly import assemble
@@ -23,7 +24,7 @@ from boundby.capture.kineto.steps import (
 )
 from boundby.capture.kineto.stream import ByteStream, Progress, expected_bytes, part_of, silent
 from boundby.capture.kineto.survey import Survey, survey
-from boundby.model import Timeline
+from boundby.model import Note, Timeline
 from boundby.model.errors import BoundbyError
 from boundby.model.units import count
 
@@ -48,7 +49,7 @@ class Trace:
         steps: list[Step],
         steps_from: StepsFrom,
         events: int,
-        warnings: list[str],
+        notes: list[Note],
         columns: Columns,
         held: Window | None,
     ) -> None:
@@ -57,7 +58,7 @@ class Trace:
         self.steps = steps
         self.steps_from = steps_from
         self.events = events
-        self.warnings = warnings
+        self.notes = notes
         self._columns = columns
         self._held = held
 
@@ -82,8 +83,7 @@ class Trace:
             launches = find_launches(self._columns)
             step = charge(self._columns, launches, [(step.label, window)])[0]
         timeline = assemble(self._columns, step, self.metadata)
-        timeline.warnings.extend(self.warnings)
-        return timeline
+        return msgspec.structs.replace(timeline, notes=[*timeline.notes, *self.notes])
 
 
 def read(
@@ -122,7 +122,7 @@ def _read_in_part(
 
 def _choose(
     seen: Survey, windows: Sequence[tuple[int, int]] | None, whole_rows: int
-) -> tuple[Window | None, list[str], list[Step] | None]:
+) -> tuple[Window | None, list[Note], list[Step] | None]:
     if windows:
         return Window(min(w[0] for w in windows), max(w[1] for w in windows) + _LAG_NS), [], None
     if seen.markers:
@@ -133,11 +133,11 @@ def _choose(
         return _around(steps, _median(steps)), [], steps
     if seen.events() <= whole_rows:
         return None, [], None
-    note = (
+    text = (
         f"no step markers among about {count(seen.events())} events:"
         f" only the first {count(whole_rows)} are analysed"
     )
-    return seen.first(whole_rows), [note], None
+    return seen.first(whole_rows), [Note(code="partial-read", text=text)], None
 
 
 def _around(steps: list[Step], index: int) -> Window:
@@ -170,7 +170,7 @@ def _trace(
     windows: Sequence[tuple[int, int]] | None = None,
     held: Window | None = None,
     steps: list[Step] | None = None,
-    notes: Sequence[str] = (),
+    notes: Sequence[Note] = (),
 ) -> Trace:
     if not len(columns.host.start) and not len(columns.device.start):
         what = f"none among its {count(columns.events)} events" if columns.events else "no events"
@@ -186,40 +186,46 @@ def _trace(
         steps=steps,
         steps_from=how,
         events=columns.events,
-        warnings=[*notes, *_warnings(columns, stream, how, len(steps)), *_left_out(columns, held)],
+        notes=[*notes, *_notes(columns, stream, how, len(steps)), *_left_out(columns, held)],
         columns=columns,
         held=held,
     )
 
 
-def _warnings(columns: Columns, stream: EventStream, how: StepsFrom, steps: int) -> list[str]:
-    found: list[str] = []
+def _notes(columns: Columns, stream: EventStream, how: StepsFrom, steps: int) -> list[Note]:
+    found: list[Note] = []
     if stream.truncated:
-        found.append("the file ends before its end: read up to the break")
+        text = "the file is cut short: events were read up to the break"
+        found.append(Note(code="truncated-file", text=text))
     if bad := columns.bad + stream.bad:
-        found.append(f"{count(bad)} damaged events were skipped")
-    if how == "optimizer":
-        found.append(f"no step markers: {steps} steps were cut at the ends of optimizer steps")
-    elif how == "launch pattern":
-        found.append(f"no step markers: {steps} steps were recovered from the repeating launches")
-    elif how == "whole window":
-        found.append("no step markers and no repeating launches: the whole window is one step")
-    if not len(columns.device.start):
-        found.append("no device events: a CPU trace")
-    elif not len(columns.host.start):
-        found.append("no host events: why the device idles cannot be told")
+        text = f"{count(bad)} damaged events were skipped"
+        found.append(Note(code="damaged-events", text=text))
+    if how in _INFERRED:
+        found.append(Note(code="steps-inferred", text=_INFERRED[how].format(steps=steps)))
+    if len(columns.device.start) and not len(columns.host.start):
+        text = "no host events: why the device idles is unknown"
+        found.append(Note(code="no-host-events", text=text))
     if devices := _devices(columns):
-        found.append(f"work of {devices} devices in one file: they are analysed together")
+        text = f"work of {devices} devices in one file: they are analysed together"
+        found.append(Note(code="several-devices", text=text))
     return found
 
 
-def _left_out(columns: Columns, held: Window | None) -> list[str]:
-    """Work from before the trace; in a file held in part it is the steps' before."""
+_INFERRED: dict[StepsFrom, str] = {
+    "optimizer": "no step markers: {steps} steps were cut at the ends of optimizer steps",
+    "launch pattern": "no step markers: {steps} steps were recovered from the repeating launches",
+    "whole window": "no step markers and no repeating launches: the whole window is one step",
+}
+
+
+def _left_out(columns: Columns, held: Window | None) -> list[Note]:
+    """Work from before the trace; in a file held in part it belongs to earlier steps."""
     called = find_launches(columns).called
     early = int(np.count_nonzero(called == BEFORE_TRACE)) if held is None else 0
     if not early:
         return []
-    return [f"{count(early)} device events were launched before the trace: they are in no step"]
+    text = f"{count(early)} device events were launched before the trace: they are in no step"
+    return [Note(code="launched-before-trace", text=text)]
 
 
 def _devices(columns: Columns) -> int:

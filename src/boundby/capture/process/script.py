@@ -16,6 +16,7 @@ from boundby.capture.process.plan import How, Plan
 from boundby.capture.process.step_finder import StepBy
 from boundby.capture.torch.hooks import Hooks
 from boundby.capture.torch.recorder import Capture, Recorder
+from boundby.model.note import Note
 
 # One script runs at a time: boundby.step() finds what watches it here.
 _current: list[_Watch] = []
@@ -203,7 +204,8 @@ class _Watch:
             self._hooks.watcher = None
             self._capture = self._recorder.capture(how=how)
             if self.failure is not None:
-                self._capture.warnings.append(self.failure.line)
+                note = Note(code="observer-failed", text=self.failure.line)
+                self._capture.notes.append(note)
         return self._capture
 
     def _take_enough(self) -> None:

@@ -28,17 +28,20 @@ from boundby.capture.torch.profiler import TorchProfiler
 from boundby.capture.torch.profiler_cost import MeasuredCallCost
 from boundby.capture.torch.provenance import kernel_lines
 from boundby.capture.torch.shapes import first_shape
+from boundby.model.note import Note
 
-_PROFILED_ITSELF = (
-    "the script's own profiler was running in clean steps, which it makes longer: switch it off"
+_PROFILED_ITSELF = Note(
+    code="script-profiler",
+    text="the script's own profiler was running in clean steps and made them longer: turn it off",
 )
-_OLD_LINES = (
-    "compiled code came out of a cache that an older version of the script has filled, and some of "
-    "its lines are gone: that work stands where the compiled code is called "
-    "(TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 compiles it anew)"
+_OLD_LINES = Note(
+    code="stale-compiled-lines",
+    text="compiled code came from a cache that an older version of the script filled, and some of "
+    "its lines no longer exist: that work is shown at the line that calls the compiled code "
+    "(set TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 to compile again)",
 )
-_NO_NOTES = "taking notes of captured CUDA graphs failed"
-_ANOTHER_KIND = "no {} step came while steps were profiled: another kind is diagnosed in its place"
+_NO_GRAPH_RECORDING = "recording the operators of captured CUDA graphs failed"
+_ANOTHER_KIND = "no {} step came while steps were profiled: another kind of step is diagnosed"
 # A script that trains by replaying graphs steps its optimizer before it records them.
 _PATIENCE_WITH_GRAPHS = 10
 
@@ -75,7 +78,7 @@ class Capture:
     world: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     host_counters: HostCounters = field(default_factory=HostCounters)
-    warnings: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     failure: Failure | None = None  # of boundby itself
 
     @property
@@ -286,37 +289,37 @@ class Recorder:
             taken.kernel_lines = kernel_lines()
             taken.compiled = compiled_graphs()
             if any(graph.is_of_another_script for graph in taken.compiled.values()):
-                taken.warnings.append(_OLD_LINES)
+                taken.notes.append(_OLD_LINES)
         if self.graphs is not None:
             taken.graphs, taken.replays = self.graphs.close()
             if self.graphs.failed:
-                taken.failure = failure_of(_NO_NOTES, self.graphs.failed)
-                taken.warnings.append(taken.failure.line)
-        taken.warnings += self._what_is_missing(
-            stopped_in, advise=not taken.profiled_steps, how=how
-        )
+                taken.failure = failure_of(_NO_GRAPH_RECORDING, self.graphs.failed)
+                taken.notes.append(Note(code="graph-recording-failed", text=taken.failure.line))
+        taken.notes += self._what_is_missing(stopped_in, advise=not taken.profiled_steps, how=how)
         return taken
 
-    def _what_is_missing(self, window: Window, *, advise: bool, how: How) -> list[str]:
-        """A line for each thing that kept a window from being filled."""
-        missing = [self._profiler.problem] if self._profiler.problem else []
+    def _what_is_missing(self, window: Window, *, advise: bool, how: How) -> list[Note]:
+        """A note for each thing that kept a window from being filled."""
+        missing: list[Note] = []
+        if self._profiler.problem:
+            missing.append(Note(code="profiler-unavailable", text=self._profiler.problem))
         if self.windows.unprofiled is not None:
-            missing.append(_ANOTHER_KIND.format(self.windows.unprofiled))
+            text = _ANOTHER_KIND.format(self.windows.unprofiled)
+            missing.append(Note(code="other-kind-profiled", text=text))
         if self._disturbed:
             missing.append(_PROFILED_ITSELF)
         steps = self.windows.steps
         if steps and window not in (Window.COUNTED, Window.DONE):
             wanted = self._plan.profiled if advise else 0
-            missing.append(
-                shortfall(
-                    window.value,
-                    steps,
-                    wanted,
-                    spelling=self._spelling,
-                    share=self.windows.main_share,
-                    how=how,
-                )
+            text = shortfall(
+                window.value,
+                steps,
+                wanted,
+                spelling=self._spelling,
+                share=self.windows.main_share,
+                how=how,
             )
+            missing.append(Note(code="too-few-steps", text=text))
         return missing
 
     def _read_settings(self) -> dict[str, Any]:

@@ -30,6 +30,8 @@ def diagnosis_content(diagnosis: Diagnosis) -> str:
             told[field] = columns(value, strings)
         elif field == "timeline":
             told["lanes"] = lanes(value, strings)
+        elif field == "notes":
+            told["warnings"] = [note.text for note in diagnosis.notes]
         else:
             told[field] = short(msgspec.to_builtins(value))
     told["strings"] = strings.table

@@ -1,0 +1,63 @@
+"""Remarks on a step or on its measurement: a stable code for programs, a text for people."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from boundby.model.record import Record
+
+# Codes are part of the interface: they are never renamed. Texts may change with any release.
+Code = Literal[
+    # How the step was captured.
+    "too-few-steps",  # the script ended before every window was filled
+    "no-clean-steps",
+    "no-profile",
+    "profiler-unavailable",
+    "script-profiler",  # the script's own profiler ran during clean steps
+    "other-kind-profiled",
+    "observer-failed",
+    "graph-recording-failed",
+    "stale-compiled-lines",
+    "no-phase-marks",
+    # The machine while it was measured.
+    "uneven-steps",
+    "busy-machine",
+    "host-speed-varies",
+    "cpu-contention",
+    "slow-clean-steps",
+    "scaled-to-fit",
+    "work-exceeds-step",
+    # What a trace file lacks.
+    "truncated-file",
+    "damaged-events",
+    "partial-read",
+    "steps-inferred",
+    "cpu-trace",
+    "no-host-events",
+    "several-devices",
+    "launched-before-trace",
+    "unmatched-launches",
+    "clock-mismatch",
+    "no-shapes",
+    "inferred-stream-waits",
+    "device-not-named",
+    "device-not-in-datasheet",
+    # Ranks of a job.
+    "rank-unreadable",
+    "collectives-differ",
+    # Proofs.
+    "interrupted",
+    "over-budget",
+    "fix-not-applicable",
+    "files-written",
+    "same-process",
+    # Read from a file of schema 1, which has texts alone.
+    "schema-1",
+]
+
+
+class Note(Record, frozen=True, kw_only=True):
+    """One remark. Nothing matches its text."""
+
+    code: Code
+    text: str
