@@ -10,7 +10,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from boundby import faults as remedies
+    from boundby import faults as faults
     from boundby.capture.process.script import mark_step as step
     from boundby.model import Cost as Cost
     from boundby.model import Machine as Machine
@@ -29,12 +29,12 @@ _PUBLIC = {
     "Cost": "boundby.model:Cost",
     "Machine": "boundby.model:Machine",
     "diagnose": "boundby.session.live:diagnose",
+    "faults": "boundby.faults",
     "formula": "boundby.ops:formula",
     "load": "boundby.session.traces:load",
     "machine": "boundby.session.live:machine",
     "plan": "boundby.plan.requests:plan",
     "prove": "boundby.prove.functions:prove",
-    "remedies": "boundby.faults",
     "step": "boundby.capture.process.script:mark_step",
     "watch": "boundby.session.live:watch",
 }
@@ -46,12 +46,12 @@ __all__ = [
     "Machine",
     "__version__",
     "diagnose",
+    "faults",
     "formula",
     "load",
     "machine",
     "plan",
     "prove",
-    "remedies",
     "step",
     "watch",
 ]
