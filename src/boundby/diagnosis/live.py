@@ -279,7 +279,8 @@ def _doubts(
         )
         found.append(Note(code="slow-clean-steps", text=text))
     elif attribution.scaled < 1 / _SCALED:
-        more = 1 / attribution.scaled - 1
+        # On a starved machine nothing may be left of the step beside its waits.
+        more = 1 / max(attribution.scaled, 0.01) - 1
         text = (
             f"the work of the profiled step took {more:.0%} longer than a whole clean step, "
             "without the profiler's cost: all of it is scaled down to fit"
