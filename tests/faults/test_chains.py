@@ -140,7 +140,7 @@ def test_random_numbers_of_generated_code_take_their_arithmetic() -> None:
     assert detection is not None
     # 70 instructions each at a quarter of 50 TFLOP/s; in and out at 5 TB/s.
     chance, traffic = ELEMENTS * 70 / 12.5e12 * 1e9, 2 * BYTES / 5e12 * 1e9
-    assert sum(detection.best.op_ns.values()) == pytest.approx(max(chance, traffic))
+    assert sum(detection.high.op_ns.values()) == pytest.approx(max(chance, traffic))
     expected = sum(detection.expected.op_ns.values())
     assert chance + traffic <= expected <= chance + traffic / 0.4
 
@@ -168,7 +168,7 @@ def test_on_a_cpu_all_convolutions_are_turned() -> None:
     detection = unfused_operators.detect(step_model)
     assert detection is not None
     assert detection.expected.op_ns[index] == pytest.approx(ns)
-    assert detection.worst.op_ns[index] == pytest.approx(eager)
+    assert detection.low.op_ns[index] == pytest.approx(eager)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_convolutions_are_turned_by_the_compiler(weights: tuple[int, ...], turne
     assert list(times.values()) == pytest.approx([0.4 * 110e3] if turned else [])
     detection = unfused_operators.detect(step_model)
     assert detection is not None
-    assert detection.worst.unfusible == detection.best.unfusible == frozenset(times)
+    assert detection.low.unfusible == detection.high.unfusible == frozenset(times)
     # Turned once, it is not turned again.
     mended = layout_copies.detect(step_model.apply(detection.expected))
     assert (mended is None) is turned
@@ -274,4 +274,4 @@ def test_the_change_names_shared_heads() -> None:
     assert detection is not None and "enable_gqa=True" in detection.change
     assert step_model.flow is not None
     copy = step_model.flow.order[0]
-    assert detection.expected.op_ns[copy] == 0.0 and copy not in detection.worst.op_ns
+    assert detection.expected.op_ns[copy] == 0.0 and copy not in detection.low.op_ns

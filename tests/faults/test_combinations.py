@@ -5,10 +5,11 @@ from functools import partial
 import pytest
 
 from boundby.analysis.account import attribute_step
-from boundby.faults.combinations import combined, saving_of
+from boundby.faults.combinations import combined
 from boundby.faults.fault import Detection, Fault
 from boundby.step.build import build_step_model
 from boundby.step.model import Edit, HostTime, StepModel
+from boundby.step.prediction import saving_of
 from boundby.step.simulator import with_host
 from tests.faults.test_contract import picture_of
 from tests.step.test_replay import PRODUCT, scene_of
@@ -31,7 +32,7 @@ def launching(step_model: StepModel) -> Detection:
 
 def certainly(change: Edit) -> Detection:
     return Detection(
-        worst=change, expected=change, best=change, where=[], change="", assumes="nothing"
+        low=change, expected=change, high=change, where=[], change="", assumes="nothing"
     )
 
 

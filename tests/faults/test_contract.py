@@ -39,7 +39,7 @@ def test_it_promises_nothing_on_a_step_at_the_roof(remedy: Fault) -> None:
     step_model = picture_of(timeline)
     detection = remedy.find_in(step_model)
     if detection is not None:
-        for change in (detection.worst, detection.expected, detection.best):
+        for change in (detection.low, detection.expected, detection.high):
             assert step_model.saving(change) <= 0.05 * step_model.wall_ns
 
 
@@ -47,6 +47,17 @@ def test_faults_are_named_once_and_exclude_known_ones() -> None:
     faults = [remedy.id for remedy in FAULTS]
     assert len(set(faults)) == len(faults)
     assert all(other in faults for remedy in FAULTS for other in remedy.excludes)
+
+
+@every
+def test_it_has_a_title_and_its_fixes_are_for_its_devices(remedy: Fault) -> None:
+    assert remedy.title and not remedy.title.endswith(".")
+    assert all(set(fix.devices) & set(remedy.devices) for fix in remedy.fixes)
+
+
+def test_faults_are_listed_in_the_order_of_their_stages() -> None:
+    stages = [remedy.stage for remedy in FAULTS]
+    assert stages == sorted(stages)
 
 
 def test_a_known_fault_cannot_be_registered_twice() -> None:
@@ -61,7 +72,7 @@ def test_a_remedy_of_ones_own_is_found_like_any_other(monkeypatch: pytest.Monkey
         }
         gone = remedies.Edit.set_time(mine)
         return remedies.Detection(
-            worst=remedies.Edit(), expected=gone, best=gone, where=[], change="", assumes=""
+            low=remedies.Edit(), expected=gone, high=gone, where=[], change="", assumes=""
         )
 
     monkeypatch.setattr(remedies, "FAULTS", [])

@@ -58,7 +58,7 @@ def test_logits_that_nobody_waits_for_are_worth_nothing() -> None:
     detection = logits_materialised.detect(step_model := picture_of(timeline))
     assert detection is not None
     # Of the device's 1,300 us not one: only launches would be fewer.
-    assert step_model.saving(Edit(op_ns=detection.best.op_ns)) == pytest.approx(0, abs=1)
+    assert step_model.saving(Edit(op_ns=detection.high.op_ns)) == pytest.approx(0, abs=1)
 
 
 LINK = msgspec.structs.replace(
@@ -108,7 +108,7 @@ def test_an_exposed_all_reduce_may_be_hidden_behind_the_products() -> None:
     assert step_model.base_ns - step_model.evaluate(detection.expected) == pytest.approx(
         110e3, rel=0.01
     )
-    assert step_model.base_ns - step_model.evaluate(detection.best) == pytest.approx(
+    assert step_model.base_ns - step_model.evaluate(detection.high) == pytest.approx(
         400e3, rel=0.01
     )
     assert "DistributedDataParallel" in detection.change
@@ -136,7 +136,7 @@ def test_large_gathers_in_a_row_are_not_told_to_travel_together() -> None:
     )
     detection = exposed_collectives.detect(step_model)
     assert detection is not None
-    assert detection.worst.op_ns == {}
+    assert detection.low.op_ns == {}
 
 
 def test_a_group_is_as_large_as_its_sizes_say() -> None:
@@ -152,7 +152,7 @@ def test_small_messages_in_a_row_are_told_to_travel_together() -> None:
     detection = exposed_collectives.detect(step_model)
     assert detection is not None
     # Ten latencies of 20 us, of which nine are saved, with the gaps of 1.1 us before them.
-    assert step_model.base_ns - step_model.evaluate(detection.worst) == pytest.approx(
+    assert step_model.base_ns - step_model.evaluate(detection.low) == pytest.approx(
         189.9e3, rel=0.01
     )
 

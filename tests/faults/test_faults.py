@@ -265,16 +265,16 @@ def test_causal_attention_is_timed_as_such(masking: OpCall, expected: float, bes
     # 34 GFLOP at a third of 1 PFLOP/s: a causal one does half of them.
     unknown = materialised_attention.detect(step_model)
     assert unknown is not None
-    assert sum(unknown.best.op_ns.values()) == pytest.approx(best * 34.4e3 / 0.33, rel=0.01)
+    assert sum(unknown.high.op_ns.values()) == pytest.approx(best * 34.4e3 / 0.33, rel=0.01)
     assert sum(unknown.expected.op_ns.values()) == pytest.approx(expected * 137e3, rel=0.01)
     step_model.timings.known |= {
         one: 20e3 if one.args[4] else 40e3 for one in step_model.timings.asked
     }
     finding = materialised_attention.detect(step_model)
     assert finding is not None
-    assert sum(finding.worst.op_ns.values()) == pytest.approx(1.3 * 160e3)
+    assert sum(finding.low.op_ns.values()) == pytest.approx(1.3 * 160e3)
     assert sum(finding.expected.op_ns.values()) == pytest.approx(expected * 160e3)
-    assert sum(finding.best.op_ns.values()) == pytest.approx(best * 0.75 * 160e3)
+    assert sum(finding.high.op_ns.values()) == pytest.approx(best * 0.75 * 160e3)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def test_waiting_for_a_loader_costs_what_the_device_idles_for_it() -> None:
     step_model = picture_of(scene.timeline())
     detection = waiting_for_data.detect(step_model)
     assert detection is not None
-    assert step_model.saving(detection.best) == pytest.approx(250e3 * 0.99, rel=0.05)
+    assert step_model.saving(detection.high) == pytest.approx(250e3 * 0.99, rel=0.05)
 
 
 def test_workers_make_batches_no_faster_than_their_number_allows() -> None:
@@ -38,7 +38,7 @@ def test_workers_make_batches_no_faster_than_their_number_allows() -> None:
         assert detection is not None
         # As many as are needed, up to all cores, make a batch in a millisecond each; the rest of a
         # step takes 0.1 ms.
-        assert step_model.evaluate(detection.best) == pytest.approx(shortest, rel=0.03)
+        assert step_model.evaluate(detection.high) == pytest.approx(shortest, rel=0.03)
 
 
 def data_on_a_cpu(

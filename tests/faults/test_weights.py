@@ -151,7 +151,7 @@ def test_a_weight_that_is_cast_in_every_step_is_told_of_and_the_batch_is_not() -
     assert detection is not None
     flow = mixed.flow
     assert flow is not None
-    assert set(detection.best.op_ns) == {flow.order[1]}
+    assert set(detection.high.op_ns) == {flow.order[1]}
     assert detection.change == "model = model.to(torch.bfloat16)"
     assert repeated_casts.detect(picture_of(chain(batch, ("mm", (at(2), at(101)), 4)))) is None
 

@@ -18,7 +18,7 @@ from boundby.step.model import Edit, StepModel
 
 def detect(step_model: StepModel) -> Detection | None:
     half = Edit.set_time({at: record.ns / 2 for at, record in enumerate(step_model.op_records)})
-    return Detection(worst=half, expected=half, best=half, where=[], change="none", assumes="")
+    return Detection(low=half, expected=half, high=half, where=[], change="none", assumes="")
 
 
 def slightly_wrong() -> contextlib.AbstractContextManager[None]:

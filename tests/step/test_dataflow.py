@@ -138,8 +138,8 @@ def test_on_a_cpu_arithmetic_stays_where_traffic_goes() -> None:
     # Of 500 us each, 8 of them asking for it aside, 107.4 are two tensors at 5 TB/s.
     kernels_us = 4 * (500 - 2 * BYTES / 5e6)
     assert sum(detection.expected.op_ns.values()) == pytest.approx(kernels_us * 1e3, rel=0.001)
-    assert sum(detection.worst.op_ns.values()) == pytest.approx(4 * 500e3)
-    assert sum(detection.best.op_ns.values()) == pytest.approx(250e3)
+    assert sum(detection.low.op_ns.values()) == pytest.approx(4 * 500e3)
+    assert sum(detection.high.op_ns.values()) == pytest.approx(250e3)
 
 
 def test_what_a_product_stands_between_is_not_fused() -> None:
@@ -177,7 +177,7 @@ def test_what_is_sorted_or_searched_in_between_is_not_fused(name: str) -> None:
     fused = [c.op_records for c in chains_of(step_model, flow) if len(c.op_records) > 1]
     assert fused == [[first, second], rest]
     detection = unfused_operators.detect(step_model)
-    assert detection is not None and between not in detection.best.op_ns
+    assert detection is not None and between not in detection.high.op_ns
 
 
 def test_memory_that_is_used_again_is_another_value() -> None:

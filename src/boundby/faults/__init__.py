@@ -42,10 +42,11 @@ from boundby.faults import (
     zeroed_gradients,
 )
 from boundby.faults.batch_too_small import batches
-from boundby.faults.combinations import combined, wall_of
-from boundby.faults.fault import HEADINGS, Detection, Fault, Fix
+from boundby.faults.combinations import combined
+from boundby.faults.fault import HEADINGS, Detection, Fault, Fix, Stage
 from boundby.model.diagnosis import Estimate, Finding, RelativeTo, WhatIf
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepModel, StepView
+from boundby.step.prediction import predict_saving
 
 __all__ = [
     "FAULTS",
@@ -54,15 +55,16 @@ __all__ = [
     "Edit",
     "Fault",
     "Fix",
+    "Stage",
     "StepModel",
+    "StepView",
     "batches",
     "combine",
     "find",
     "register",
 ]
 
-# In the order in which several are fixed together: what replaces kernels before what fuses the
-# rest, and launches last.
+# Faults of one stage are fixed together in this order.
 FAULTS: list[Fault] = [
     looped_samples.FAULT,
     python_in_step.FAULT,
@@ -121,8 +123,8 @@ def find(step_models: Sequence[StepModel]) -> list[Finding]:
     """
     findings = []
     for fault in FAULTS:
-        detections = [(step_model, fault.find_in(step_model)) for step_model in step_models]
-        known = [(step_model, found) for step_model, found in detections if found is not None]
+        detections = [(step, fault.find_in(step)) for step in step_models]
+        known = [(step, found) for step, found in detections if found is not None]
         if not known:
             continue
         finding = _finding(known, fault, step_models[0])
@@ -166,30 +168,22 @@ def combine(step_models: Sequence[StepModel], findings: Sequence[Finding]) -> li
     return combined(step_models, [one for one in FAULTS if one.combines and one.id in found])
 
 
-def _inside(step_model: StepModel, detection: Detection) -> list[str]:
+def _inside(step: StepModel, detection: Detection) -> list[str]:
     """The lines of libraries at which time would be saved, the most first."""
     saved: dict[int, float] = {}
     for index, ns in detection.expected.op_ns.items():
-        record = step_model.op_records[index]
+        record = step.op_records[index]
         if record.inside >= 0:
             saved[record.inside] = saved.get(record.inside, 0.0) + record.ns - ns
     ranked = sorted((place for place in saved if saved[place] > 0), key=lambda at: -saved[at])
-    return [step_model.timeline.sources[place] for place in ranked[:_MOST_INSIDE]]
+    return [step.timeline.sources[place] for place in ranked[:_MOST_INSIDE]]
 
 
 def _finding(
     known: list[tuple[StepModel, Detection]], fault: Fault, likeliest: StepModel
 ) -> Finding:
-    savings = [
-        max(0.0, wall_of(step_model.base_ns - step_model.evaluate(edit), step_model, likeliest))
-        for step_model, found in known
-        for edit in (found.worst, found.expected, found.best)
-    ]
     detection = known[0][1]
-    # A fault that the likeliest model does not show saves nothing there.
-    seen = known[0][0] is likeliest
-    expected = savings[1] if seen else 0.0
-    savings += [] if seen else [0.0]
+    edits = [(step, (found.low, found.expected, found.high)) for step, found in known]
     return Finding(
         fault=fault.id,
         title=fault.title,
@@ -197,7 +191,7 @@ def _finding(
         group=fault.group,
         where=detection.where,
         inside=_inside(*known[0]) if detection.where else [],
-        saving_ns=Estimate(low=min(savings), expected=expected, high=max(savings)),
+        saving_ns=predict_saving(edits, likeliest),
         relative_to=fault.relative_to,
         out_of=_OUT_OF[fault.relative_to],
         change=detection.change,

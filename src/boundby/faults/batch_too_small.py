@@ -28,12 +28,12 @@ Measured on
 
 from __future__ import annotations
 
-from boundby.faults.combinations import is_known, saving_of, wall_of
-from boundby.faults.fault import Detection, Fault
+from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import units
 from boundby.model.diagnosis import BatchRow, Estimate
 from boundby.step.batch_growth import AS_THE_CURVES, FAST, LIKELY, SLOW, Growth, times_with
 from boundby.step.model import Edit, StepModel
+from boundby.step.prediction import is_known, saving_of, wall_of
 from boundby.step.user_python_growth import growing_ns, rolls_out
 
 # A step that takes less than this much longer with twice the batch is short of work.
@@ -46,33 +46,32 @@ _USABLE = 0.9
 _GROWTHS = (SLOW, LIKELY, FAST)
 
 
-def detect(step_model: StepModel) -> Detection | None:
+def detect(step: StepModel) -> Detection | None:
     """Savings are for the same number of samples: half of a step with twice the batch."""
-    if not step_model.op_records or step_model.base_ns <= 0 or rolls_out(step_model):
+    if not step.op_records or step.base_ns <= 0 or rolls_out(step):
         return None
-    grown = [larger(step_model, 2, growth) for growth in _GROWTHS]
-    if grown[1] > _FLAT * step_model.base_ns:
+    grown = [larger(step, 2, growth) for growth in _GROWTHS]
+    if grown[1] > _FLAT * step.base_ns:
         return None
-    device = step_model.cpu_contention * sum(work.ns for work in step_model.op_records)
-    twice = step_model.cpu_contention * sum(times_with(step_model, 2, AS_THE_CURVES).values())
-    skinny = twice < _FLAT * device and 2 * device - twice > step_model.base_ns - device
-    times = grown[1] / step_model.base_ns
-    return Detection(
-        worst=_for_half(step_model, grown[0]),
-        expected=_for_half(step_model, grown[1]),
-        best=_for_half(step_model, grown[2]),
+    device = step.cpu_contention * sum(record.ns for record in step.op_records)
+    twice = step.cpu_contention * sum(times_with(step, 2, AS_THE_CURVES).values())
+    skinny = twice < _FLAT * device and 2 * device - twice > step.base_ns - device
+    times = grown[1] / step.base_ns
+    low, expected, high = (max(0.0, step.base_ns - twice_ns / 2) for twice_ns in grown)
+    return Detection.of_saving(
+        Estimate(low=low, expected=expected, high=high),
         where=[],
         change=f"batch_size = 2 * batch_size  # a step takes {times:.2f}x as long, for twice the "
         f"samples: {max(0.0, 1 - times / 2):.0%} less for each",
-        assumes=f"there are samples and {_room(step_model)}; what is flat is "
+        assumes=f"there are samples and {_room(step)}; what is flat is "
         + ("the traffic of weights, which more rows share" if skinny else "the host's time")
-        + _own_time(step_model),
+        + _own_time(step),
     )
 
 
-def _room(step_model: StepModel) -> str:
+def _room(step: StepModel) -> str:
     """Whether twice the activations fit: all that is in use, twice, at most."""
-    peak, total = step_model.host_counters.peak_bytes, step_model.machine.memory_bytes
+    peak, total = step.host_counters.peak_bytes, step.machine.memory_bytes
     if not peak or not total or 2 * peak < _USABLE * total:
         return "memory for it"
     return (
@@ -81,10 +80,10 @@ def _room(step_model: StepModel) -> str:
     )
 
 
-def _own_time(step_model: StepModel) -> str:
+def _own_time(step: StepModel) -> str:
     """What it depends on, where the script itself takes a part of the step that counts."""
-    own = growing_ns(step_model, growth=1.0).ns
-    if own < _TOLD * step_model.base_ns:
+    own = growing_ns(step, growth=1.0).ns
+    if own < _TOLD * step.base_ns:
         return ""
     return f", as far as the script's own Python ({units.time(own)}) loops over no samples"
 
@@ -101,9 +100,7 @@ def batches(likeliest: StepModel, *others: StepModel) -> list[BatchRow]:
     runs += [(other, LIKELY) for other in others]
     middle, known = _GROWTHS.index(LIKELY), is_known([likeliest, *others])
     for factor in _FACTORS:
-        before = [
-            factor * wall_of(step_model.base_ns, step_model, likeliest) for step_model, _ in runs
-        ]
+        before = [factor * wall_of(step.base_ns, step, likeliest) for step, _ in runs]
         walls = [wall_of(larger(one, factor, growth), one, likeliest) for one, growth in runs]
         rows.append(
             BatchRow(
@@ -115,16 +112,11 @@ def batches(likeliest: StepModel, *others: StepModel) -> list[BatchRow]:
     return rows
 
 
-def larger(step_model: StepModel, factor: int, growth: Growth) -> float:
+def larger(step: StepModel, factor: int, growth: Growth) -> float:
     """The replayed step with a larger batch, in ns."""
-    grown = growing_ns(step_model, growth=growth.script)
-    edit = Edit.set_time(times_with(step_model, factor, growth))
-    return step_model.evaluate(edit + Edit.save_host(grown * (1 - factor)))
-
-
-def _for_half(step_model: StepModel, doubled_ns: float) -> Edit:
-    """What the same samples take: half of a step with twice the batch."""
-    return Edit.save_step(max(0.0, step_model.base_ns - doubled_ns / 2))
+    grown = growing_ns(step, growth=growth.script)
+    edit = Edit.set_time(times_with(step, factor, growth))
+    return step.evaluate(edit + Edit.save_host(grown * (1 - factor)))
 
 
 FAULT = Fault(
@@ -132,6 +124,7 @@ FAULT = Fault(
     title="Batch too small",
     kind="tuning",
     group="overhead",
+    stage=Stage.LAUNCHES,
     document=__doc__,
     detect=detect,
     combines=False,

@@ -27,9 +27,10 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.capture.kineto.names import frame_of
-from boundby.faults.fault import Detection, Fault
+from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import HostKind, units
-from boundby.step.model import Edit, StepModel
+from boundby.model.diagnosis import Estimate
+from boundby.step.model import StepView
 from boundby.step.pauses import shares
 
 _CALL = "<built-in function collect>"
@@ -39,24 +40,26 @@ _FROZEN_LEFT = (0.5, 0.1)
 _UNCALLED_LEFT = (0.2, 0.0)
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    calls = _calls(step_model)
-    pauses, steps = _pauses(step_model)
+def detect(step: StepView) -> Detection | None:
+    calls = _calls(step)
+    pauses, steps = _pauses(step)
     if not pauses and len(calls):
         # A trace tells of the script's own calls alone; the profiler hardly slows them.
-        pauses = [float(step_model.timeline.host.duration_ns[calls].sum())]
-        steps = [float(step_model.timeline.wall_ns)]
+        pauses = [float(step.timeline.host.duration_ns[calls].sum())]
+        steps = [float(step.timeline.wall_ns)]
     if not any(pauses):
         return None
     low, expected, high = shares(pauses, steps)
-    step = step_model.base_ns * step_model.stall_sensitivity(max(pauses))
+    lost_ns = step.base_ns * step.stall_sensitivity(max(pauses))
     paused = sum(ns > 0 for ns in pauses)
     worst_left, expected_left = _UNCALLED_LEFT if len(calls) else _FROZEN_LEFT
-    return Detection(
-        worst=Edit.save_step(step * low * (1 - worst_left)),
-        expected=Edit.save_step(step * expected * (1 - expected_left)),
-        best=Edit.save_step(step * high),
-        where=_lines(step_model, calls),
+    return Detection.of_saving(
+        Estimate(
+            low=lost_ns * low * (1 - worst_left),
+            expected=lost_ns * expected * (1 - expected_left),
+            high=lost_ns * high,
+        ),
+        where=_lines(step, calls),
         change="gc.disable()  # and gc.collect() every few hundred steps, not in each"
         if len(calls)
         else "gc.collect(); gc.freeze()  # once, before the loop",
@@ -65,26 +68,26 @@ def detect(step_model: StepModel) -> Detection | None:
     )
 
 
-def _pauses(step_model: StepModel) -> tuple[list[float], list[float]]:
+def _pauses(step: StepView) -> tuple[list[float], list[float]]:
     """Time collecting in each clean step; the compiler's own collections are its affair."""
-    seen = step_model.host_counters
+    seen = step.host_counters
     if not len(seen.collector_ns) == len(seen.compiler_ns) == len(seen.steps_ns):
         return [], []
     rows = zip(seen.collector_ns, seen.compiler_ns, seen.steps_ns, strict=True)
-    kept = [(pause, step) for pause, compiled, step in rows if not compiled]
-    return [pause for pause, _ in kept], [step for _, step in kept]
+    kept = [(pause, wall) for pause, compiled, wall in rows if not compiled]
+    return [pause for pause, _ in kept], [wall for _, wall in kept]
 
 
-def _calls(step_model: StepModel) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    host, names = step_model.timeline.host, step_model.timeline.names
+def _calls(step: StepView) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    host, names = step.timeline.host, step.timeline.names
     named = np.array([name == _CALL for name in names] or [False])
     return np.flatnonzero(named[host.name] & (host.kind == HostKind.PYTHON))
 
 
-def _lines(step_model: StepModel, calls: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
+def _lines(step: StepView, calls: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
     """Where the script calls the collector; where it runs by itself says nothing."""
-    timeline = step_model.timeline
-    known = step_model.host_counters.collected_at
+    timeline = step.timeline
+    known = step.host_counters.collected_at
     if len(calls) and known:
         file, line = known[0]
         return [frame_of(f"{file}({line}): collect").source]
@@ -97,6 +100,7 @@ FAULT = Fault(
     title="Garbage collector pauses the step",
     kind="tuning",
     group="overhead",
+    stage=Stage.HOST,
     document=__doc__,
     detect=detect,
 )

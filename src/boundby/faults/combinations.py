@@ -1,4 +1,4 @@
-"""Several remedies together: the step's time with every combination of them."""
+"""Several faults fixed together: the step's time with every combination of them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from boundby.faults.fault import Fault
 from boundby.model.diagnosis import Estimate, WhatIf
 from boundby.step.model import Edit, StepModel
+from boundby.step.prediction import is_known, saving_of, wall_of
 
-_SCENARIOS = ("worst", "expected", "best")
+_SCENARIOS = ("low", "expected", "high")
 _GROUP_OF = {
     "compute": "compute",
     "memory": "bandwidth",
@@ -16,82 +17,69 @@ _GROUP_OF = {
     "host_link": "bandwidth",
     "small": "overhead",
 }
-# Combinations are worked out beforehand for this many: there are 63 of six.
+# Most faults that are combined; six of them have 63 combinations.
 _MOST = 6
 
 
-def combined(step_models: Sequence[StepModel], remedies: Sequence[Fault]) -> list[WhatIf]:
-    """Every combination of remedies that do not exclude each other: the step's time with it.
+def combined(steps: Sequence[StepModel], faults: Sequence[Fault]) -> list[WhatIf]:
+    """The step's time with every combination of faults that do not exclude each other.
 
-    Fixes do not simply add up: each is imagined in the step as the others left it. The first is
-    none of them: the step that all are to be held against, which a trace's profiled one is not.
+    Fixes do not simply add up: each is applied to the step as the others left it, in the order of
+    their stages. The first row is the step without any of them, which the others are compared with.
     """
-    mended = _most_promising(step_models[0], remedies) if len(remedies) > _MOST else remedies
-    runs = [(step_models[0], scenario) for scenario in _SCENARIOS]
-    runs += [(step_model, "expected") for step_model in step_models[1:]]
+    ordered = sorted(faults, key=lambda fault: fault.stage)
+    chosen = _most_promising(steps[0], ordered) if len(ordered) > _MOST else ordered
+    runs = [(steps[0], scenario) for scenario in _SCENARIOS]
+    runs += [(step, "expected") for step in steps[1:]]
     walls: dict[tuple[str, ...], list[float]] = {}
     groups: dict[tuple[str, ...], dict[str, float]] = {}
-    for step_model, scenario in runs if mended else []:
-        unmended: tuple[tuple[str, ...], StepModel] = ((), step_model)
-        for faults, changed in (unmended, *_combinations(step_model, mended, scenario)):
-            wall = wall_of(changed.evaluate(Edit()), step_model, step_models[0])
-            walls.setdefault(faults, []).append(wall)
-            if step_model is step_models[0] and scenario == "expected":
-                groups[faults] = _groups(changed, wall)
+    for step, scenario in runs if chosen else []:
+        unedited: tuple[tuple[str, ...], StepModel] = ((), step)
+        for fixed, edited in (unedited, *_combinations(step, chosen, scenario)):
+            wall = wall_of(edited.evaluate(Edit()), step, steps[0])
+            walls.setdefault(fixed, []).append(wall)
+            if step is steps[0] and scenario == "expected":
+                groups[fixed] = _groups(edited, wall)
     middle = _SCENARIOS.index("expected")
-    known = is_known(step_models)
+    known = is_known(steps)
     return [
         WhatIf(
-            faults=list(faults),
+            faults=list(fixed),
             wall_ns=Estimate(low=min(found), expected=found[middle], high=max(found)),
-            saving_ns=saving_of(walls[()], found, middle, known=known) if faults else None,
-            groups=groups[faults],
+            saving_ns=saving_of(walls[()], found, middle, known=known) if fixed else None,
+            groups=groups[fixed],
         )
-        for faults, found in walls.items()
+        for fixed, found in walls.items()
     ]
 
 
-def saving_of(
-    unmended: Sequence[float], mended: Sequence[float], likeliest: int, *, known: bool = True
-) -> Estimate:
-    """What is saved, of several pictures' times, of which one is the likeliest.
+def _most_promising(step: StepModel, faults: Sequence[Fault]) -> list[Fault]:
+    """The faults to combine, in the given order, chosen one by one by what they save together.
 
-    Each is held against the step as it is in the same picture: a host that comes to be slower is
-    so for both. And, where the step's time is known, against that: it may be so for one alone.
-    """
-    savings = [before - after for before, after in zip(unmended, mended, strict=True)]
-    savings += [unmended[likeliest] - after for after in mended if known]
-    expected = unmended[likeliest] - mended[likeliest]
-    return Estimate(low=min(savings), expected=expected, high=max(savings))
-
-
-def _most_promising(step_model: StepModel, remedies: Sequence[Fault]) -> list[Fault]:
-    """Those worth combining, in the order given: each in turn the one that then saves most.
-
-    What saves nothing alone may save much once others are made: launches, when kernels are short.
+    A fix that saves nothing alone may save much beside others: launches, once kernels are short.
     """
     taken: list[Fault] = []
     while len(taken) < _MOST:
-        left = [one for one in remedies if one not in taken]
-        walls = [_made(step_model, _ordered([*taken, one], remedies)) for one in left]
+        left = [fault for fault in faults if fault not in taken]
+        walls = [_fixed_ns(step, _ordered([*taken, fault], faults)) for fault in left]
         taken.append(left[walls.index(min(walls))])
-    return _ordered(taken, remedies)
+    return _ordered(taken, faults)
 
 
-def _ordered(some: Sequence[Fault], remedies: Sequence[Fault]) -> list[Fault]:
-    return [one for one in remedies if one in some]
+def _ordered(some: Sequence[Fault], faults: Sequence[Fault]) -> list[Fault]:
+    return [fault for fault in faults if fault in some]
 
 
-def _made(step_model: StepModel, remedies: Sequence[Fault]) -> float:
-    """The step with some remedies made, as expected; of two that exclude each other, the first."""
+def _fixed_ns(step: StepModel, faults: Sequence[Fault]) -> float:
+    """The expected time with some faults fixed; of two that exclude each other, the first."""
     taken: list[Fault] = []
-    for remedy in remedies:
-        if any(_exclude(remedy, one) for one in taken):
+    for fault in faults:
+        if any(_exclude(fault, other) for other in taken):
             continue
-        detection = remedy.find_in(step_model)
-        step_model = step_model.apply(detection.expected) if detection else step_model
-        taken.append(remedy)
-    return step_model.evaluate(Edit())
+        detection = fault.find_in(step)
+        step = step.apply(detection.expected) if detection else step
+        taken.append(fault)
+    return step.evaluate(Edit())
 
 
 def _exclude(one: Fault, other: Fault) -> bool:
@@ -99,41 +87,26 @@ def _exclude(one: Fault, other: Fault) -> bool:
 
 
 def _combinations(
-    step_model: StepModel, remedies: Sequence[Fault], scenario: str, taken: tuple[Fault, ...] = ()
+    step: StepModel, faults: Sequence[Fault], scenario: str, taken: tuple[Fault, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], StepModel]]:
-    """The step with every combination of remedies made, each built on the one it extends."""
-    for position, remedy in enumerate(remedies):
-        if any(_exclude(remedy, one) for one in taken):
+    """The step with every combination of faults fixed, each built on the one it extends."""
+    for position, fault in enumerate(faults):
+        if any(_exclude(fault, other) for other in taken):
             continue
-        detection = remedy.find_in(step_model)
-        changed = step_model.apply(getattr(detection, scenario)) if detection else step_model
-        chosen = (*taken, remedy)
-        yield tuple(one.id for one in chosen), changed
-        yield from _combinations(changed, remedies[position + 1 :], scenario, chosen)
+        detection = fault.find_in(step)
+        edited = step.apply(getattr(detection, scenario)) if detection else step
+        chosen = (*taken, fault)
+        yield tuple(one.id for one in chosen), edited
+        yield from _combinations(edited, faults[position + 1 :], scenario, chosen)
 
 
-def _groups(step_model: StepModel, wall_ns: float) -> dict[str, float]:
-    """Where the imagined step's time goes: its work by bound, and the host for the rest."""
+def _groups(step: StepModel, wall_ns: float) -> dict[str, float]:
+    """The groups of an edited step: its operators by bound, the rest is overhead."""
     groups = {"compute": 0.0, "bandwidth": 0.0, "overhead": 0.0, "unknown": 0.0}
-    for work in step_model.op_records:
-        groups[_GROUP_OF.get(work.bound, "unknown")] += work.exposed_ns
+    for record in step.op_records:
+        groups[_GROUP_OF.get(record.bound, "unknown")] += record.exposed_ns
     busy = sum(groups.values())
     if busy > wall_ns:
         return {name: ns * wall_ns / busy for name, ns in groups.items()}
     groups["overhead"] += wall_ns - busy
     return groups
-
-
-def is_known(step_models: Sequence[StepModel]) -> bool:
-    """Whether the clean step's time is: then it is the same in all pictures of it."""
-    return len({step_model.wall_ns for step_model in step_models}) == 1
-
-
-def wall_of(replayed_ns: float, step_model: StepModel, likeliest: StepModel) -> float:
-    """What a replayed time is of the clean step, in one of several pictures.
-
-    Where the clean step's time is known, it is the same in all of them: only the host's part in
-    the imagined step differs. In a trace the step itself is a guess in each.
-    """
-    known = is_known([step_model, likeliest])
-    return step_model.wall_ns * replayed_ns / (likeliest if known else step_model).base_ns

@@ -42,7 +42,7 @@ from boundby.ops.registry import NotRecordedError
 from boundby.ops.traffic import integer
 from boundby.step.batch_invariant import is_set
 from boundby.step.dataflow import Flow
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 
 # Where these have the number of a table's rows among their arguments; indices come second.
 _GRADIENTS = {"aten::embedding_dense_backward": 2, "aten::_embedding_bag_dense_backward": 5}
@@ -62,37 +62,37 @@ _MOST_OPERATORS, _MORE_OPERATORS, _FEWEST_OPERATORS = 160, 60, 17
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Table:
-    work: int  # that makes its gradient
+    op: int  # that makes its gradient
     shape: tuple[int, ...]
     used: int  # rows at most
-    fills: tuple[int, ...]  # works that fill its gradient with zeros
+    fills: tuple[int, ...]  # operators that fill its gradient with zeros
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    optimizer = class_of(step_model)
-    if step_model.flow is None or (optimizer is not None and optimizer not in _ADAM + _TAKING_ROWS):
+def detect(step: StepView) -> Detection | None:
+    optimizer = class_of(step)
+    if step.flow is None or (optimizer is not None and optimizer not in _ADAM + _TAKING_ROWS):
         return None
-    tables = list(_tables(step_model, step_model.flow))
+    tables = list(_tables(step, step.flow))
     if not tables:
         return None
     to_adam = optimizer not in _TAKING_ROWS
-    bag = all("bag" in step_model.op_records[table.work].name for table in tables)
+    bag = all("bag" in step.op_records[table.op].name for table in tables)
     change = f"nn.Embedding{'Bag' * bag}(..., sparse=True)"
     return Detection(
-        worst=_of_rows(step_model, tables, _WORST, _MOST_OPERATORS),
-        expected=_of_rows(step_model, tables, _EXPECTED, _MORE_OPERATORS),
-        best=_of_rows(step_model, tables, _BEST, _FEWEST_OPERATORS),
-        where=step_model.lines(step_model.op_records[table.work] for table in tables)[:3],
+        low=_of_rows(step, tables, _WORST, _MOST_OPERATORS),
+        expected=_of_rows(step, tables, _EXPECTED, _MORE_OPERATORS),
+        high=_of_rows(step, tables, _BEST, _FEWEST_OPERATORS),
+        where=step.lines(step.op_records[table.op] for table in tables)[:3],
         change=f"{change}  # its weights to torch.optim.SparseAdam" if to_adam else change,
         assumes="rows that a step does not use may be left alone, moments, weight decay and all; "
         "and nothing else, as clipping does, works on the whole gradient",
     )
 
 
-def _tables(step_model: StepModel, flow: Flow) -> Iterator[_Table]:
-    for index, work in enumerate(step_model.op_records):
-        call = step_model.call(work)
-        place = _GRADIENTS.get(work.name)
+def _tables(step: StepView, flow: Flow) -> Iterator[_Table]:
+    for index, record in enumerate(step.op_records):
+        call = step.call(record)
+        place = _GRADIENTS.get(record.name)
         if place is None or call is None or len(call.tensors) < 2:
             continue
         gradient, indices = call.tensors[:2]
@@ -105,25 +105,25 @@ def _tables(step_model: StepModel, flow: Flow) -> Iterator[_Table]:
             continue
         made = [flow.values[value] for value in flow.makes[index]]
         readers = {reader for value in made for reader in value.readers}
-        if any(_is_added(step_model, reader) for reader in readers):
+        if any(_is_added(step, reader) for reader in readers):
             continue
         read = (flow.values[value] for value in flow.reads[index])
-        fills = tuple(value.maker for value in read if is_set(step_model, value))
-        yield _Table(work=index, shape=table.shape, used=indices.elements, fills=fills)
+        fills = tuple(value.maker for value in read if is_set(step, value))
+        yield _Table(op=index, shape=table.shape, used=indices.elements, fills=fills)
 
 
-def _is_added(step_model: StepModel, reader: int) -> bool:
+def _is_added(step: StepView, reader: int) -> bool:
     """Another gradient of the same weights is added to it, which names every row."""
-    work = step_model.op_records[reader]
-    return work.phase == Phase.BACKWARD and work.name.endswith(_ADDED)
+    record = step.op_records[reader]
+    return record.phase == Phase.BACKWARD and record.name.endswith(_ADDED)
 
 
-def _of_rows(step_model: StepModel, tables: list[_Table], passes: float, operators: int) -> Edit:
+def _of_rows(step: StepView, tables: list[_Table], passes: float, operators: int) -> Edit:
     left = _left(tables, passes)
     op_ns = {fill: 0.0 for table in tables for fill in table.fills}
-    for index, work in enumerate(step_model.op_records):
-        call = step_model.call(work)
-        if work.phase != Phase.OPTIMIZER or call is None:
+    for index, record in enumerate(step.op_records):
+        call = step.call(record)
+        if record.phase != Phase.OPTIMIZER or call is None:
             continue
         whole = sum(tensor.bytes for tensor in call.tensors)
         spared = sum(
@@ -132,9 +132,9 @@ def _of_rows(step_model: StepModel, tables: list[_Table], passes: float, operato
             if tensor.shape in left
         )
         if spared:
-            op_ns[index] = work.ns * (1 - spared / whole)
-    more = len(tables) * operators * (step_model.machine.overheads.eager_op_ns or 0.0)
-    updating = (i for i in op_ns if step_model.op_records[i].phase == Phase.OPTIMIZER)
+            op_ns[index] = record.ns * (1 - spared / whole)
+    more = len(tables) * operators * (step.machine.overheads.eager_op_ns or 0.0)
+    updating = (i for i in op_ns if step.op_records[i].phase == Phase.OPTIMIZER)
     return Edit.set_time(op_ns) + Edit.add_host(updating, more)
 
 

@@ -30,10 +30,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.faults.fault import Detection, Fault
+from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import compiled, cuda_graphs
 from boundby.model import DeviceKind, Phase
-from boundby.step.model import Edit, HostTime, StepModel
+from boundby.step.model import Edit, HostTime, StepView
 from boundby.step.simulator import LaunchSequence
 from boundby.step.user_python import kept
 
@@ -49,29 +49,29 @@ _CHANGE = """model = torch.cuda.make_graphed_callables(model, (sample_input,))
 _USUAL_GRAPH_GAP_NS = 50.0
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    launches = step_model.launches
-    if step_model.timeline.device.graph.mean() > 0.5:
+def detect(step: StepView) -> Detection | None:
+    launches = step.launches
+    if step.timeline.device.graph.mean() > 0.5:
         return None
     # Forward and backward are captured; the optimizer is launched as before, unless it is too.
     captured = launches.phase != Phase.OPTIMIZER
-    gap = _graph_gap(step_model)
+    gap = _graph_gap(step)
     syncs = _syncs_inside(launches)
     if syncs:
         times = "once" if syncs == 1 else f"{syncs} times"
         return Detection(
-            worst=Edit(),
-            expected=_left(step_model, captured, _PIECES_LEFT, launches.gap_ns),
-            best=_left(step_model, captured, _EXPECTED_LEFT, gap),
+            low=Edit(),
+            expected=_left(step, captured, _PIECES_LEFT, launches.gap_ns),
+            high=_left(step, captured, _EXPECTED_LEFT, gap),
             where=[],
             change=_CHANGE,
             assumes=f"shapes stay the same; the step syncs {times} in the middle, which no graph "
             "can hold: mend that first",
         )
     return Detection(
-        worst=_left(step_model, captured, _WORST_LEFT, launches.gap_ns),
-        expected=_left(step_model, captured, _EXPECTED_LEFT, gap),
-        best=_left(step_model, np.ones(len(captured), np.bool_), _BEST_LEFT, min(0.0, gap)),
+        low=_left(step, captured, _WORST_LEFT, launches.gap_ns),
+        expected=_left(step, captured, _EXPECTED_LEFT, gap),
+        high=_left(step, np.ones(len(captured), np.bool_), _BEST_LEFT, min(0.0, gap)),
         where=[],
         change=_CHANGE,
         assumes="shapes stay the same, and nothing inside the step syncs",
@@ -87,12 +87,12 @@ def _syncs_inside(launches: LaunchSequence) -> int:
 
 
 def _left(
-    step_model: StepModel,
+    step: StepView,
     captured: np.ndarray[tuple[int], np.dtype[np.bool_]],
     left: float,
     gap_ns: float,
 ) -> Edit:
-    launches, stays = step_model.launches, kept(step_model)
+    launches, stays = step.launches, kept(step)
     saved = HostTime(
         before_ns=np.where(captured, (launches.host_ns - stays.before_ns) * (1 - left), 0.0),
         after_ns=(launches.after_ns - stays.after_ns) * (1 - left),
@@ -100,17 +100,17 @@ def _left(
     return Edit.capture_graph(saved, gap_ns=gap_ns)
 
 
-def _graph_gap(step_model: StepModel) -> float:
+def _graph_gap(step: StepView) -> float:
     """Between kernels of a graph: never more than between those that are launched one by one.
 
     Nothing is won where memory is set to a value, as it is ahead of some products and sums: on an
     H200 such a pair took as long in a graph (0.9 us between the two, 1.5 less between others).
     """
-    launches = step_model.launches
-    sets = step_model.timeline.device.kind[launches.order] == DeviceKind.MEMSET
+    launches = step.launches
+    sets = step.timeline.device.kind[launches.order] == DeviceKind.MEMSET
     as_before = sets | np.concatenate([[False], sets[:-1]])
     kernels_ns = launches.device_ns[~as_before & (launches.device_ns > 0)]
-    measured = step_model.machine.overheads.gap_ns(kernels_ns, graphed=True)
+    measured = step.machine.overheads.gap_ns(kernels_ns, graphed=True)
     gap = min(launches.gap_ns, _USUAL_GRAPH_GAP_NS if measured is None else measured)
     return gap + float(as_before.mean()) * (launches.gap_ns - gap)
 
@@ -121,6 +121,7 @@ FAULT = Fault(
     kind="tuning",
     group="overhead",
     devices=("cuda",),
+    stage=Stage.LAUNCHES,
     document=__doc__,
     detect=detect,
     fixes=(

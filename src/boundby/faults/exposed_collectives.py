@@ -33,9 +33,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby import ops as costs
-from boundby.faults.fault import Detection, Fault
+from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import Cost, DeviceKind
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 
 _KIND = re.compile(r"^(?:nccl|gloo|xccl|c10d|_c10d_functional)::?_?(?P<kind>\w+?)_?$")
 # What the next operator needs at once.
@@ -53,56 +53,56 @@ _HALF_HIDDEN = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Collective:
-    work: int
+    op: int
     kind: str
     exposed_ns: float
     transfer_ns: float | None  # latency and bytes over the link; None where its size is not known
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    latency = _latency(step_model)
-    found = list(_collectives(step_model, latency))
+def detect(step: StepView) -> Detection | None:
+    latency = _latency(step)
+    found = list(_collectives(step, latency))
     exposed = sum(one.exposed_ns for one in found)
     if not exposed:
         return None
     merged = _merged(found, latency)
     computing = sum(
-        work.exposed_ns for work in step_model.op_records if work.op_class != "communication"
+        record.exposed_ns for record in step.op_records if record.op_class != "communication"
     )
     hideable = [one for one in found if not _BLOCKING.search(one.kind)]
     room = min(1.0, computing / max(1.0, sum(one.exposed_ns for one in hideable)))
 
     def hidden(share: float, *, all_of_it: bool) -> dict[int, float]:
-        op_ns = {index: step_model.op_records[index].ns - ns for index, ns in merged.items()}
+        op_ns = {index: step.op_records[index].ns - ns for index, ns in merged.items()}
         for one in hideable:
             most = one.exposed_ns if all_of_it else min(one.exposed_ns, one.transfer_ns or 0.0)
-            now = op_ns.get(one.work, step_model.op_records[one.work].ns)
-            op_ns[one.work] = max(0.0, now - share * room * most)
+            now = op_ns.get(one.op, step.op_records[one.op].ns)
+            op_ns[one.op] = max(0.0, now - share * room * most)
         return op_ns
 
-    worst = {index: step_model.op_records[index].ns - ns for index, ns in merged.items()}
+    worst = {index: step.op_records[index].ns - ns for index, ns in merged.items()}
     return Detection(
-        worst=Edit.set_time(worst),
+        low=Edit.set_time(worst),
         expected=Edit.set_time(hidden(_HALF_HIDDEN, all_of_it=False)),
-        best=Edit.set_time(hidden(1.0, all_of_it=True)),
-        where=step_model.lines(step_model.op_records[one.work] for one in found)[:2],
+        high=Edit.set_time(hidden(1.0, all_of_it=True)),
+        where=step.lines(step.op_records[one.op] for one in found)[:2],
         change=_change(hideable or found),
         assumes="the time goes into the transfer, not into waiting for a rank that is late",
     )
 
 
-def _collectives(step_model: StepModel, latency: float) -> Iterator[_Collective]:
-    device = step_model.timeline.device
-    link = step_model.machine.rate("network.link")
+def _collectives(step: StepView, latency: float) -> Iterator[_Collective]:
+    device = step.timeline.device
+    link = step.machine.rate("network.link")
     for event in np.flatnonzero(device.kind == DeviceKind.COLLECTIVE):
-        index = step_model.record_of(int(event))
-        work = step_model.op_records[index]
-        kind, size, ranks = _message(step_model, index)
+        index = step.record_of(int(event))
+        record = step.op_records[index]
+        kind, size, ranks = _message(step, index)
         transfer = None
         if size is not None and link:
             crossing = _crossing(kind, size, ranks)
-            transfer = min(work.ns, latency + crossing / (link * _REACHED) * 1e9)
-        yield _Collective(work=index, kind=kind, exposed_ns=work.exposed_ns, transfer_ns=transfer)
+            transfer = min(record.ns, latency + crossing / (link * _REACHED) * 1e9)
+        yield _Collective(op=index, kind=kind, exposed_ns=record.exposed_ns, transfer_ns=transfer)
 
 
 def _crossing(kind: str, size: float, ranks: float) -> float:
@@ -114,13 +114,13 @@ def _crossing(kind: str, size: float, ranks: float) -> float:
     return rounds * size * (ranks - 1) / ranks
 
 
-def _message(step_model: StepModel, index: int) -> tuple[str, float | None, float]:
+def _message(step: StepView, index: int) -> tuple[str, float | None, float]:
     """What kind of collective it is, from the ranges around its launch; what it gives, and to how
     many: those that its sizes tell of, else all ranks there are."""
-    timeline, work = step_model.timeline, step_model.op_records[index]
-    size = work.cost.bytes_read if work.cost is not None else None
+    timeline, record = step.timeline, step.op_records[index]
+    size = record.cost.bytes_read if record.cost is not None else None
     ranks = float(timeline.world or 2)
-    kind, row = "", work.row
+    kind, row = "", record.row
     while row >= 0:
         name = timeline.names[timeline.host.name[row]]
         named = _KIND.match(name)
@@ -132,7 +132,7 @@ def _message(step_model: StepModel, index: int) -> tuple[str, float | None, floa
                 size = size or cost.bytes_read or None
                 ranks = _group(kind, cost) or ranks
         row = int(timeline.host.parent[row])
-    return kind or work.name, size, ranks
+    return kind or record.name, size, ranks
 
 
 def _group(kind: str, cost: Cost) -> float | None:
@@ -142,9 +142,9 @@ def _group(kind: str, cost: Cost) -> float | None:
     return whole / part if parted and part else None
 
 
-def _latency(step_model: StepModel) -> float:
+def _latency(step: StepView) -> float:
     """The shortest collective of the step, where that is shorter than usual."""
-    shortest = [work.ns for work in step_model.op_records if work.bound == "network" and work.ns]
+    shortest = [record.ns for record in step.op_records if record.bound == "network" and record.ns]
     return min([_USUAL_LATENCY_NS, *shortest])
 
 
@@ -154,7 +154,7 @@ def _merged(found: list[_Collective], latency: float) -> dict[int, float]:
     for before, one in itertools.pairwise(found):
         small = one.transfer_ns is not None and one.transfer_ns < 2 * latency
         if small and before.kind == one.kind:
-            saved[one.work] = min(latency, one.exposed_ns)
+            saved[one.op] = min(latency, one.exposed_ns)
     return saved
 
 
@@ -173,6 +173,7 @@ FAULT = Fault(
     kind="tuning",
     group="bandwidth",
     devices=("cuda",),
+    stage=Stage.HOST,
     document=__doc__,
     detect=detect,
 )

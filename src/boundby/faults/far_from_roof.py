@@ -32,11 +32,11 @@ from collections import defaultdict
 import numpy as np
 
 from boundby.faults import wasted_tiles
-from boundby.faults.fault import Detection, Fault, Fix
+from boundby.faults.fault import Detection, Fault, Fix, Stage
 from boundby.fixes import compiled
 from boundby.model import OpCall, Phase, Tensor, units
 from boundby.step.index_searches import searches
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord, shapes_of
 
 _FAR = 0.4
@@ -61,11 +61,9 @@ _VOCABULARY = 8192
 _TILE = 8
 
 
-def detect(step_model: StepModel) -> Detection | None:
+def detect(step: StepView) -> Detection | None:
     groups = [
-        (group, reached)
-        for group in _far(step_model)
-        if (reached := _reach(step_model, group)) is not None
+        (group, reached) for group in _far(step) if (reached := _reach(step, group)) is not None
     ]
     if not groups:
         return None
@@ -74,35 +72,35 @@ def detect(step_model: StepModel) -> Detection | None:
     def brought(share: float) -> dict[int, float]:
         op_ns = {}
         for index, reached in reach.items():
-            work = step_model.op_records[index]
-            assert work.floor_ns is not None
-            op_ns[index] = work.ns - share * max(0.0, work.ns - work.floor_ns / reached)
+            record = step.op_records[index]
+            assert record.floor_ns is not None
+            op_ns[index] = record.ns - share * max(0.0, record.ns - record.floor_ns / reached)
         return op_ns
 
     return Detection(
-        worst=Edit.set_time(brought(_WORST)),
+        low=Edit.set_time(brought(_WORST)),
         expected=Edit.set_time(brought(_EXPECTED)),
-        best=Edit.set_time(brought(_BEST)),
-        where=step_model.lines(step_model.op_records[index] for index in reach)[:3],
-        change=_change(step_model, groups[0][0]),
+        high=Edit.set_time(brought(_BEST)),
+        where=step.lines(step.op_records[index] for index in reach)[:3],
+        change=_change(step, groups[0][0]),
         assumes="there is a better kernel, and a quarter of the way to what others of its class "
         "reach can be had",
-        fix=_fix(step_model, groups[0][0]),
+        fix=_fix(step, groups[0][0]),
     )
 
 
-def _far(step_model: StepModel) -> list[list[int]]:
+def _far(step: StepView) -> list[list[int]]:
     """Calls of one operator, at one line, on the same shapes, that run far under their roof."""
-    op_records = step_model.op_records
+    op_records = step.op_records
     groups: dict[tuple[str, int, str], list[int]] = defaultdict(list)
-    for index, work in enumerate(op_records):
-        if work.bound in ("compute", "memory") and not _is_another_fault(step_model, work):
-            call = step_model.call(work)
-            groups[work.name, work.source, shapes_of(call) if call else ""].append(index)
-    start_up = step_model.machine.overheads.shortest_kernel_ns or 0.0
-    if step_model.device == "cpu":
-        start_up = step_model.machine.overheads.eager_op_ns or 0.0
-    least = _WORTH_A_WORD * sum(work.ns for work in op_records)
+    for index, record in enumerate(op_records):
+        if record.bound in ("compute", "memory") and not _is_another_fault(step, record):
+            call = step.call(record)
+            groups[record.name, record.source, shapes_of(call) if call else ""].append(index)
+    start_up = step.machine.overheads.shortest_kernel_ns or 0.0
+    if step.device == "cpu":
+        start_up = step.machine.overheads.eager_op_ns or 0.0
+    least = _WORTH_A_WORD * sum(record.ns for record in op_records)
     far = []
     for group in groups.values():
         ns = sum(op_records[index].ns for index in group)
@@ -114,18 +112,18 @@ def _far(step_model: StepModel) -> list[list[int]]:
     return [group for _, group in sorted(far, key=lambda row: -row[0])]
 
 
-def _reach(step_model: StepModel, group: list[int]) -> float | None:
+def _reach(step: StepView, group: list[int]) -> float | None:
     """The share of their roofs that other work of the same class reaches; None without any."""
     inside = set(group)
-    one = step_model.op_records[group[0]]
+    one = step.op_records[group[0]]
     others = [
-        (min(1.0, work.floor_ns / work.ns), work.ns)
-        for index, work in enumerate(step_model.op_records)
+        (min(1.0, record.floor_ns / record.ns), record.ns)
+        for index, record in enumerate(step.op_records)
         if index not in inside
-        and work.op_class == one.op_class
-        and work.bound == one.bound
-        and work.floor_ns
-        and work.ns
+        and record.op_class == one.op_class
+        and record.bound == one.bound
+        and record.floor_ns
+        and record.ns
     ]
     if not others:
         return None
@@ -135,30 +133,28 @@ def _reach(step_model: StepModel, group: list[int]) -> float | None:
     return float(min(_BEST_REACH, fractions[min(int(at), len(fractions) - 1)]))
 
 
-def _is_another_fault(step_model: StepModel, work: OpRecord) -> bool:
-    if work.phase == Phase.OPTIMIZER or searches(work) or step_model.is_for_data(work):
+def _is_another_fault(step: StepView, record: OpRecord) -> bool:
+    if record.phase == Phase.OPTIMIZER or searches(record) or step.is_for_data(record):
         return True
-    if any(name in work.name for name in _NEVER_NEAR):
+    if any(name in record.name for name in _NEVER_NEAR):
         return True
-    if work.module < 0 and work.name.endswith(_DRAWN):
+    if record.module < 0 and record.name.endswith(_DRAWN):
         return True
-    call = step_model.call(work)
-    if call is None or _is_off_the_matrix_units(step_model, work):
+    call = step.call(record)
+    if call is None or _is_off_the_matrix_units(step, record):
         return True
-    return _is_odd(work, call) or any(
-        _is_scores(tensor) or _is_logits(work, tensor) for tensor in call.tensors
+    return _is_odd(record, call) or any(
+        _is_scores(tensor) or _is_logits(record, tensor) for tensor in call.tensors
     )
 
 
-def _is_off_the_matrix_units(step_model: StepModel, work: OpRecord) -> bool:
+def _is_off_the_matrix_units(step: StepView, record: OpRecord) -> bool:
     """Float32 products, another fault where there are matrix units; on a CPU they come from one
     library, whatever is compiled around them."""
-    if work.op_class != "contraction":
+    if record.op_class != "contraction":
         return False
-    on_vectors = work.cost is not None and "matmul.float32" in work.cost.flops
-    return step_model.device == "cpu" or (
-        on_vectors and bool(step_model.machine.rate("matmul.tf32"))
-    )
+    on_vectors = record.cost is not None and "matmul.float32" in record.cost.flops
+    return step.device == "cpu" or (on_vectors and bool(step.machine.rate("matmul.tf32")))
 
 
 def _is_scores(tensor: Tensor) -> bool:
@@ -166,30 +162,30 @@ def _is_scores(tensor: Tensor) -> bool:
     return len(shape) >= 3 and shape[-1] == shape[-2] >= _SCORES
 
 
-def _is_odd(work: OpRecord, call: OpCall) -> bool:
+def _is_odd(record: OpRecord, call: OpCall) -> bool:
     """Products that wasted-tiles names; for images of odd sides there is no better kernel."""
     if wasted_tiles.is_product(call):
         return bool(wasted_tiles.odd_extents(call))
     extents = (extent for tensor in call.tensors for extent in tensor.shape[-2:])
-    return work.op_class == "contraction" and any(extent % _TILE for extent in extents)
+    return record.op_class == "contraction" and any(extent % _TILE for extent in extents)
 
 
-def _is_logits(work: OpRecord, tensor: Tensor) -> bool:
-    loses = "log_softmax" in work.name or "nll_loss" in work.name
+def _is_logits(record: OpRecord, tensor: Tensor) -> bool:
+    loses = "log_softmax" in record.name or "nll_loss" in record.name
     return loses and tensor.shape[-1:] >= (_VOCABULARY,)
 
 
-def _fix(step_model: StepModel, group: list[int]) -> Fix:
-    is_product = step_model.op_records[group[0]].op_class == "contraction"
+def _fix(step: StepView, group: list[int]) -> Fix:
+    is_product = step.op_records[group[0]].op_class == "contraction"
     return compiled.MAX_AUTOTUNE if is_product else compiled.COMPILE
 
 
-def _change(step_model: StepModel, group: list[int]) -> str:
+def _change(step: StepView, group: list[int]) -> str:
     """What may bring a better kernel, and the costliest of them, as far as it is from its roof."""
-    op_records = [step_model.op_records[index] for index in group]
+    op_records = [step.op_records[index] for index in group]
     ns, floor = (
-        sum(work.ns for work in op_records),
-        sum(work.floor_ns or 0.0 for work in op_records),
+        sum(record.ns for record in op_records),
+        sum(record.floor_ns or 0.0 for record in op_records),
     )
     mode = ', mode="max-autotune"' if op_records[0].op_class == "contraction" else ""
     beyond = units.quantity(ns / floor, "x")
@@ -201,6 +197,7 @@ FAULT = Fault(
     title="Slow kernels",
     kind="tuning",
     group="bandwidth",
+    stage=Stage.FUSION,
     document=__doc__,
     detect=detect,
     fixes=(

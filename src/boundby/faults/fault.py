@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import enum
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from boundby.fixes import Fix
-from boundby.model.diagnosis import FindingKind, GroupName, RelativeTo
+from boundby.model.diagnosis import Estimate, FindingKind, GroupName, RelativeTo
 from boundby.step.model import Edit, StepModel
 
-__all__ = ["HEADINGS", "Detection", "Fault", "Fix"]
+__all__ = ["HEADINGS", "Detection", "Fault", "Fix", "Stage"]
 
 HEADINGS = (
     "What it looks for",
@@ -23,18 +24,44 @@ HEADINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detection:
-    """A fault found in a step: where it is, and the step without it in three scenarios.
+    """A fault found in a step: where it is, and the edits that would remove it.
 
-    `fix`: what `change` asks for, where that is not the first of the fault's fixes.
+    `low`, `expected` and `high` are named for what they save. `fix`: what `change` asks for, where
+    that is not the first of the fault's fixes.
     """
 
-    worst: Edit
+    low: Edit
     expected: Edit
-    best: Edit
+    high: Edit
     where: list[str]
     change: str
     assumes: str
     fix: Fix | None = None
+
+    @classmethod
+    def of_saving(
+        cls, saving_ns: Estimate, *, where: list[str], change: str, assumes: str
+    ) -> Detection:
+        """A detection that states what it saves of the step, where no edit of operators does."""
+        low, expected, high = (
+            Edit.save_step(ns) for ns in (saving_ns.low, saving_ns.expected, saving_ns.high)
+        )
+        return cls(
+            low=low, expected=expected, high=high, where=where, change=change, assumes=assumes
+        )
+
+
+class Stage(enum.IntEnum):
+    """What a fix changes; faults are fixed together in this order.
+
+    What replaces operators comes before what fuses the remaining ones, then host time, and
+    launches last: a captured graph contains what the others left.
+    """
+
+    OPERATORS = 0
+    FUSION = 1
+    HOST = 2
+    LAUNCHES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +71,7 @@ class Fault:
     `kind`: a mistake in the script, or tuning of a correct one. `devices`: the kinds of step in
     which it is looked for. `fixes`: the likeliest first. `excludes`: faults whose saving cannot be
     added to this one's. `combines`: whether other faults can be fixed in the step without it.
+    `stage`: what its fix changes, which orders fixes that are applied together.
     `relative_to`: what its saving is a share of.
     """
 
@@ -56,12 +84,13 @@ class Fault:
     detect: Callable[[StepModel], Detection | None]
     fixes: tuple[Fix, ...] = ()
     excludes: tuple[str, ...] = ()
+    stage: Stage = Stage.OPERATORS
     combines: bool = True
     relative_to: RelativeTo = "step"
 
-    def find_in(self, step_model: StepModel) -> Detection | None:
+    def find_in(self, step: StepModel) -> Detection | None:
         """The fault in a step; None where it is not there, or not looked for on its device."""
-        return self.detect(step_model) if step_model.device in self.devices else None
+        return self.detect(step) if step.device in self.devices else None
 
     @property
     def summary(self) -> str:

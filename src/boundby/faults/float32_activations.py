@@ -25,7 +25,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import precision
 from boundby.model import DTYPE_BYTES, Phase, Tensor
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import in_dtype, timed_ratio
 
@@ -43,49 +43,48 @@ _ACTIVATION_CASTS = 1.5
 _HOPES = ((0.8, 0.3), (1.0, 0.7), (1.1, 1.0))
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    machine = step_model.machine
+def detect(step: StepView) -> Detection | None:
+    machine = step.machine
     new = machine.rate(_BFLOAT16)
     products = [
         index
-        for index, work in enumerate(step_model.op_records)
-        if work.op_class == "contraction"
-        and work.cost is not None
-        and any(unit in work.cost.flops for unit in _FLOAT32)
-        and work.bound in ("compute", "memory")
+        for index, record in enumerate(step.op_records)
+        if record.op_class == "contraction"
+        and record.cost is not None
+        and any(unit in record.cost.flops for unit in _FLOAT32)
+        and record.bound in ("compute", "memory")
     ]
     if not products or not new or new < 1.2 * (machine.rate(_FLOAT32[0]) or new):
         return None
-    changes = [_cast(step_model, products, *hope) for hope in _HOPES]
+    changes = [_cast(step, products, *hope) for hope in _HOPES]
     return Detection(
-        worst=changes[0],
+        low=changes[0],
         expected=changes[1],
-        best=changes[2],
-        where=step_model.lines(step_model.op_records[index] for index in products)[:3],
-        change=f'with torch.autocast("{step_model.device}", torch.bfloat16):\n'
-        "    loss = model(batch)",
+        high=changes[2],
+        where=step.lines(step.op_records[index] for index in products)[:3],
+        change=f'with torch.autocast("{step.device}", torch.bfloat16):\n    loss = model(batch)',
         assumes="seven bits of mantissa in products and activations are enough",
     )
 
 
-def _cast(step_model: StepModel, products: list[int], near: float, halved: float) -> Edit:
+def _cast(step: StepView, products: list[int], near: float, halved: float) -> Edit:
     op_ns: dict[int, float] = {}
     for index in products:
-        work = step_model.op_records[index]
-        ratio = timed_ratio(step_model, work, _of_attention if _ATTENTION in work.name else _CAST)
+        record = step.op_records[index]
+        ratio = timed_ratio(step, record, _of_attention if _ATTENTION in record.name else _CAST)
         if ratio is None:
-            ratio = min(near, _from_roofs(step_model, index))
-        op_ns[index] = work.ns * ratio / near
-    for index, work in enumerate(step_model.op_records):
+            ratio = min(near, _from_roofs(step, index))
+        op_ns[index] = record.ns * ratio / near
+    for index, record in enumerate(step.op_records):
         if (
             index not in op_ns
-            and work.op_class in ("elementwise", "movement")
-            and work.phase != Phase.OPTIMIZER
-            and work.bound == "memory"
-            and not any(part in work.name for part in _KEPT)
+            and record.op_class in ("elementwise", "movement")
+            and record.phase != Phase.OPTIMIZER
+            and record.bound == "memory"
+            and not any(part in record.name for part in _KEPT)
         ):
-            op_ns[index] = work.ns - halved / 2 * _moving(step_model, work)
-    casts = _cast_ns(step_model, products)
+            op_ns[index] = record.ns - halved / 2 * _moving(step, record)
+    casts = _cast_ns(step, products)
     first = products[0]
     op_ns[first] += casts
     return Edit(op_ns=op_ns, product_precision="bfloat16")
@@ -96,36 +95,36 @@ def _of_attention(tensor: Tensor) -> Tensor:
     return _CAST(tensor) if len(tensor.shape) == _HEADS_APART else tensor
 
 
-def _moving(step_model: StepModel, work: OpRecord) -> float:
+def _moving(step: StepView, record: OpRecord) -> float:
     """The part of a pointwise kernel's time that its bytes take, and that shrinks with them.
 
     On a CPU that is no more than the memory's own time: the rest is arithmetic, which is the same
     or more in sixteen bits.
     """
-    return min(work.ns, work.floor_ns or 0.0) if step_model.device == "cpu" else work.ns
+    return min(record.ns, record.floor_ns or 0.0) if step.device == "cpu" else record.ns
 
 
-def _from_roofs(step_model: StepModel, index: int) -> float:
+def _from_roofs(step: StepView, index: int) -> float:
     """Without a timing: as far above the new roof as it was above the old one."""
-    cost = step_model.op_records[index].cost
-    machine = step_model.machine
+    cost = step.op_records[index].cost
+    machine = step.machine
     assert cost is not None
     unit = next(unit for unit in _FLOAT32 if unit in cost.flops)
     old, new = machine.rate(unit), machine.rate(_BFLOAT16)
     compute = old / new if old and new else 1.0
-    return max(compute, 0.5) if step_model.op_records[index].bound == "memory" else compute
+    return max(compute, 0.5) if step.op_records[index].bound == "memory" else compute
 
 
-def _cast_ns(step_model: StepModel, products: list[int]) -> float:
+def _cast_ns(step: StepView, products: list[int]) -> float:
     """The casts that autocast adds: of every parameter and gradient, and of some activations."""
-    memory = step_model.machine.rate("memory.dram")
+    memory = step.machine.rate("memory.dram")
     if not memory:
         return 0.0
     weights = activations = 0.0
     for index in products:
-        work = step_model.op_records[index]
-        call = step_model.call(work)
-        if call is None or work.phase == Phase.BACKWARD:
+        record = step.op_records[index]
+        call = step.call(record)
+        if call is None or record.phase == Phase.BACKWARD:
             continue
         sizes = sorted(t.elements for t in call.tensors if isinstance(t, Tensor) and t.shape)
         if len(sizes) > 1:

@@ -34,7 +34,7 @@ from collections.abc import Iterable
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import precision
 from boundby.model import Cost
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 from boundby.step.op_record import is_convolution, is_recurrent
 from boundby.step.op_variants import as_it_is, timed_ratio
 
@@ -45,36 +45,36 @@ _MANTISSA_BITS = {"matmul.tf32": 10, "matmul.bfloat16": 7}
 _WORST, _EXPECTED, _BEST = 0.7, 0.9, 1.0
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    old, new = step_model.machine.rate(_FROM), step_model.machine.rate(_target(step_model))
+def detect(step: StepView) -> Detection | None:
+    old, new = step.machine.rate(_FROM), step.machine.rate(_target(step))
     if not old or not new or new < 1.2 * old:
         return None
     mine = {
-        index: work.cost
-        for index, work in enumerate(step_model.op_records)
-        if work.bound == "compute"
-        and work.cost is not None
-        and _FROM in work.cost.flops
+        index: record.cost
+        for index, record in enumerate(step.op_records)
+        if record.bound == "compute"
+        and record.cost is not None
+        and _FROM in record.cost.flops
         # The setting for products on a CPU does not apply to the layers that oneDNN has.
-        and (step_model.device == "cuda" or not _is_layer(work.name))
+        and (step.device == "cuda" or not _is_layer(record.name))
     }
     if not mine:
         return None
     return Detection(
-        worst=_faster(step_model, mine, old, new * _WORST),
-        expected=_faster(step_model, mine, old, new * _EXPECTED),
-        best=_faster(step_model, mine, old, new * _BEST),
-        where=step_model.lines(step_model.op_records[index] for index in mine)[:3],
-        change=_change(step_model, mine),
-        assumes=f"{_MANTISSA_BITS[_target(step_model)]} bits of mantissa in products are enough",
+        low=_faster(step, mine, old, new * _WORST),
+        expected=_faster(step, mine, old, new * _EXPECTED),
+        high=_faster(step, mine, old, new * _BEST),
+        where=step.lines(step.op_records[index] for index in mine)[:3],
+        change=_change(step, mine),
+        assumes=f"{_MANTISSA_BITS[_target(step)]} bits of mantissa in products are enough",
     )
 
 
-def _change(step_model: StepModel, mine: Iterable[int]) -> str:
+def _change(step: StepView, mine: Iterable[int]) -> str:
     """A line for each kind of product that is among them."""
-    if step_model.device == "cpu":
+    if step.device == "cpu":
         return 'torch.set_float32_matmul_precision("medium")'
-    layers = {_is_layer(step_model.op_records[index].name) for index in mine}
+    layers = {_is_layer(step.op_records[index].name) for index in mine}
     lines = {
         False: 'torch.set_float32_matmul_precision("high")',
         True: "torch.backends.cudnn.allow_tf32 = True",
@@ -87,24 +87,24 @@ def _is_layer(operator: str) -> bool:
     return is_convolution(operator) or is_recurrent(operator)
 
 
-def _faster(step_model: StepModel, mine: dict[int, Cost], old: float, new: float) -> Edit:
+def _faster(step: StepView, mine: dict[int, Cost], old: float, new: float) -> Edit:
     """Timed on the matrix units; else as far above its new floor as it was above its old one."""
     op_ns = {}
     for index, cost in mine.items():
-        work = step_model.op_records[index]
-        ratio = timed_ratio(step_model, work, as_it_is, loose=True)
+        record = step.op_records[index]
+        ratio = timed_ratio(step, record, as_it_is, loose=True)
         if ratio is not None:
-            expected = step_model.machine.rate(_target(step_model)) or new
+            expected = step.machine.rate(_target(step)) or new
             # Not every kernel gains: a CPU's fused attention takes longer in fewer digits.
-            op_ns[index] = work.ns * ratio * _EXPECTED * expected / new
+            op_ns[index] = record.ns * ratio * _EXPECTED * expected / new
             continue
-        memory = step_model.machine.memory_ns(cost) or 0.0
-        op_ns[index] = min(work.ns, max(work.ns * old / new, memory))
+        memory = step.machine.memory_ns(cost) or 0.0
+        op_ns[index] = min(record.ns, max(record.ns * old / new, memory))
     return Edit(op_ns=op_ns, product_precision="loose")
 
 
-def _target(step_model: StepModel) -> str:
-    return _TARGETS[step_model.device]
+def _target(step: StepView) -> str:
+    return _TARGETS[step.device]
 
 
 FAULT = Fault(

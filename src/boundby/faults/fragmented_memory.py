@@ -28,10 +28,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.faults.fault import Detection, Fault
+from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import allocator, checkpointing
 from boundby.model import Ints, units
-from boundby.step.model import Edit, StepModel
+from boundby.model.diagnosis import Estimate
+from boundby.step.model import StepView
 
 _CALLS = ("cudaMalloc", "cudaFree", "hipMalloc", "hipFree")
 # Fewer calls than this a clean step come from something that happens now and then.
@@ -40,43 +41,41 @@ _FEWEST_A_STEP = 0.5
 _LEFT = (0.7, 0.2, 0.0)
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    rows = _calls(step_model)
-    seen = step_model.host_counters
+def detect(step: StepView) -> Detection | None:
+    rows = _calls(step)
+    seen = step.host_counters
     steps = len(seen.steps_ns)
     if not len(rows):
         return None
     if seen.allocations is not None and seen.allocations < _FEWEST_A_STEP * max(1, steps):
         return None
-    spent = float(step_model.timeline.host.duration_ns[rows].sum())
+    spent = float(step.timeline.host.duration_ns[rows].sum())
     # Most of it is waiting for the driver, which a profiler hardly makes longer.
-    lost = spent * step_model.stall_sensitivity(spent)
-    worst, expected, best = (Edit.save_step(lost * (1 - left)) for left in _LEFT)
-    return Detection(
-        worst=worst,
-        expected=expected,
-        best=best,
-        where=_lines(step_model, rows),
+    lost = spent * step.stall_sensitivity(spent)
+    low, expected, high = (lost * (1 - left) for left in _LEFT)
+    return Detection.of_saving(
+        Estimate(low=low, expected=expected, high=high),
+        where=_lines(step, rows),
         change="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # before it is started",
         assumes=f"{len(rows)} calls a step, {units.time(spent)}, come of pieces that do not fit"
-        + _fullness(step_model),
+        + _fullness(step),
     )
 
 
-def _calls(step_model: StepModel) -> Ints:
-    names = step_model.timeline.names
+def _calls(step: StepView) -> Ints:
+    names = step.timeline.names
     wanted = np.array([name in _CALLS for name in names] or [False])
-    return np.flatnonzero(wanted[step_model.timeline.host.name])
+    return np.flatnonzero(wanted[step.timeline.host.name])
 
 
-def _fullness(step_model: StepModel) -> str:
-    peak, total = step_model.host_counters.peak_bytes, step_model.machine.memory_bytes
+def _fullness(step: StepView) -> str:
+    peak, total = step.host_counters.peak_bytes, step.machine.memory_bytes
     return f" ({units.size(peak)} of {units.size(total)} are in use)" if peak and total else ""
 
 
-def _lines(step_model: StepModel, rows: Ints) -> list[str]:
+def _lines(step: StepView, rows: Ints) -> list[str]:
     """The lines that ask for memory, the longest first."""
-    timeline = step_model.timeline
+    timeline = step.timeline
     spent: dict[int, int] = {}
     for row in rows:
         source = int(timeline.host.source[row])
@@ -91,6 +90,7 @@ FAULT = Fault(
     kind="tuning",
     group="overhead",
     devices=("cuda",),
+    stage=Stage.HOST,
     document=__doc__,
     detect=detect,
     fixes=(

@@ -28,7 +28,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.model import Phase
 from boundby.step.dataflow import OUTSIDE
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 
 # Of the cache, what is appended at most.
 _NEWS = 0.1
@@ -37,28 +37,27 @@ _WORST_LEFT = 0.5
 _LIBRARY = "transformers/"
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    if any(work.phase in (Phase.BACKWARD, Phase.OPTIMIZER) for work in step_model.op_records):
+def detect(step: StepView) -> Detection | None:
+    if any(record.phase in (Phase.BACKWARD, Phase.OPTIMIZER) for record in step.op_records):
         return None
     left = {
         index: news
-        for index in range(len(step_model.op_records))
-        if (news := _news_ns(step_model, index)) is not None
+        for index in range(len(step.op_records))
+        if (news := _news_ns(step, index)) is not None
     }
     if not left:
         return None
-    op_records = [step_model.op_records[index] for index in left]
+    op_records = [step.op_records[index] for index in left]
     half = {
-        index: ns + _WORST_LEFT * (step_model.op_records[index].ns - ns)
-        for index, ns in left.items()
+        index: ns + _WORST_LEFT * (step.op_records[index].ns - ns) for index, ns in left.items()
     }
-    where = step_model.lines(op_records)[:3]
-    sources = [step_model.timeline.sources[work.inside] for work in op_records if work.inside >= 0]
+    where = step.lines(op_records)[:3]
+    sources = [step.timeline.sources[record.inside] for record in op_records if record.inside >= 0]
     by_library = bool(sources) and all(_LIBRARY in source for source in sources)
     return Detection(
-        worst=Edit.set_time(half),
+        low=Edit.set_time(half),
         expected=Edit.set_time(left),
-        best=Edit.set_time(dict.fromkeys(left, 0.0)),
+        high=Edit.set_time(dict.fromkeys(left, 0.0)),
         where=where,
         change='model.generate(..., cache_implementation="static")  # or a StaticCache'
         if by_library
@@ -67,10 +66,10 @@ def detect(step_model: StepModel) -> Detection | None:
     )
 
 
-def _news_ns(step_model: StepModel, index: int) -> float | None:
+def _news_ns(step: StepView, index: int) -> float | None:
     """What writing only what is new takes; None where the work appends to no cache."""
-    work, flow = step_model.op_records[index], step_model.flow
-    call = step_model.call(work)
+    record, flow = step.op_records[index], step.flow
+    call = step.call(record)
     if flow is None or call is None or call.name != "aten::cat" or len(call.tensors) < 2:
         return None
     given = flow.given[index]
@@ -82,7 +81,7 @@ def _news_ns(step_model: StepModel, index: int) -> float | None:
     news = sum(sizes) - cache
     if value is None or flow.values[value].maker != OUTSIDE or not 0 < news <= _NEWS * cache:
         return None
-    return min(work.ns, step_model.machine.copy_ns(2 * news) or 0.0)
+    return min(record.ns, step.machine.copy_ns(2 * news) or 0.0)
 
 
 FAULT = Fault(

@@ -25,33 +25,33 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.faults.fault import Detection, Fault
+from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import HostKind
-from boundby.step.model import Edit, HostTime, StepModel
+from boundby.step.model import Edit, HostTime, StepView
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    launches = step_model.launches
+def detect(step: StepView) -> Detection | None:
+    launches = step.launches
     waits = np.flatnonzero(launches.wait)
     if not len(waits):
         return None
     calls = np.zeros(len(launches.wait))
-    calls[waits] = step_model.machine.overheads.sync_ns or 0.0
+    calls[waits] = step.machine.overheads.sync_ns or 0.0
     return Detection(
         # One sync a step remains where a loss is logged: at the end, where it costs least.
-        worst=Edit.drop_waits(waits[:-1]),
+        low=Edit.drop_waits(waits[:-1]),
         expected=Edit.drop_waits(waits),
-        best=Edit.drop_waits(waits)
+        high=Edit.drop_waits(waits)
         + Edit.save_host(HostTime(before_ns=np.minimum(calls, launches.host_ns))),
-        where=_lines(step_model),
+        where=_lines(step),
         change="losses.append(loss.detach())  # and .item() once every hundred steps",
         assumes="nothing in the step depends on the value",
     )
 
 
-def _lines(step_model: StepModel) -> list[str]:
+def _lines(step: StepView) -> list[str]:
     """The lines that wait, the longest wait first."""
-    timeline = step_model.timeline
+    timeline = step.timeline
     host = timeline.host
     waited: dict[int, int] = {}
     for row in np.flatnonzero(host.kind == HostKind.SYNC):
@@ -67,6 +67,7 @@ FAULT = Fault(
     kind="mistake",
     group="overhead",
     devices=("cuda",),
+    stage=Stage.HOST,
     document=__doc__,
     detect=detect,
 )

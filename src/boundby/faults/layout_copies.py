@@ -32,7 +32,7 @@ import numpy.typing as npt
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import layout
 from boundby.model import OpCall, Phase, Tensor
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import (
     benchmark,
@@ -53,56 +53,50 @@ _REGAINED = (0.1, 0.4, 0.7)
 _TIMED = (1.15, 1.0, 0.95)
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    mine = [
-        index for index, work in enumerate(step_model.op_records) if _is_apart(step_model, work)
-    ]
-    convolutions = {index for index in mine if _is_convolution(step_model.op_records[index])}
+def detect(step: StepView) -> Detection | None:
+    mine = [index for index, record in enumerate(step.op_records) if _is_apart(step, record)]
+    convolutions = {index for index in mine if _is_convolution(step.op_records[index])}
     # Those that a compiler has turned already are a library's in their best layout.
-    if not convolutions or convolutions & step_model.unfusible:
+    if not convolutions or convolutions & step.unfusible:
         return None
     changes = [
-        _together(step_model, mine, regained, factor**step_model.benchmark_doubt)
+        _together(step, mine, regained, factor**step.benchmark_doubt)
         for regained, factor in zip(_REGAINED, _TIMED, strict=True)
     ]
     return Detection(
-        worst=changes[0],
+        low=changes[0],
         expected=changes[1],
-        best=changes[2],
-        where=step_model.lines(step_model.op_records[index] for index in mine)[:3],
+        high=changes[2],
+        where=step.lines(step.op_records[index] for index in mine)[:3],
         change="model = model.to(memory_format=torch.channels_last)\n"
         "images = images.to(memory_format=torch.channels_last)",
         assumes="every operator on images keeps the layout",
     )
 
 
-def compiled_times(step_model: StepModel) -> dict[int, float]:
+def compiled_times(step: StepView) -> dict[int, float]:
     """What convolutions take as Inductor lays them out, by work: those that it turns.
 
     On a CPU it turns all. Else all or none, and none where a single one is grouped or has far fewer
     channels out than in; where all have few.
     """
-    if step_model.device != "cpu" and not _turns_all(step_model):
+    if step.device != "cpu" and not _turns_all(step):
         return {}
     times = {}
-    for index, work in enumerate(step_model.op_records):
-        if (
-            index in step_model.unfusible
-            or not _is_convolution(work)
-            or not _is_apart(step_model, work)
-        ):
+    for index, record in enumerate(step.op_records):
+        if index in step.unfusible or not _is_convolution(record) or not _is_apart(step, record):
             continue
-        ratio = timed_ratio(step_model, work, with_channels_last)
+        ratio = timed_ratio(step, record, with_channels_last)
         if ratio is not None:
-            times[index] = work.ns * ratio
+            times[index] = record.ns * ratio
     return times
 
 
-def _turns_all(step_model: StepModel) -> bool:
+def _turns_all(step: StepView) -> bool:
     small = True
-    for work in step_model.op_records:
-        call = step_model.call(work)
-        if call is None or not _is_convolution(work) or work.phase == Phase.BACKWARD:
+    for record in step.op_records:
+        call = step.call(record)
+        if call is None or not _is_convolution(record) or record.phase == Phase.BACKWARD:
             continue
         shapes = [tensor.shape for tensor in call.tensors[:2]]
         if len(shapes) < 2 or any(len(shape) != 4 for shape in shapes):
@@ -115,16 +109,16 @@ def _turns_all(step_model: StepModel) -> bool:
     return not small
 
 
-def _is_convolution(work: OpRecord) -> bool:
-    return "convolution" in work.name
+def _is_convolution(record: OpRecord) -> bool:
+    return "convolution" in record.name
 
 
-def _is_apart(step_model: StepModel, work: OpRecord) -> bool:
+def _is_apart(step: StepView, record: OpRecord) -> bool:
     """Work on images whose channels are not the fastest axis, on more than one of them."""
-    call = step_model.call(work)
-    if call is None or work.phase == Phase.OPTIMIZER or work.ns <= 0:
+    call = step.call(record)
+    if call is None or record.phase == Phase.OPTIMIZER or record.ns <= 0:
         return False
-    if not any(part in work.name for part in _LAID_OUT) or _is_of_sequences(step_model, work):
+    if not any(part in record.name for part in _LAID_OUT) or _is_of_sequences(step, record):
         return False
     return any(
         len(tensor.shape) == 4
@@ -136,70 +130,68 @@ def _is_apart(step_model: StepModel, work: OpRecord) -> bool:
     )
 
 
-def _is_of_sequences(step_model: StepModel, work: OpRecord) -> bool:
+def _is_of_sequences(step: StepView, record: OpRecord) -> bool:
     """Whether it is asked for three axes, as `Conv1d` does, which libraries do as images of one
     row: nobody can turn those from outside."""
-    return work.row >= 0 and bool(step_model.memoised(_rows_of_sequences)[work.row])
+    return record.row >= 0 and bool(step.memoised(_rows_of_sequences)[record.row])
 
 
-def _rows_of_sequences(step_model: StepModel) -> npt.NDArray[np.bool_]:
+def _rows_of_sequences(step: StepView) -> npt.NDArray[np.bool_]:
     # The last one stands for rows that are no call.
     flat = np.array(
         [
             any(part in call.name for part in _LAID_OUT)
             and bool(call.tensors)
             and len(call.tensors[0].shape) == 3
-            for call in step_model.timeline.calls
+            for call in step.timeline.calls
         ]
         + [False]
     )
-    return step_model.inside_both_ways(flat[step_model.timeline.host.call])
+    return step.inside_both_ways(flat[step.timeline.host.call])
 
 
-def _together(step_model: StepModel, mine: list[int], regained: float, factor: float) -> Edit:
+def _together(step: StepView, mine: list[int], regained: float, factor: float) -> Edit:
     # CPU libraries convert images themselves: without a timing nothing is known of the gain.
-    untimed = step_model.device != "cpu"
-    kept = not any(_turns_back(step_model.op_records[index]) for index in mine)
+    untimed = step.device != "cpu"
+    kept = not any(_turns_back(step.op_records[index]) for index in mine)
     op_ns = {}
     for index in mine:
-        work = step_model.op_records[index]
-        if _turns_back(work):
-            op_ns[index] = work.ns + _turning_ns(step_model, work)
+        record = step.op_records[index]
+        if _turns_back(record):
+            op_ns[index] = record.ns + _turning_ns(step, record)
             continue
-        ratio = (
-            timed_ratio(step_model, work, with_channels_last) if kept else _ratio(step_model, work)
-        )
+        ratio = timed_ratio(step, record, with_channels_last) if kept else _ratio(step, record)
         if ratio is not None:
-            op_ns[index] = work.ns * ratio * factor
-        elif kept and untimed and _is_convolution(work) and work.floor_ns is not None:
-            op_ns[index] = work.ns - regained * max(0.0, work.ns - work.floor_ns)
-    turned = frozenset(index for index in mine if _is_convolution(step_model.op_records[index]))
+            op_ns[index] = record.ns * ratio * factor
+        elif kept and untimed and _is_convolution(record) and record.floor_ns is not None:
+            op_ns[index] = record.ns - regained * max(0.0, record.ns - record.floor_ns)
+    turned = frozenset(index for index in mine if _is_convolution(step.op_records[index]))
     return Edit(op_ns=op_ns, unfusible=turned)
 
 
-def _turns_back(work: OpRecord) -> bool:
+def _turns_back(record: OpRecord) -> bool:
     """Work that wants the channels apart whatever comes in, and hands its result on so."""
-    return "group_norm" in work.name
+    return "group_norm" in record.name
 
 
-def _turning_ns(step_model: StepModel, work: OpRecord) -> float:
+def _turning_ns(step: StepView, record: OpRecord) -> float:
     """What it takes to bring the first argument's channels apart."""
-    call = step_model.call(work)
+    call = step.call(record)
     assert call is not None
     apart = call.tensors[0]
     dense = Tensor(shape=apart.shape, dtype=apart.dtype, strides=apart.strides)
     turn = OpCall(name="aten::copy_", args=(dense, with_channels_last(dense)))
     return (
-        step_model.timings.ns(benchmark(turn, loose=False))
-        or step_model.machine.copy_ns(2 * apart.bytes)
+        step.timings.ns(benchmark(turn, loose=False))
+        or step.machine.copy_ns(2 * apart.bytes)
         or 0.0
     )
 
 
-def _ratio(step_model: StepModel, work: OpRecord) -> float | None:
+def _ratio(step: StepView, record: OpRecord) -> float | None:
     """Of a convolution in a network that turns its images back: its weights alone are turned."""
-    call = step_model.call(work)
-    if call is None or not _is_convolution(work):
+    call = step.call(record)
+    if call is None or not _is_convolution(record):
         return None
     weights = max(at for at, tensor in enumerate(call.tensors) if len(tensor.shape) == 4)
     turned = [
@@ -207,9 +199,9 @@ def _ratio(step_model: StepModel, work: OpRecord) -> float | None:
         for at, tensor in enumerate(call.tensors)
     ]
     before, after = (
-        benchmark(one, loose=is_loose(work)) for one in (call, with_tensors(call, turned))
+        benchmark(one, loose=is_loose(record)) for one in (call, with_tensors(call, turned))
     )
-    return ratio_of(step_model, before, after)
+    return ratio_of(step, before, after)
 
 
 FAULT = Fault(

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import DTYPE_BYTES, Phase, Tensor, units
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 
 _SMALLEST_VOCABULARY = 8192
 _FEWEST_TOKENS = 64
@@ -44,25 +44,23 @@ _REACHED = 0.75
 _LAUNCHES_LEFT = 0.5
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    logits = _logits(step_model)
+def detect(step: StepView) -> Detection | None:
+    logits = _logits(step)
     if logits is None:
         return None
     vocabulary, tokens = logits.shape[-1], logits.elements // logits.shape[-1]
-    mine = [
-        index for index in range(len(step_model.op_records)) if _touches(step_model, index, logits)
-    ]
-    size = tokens * vocabulary * _product_bytes(step_model, logits)
-    roof = step_model.machine.memory_roof(size)
+    mine = [index for index in range(len(step.op_records)) if _touches(step, index, logits)]
+    size = tokens * vocabulary * _product_bytes(step, logits)
+    roof = step.machine.memory_roof(size)
     if roof is None:
         return None
-    backward = any(step_model.op_records[index].phase == Phase.BACKWARD for index in mine)
+    backward = any(step.op_records[index].phase == Phase.BACKWARD for index in mine)
     memoised = size / (roof.value * _REACHED) * 1e9 * (1.0 if backward else _WITHOUT_BACKWARD)
-    before = sum(step_model.op_records[index].ns for index in mine)
+    before = sum(step.op_records[index].ns for index in mine)
 
     def left(passes: int) -> dict[int, float]:
         scale = min(1.0, passes * memoised / before) if before else 1.0
-        return {index: step_model.op_records[index].ns * scale for index in mine}
+        return {index: step.op_records[index].ns * scale for index in mine}
 
     def fused(passes: int, launches: float) -> Edit:
         # It is one kernel each way then, with nothing left to be fused.
@@ -70,22 +68,22 @@ def detect(step_model: StepModel) -> Detection | None:
 
     held = units.size(2 * logits.bytes)
     return Detection(
-        worst=fused(_WORST, 1.0),
+        low=fused(_WORST, 1.0),
         expected=fused(_EXPECTED, _LAUNCHES_LEFT),
-        best=fused(_BEST, _LAUNCHES_LEFT),
-        where=step_model.lines(step_model.op_records[index] for index in mine)[:2],
+        high=fused(_BEST, _LAUNCHES_LEFT),
+        where=step.lines(step.op_records[index] for index in mine)[:2],
         change=f"loss = torch.compile(F.cross_entropy)(logits, targets)  # {held} less memory",
         assumes="the logits are used for nothing but the loss",
     )
 
 
-def _logits(step_model: StepModel) -> Tensor | None:
+def _logits(step: StepView) -> Tensor | None:
     """The largest input of a log-softmax over a vocabulary."""
     found = [
         call.tensors[0]
-        for work in step_model.op_records
-        if work.name.endswith("::_log_softmax")
-        and (call := step_model.call(work)) is not None
+        for record in step.op_records
+        if record.name.endswith("::_log_softmax")
+        and (call := step.call(record)) is not None
         and call.tensors
     ]
     large = [
@@ -98,12 +96,12 @@ def _logits(step_model: StepModel) -> Tensor | None:
     return max(large, key=lambda tensor: tensor.elements, default=None)
 
 
-def _touches(step_model: StepModel, index: int, logits: Tensor) -> bool:
+def _touches(step: StepView, index: int, logits: Tensor) -> bool:
     """Whether work other than a product reads or writes tokens x vocabulary, or nearly all of it:
     shifted by one, the last token is missing."""
-    work = step_model.op_records[index]
-    call = step_model.call(work)
-    if call is None or work.phase == Phase.OPTIMIZER or work.op_class == "contraction":
+    record = step.op_records[index]
+    call = step.call(record)
+    if call is None or record.phase == Phase.OPTIMIZER or record.op_class == "contraction":
         return False
     return any(
         tensor.shape
@@ -114,11 +112,11 @@ def _touches(step_model: StepModel, index: int, logits: Tensor) -> bool:
     )
 
 
-def _product_bytes(step_model: StepModel, logits: Tensor) -> int:
+def _product_bytes(step: StepView, logits: Tensor) -> int:
     """Bytes an element in the dtype that the last product works in."""
-    for work in step_model.op_records:
-        call = step_model.call(work)
-        if work.op_class == "contraction" and call is not None and call.tensors:
+    for record in step.op_records:
+        call = step.call(record)
+        if record.op_class == "contraction" and call is not None and call.tensors:
             shapes = [tensor.shape for tensor in call.tensors]
             if any(shape and shape[-1] == logits.shape[-1] for shape in shapes):
                 return DTYPE_BYTES.get(call.tensors[0].dtype, 4)

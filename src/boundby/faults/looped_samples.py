@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import Cost
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 from boundby.step.sample_loops import SampleLoop, asking_ns, find_sample_loops, holds_samples
 
 # At worst half of it cannot be done at once.
@@ -37,60 +37,58 @@ _WORST_LEFT = 0.5
 _MOST_LINES = _MOST_NAMES = 3
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    loops = find_sample_loops(step_model)
+def detect(step: StepView) -> Detection | None:
+    loops = find_sample_loops(step)
     if not loops:
         return None
-    loops.sort(key=lambda loop: -sum(step_model.op_records[index].ns for index in loop.op_records))
+    loops.sort(key=lambda loop: -sum(step.op_records[index].ns for index in loop.op_records))
     calls = sum(len(same) for loop in loops for same in loop.calls)
-    sources = step_model.timeline.sources
+    sources = step.timeline.sources
     return Detection(
-        worst=_at_once(step_model, loops, left=_WORST_LEFT),
-        expected=_at_once(step_model, loops, left=0.0),
-        best=_at_once(step_model, loops, left=0.0, for_nothing=True),
+        low=_at_once(step, loops, left=_WORST_LEFT),
+        expected=_at_once(step, loops, left=0.0),
+        high=_at_once(step, loops, left=0.0, for_nothing=True),
         where=[sources[loop.source] for loop in loops[:_MOST_LINES]],
-        change=f"# all {step_model.samples} samples at once: {calls:,} calls "
-        f"({_names(step_model, loops)}) are {sum(len(loop.calls) for loop in loops)} then",
+        change=f"# all {step.samples} samples at once: {calls:,} calls "
+        f"({_names(step, loops)}) are {sum(len(loop.calls) for loop in loops)} then",
         assumes="no sample's work depends on another's",
     )
 
 
-def _names(step_model: StepModel, loops: list[SampleLoop]) -> str:
+def _names(step: StepView, loops: list[SampleLoop]) -> str:
     """Of what is called over and over, the costliest."""
     total: dict[str, float] = {}
     for loop in loops:
         for index in (index for same in loop.calls for index in same):
-            work = step_model.op_records[index]
-            name = work.name.rpartition("::")[2]
-            total[name] = total.get(name, 0.0) + work.ns
+            record = step.op_records[index]
+            name = record.name.rpartition("::")[2]
+            total[name] = total.get(name, 0.0) + record.ns
     ranked = sorted(total, key=lambda name: -total[name])
     return ", ".join(ranked[:_MOST_NAMES]) + (", ..." if len(ranked) > _MOST_NAMES else "")
 
 
 def _at_once(
-    step_model: StepModel, loops: list[SampleLoop], *, left: float, for_nothing: bool = False
+    step: StepView, loops: list[SampleLoop], *, left: float, for_nothing: bool = False
 ) -> Edit:
     op_ns: dict[int, float] = {}
     gone: list[int] = []
     for loop in loops:
         for first, *others in loop.calls:
-            same = sum(step_model.op_records[index].ns for index in (first, *others))
-            together = (
-                0.0 if for_nothing else min(same, _together_ns(step_model, first, len(others)))
-            )
+            same = sum(step.op_records[index].ns for index in (first, *others))
+            together = 0.0 if for_nothing else min(same, _together_ns(step, first, len(others)))
             op_ns[first] = together + left * (same - together)
             op_ns |= dict.fromkeys(others, 0.0)
             gone += others
-    if step_model.device == "cpu":  # dispatch and Python at these lines were measured together
-        return Edit.set_time(op_ns) + Edit.save_step((1 - left) * asking_ns(step_model, loops))
+    if step.device == "cpu":  # dispatch and Python at these lines were measured together
+        return Edit.set_time(op_ns) + Edit.save_step((1 - left) * asking_ns(step, loops))
     return Edit.set_time(op_ns) + Edit.scale_launches(gone, left)
 
 
-def _together_ns(step_model: StepModel, index: int, others: int) -> float:
+def _together_ns(step: StepView, index: int, others: int) -> float:
     """One call for all, by the machine's curves: as many times the work, where one sample was it,
     and the same where it was all of them each time."""
-    cost, machine = step_model.op_records[index].cost or Cost(), step_model.machine
-    count = 1 if holds_samples(step_model, index) else others + 1
+    cost, machine = step.op_records[index].cost or Cost(), step.machine
+    count = 1 if holds_samples(step, index) else others + 1
     moved = machine.copy_ns(count * cost.bytes) or 0.0
     products = (machine.product_ns(unit, count * flops) for unit, flops in cost.flops.items())
     return max(moved, *(ns or 0.0 for ns in products), 0.0)

@@ -36,7 +36,7 @@ from boundby.faults.repeated_heads import Repeats, repeats
 from boundby.fixes import attention, compiled
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import Ints, Phase, Tensor
-from boundby.step.model import Edit, MatmulPrecision, StepModel
+from boundby.step.model import Edit, MatmulPrecision, StepView
 from boundby.step.nesting import nearest
 from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import is_loose
@@ -64,83 +64,77 @@ _MAKES_CAUSAL = (": create_causal_mask", "::tril", "::tril_", "::triu", "::triu_
 Scores = tuple[int, int]  # how many score matrices, and their side
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    layers = _softmaxes(step_model)
+def detect(step: StepView) -> Detection | None:
+    layers = _softmaxes(step)
     sides: dict[Scores, int] = defaultdict(int)
     for index in layers:
-        call = step_model.call(step_model.op_records[index])
+        call = step.call(step.op_records[index])
         scores = _scores(call.tensors[0]) if call and call.tensors else None
         if scores is not None:
             sides[scores] += 1
     if not sides:
         return None
-    mine = [
-        index
-        for index in range(len(step_model.op_records))
-        if _touches(step_model, index, set(sides))
-    ]
-    mine = _without_look_alikes(step_model, mine, sides)
-    mine += _layout_copies(step_model, set(mine))
-    if step_model.device == "cpu" and _drops_out(step_model, mine):
+    mine = [index for index in range(len(step.op_records)) if _touches(step, index, set(sides))]
+    mine = _without_look_alikes(step, mine, sides)
+    mine += _layout_copies(step, set(mine))
+    if step.device == "cpu" and _drops_out(step, mine):
         return None
-    flops = _attention_flops(step_model, mine)
-    rate = _matrix_rate(step_model, mine)
+    flops = _attention_flops(step, mine)
+    rate = _matrix_rate(step, mine)
     if not flops or not rate:
         return None
-    times = _fused_times(step_model, mine, sides, flops / rate * 1e9)
+    times = _fused_times(step, mine, sides, flops / rate * 1e9)
     if times is None:
         return None
     slow, middle, fast = times
-    shared = repeats(step_model, sides)
+    shared = repeats(step, sides)
     return Detection(
         # A kernel that knows nothing of shared heads wants them repeated.
-        worst=_fused(step_model, mine, slow, Repeats()),
-        expected=_fused(step_model, mine, middle, shared),
-        best=_fused(step_model, mine, fast, shared),
-        where=step_model.lines(step_model.op_records[index] for index in layers)[:2],
-        change=_change(step_model, layers, mine, shared),
+        low=_fused(step, mine, slow, Repeats()),
+        expected=_fused(step, mine, middle, shared),
+        high=_fused(step, mine, fast, shared),
+        where=step.lines(step.op_records[index] for index in layers)[:2],
+        change=_change(step, layers, mine, shared),
         assumes="the scores are used for nothing else",
     )
 
 
-def _softmaxes(step_model: StepModel) -> list[int]:
+def _softmaxes(step: StepView) -> list[int]:
     """Those that the script asks for, not torch on its behalf."""
-    timeline = step_model.timeline
+    timeline = step.timeline
     plain = np.array([name == _PLAIN for name in timeline.names] or [False])
     inside = nearest(timeline.host.parent, plain[timeline.host.name])
     return [
         index
-        for index, work in enumerate(step_model.op_records)
-        if work.name.endswith("::_softmax")
-        and work.ns > 0
-        and (work.row < 0 or inside[work.row] < 0)
+        for index, record in enumerate(step.op_records)
+        if record.name.endswith("::_softmax")
+        and record.ns > 0
+        and (record.row < 0 or inside[record.row] < 0)
     ]
 
 
-def _without_look_alikes(
-    step_model: StepModel, mine: list[int], sides: dict[Scores, int]
-) -> list[int]:
+def _without_look_alikes(step: StepView, mine: list[int], sides: dict[Scores, int]) -> list[int]:
     """Where a head is as wide as the sequence is long, its queries have the shape of scores: what
     only copies them is none of this."""
-    op_records = [step_model.op_records[index] for index in mine]
-    heads = ((scores[1], _head(step_model, op_records, scores)) for scores in sides)
+    op_records = [step.op_records[index] for index in mine]
+    heads = ((scores[1], _head(step, op_records, scores)) for scores in sides)
     if not any(head is not None and head[0] == side for side, head in heads):
         return mine
-    return [index for index in mine if not step_model.op_records[index].name.endswith("::copy_")]
+    return [index for index in mine if not step.op_records[index].name.endswith("::copy_")]
 
 
-def _change(step_model: StepModel, layers: list[int], mine: list[int], shared: Repeats) -> str:
+def _change(step: StepView, layers: list[int], mine: list[int], shared: Repeats) -> str:
     """With what the step is seen to do; a model of transformers has a switch for it."""
-    sources = step_model.timeline.sources
-    places = {step_model.op_records[index].inside for index in layers}
+    sources = step.timeline.sources
+    places = {step.op_records[index].inside for index in layers}
     if any(sources[place].startswith("transformers/") for place in places if place >= 0):
         return 'model.set_attn_implementation("sdpa")  # or attn_implementation= when it is made'
     given = ["q", "k", "v"]
-    if _causality(step_model, mine)[0]:
+    if _causality(step, mine)[0]:
         given.append("is_causal=True")
-    elif _is_masked(step_model, mine):
+    elif _is_masked(step, mine):
         given.append("attn_mask=mask")
-    if _drops_out(step_model, mine):
+    if _drops_out(step, mine):
         given.append("dropout_p=p")
     if shared.gone:
         given.append("enable_gqa=True")
@@ -148,16 +142,16 @@ def _change(step_model: StepModel, layers: list[int], mine: list[int], shared: R
 
 
 def _fused_times(
-    step_model: StepModel, mine: list[int], sides: dict[Scores, int], at_roof_ns: float
+    step: StepView, mine: list[int], sides: dict[Scores, int], at_roof_ns: float
 ) -> tuple[float, float, float] | None:
     """What the fused kernels take: the slowest, the likeliest, the fastest; None if unknown.
 
     A causal one skips what is masked: half of all, and what that saves depends on the kernel.
     """
-    is_causal, may_be = _causality(step_model, mine)
-    plain = _timed(step_model, mine, sides, causal=False)
-    causal = _timed(step_model, mine, sides, causal=True) if may_be else plain
-    slow, middle, fast = (one**step_model.benchmark_doubt for one in _TIMED)
+    is_causal, may_be = _causality(step, mine)
+    plain = _timed(step, mine, sides, causal=False)
+    causal = _timed(step, mine, sides, causal=True) if may_be else plain
+    slow, middle, fast = (one**step.benchmark_doubt for one in _TIMED)
     if plain is None:
         if min(side for _, side in sides) < _SHORTEST_UNTIMED:
             return None
@@ -168,7 +162,7 @@ def _fused_times(
     return plain * slow, likely * middle, best * fast
 
 
-def _causality(step_model: StepModel, mine: list[int]) -> tuple[bool, bool]:
+def _causality(step: StepView, mine: list[int]) -> tuple[bool, bool]:
     """Whether a mask hides what comes later, and whether one may.
 
     One of length x length that all heads share, and all samples, and that is filled in: surely.
@@ -176,31 +170,31 @@ def _causality(step_model: StepModel, mine: list[int]) -> tuple[bool, bool]:
     is seen to make a causal one.
     """
     surely = perhaps = False
-    made = any(name.endswith(_MAKES_CAUSAL) for name in step_model.timeline.names)
+    made = any(name.endswith(_MAKES_CAUSAL) for name in step.timeline.names)
     for index in mine:
-        work = step_model.op_records[index]
-        call = step_model.call(work)
-        if call is None or work.op_class == "contraction" or work.phase == Phase.BACKWARD:
+        record = step.op_records[index]
+        call = step.call(record)
+        if call is None or record.op_class == "contraction" or record.phase == Phase.BACKWARD:
             continue
         side = max((scores[1] for t in call.tensors if (scores := _scores(t))), default=0)
         most = max(tensor.elements for tensor in call.tensors)
         for tensor in call.tensors:
             if tensor.elements < most and _is_mask(tensor, side):
                 perhaps = True
-                filled = any(part in work.name for part in _FILLING)
+                filled = any(part in record.name for part in _FILLING)
                 surely = surely or made or (filled and tensor.elements == side**2)
     return surely, perhaps
 
 
-def _is_masked(step_model: StepModel, mine: list[int]) -> bool:
+def _is_masked(step: StepView, mine: list[int]) -> bool:
     """Whether something is added to the scores, or filled into them."""
     return any(
         sum(len(tensor.shape) > 1 for tensor in call.tensors) > 1
         for index in mine
-        if step_model.op_records[index].phase != Phase.BACKWARD
-        and any(part in step_model.op_records[index].name for part in (*_FILLING, "::add"))
-        and step_model.op_records[index].op_class != "contraction"
-        and (call := step_model.call(step_model.op_records[index])) is not None
+        if step.op_records[index].phase != Phase.BACKWARD
+        and any(part in step.op_records[index].name for part in (*_FILLING, "::add"))
+        and step.op_records[index].op_class != "contraction"
+        and (call := step.call(step.op_records[index])) is not None
     )
 
 
@@ -212,19 +206,15 @@ def _is_mask(tensor: Tensor, side: int) -> bool:
     return strides is None or all(strides[-2:])
 
 
-def _layout_copies(step_model: StepModel, mine: set[int]) -> list[int]:
+def _layout_copies(step: StepView, mine: set[int]) -> list[int]:
     """Copies that only bring tensors into the order that batched products want, and back."""
-    flow = step_model.flow
+    flow = step.flow
     if flow is None:
         return []
     found = []
     for index in flow.order:
-        call = step_model.call(step_model.op_records[index])
-        if (
-            index in mine
-            or not step_model.op_records[index].name.endswith("::copy_")
-            or call is None
-        ):
+        call = step.call(step.op_records[index])
+        if index in mine or not step.op_records[index].name.endswith("::copy_") or call is None:
             continue
         tensors = call.tensors
         if len(tensors) < 2 or tensors[0].dtype != tensors[1].dtype:
@@ -236,19 +226,19 @@ def _layout_copies(step_model: StepModel, mine: set[int]) -> list[int]:
 
 
 def _timed(
-    step_model: StepModel, mine: list[int], sides: dict[Scores, int], *, causal: bool
+    step: StepView, mine: list[int], sides: dict[Scores, int], *, causal: bool
 ) -> float | None:
     """The fused attention of all layers, timed at their shapes; None where one is unknown."""
-    op_records = [step_model.op_records[index] for index in mine]
-    dropout = _drops_out(step_model, mine)
-    backward = any(work.phase == Phase.BACKWARD for work in op_records)
+    op_records = [step.op_records[index] for index in mine]
+    dropout = _drops_out(step, mine)
+    backward = any(record.phase == Phase.BACKWARD for record in op_records)
     total = 0.0
     for (count, side), layers in sides.items():
-        head = _head(step_model, op_records, (count, side))
+        head = _head(step, op_records, (count, side))
         if head is None:
             return None
         width, dtype = head
-        product_precision = step_model.product_precision or (
+        product_precision = step.product_precision or (
             "loose" if any(map(is_loose, op_records)) else None
         )
         op_benchmarks = {
@@ -256,7 +246,7 @@ def _timed(
             for one in _DIGITS
         }
         # The others are asked for too: another remedy may change the digits of products.
-        ns = {one: step_model.timings.ns(benchmark) for one, benchmark in op_benchmarks.items()}[
+        ns = {one: step.timings.ns(benchmark) for one, benchmark in op_benchmarks.items()}[
             product_precision
         ]
         if ns is None:
@@ -265,8 +255,8 @@ def _timed(
     return total
 
 
-def _drops_out(step_model: StepModel, mine: list[int]) -> bool:
-    return any(part in step_model.op_records[index].name for index in mine for part in _DROPPING)
+def _drops_out(step: StepView, mine: list[int]) -> bool:
+    return any(part in step.op_records[index].name for index in mine for part in _DROPPING)
 
 
 def _exercise(
@@ -286,13 +276,11 @@ def _exercise(
     )
 
 
-def _head(
-    step_model: StepModel, op_records: list[OpRecord], scores: Scores
-) -> tuple[int, str] | None:
+def _head(step: StepView, op_records: list[OpRecord], scores: Scores) -> tuple[int, str] | None:
     """A head's width and its dtype, from the product that makes the scores."""
-    for work in op_records:
-        call = step_model.call(work)
-        if work.op_class == "contraction" and call and _makes(call.tensors) == scores:
+    for record in op_records:
+        call = step.call(record)
+        if record.op_class == "contraction" and call and _makes(call.tensors) == scores:
             return call.tensors[0].shape[-1], call.tensors[0].dtype
     return None
 
@@ -305,15 +293,15 @@ def _scores(tensor: Tensor) -> Scores | None:
     return (tensor.elements // side**2, side) if side >= _SHORTEST else None
 
 
-def _touches(step_model: StepModel, index: int, wanted: set[Scores]) -> bool:
+def _touches(step: StepView, index: int, wanted: set[Scores]) -> bool:
     """Whether work reads score matrices, or is a product that makes them."""
-    work = step_model.op_records[index]
-    call = step_model.call(work)
-    if call is None or work.phase == Phase.OPTIMIZER or work.op_class == "communication":
+    record = step.op_records[index]
+    call = step.call(record)
+    if call is None or record.phase == Phase.OPTIMIZER or record.op_class == "communication":
         return False
     if any(_scores(tensor) in wanted for tensor in call.tensors):
         return True
-    return work.op_class == "contraction" and _makes(call.tensors) in wanted
+    return record.op_class == "contraction" and _makes(call.tensors) in wanted
 
 
 def _makes(tensors: tuple[Tensor, ...]) -> Scores | None:
@@ -325,34 +313,34 @@ def _makes(tensors: tuple[Tensor, ...]) -> Scores | None:
     return (batch, rows) if rows == columns and rows >= _SHORTEST else None
 
 
-def _attention_flops(step_model: StepModel, mine: list[int]) -> float:
+def _attention_flops(step: StepView, mine: list[int]) -> float:
     """The products a fused attention does; its backward makes the scores once more."""
     forward = backward = 0.0
     for index in mine:
-        work = step_model.op_records[index]
-        if work.op_class == "contraction" and work.cost is not None:
-            if work.phase == Phase.BACKWARD:
-                backward += work.cost.total_flops
+        record = step.op_records[index]
+        if record.op_class == "contraction" and record.cost is not None:
+            if record.phase == Phase.BACKWARD:
+                backward += record.cost.total_flops
             else:
-                forward += work.cost.total_flops
+                forward += record.cost.total_flops
     return forward + (_BACKWARD / 2 * backward if backward else 0.0)
 
 
-def _matrix_rate(step_model: StepModel, mine: list[int]) -> float | None:
+def _matrix_rate(step: StepView, mine: list[int]) -> float | None:
     units = {
         unit
         for index in mine
-        if (cost := step_model.op_records[index].cost) is not None
+        if (cost := step.op_records[index].cost) is not None
         for unit in cost.flops
         if unit.startswith("matmul.")
     }
-    rates = [rate for unit in units if (rate := step_model.machine.rate(unit))]
+    rates = [rate for unit in units if (rate := step.machine.rate(unit))]
     return max(rates, default=None)
 
 
-def _fused(step_model: StepModel, mine: list[int], ns: float, shared: Repeats) -> Edit:
+def _fused(step: StepView, mine: list[int], ns: float, shared: Repeats) -> Edit:
     """The softmax's place is taken by the fused kernels, forward and backward; the rest is gone."""
-    op_records = step_model.op_records
+    op_records = step.op_records
     kept = [index for index in mine if "_softmax" in op_records[index].name]
     before = sum(op_records[index].ns for index in kept)
     left = ns / before if before else 1.0
@@ -363,14 +351,14 @@ def _fused(step_model: StepModel, mine: list[int], ns: float, shared: Repeats) -
     return (
         Edit(op_ns=op_ns, unfusible=frozenset(kept))
         + Edit.scale_launches(gone, 0.0)
-        + Edit.drop_waits(_waits_for_masks(step_model))
+        + Edit.drop_waits(_waits_for_masks(step))
     )
 
 
-def _waits_for_masks(step_model: StepModel) -> Ints:
+def _waits_for_masks(step: StepView) -> Ints:
     """Waits while a mask is made on the host: the fused kernel masks by itself."""
-    inside, sources = step_model.timeline.host.inside, step_model.timeline.sources
-    launches = step_model.launches
+    inside, sources = step.timeline.host.inside, step.timeline.sources
+    launches = step.launches
     if inside is None or not launches.wait.any():
         return np.empty(0, np.int64)
     masking = np.array([*(source.startswith(_MASKS) for source in sources), False])

@@ -33,10 +33,10 @@ import mmap
 import statistics
 
 from boundby.capture.host.counters import HostCounters
-from boundby.faults.fault import Detection, Fault
+from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import allocator
 from boundby.model import units
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 
 _PAGE = mmap.PAGESIZE
 # Of the step: less is not worth a setting.
@@ -57,39 +57,37 @@ _MOST_OF_WORK = 0.9
 _NAMED = 8
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    seen, flow = step_model.host_counters, step_model.flow
+def detect(step: StepView) -> Detection | None:
+    seen, flow = step.host_counters, step.flow
     if flow is None:
         return None
     pages = _given_back(seen)
     large = {
         index: size
         for index in flow.order
-        if not step_model.op_records[index].name.endswith(
-            "_"
-        )  # it writes where something is already
+        if not step.op_records[index].name.endswith("_")  # it writes where something is already
         and (size := sum(flow.values[value].bytes for value in flow.makes[index])) >= _LARGE
     }
     threads = seen.cores or 1
     each = min(_MOST * threads * seen.fresh_page_ns, seen.system_ns / max(1, seen.fresh_pages))
     lost = pages * each * min(1.0, _SIDE_BY_SIDE / threads)
-    if not large or lost < _WORTHWHILE * step_model.wall_ns:
+    if not large or lost < _WORTHWHILE * step.wall_ns:
         return None
     total = sum(large.values())
 
     def kept(lost: float) -> Edit:
         op_ns = {}
         for index, size in large.items():
-            ns = step_model.op_records[index].ns
+            ns = step.op_records[index].ns
             op_ns[index] = ns - min(_MOST_OF_WORK * ns, lost * size / total)
         return Edit.set_time(op_ns)
 
     asking = sorted(large, key=lambda index: -large[index])
     return Detection(
-        worst=kept(_WORST * lost),
+        low=kept(_WORST * lost),
         expected=kept(lost),
-        best=kept(_BEST * pages * each),
-        where=step_model.lines(step_model.op_records[index] for index in asking[:_NAMED])[:3],
+        high=kept(_BEST * pages * each),
+        where=step.lines(step.op_records[index] for index in asking[:_NAMED])[:3],
         change=allocator.KEPT_MEMORY.change,
         assumes=f"{pages:,.0f} pages a step ({units.size(pages * _PAGE)}) are asked for again that "
         "were given back; the process may keep the memory that it had at most",
@@ -110,6 +108,7 @@ FAULT = Fault(
     kind="tuning",
     group="overhead",
     devices=("cpu",),
+    stage=Stage.HOST,
     document=__doc__,
     detect=detect,
     fixes=(allocator.KEPT_MEMORY,),

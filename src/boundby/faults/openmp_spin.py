@@ -28,9 +28,10 @@ Measured on
 from __future__ import annotations
 
 from boundby.capture.host.counters import HostCounters
-from boundby.faults.fault import Detection, Fault
+from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import threads
-from boundby.step.model import Edit, StepModel
+from boundby.model.diagnosis import Estimate
+from boundby.step.model import StepView
 
 # A thread that works and then sleeps is runnable half of the time or less in steps of small
 # operators (0.48 was seen); one that spins, all of it.
@@ -41,28 +42,27 @@ _MOSTLY_WORK = 0.25
 _QUIET = 0.10
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    seen = step_model.host_counters
+def detect(step: StepView) -> Detection | None:
+    seen = step.host_counters
     steps = len(seen.steps_ns)
     if not steps or seen.main is None or seen.busiest is None:
         return None
     awake = (seen.busiest.ran_ns + seen.busiest.delayed_ns) / max(seen.wall_ns, 1.0)
     main, other = _delays(seen)
-    floor = sum(work.floor_ns or 0.0 for work in step_model.op_records)
-    wall = step_model.wall_ns
+    floor = sum(record.floor_ns or 0.0 for record in step.op_records)
+    wall = step.wall_ns
     if awake < _NEVER_ASLEEP or max(main, other) < _QUIET or floor > _MOSTLY_WORK * wall:
         return None
     # What the work and its dispatch need at least; all else may be waiting, as far as any was seen.
-    needed = floor + len(step_model.op_records) * (step_model.machine.overheads.eager_op_ns or 0.0)
+    needed = floor + len(step.op_records) * (step.machine.overheads.eager_op_ns or 0.0)
     most = min(max(0.0, wall - needed), (main + other) * wall)
     # Both delays may be the step's, one after the other, or one and the same; and while other
     # processes are at work, half of what they may have caused would have come about anyway.
     theirs = min(1.0, (seen.others_ns or 0.0) / max(seen.wall_ns, 1.0) / (main + other))
     expected = min(most, max(main, other) * wall * (1 - 0.5 * theirs))
-    return Detection(
-        worst=Edit.save_step(min(expected, 0.5 * main * wall * (1 - theirs))),
-        expected=Edit.save_step(expected),
-        best=Edit.save_step(most),
+    least = min(expected, 0.5 * main * wall * (1 - theirs))
+    return Detection.of_saving(
+        Estimate(low=least, expected=expected, high=most),
         where=[],
         change="export OMP_WAIT_POLICY=passive  # before it is started; or OMP_NUM_THREADS=1",
         assumes=f"the {main:.0%} and {other:.0%} of the time in which the step's thread and its "
@@ -82,6 +82,7 @@ FAULT = Fault(
     kind="tuning",
     group="overhead",
     devices=("cpu",),
+    stage=Stage.HOST,
     document=__doc__,
     detect=detect,
     fixes=(

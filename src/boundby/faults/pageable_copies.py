@@ -27,10 +27,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.faults.fault import Detection, Fault
+from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import loaders
 from boundby.model import DeviceKind, Ints
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 from boundby.step.simulator import Wait
 
 _LINKS = {DeviceKind.COPY_H2D: "host_link.h2d", DeviceKind.COPY_D2H: "host_link.d2h"}
@@ -42,62 +42,62 @@ _WORST = 0.7
 _HARDLY = 0.01
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    copies = _copies(step_model)
+def detect(step: StepView) -> Detection | None:
+    copies = _copies(step)
     if not copies:
         return None
-    pinned = {work: _pinned_ns(step_model, kind, work) for work, kind in copies.items()}
-    known = {work: ns for work, ns in pinned.items() if ns is not None}
-    to_device = [work for work, kind in copies.items() if kind is DeviceKind.COPY_H2D]
-    unwaited = Edit.drop_waits(_waits(step_model, to_device))
-    slower = {work: min(step_model.op_records[work].ns, ns / _WORST) for work, ns in known.items()}
+    pinned = {op: _pinned_ns(step, kind, op) for op, kind in copies.items()}
+    known = {op: ns for op, ns in pinned.items() if ns is not None}
+    to_device = [op for op, kind in copies.items() if kind is DeviceKind.COPY_H2D]
+    unwaited = Edit.drop_waits(_waits(step, to_device))
+    slower = {op: min(step.op_records[op].ns, ns / _WORST) for op, ns in known.items()}
     hidden = known | dict.fromkeys(to_device, 0.0)
     return Detection(
-        worst=Edit.set_time(slower),
+        low=Edit.set_time(slower),
         expected=Edit.set_time(known) + unwaited,
-        best=Edit.set_time(hidden) + unwaited,
-        where=step_model.lines(step_model.op_records[work] for work in copies)[:3],
+        high=Edit.set_time(hidden) + unwaited,
+        where=step.lines(step.op_records[op] for op in copies)[:3],
         change="DataLoader(..., pin_memory=True); batch = batch.to(device, non_blocking=True)",
         assumes="batches can be made in pinned memory, and nothing waits for a copy on purpose",
     )
 
 
-def _copies(step_model: StepModel) -> dict[int, DeviceKind]:
+def _copies(step: StepView) -> dict[int, DeviceKind]:
     """Work that is a pageable copy, and which way it goes."""
-    device = step_model.timeline.device
-    pageable = np.array(["Pageable" in name for name in step_model.timeline.names] or [False])
+    device = step.timeline.device
+    pageable = np.array(["Pageable" in name for name in step.timeline.names] or [False])
     found: dict[int, DeviceKind] = {}
     for event in np.flatnonzero(pageable[device.name]):
         kind = DeviceKind(int(device.kind[event]))
         large = device.bytes[event] >= _SMALLEST_TO_HOST
         if kind is DeviceKind.COPY_H2D or (kind is DeviceKind.COPY_D2H and large):
-            found[step_model.record_of(int(event))] = kind
+            found[step.record_of(int(event))] = kind
     return found
 
 
-def _pinned_ns(step_model: StepModel, kind: DeviceKind, index: int) -> float | None:
+def _pinned_ns(step: StepView, kind: DeviceKind, index: int) -> float | None:
     """The copy's time out of pinned memory; None where the link's rate is not known."""
-    work = step_model.op_records[index]
-    roof = step_model.machine.roof(_LINKS[kind])
-    if roof is None or work.cost is None:
+    record = step.op_records[index]
+    roof = step.machine.roof(_LINKS[kind])
+    if roof is None or record.cost is None:
         return None
     reached = roof.value * (_MEASURED if roof.source == "measured" else _PRINTED)
-    return min(work.ns, work.cost.bytes / reached * 1e9)
+    return min(record.ns, record.cost.bytes / reached * 1e9)
 
 
-def _waits(step_model: StepModel, copies: list[int]) -> Ints:
+def _waits(step: StepView, copies: list[int]) -> Ints:
     """Waits inside the operators that copy: the call's own, and the sync after it.
 
     None where the profiled step hardly waited there: a simulation that does is wrong.
     """
-    launches, host = step_model.launches, step_model.timeline.host
-    around = {step_model.op_records[index].row for index in copies} - {-1}
+    launches, host = step.launches, step.timeline.host
+    around = {step.op_records[index].row for index in copies} - {-1}
     copying = np.zeros(len(host), np.bool_)
     copying[list(around)] = True
-    gone = step_model.inside(copying)[launches.rows] & (launches.wait == Wait.STREAM)
-    gone[step_model.actions_of(copies)] = True
+    gone = step.inside(copying)[launches.rows] & (launches.wait == Wait.STREAM)
+    gone[step.actions_of(copies)] = True
     waited = host.duration_ns[launches.rows[gone]].sum()
-    return np.flatnonzero(gone & (waited >= _HARDLY * step_model.timeline.wall_ns))
+    return np.flatnonzero(gone & (waited >= _HARDLY * step.timeline.wall_ns))
 
 
 FAULT = Fault(
@@ -106,6 +106,7 @@ FAULT = Fault(
     kind="mistake",
     group="bandwidth",
     devices=("cuda",),
+    stage=Stage.HOST,
     document=__doc__,
     detect=detect,
     fixes=(loaders.PINNED,),

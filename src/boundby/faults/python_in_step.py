@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import units
-from boundby.step.model import Edit, HostTime, StepModel
+from boundby.step.model import Edit, HostTime, StepView
 from boundby.step.user_python import own_lines, own_python
 
 # At worst half of it has to stay.
@@ -42,26 +42,26 @@ _COUNTS = 0.1
 _MOST_LINES = 3
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    own = own_python(step_model)
-    if own.likely.ns <= 0 or not (lines := step_model.memoised(own_lines)):
+def detect(step: StepView) -> Detection | None:
+    own = own_python(step)
+    if own.likely.ns <= 0 or not (lines := step.memoised(own_lines)):
         return None
     least = _COUNTS * sum(one.ns for one in lines.values())
     ranked = sorted(lines, key=lambda line: -lines[line].ns)
     return Detection(
-        worst=_without(own.likely, left=_WORST_LEFT),
+        low=_without(own.likely, left=_WORST_LEFT),
         expected=_without(own.likely),
-        best=_without(own.most),
+        high=_without(own.most),
         where=[line for line in ranked if lines[line].ns >= least][:_MOST_LINES],
-        change=_change(step_model),
+        change=_change(step),
         assumes=f"none of the script's own Python, {units.time(own.likely.ns)} a step, has to be "
         "in it",
     )
 
 
-def _change(step_model: StepModel) -> str:
+def _change(step: StepView) -> str:
     """What makes batches needs a core of its own to be made on: a step on a CPU may have all."""
-    elsewhere = "before the loop" if step_model.device == "cpu" else "in a DataLoader's workers"
+    elsewhere = "before the loop" if step.device == "cpu" else "in a DataLoader's workers"
     return f"if step % 100 == 0: ...  # what is for a log; what makes batches: {elsewhere}"
 
 

@@ -29,9 +29,10 @@ import re
 
 import numpy as np
 
-from boundby.faults.fault import Detection, Fault
+from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import HostKind, units
-from boundby.step.model import Edit, StepModel
+from boundby.model.diagnosis import Estimate
+from boundby.step.model import StepView
 from boundby.step.pauses import shares
 
 _RESUMED = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): torch_dynamo_resume_in_")
@@ -43,30 +44,32 @@ _USUAL_CALL_NS = 30_000.0
 _WORST, _EXPECTED, _BEST = 0.5, 1.5, 4.0
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    seen = step_model.host_counters
-    breaks, count = _breaks(step_model)
+def detect(step: StepView) -> Detection | None:
+    seen = step.host_counters
+    breaks, count = _breaks(step)
     if not any(seen.compiler_ns) and not count:
         return None
     low, expected, high = shares(seen.compiler_ns, seen.steps_ns)
-    step = step_model.base_ns * step_model.stall_sensitivity(max(seen.compiler_ns, default=0.0))
-    each = step_model.machine.overheads.compiled_call_ns or _USUAL_CALL_NS
-    calls = each * count * step_model.stall_sensitivity(each)
-    return Detection(
-        worst=Edit.save_step(step * low + _WORST * calls),
-        expected=Edit.save_step(step * expected + _EXPECTED * calls),
-        best=Edit.save_step(step * high + _BEST * calls),
+    lost_ns = step.base_ns * step.stall_sensitivity(max(seen.compiler_ns, default=0.0))
+    each = step.machine.overheads.compiled_call_ns or _USUAL_CALL_NS
+    calls = each * count * step.stall_sensitivity(each)
+    return Detection.of_saving(
+        Estimate(
+            low=lost_ns * low + _WORST * calls,
+            expected=lost_ns * expected + _EXPECTED * calls,
+            high=lost_ns * high + _BEST * calls,
+        ),
         where=breaks[:3],
         change="model = torch.compile(model, dynamic=True)"
         if any(seen.compiler_ns)
         else "model = torch.compile(model, fullgraph=True)  # and mend what it names",
-        assumes=_evidence(step_model, count),
+        assumes=_evidence(step, count),
     )
 
 
-def _breaks(step_model: StepModel) -> tuple[list[str], int]:
+def _breaks(step: StepView) -> tuple[list[str], int]:
     """The lines at which compiled code breaks, and how often a step resumes after a break."""
-    timeline = step_model.timeline
+    timeline = step.timeline
     host = timeline.host
     resumed = [_RESUMED.match(name) for name in timeline.names]
     after_break = np.array([found is not None for found in resumed] or [False])
@@ -79,7 +82,7 @@ def _breaks(step_model: StepModel) -> tuple[list[str], int]:
         lines[line] = lines.get(line, 0) + int(count)
     if lines:
         return sorted(lines, key=lambda line: -lines[line]), sum(lines.values())
-    if not step_model.host_counters.graph_breaks:
+    if not step.host_counters.graph_breaks:
         # Several compiled functions in a step are no fault: only the compiler knows of breaks.
         return [], 0
     named = (_REGION.match(timeline.names[name]) for name in np.unique(host.name))
@@ -87,8 +90,8 @@ def _breaks(step_model: StepModel) -> tuple[list[str], int]:
     return [], max(0, len(frames) - 1)
 
 
-def _evidence(step_model: StepModel, breaks: int) -> str:
-    seen = step_model.host_counters
+def _evidence(step: StepView, breaks: int) -> str:
+    seen = step.host_counters
     words = []
     if any(seen.compiler_ns):
         compiling = sum(ns > 0 for ns in seen.compiler_ns)
@@ -107,6 +110,7 @@ FAULT = Fault(
     title="torch.compile compiles again",
     kind="mistake",
     group="overhead",
+    stage=Stage.HOST,
     document=__doc__,
     detect=detect,
 )

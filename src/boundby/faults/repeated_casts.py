@@ -25,49 +25,49 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.model import Phase, Tensor
 from boundby.step.batch_invariant import weights_of
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 
 _HALF = ("bfloat16", "float16")
 _FEWEST_ELEMENTS = 1_000
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    coming, going = casts_of_weights(step_model)
+def detect(step: StepView) -> Detection | None:
+    coming, going = casts_of_weights(step)
     if not coming:
         return None
-    inference = not any(work.phase == Phase.OPTIMIZER for work in step_model.op_records)
+    inference = not any(record.phase == Phase.OPTIMIZER for record in step.op_records)
     return Detection(
-        worst=Edit.remove(coming),
+        low=Edit.remove(coming),
         expected=Edit.remove(coming + going),
-        best=Edit.remove(coming + going),
-        where=step_model.lines(step_model.op_records[index] for index in coming)[:3],
+        high=Edit.remove(coming + going),
+        where=step.lines(step.op_records[index] for index in coming)[:3],
         change="model = model.to(torch.bfloat16)"
         + ("" if inference else "  # and float32 copies in the optimizer"),
         assumes="the weights may live in sixteen bits",
     )
 
 
-def casts_of_weights(step_model: StepModel) -> tuple[list[int], list[int]]:
+def casts_of_weights(step: StepView) -> tuple[list[int], list[int]]:
     """Casts of parameters on their way in, and of gradients on their way out."""
-    flow = step_model.flow
+    flow = step.flow
     if flow is None:
         return [], []
-    weights = weights_of(step_model, flow)
+    weights = weights_of(step, flow)
     coming, shapes = [], set()
     going = []
     for index in flow.order:
-        work = step_model.op_records[index]
-        call = step_model.call(work)
-        if not work.name.endswith("::copy_") or call is None or work.ns <= 0:
+        record = step.op_records[index]
+        call = step.call(record)
+        if not record.name.endswith("::copy_") or call is None or record.ns <= 0:
             continue
         tensors = call.tensors
         if len(tensors) < 2 or tensors[0].elements < _FEWEST_ELEMENTS:
             continue
         of_weight = any(value in weights for value in flow.reads[index])
-        if work.phase == Phase.FORWARD and of_weight and _narrows(tensors[1], tensors[0]):
+        if record.phase == Phase.FORWARD and of_weight and _narrows(tensors[1], tensors[0]):
             coming.append(index)
             shapes.add(tensors[0].shape)
-        elif work.phase == Phase.BACKWARD and _narrows(tensors[0], tensors[1]):
+        elif record.phase == Phase.BACKWARD and _narrows(tensors[0], tensors[1]):
             going.append((index, tensors[0].shape))
     return coming, [index for index, shape in going if shape in shapes]
 

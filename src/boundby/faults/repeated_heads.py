@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from boundby.model import Phase, Tensor
-from boundby.step.model import StepModel
+from boundby.step.model import StepView
 
 
 class Repeats(NamedTuple):
@@ -22,14 +22,14 @@ class Repeats(NamedTuple):
     larger: Mapping[int, int] = MappingProxyType({})
 
 
-def repeats(step_model: StepModel, heads: dict[tuple[int, int], int]) -> Repeats:
+def repeats(step: StepView, heads: dict[tuple[int, int], int]) -> Repeats:
     """Copies that repeat what attention reads (so many heads of so many tokens), the sums of their
     gradients, and the casts between them and the products."""
     wide: dict[tuple[int, ...], int] = {}
     gone: dict[int, int] = {}
-    for index, work in enumerate(step_model.op_records):
-        call = step_model.call(work)
-        if call is None or len(call.tensors) < 2 or not work.name.endswith("::copy_"):
+    for index, record in enumerate(step.op_records):
+        call = step.call(record)
+        if call is None or len(call.tensors) < 2 or not record.name.endswith("::copy_"):
             continue
         copy, source = call.tensors[:2]
         times = _times(source)
@@ -37,26 +37,26 @@ def repeats(step_model: StepModel, heads: dict[tuple[int, int], int]) -> Repeats
             gone[index] = wide[copy.shape] = times
     if not wide:
         return Repeats()
-    for index, work in enumerate(step_model.op_records):
-        call = step_model.call(work)
-        if call is None or work.phase != Phase.BACKWARD or not work.name.endswith("::sum"):
+    for index, record in enumerate(step.op_records):
+        call = step.call(record)
+        if call is None or record.phase != Phase.BACKWARD or not record.name.endswith("::sum"):
             continue
         if call.tensors and call.tensors[0].shape in wide:
             gone[index] = wide[call.tensors[0].shape]
-    return Repeats(frozenset(gone), _casts(step_model, gone))
+    return Repeats(frozenset(gone), _casts(step, gone))
 
 
-def _casts(step_model: StepModel, gone: dict[int, int]) -> dict[int, int]:
-    flow = step_model.flow
+def _casts(step: StepView, gone: dict[int, int]) -> dict[int, int]:
+    flow = step.flow
     if flow is None:
         return {}
     found = {}
     for index, times in gone.items():
         readers = {reader for value in flow.makes[index] for reader in flow.values[value].readers}
-        summed = step_model.op_records[index].phase == Phase.BACKWARD
+        summed = step.op_records[index].phase == Phase.BACKWARD
         for other in flow.makers[index] if summed else readers:
-            call = step_model.call(step_model.op_records[other])
-            if call is None or not step_model.op_records[other].name.endswith("::copy_"):
+            call = step.call(step.op_records[other])
+            if call is None or not step.op_records[other].name.endswith("::copy_"):
                 continue
             if len({tensor.dtype for tensor in call.tensors}) > 1:
                 found[other] = times

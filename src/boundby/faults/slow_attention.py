@@ -35,7 +35,7 @@ from boundby.faults.fault import Detection, Fault
 from boundby.fixes import attention
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import OpCall, Tensor
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import is_loose
 
@@ -45,10 +45,10 @@ _FORWARD: dict[str, tuple[str, int, int, int | None]] = {
     "aten::_scaled_dot_product_efficient_attention": ("efficient", 5, 6, 3),
     "aten::_scaled_dot_product_cudnn_attention": ("cudnn", 5, 6, 3),
 }
-_WORDS = {
-    "flash": "FLASH_ATTENTION",
-    "efficient": "EFFICIENT_ATTENTION",
-    "cudnn": "CUDNN_ATTENTION",
+_FIXES = {
+    "flash": attention.FLASH_ATTENTION,
+    "efficient": attention.EFFICIENT_ATTENTION,
+    "cudnn": attention.CUDNN_ATTENTION,
 }
 _HALF = ("bfloat16", "float16")
 # A rival must be this much faster to be worth a word.
@@ -73,34 +73,32 @@ class _Calls:
         return [*self.forward, *self.backward]
 
 
-def detect(step_model: StepModel) -> Detection | None:
+def detect(step: StepView) -> Detection | None:
     mended: dict[int, tuple[float, float, float]] = {}
     rivals: dict[str, float] = defaultdict(float)
-    for calls in _groups(step_model):
-        found = _timed(step_model, calls) or _from_roof(step_model, calls)
+    for calls in _groups(step):
+        found = _timed(step, calls) or _from_roof(step, calls)
         if found is None:
             continue
         rival, ratio, certain = found
         for index in calls.op_records:
-            rivals[rival] += step_model.op_records[index].ns
+            rivals[rival] += step.op_records[index].ns
             mended[index] = _left(ratio, certain)
     if not mended:
         return None
 
     def with_rivals(scenario: int) -> dict[int, float]:
-        return {
-            index: step_model.op_records[index].ns * left[scenario]
-            for index, left in mended.items()
-        }
+        return {index: step.op_records[index].ns * left[scenario] for index, left in mended.items()}
 
     best = max(rivals, key=lambda name: rivals[name])
     return Detection(
-        worst=Edit.set_time(with_rivals(0)),
+        low=Edit.set_time(with_rivals(0)),
         expected=Edit.set_time(with_rivals(1)),
-        best=Edit.set_time(with_rivals(2)),
-        where=step_model.lines(step_model.op_records[index] for index in mended)[:3],
-        change=f"with torch.nn.attention.sdpa_kernel(SDPBackend.{_WORDS[best]}): ...",
+        high=Edit.set_time(with_rivals(2)),
+        where=step.lines(step.op_records[index] for index in mended)[:3],
+        change=_FIXES[best].change,
         assumes="the faster kernel takes these shapes in the step as it does alone",
+        fix=_FIXES[best],
     )
 
 
@@ -109,19 +107,19 @@ def _left(ratio: float, certain: bool) -> tuple[float, float, float]:
     return (worst if certain else 1.0), expected, best
 
 
-def _groups(step_model: StepModel) -> list[_Calls]:
+def _groups(step: StepView) -> list[_Calls]:
     groups: dict[tuple[str, tuple[int, ...], bool], _Calls] = {}
-    for index, work in enumerate(step_model.op_records):
-        call = step_model.call(work)
-        if call is None or work.name not in _FORWARD or work.ns <= 0 or not call.tensors:
+    for index, record in enumerate(step.op_records):
+        call = step.call(record)
+        if call is None or record.name not in _FORWARD or record.ns <= 0 or not call.tensors:
             continue
-        backend = _FORWARD[work.name][0]
+        backend = _FORWARD[record.name][0]
         key = (backend, call.tensors[0].shape, _bias(call) is not None)
         groups.setdefault(key, _Calls(backend, call)).forward.append(index)
-    for index, work in enumerate(step_model.op_records):
-        call = step_model.call(work)
-        forward = work.name.removesuffix("_backward")
-        if call is None or forward == work.name or forward not in _FORWARD:
+    for index, record in enumerate(step.op_records):
+        call = step.call(record)
+        forward = record.name.removesuffix("_backward")
+        if call is None or forward == record.name or forward not in _FORWARD:
             continue
         # The gradient comes first, then query, key and value.
         shape = call.tensors[1].shape if len(call.tensors) > 1 else ()
@@ -132,11 +130,11 @@ def _groups(step_model: StepModel) -> list[_Calls]:
     return list(groups.values())
 
 
-def _timed(step_model: StepModel, calls: _Calls) -> tuple[str, float, bool] | None:
+def _timed(step: StepView, calls: _Calls) -> tuple[str, float, bool] | None:
     """The fastest other kernel at these shapes, as a share of this one's time; None if unknown."""
-    loose = any(is_loose(step_model.op_records[index]) for index in calls.op_records)
-    own = step_model.timings.ns(_exercise(calls, calls.backend, loose=loose))
-    times = {name: step_model.timings.ns(_exercise(calls, name, loose=loose)) for name in _WORDS}
+    loose = any(is_loose(step.op_records[index]) for index in calls.op_records)
+    own = step.timings.ns(_exercise(calls, calls.backend, loose=loose))
+    times = {name: step.timings.ns(_exercise(calls, name, loose=loose)) for name in _FIXES}
     known = {name: ns for name, ns in times.items() if ns and name != calls.backend}
     if not own or not known:
         return None
@@ -175,22 +173,22 @@ def _bias(call: OpCall) -> Tensor | None:
     return value if isinstance(value, Tensor) else None
 
 
-def _from_roof(step_model: StepModel, calls: _Calls) -> tuple[str, float, bool] | None:
+def _from_roof(step: StepView, calls: _Calls) -> tuple[str, float, bool] | None:
     """Without a timing: memory-efficient attention far under what flash attention reaches."""
     query = calls.call.tensors[0]
-    rate = step_model.machine.rate(f"matmul.{query.dtype}")
-    op_records = [step_model.op_records[index] for index in calls.op_records]
+    rate = step.machine.rate(f"matmul.{query.dtype}")
+    op_records = [step.op_records[index] for index in calls.op_records]
     if calls.backend != "efficient" or query.dtype not in _HALF or not rate:
         return None
-    if _bias(calls.call) is not None or step_model.timings.known:
+    if _bias(calls.call) is not None or step.timings.known:
         return None
-    flops, ns = sum(map(_flops, op_records)), sum(work.ns for work in op_records)
+    flops, ns = sum(map(_flops, op_records)), sum(record.ns for record in op_records)
     reached = flops / rate * 1e9 / ns if ns else 1.0
     return ("flash", reached / _USUAL, False) if 0 < reached < _FAR else None
 
 
-def _flops(work: OpRecord) -> float:
-    return work.cost.total_flops if work.cost is not None else 0.0
+def _flops(record: OpRecord) -> float:
+    return record.cost.total_flops if record.cost is not None else 0.0
 
 
 FAULT = Fault(

@@ -31,7 +31,7 @@ from boundby.fixes import dropout
 from boundby.fixes.dropout import SMALLEST_WORD
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import Phase, Tensor
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 
 _DRAWS = "aten::bernoulli_"
 # Of the step: what is less is not worth a dropout of one's own.
@@ -44,45 +44,43 @@ _WORST_LEFT, _BEST_LEFT = 0.7, 0.15
 _MORE_BYTES = 8
 
 
-def detect(step_model: StepModel) -> Detection | None:
+def detect(step: StepView) -> Detection | None:
     draws = [
         index
-        for index, work in enumerate(step_model.op_records)
-        if work.name == _DRAWS and work.phase != Phase.OPTIMIZER and work.ns > 0
+        for index, record in enumerate(step.op_records)
+        if record.name == _DRAWS and record.phase != Phase.OPTIMIZER and record.ns > 0
     ]
-    drawn = sum(step_model.op_records[index].ns for index in draws)
-    if drawn < _WORTHWHILE * step_model.wall_ns:
+    drawn = sum(step.op_records[index].ns for index in draws)
+    if drawn < _WORTHWHILE * step.wall_ns:
         return None
 
     def kept(left: float | None) -> Edit:
-        times = {index: _left_ns(step_model, index, left) for index in draws}
+        times = {index: _left_ns(step, index, left) for index in draws}
         return Edit.set_time(times)
 
     return Detection(
-        worst=kept(_WORST_LEFT),
+        low=kept(_WORST_LEFT),
         expected=kept(None),
-        best=kept(_BEST_LEFT),
-        where=step_model.lines(step_model.op_records[index] for index in draws)[:3],
+        high=kept(_BEST_LEFT),
+        where=step.lines(step.op_records[index] for index in draws)[:3],
         change="dropout with masks of 16 random bits: boundby explain slow-dropout has the code",
         assumes="other masks of the same probability will do",
     )
 
 
-def _left_ns(step_model: StepModel, index: int, left: float | None) -> float:
+def _left_ns(step: StepView, index: int, left: float | None) -> float:
     """What drawing a mask takes then: a share of what it does, or what drawing the words does."""
-    work = step_model.op_records[index]
-    call = step_model.call(work)
+    record = step.op_records[index]
+    call = step.call(record)
     if left is not None or call is None or not call.tensors:
-        return work.ns * (left or _LEFT)
+        return record.ns * (left or _LEFT)
     count = call.tensors[0].elements
     words = Tensor(shape=(max(1, count // 4),), dtype="int64", strides=(1,))
-    drawing = step_model.timings.ns(
-        OpBenchmark(name="aten::random_", args=(words, SMALLEST_WORD, None))
-    )
+    drawing = step.timings.ns(OpBenchmark(name="aten::random_", args=(words, SMALLEST_WORD, None)))
     if drawing is None:
-        return work.ns * _LEFT
-    asking = 2 * (step_model.machine.overheads.eager_op_ns or 0.0)
-    return min(work.ns, drawing + asking + (step_model.machine.copy_ns(_MORE_BYTES * count) or 0.0))
+        return record.ns * _LEFT
+    asking = 2 * (step.machine.overheads.eager_op_ns or 0.0)
+    return min(record.ns, drawing + asking + (step.machine.copy_ns(_MORE_BYTES * count) or 0.0))
 
 
 FAULT = Fault(

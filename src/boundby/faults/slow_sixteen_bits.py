@@ -28,7 +28,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.faults.repeated_casts import casts_of_weights
 from boundby.fixes import precision
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import in_dtype, timed_ratio
 
@@ -41,78 +41,76 @@ _HOPES = ((1.25, False), (1.0, True), (0.9, True))
 _FASTER = 1.2
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    rate = step_model.machine.rate
+def detect(step: StepView) -> Detection | None:
+    rate = step.machine.rate
     wide = rate(_FLOAT32) or 0.0
     slow = {unit for unit in _SIXTEEN_BITS if wide > _FASTER * (rate(unit) or wide)}
     products = {
         index
-        for index, work in enumerate(step_model.op_records)
-        if work.op_class == "contraction"
-        and work.cost is not None
-        and not slow.isdisjoint(work.cost.flops)
-        and work.ns > 0
+        for index, record in enumerate(step.op_records)
+        if record.op_class == "contraction"
+        and record.cost is not None
+        and not slow.isdisjoint(record.cost.flops)
+        and record.ns > 0
     }
     if not products:
         return None
-    casts = [
-        index for index, work in enumerate(step_model.op_records) if _is_cast(step_model, work)
-    ]
+    casts = [index for index, record in enumerate(step.op_records) if _is_cast(step, record)]
     worst, expected, best = (
-        _widened(step_model, products, near, casts if gone else []) for near, gone in _HOPES
+        _widened(step, products, near, casts if gone else []) for near, gone in _HOPES
     )
-    by_autocast = bool(casts if step_model.flow is None else casts_of_weights(step_model)[0])
+    by_autocast = bool(casts if step.flow is None else casts_of_weights(step)[0])
     return Detection(
-        worst=worst,
+        low=worst,
         expected=expected,
-        best=best,
-        where=step_model.lines(step_model.op_records[index] for index in sorted(products))[:3],
-        change=f'with torch.autocast("{step_model.device}", enabled=False):'
+        high=best,
+        where=step.lines(step.op_records[index] for index in sorted(products))[:3],
+        change=f'with torch.autocast("{step.device}", enabled=False):'
         if by_autocast
         else "model = model.float()",
         assumes="there is memory for activations of 32 bits",
     )
 
 
-def _widened(step_model: StepModel, products: set[int], near: float, casts: list[int]) -> Edit:
+def _widened(step: StepView, products: set[int], near: float, casts: list[int]) -> Edit:
     gone = Edit.remove(casts)
     op_ns = dict(gone.op_ns)
-    for index, work in enumerate(step_model.op_records):
+    for index, record in enumerate(step.op_records):
         is_product = index in products
-        if index in op_ns or not (is_product or _is_between(step_model, work)):
+        if index in op_ns or not (is_product or _is_between(step, record)):
             continue
-        ratio = timed_ratio(step_model, work, _WIDE, loose=False)
+        ratio = timed_ratio(step, record, _WIDE, loose=False)
         if ratio is None:
-            ratio = _from_roofs(step_model, work)
-        op_ns[index] = work.ns * ratio * (near if is_product else 1.0)
+            ratio = _from_roofs(step, record)
+        op_ns[index] = record.ns * ratio * (near if is_product else 1.0)
     return gone + Edit.set_time(op_ns)
 
 
-def _from_roofs(step_model: StepModel, work: OpRecord) -> float:
+def _from_roofs(step: StepView, record: OpRecord) -> float:
     """Without a timing: as far above the new roof as above the old one; twice the bytes."""
-    flops = work.cost.flops if work.cost is not None else {}
+    flops = record.cost.flops if record.cost is not None else {}
     unit = next((unit for unit in _SIXTEEN_BITS if unit in flops), None)
-    if work.bound == "memory" or unit is None:
-        return 2.0 if work.bound == "memory" else 1.0
-    old, new = step_model.machine.rate(unit), step_model.machine.rate(_FLOAT32)
+    if record.bound == "memory" or unit is None:
+        return 2.0 if record.bound == "memory" else 1.0
+    old, new = step.machine.rate(unit), step.machine.rate(_FLOAT32)
     return old / new if old and new else 1.0
 
 
-def _is_cast(step_model: StepModel, work: OpRecord) -> bool:
+def _is_cast(step: StepView, record: OpRecord) -> bool:
     """From float32 to sixteen bits or back, as autocast does it."""
-    call = step_model.call(work)
-    if call is None or not work.name.endswith("::copy_") or len(call.tensors) < 2:
+    call = step.call(record)
+    if call is None or not record.name.endswith("::copy_") or len(call.tensors) < 2:
         return False
     kinds = {tensor.dtype for tensor in call.tensors[:2]}
     return "float32" in kinds and not kinds.isdisjoint(_HALF)
 
 
-def _is_between(step_model: StepModel, work: OpRecord) -> bool:
+def _is_between(step: StepView, record: OpRecord) -> bool:
     """What is no product and has sixteen bits; an optimizer too, where the weights have."""
-    call = step_model.call(work)
+    call = step.call(record)
     return (
         call is not None
-        and work.op_class in ("elementwise", "normalization", "movement")
+        and record.op_class in ("elementwise", "normalization", "movement")
         and any(tensor.dtype in _HALF for tensor in call.tensors)
     )
 

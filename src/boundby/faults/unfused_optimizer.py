@@ -30,7 +30,7 @@ from boundby.fixes import optimizers
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import DTYPE_BYTES, Phase, Tensor
 from boundby.model.machine import UPDATE
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
 
 # Read and write parameter and both moments, read the gradient: seven passes.
@@ -53,36 +53,36 @@ _NEVER_FUSED = ("Adadelta", "Adamax", "NAdam", "RAdam", "Rprop", "RMSprop", "Spa
 _FEWEST_PARAMETERS = 1_000
 
 
-def detect(step_model: StepModel) -> Detection | None:
+def detect(step: StepView) -> Detection | None:
     mine = [
-        (index, work)
-        for index, work in enumerate(step_model.op_records)
-        if work.phase == Phase.OPTIMIZER and work.bound in ("memory", "small")
+        (index, record)
+        for index, record in enumerate(step.op_records)
+        if record.phase == Phase.OPTIMIZER and record.bound in ("memory", "small")
     ]
-    if not mine or any("_fused_" in work.name for _, work in mine):
+    if not mine or any("_fused_" in record.name for _, record in mine):
         return None
-    if not all(any(part in work.name for _, work in mine) for part in _ADAM):
+    if not all(any(part in record.name for _, record in mine) for part in _ADAM):
         return None
-    known = class_of(step_model)
+    known = class_of(step)
     if known in _NEVER_FUSED:
         return None
     name = f"torch.optim.{known}" if known in _FUSED else known
-    updated = _updated(step_model, [work for _, work in mine])
+    updated = _updated(step, [record for _, record in mine])
     size = sum(tensor.elements * DTYPE_BYTES.get(tensor.dtype, 4) for tensor in updated)
-    rate = step_model.machine.rate
+    rate = step.machine.rate
     memory = rate(f"memory.dram.{UPDATE}") or rate("memory.dram")
     if size < _FEWEST_PARAMETERS * 4 or memory is None:
         return None
     ns = _PASSES * size / memory * 1e9
     slow, middle, fast = ns / _WORST, ns / _EXPECTED, ns / _BEST
-    timed = step_model.timings.ns(OpBenchmark(name="adamw", args=(updated,)))
+    timed = step.timings.ns(OpBenchmark(name="adamw", args=(updated,)))
     if timed is not None:
         slow, middle, fast = max(slow, timed), timed, min(fast, timed)
     return Detection(
-        worst=_fused(step_model, mine, slow),
-        expected=_fused(step_model, mine, middle),
-        best=_fused(step_model, mine, fast),
-        where=step_model.lines(work for _, work in mine)[:2],
+        low=_fused(step, mine, slow),
+        expected=_fused(step, mine, middle),
+        high=_fused(step, mine, fast),
+        where=step.lines(record for _, record in mine)[:2],
         change=f"{name or 'torch.optim.AdamW'}(..., fused=True)"
         + ("" if name else "  # or Adam: whichever it is"),
         assumes="its states are in the parameters' dtype"
@@ -91,19 +91,19 @@ def detect(step_model: StepModel) -> Detection | None:
     )
 
 
-def class_of(step_model: StepModel) -> str | None:
+def class_of(step: StepView) -> str | None:
     """The optimizer as the framework marks its steps, `Optimizer.step#AdamW.step`."""
-    marks = (_MARK.search(name) for name in step_model.timeline.names)
+    marks = (_MARK.search(name) for name in step.timeline.names)
     names = dict.fromkeys(found[1] for found in marks if found)
     return next(iter(names)) if len(names) == 1 else None
 
 
-def _updated(step_model: StepModel, op_records: list[OpRecord]) -> tuple[Tensor, ...]:
+def _updated(step: StepView, op_records: list[OpRecord]) -> tuple[Tensor, ...]:
     """The parameters that the step updates: those of its last update, addcdiv."""
     found: list[Tensor] = []
-    for work in op_records:
-        call = step_model.call(work)
-        if call is None or "addcdiv" not in work.name or not call.args:
+    for record in op_records:
+        call = step.call(record)
+        if call is None or "addcdiv" not in record.name or not call.args:
             continue
         target = call.args[0]
         found += [
@@ -114,41 +114,41 @@ def _updated(step_model: StepModel, op_records: list[OpRecord]) -> tuple[Tensor,
     return tuple(found)
 
 
-def _fused(step_model: StepModel, mine: list[tuple[int, OpRecord]], ns: float) -> Edit:
+def _fused(step: StepView, mine: list[tuple[int, OpRecord]], ns: float) -> Edit:
     """A few kernels take all of the optimizer's time, and the host issues only those."""
-    before = sum(work.ns for _, work in mine)
+    before = sum(record.ns for _, record in mine)
     kept = mine[:_LAUNCHES]
     op_ns = {index: 0.0 for index, _ in mine}
     op_ns |= {index: min(ns, before) / len(kept) for index, _ in kept}
-    eager = step_model.machine.overheads.eager_op_ns or 0.0
-    if step_model.device == "cpu":
-        return Edit.set_time(op_ns) + Edit.save_step(_dispatch_saving_ns(step_model, len(mine)))
+    eager = step.machine.overheads.eager_op_ns or 0.0
+    if step.device == "cpu":
+        return Edit.set_time(op_ns) + Edit.save_step(_dispatch_saving_ns(step, len(mine)))
     ops = [index for index, _ in mine]
-    spent = float(step_model.launches.host_ns[step_model.actions_of(ops)].sum())
+    spent = float(step.launches.host_ns[step.actions_of(ops)].sum())
     # What is left: looking at every parameter in Python, as the fused form does too.
     left = min(spent, _LEFT * spent + len(kept) * eager)
     return Edit.set_time(op_ns) + Edit.scale_launches(ops, 0.0) + Edit.add_host([kept[0][0]], left)
 
 
-def _dispatch_saving_ns(step_model: StepModel, count: int) -> float:
+def _dispatch_saving_ns(step: StepView, count: int) -> float:
     """CPU dispatch time saved by a few fused calls instead of `count` separate ones."""
-    dispatch = step_model.memoised(_dispatch_ns)
+    dispatch = step.memoised(_dispatch_ns)
     if dispatch is None:
-        eager = step_model.machine.overheads.eager_op_ns or 0.0
+        eager = step.machine.overheads.eager_op_ns or 0.0
         return max(0, count - _LAUNCHES) * eager
     return (1 - _LEFT_ON_CPU) * dispatch
 
 
-def _dispatch_ns(step_model: StepModel) -> float | None:
+def _dispatch_ns(step: StepView) -> float | None:
     """What the optimizer's clean phase takes beside its operators, as the step is before any of
     them is imagined away; None where that was not timed."""
-    phase = step_model.phases.get("optimizer")
+    phase = step.phases.get("optimizer")
     if phase is None:
         return None
     optimizers = (
-        work.exposed_ns for work in step_model.op_records if work.phase == Phase.OPTIMIZER
+        record.exposed_ns for record in step.op_records if record.phase == Phase.OPTIMIZER
     )
-    return max(0.0, phase - step_model.cpu_contention * sum(optimizers))
+    return max(0.0, phase - step.cpu_contention * sum(optimizers))
 
 
 FAULT = Fault(

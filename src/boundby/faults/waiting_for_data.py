@@ -26,11 +26,11 @@ import math
 
 import numpy as np
 
-from boundby.faults.fault import Detection, Fault
+from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import loaders
 from boundby.fixes.loaders import most_workers, spare_workers
 from boundby.model import HostKind
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 from boundby.step.nesting import nearest
 
 # What is left of a batch's time when a worker has it ready: taking it out of a queue.
@@ -50,63 +50,63 @@ _MOVED_NS = 50e6
 _AWAKE = 0.95
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    host = step_model.timeline.host
+def detect(step: StepView) -> Detection | None:
+    host = step.timeline.host
     waiting = host.kind == HostKind.DATA
     around = np.append(nearest(host.parent, waiting), -1)[host.parent]
     outermost = np.flatnonzero(waiting & (around < 0))
-    waited = step_model.account.overhead.parts.get("data", 0.0)
+    waited = step.account.overhead.parts.get("data", 0.0)
     if not len(outermost) or waited <= 0:
         return None
-    cores = step_model.host_counters.cores
-    rest = max(1.0, step_model.wall_ns - waited)
+    cores = step.host_counters.cores
+    rest = max(1.0, step.wall_ns - waited)
     # One worker makes a batch as fast as the script did: enough where the step takes as long.
-    wanted = math.ceil(max(waited, _made_ns(step_model)) / rest)
+    wanted = math.ceil(max(waited, _made_ns(step)) / rest)
     workers = (
         min(max(wanted, spare_workers(cores)), most_workers(cores)) if cores else _USUAL_WORKERS
     )
-    named = {step_model.timeline.names[name] for name in host.name[waiting]}
+    named = {step.timeline.names[name] for name in host.name[waiting]}
     has_workers = any(_WITH_WORKERS in name for name in named)
-    is_full = has_workers and _is_full(step_model)
+    is_full = has_workers and _is_full(step)
     if is_full:
-        worst, expected, best = (_shorter(step_model, left) for left in _LEFT_BY_CHEAPER)
+        worst, expected, best = (_shorter(step, left) for left in _LEFT_BY_CHEAPER)
     elif has_workers:
-        worst, expected, best = (_shorter(step_model, left) for left in _LEFT_BY_MORE)
+        worst, expected, best = (_shorter(step, left) for left in _LEFT_BY_MORE)
     else:
         worst, expected, best = (
-            _shorter(step_model, max(left, (least - (step_model.wall_ns - waited)) / waited))
-            for left, least in zip(_LEFT, _shortest_steps(step_model, waited, workers), strict=True)
+            _shorter(step, max(left, (least - (step.wall_ns - waited)) / waited))
+            for left, least in zip(_LEFT, _shortest_steps(step, waited, workers), strict=True)
         )
     return Detection(
-        worst=worst,
+        low=worst,
         expected=expected,
-        best=best,
-        where=_lines(step_model, outermost),
-        change=_cheaper(step_model)
+        high=best,
+        where=_lines(step, outermost),
+        change=_cheaper(step)
         if is_full
-        else _more(step_model, workers)
+        else _more(step, workers)
         if has_workers
-        else _loader(step_model, workers),
+        else _loader(step, workers),
         assumes="samples can be made in half the time; at best they cost nothing"
         if is_full
         else "there are idle cores to make batches on",
     )
 
 
-def _loader(step_model: StepModel, workers: int) -> str:
-    pinned = "pin_memory=True, " if step_model.device == "cuda" else ""
+def _loader(step: StepView, workers: int) -> str:
+    pinned = "pin_memory=True, " if step.device == "cuda" else ""
     return f"DataLoader(dataset, num_workers={workers}, {pinned}persistent_workers=True)"
 
 
-def _more(step_model: StepModel, workers: int) -> str:
+def _more(step: StepView, workers: int) -> str:
     """As many as there are cores; past that they can only wait, for a disk, more at a time."""
-    cores, have = step_model.host_counters.cores or workers, step_model.host_counters.loader_workers
+    cores, have = step.host_counters.cores or workers, step.host_counters.loader_workers
     wanted = cores if have < cores else 2 * have
-    return f"{_loader(step_model, wanted)}  # more than {_there_are(have)}"
+    return f"{_loader(step, wanted)}  # more than {_there_are(have)}"
 
 
-def _cheaper(step_model: StepModel) -> str:
-    seen = step_model.host_counters
+def _cheaper(step: StepView) -> str:
+    seen = step.host_counters
     return (
         f"# make samples cheaper: no core of {seen.cores} is left for more workers than "
         f"{_there_are(seen.loader_workers)}"
@@ -117,9 +117,9 @@ def _there_are(workers: int) -> str:
     return f"the {workers} there are" if workers else "there are"
 
 
-def _is_full(step_model: StepModel) -> bool:
+def _is_full(step: StepView) -> bool:
     """Whether the script and what it has started keep all of its cores busy, or others do."""
-    seen = step_model.host_counters
+    seen = step.host_counters
     if seen.cpu_wait_share > _CORELESS:
         return True
     if not seen.cores or not seen.wall_ns or seen.ours_ns is None or seen.workers_ns is None:
@@ -127,32 +127,30 @@ def _is_full(step_model: StepModel) -> bool:
     return seen.ours_ns + seen.workers_ns > _FULL * seen.cores * seen.wall_ns
 
 
-def _made_ns(step_model: StepModel) -> float:
+def _made_ns(step: StepView) -> float:
     """What making a batch takes the host, where the replay knows."""
-    return float(step_model.launches.data_ns.sum())
+    return float(step.launches.data_ns.sum())
 
 
-def _shortest_steps(
-    step_model: StepModel, waited: float, workers: int
-) -> tuple[float, float, float]:
+def _shortest_steps(step: StepView, waited: float, workers: int) -> tuple[float, float, float]:
     """What a step takes at least, at worst, as expected and at best: batches come no faster.
 
     On a CPU nothing that is done now goes away, and it has only so many cores to be done on: all
     that threads do now, waiting for each other included; the step's own work on all cores and the
     batch on one; the step's work on one of them. And who shares a core is held up.
     """
-    supply = max(waited, _made_ns(step_model)) / workers
-    seen = step_model.host_counters
-    if step_model.device != "cpu" or not seen.cores:
+    supply = max(waited, _made_ns(step)) / workers
+    seen = step.host_counters
+    if step.device != "cpu" or not seen.cores:
         return supply, supply, supply
-    rest = step_model.wall_ns - waited
+    rest = step.wall_ns - waited
     batch, busy = waited, np.inf
     if seen.main is not None and seen.wall_ns:
         # A batch that sleeps, or waits for a disk, needs no core; one that waits for a core does.
         awake = min(1.0, (seen.main.ran_ns + seen.main.delayed_ns) / seen.wall_ns / _AWAKE)
-        batch = min(waited, max(0.0, step_model.wall_ns * awake - rest))
+        batch = min(waited, max(0.0, step.wall_ns * awake - rest))
     if seen.ours_ns is not None and seen.wall_ns:
-        busy = step_model.wall_ns * seen.ours_ns / seen.wall_ns
+        busy = step.wall_ns * seen.ours_ns / seen.wall_ns
     usual = min(busy, rest * seen.cores + batch)
     worst = busy if np.isfinite(busy) else usual
     others = seen.cpu_wait_share > _CORELESS
@@ -165,9 +163,9 @@ def _shortest_steps(
     )
 
 
-def _crowded(work: float, rest: float, cores: int) -> float:
+def _crowded(record: float, rest: float, cores: int) -> float:
     """The share of a step's own time in which its threads have every core."""
-    return min(1.0, max(0.0, work / rest - (cores - 1)))
+    return min(1.0, max(0.0, record / rest - (cores - 1)))
 
 
 def _held_up(rest: float, batch: float, crowded: float, cores: int) -> tuple[float, float]:
@@ -183,14 +181,14 @@ def _held_up(rest: float, batch: float, crowded: float, cores: int) -> tuple[flo
     return min(rest + batch if crowded else rest, 2 * rest), min(likely, 2 * rest)
 
 
-def _shorter(step_model: StepModel, left: float) -> Edit:
+def _shorter(step: StepView, left: float) -> Edit:
     """Of the time for a batch, a part is left."""
-    return Edit.save_host(step_model.data_wait * (1 - min(1.0, left)))
+    return Edit.save_host(step.data_wait * (1 - min(1.0, left)))
 
 
-def _lines(step_model: StepModel, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
-    sources = step_model.timeline.sources
-    found = {int(source) for source in step_model.timeline.host.source[rows]}
+def _lines(step: StepView, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:
+    sources = step.timeline.sources
+    found = {int(source) for source in step.timeline.host.source[rows]}
     return [sources[source] for source in found if 0 <= source < len(sources)]
 
 
@@ -199,6 +197,7 @@ FAULT = Fault(
     title="Step waits for data",
     kind="mistake",
     group="overhead",
+    stage=Stage.HOST,
     document=__doc__,
     detect=detect,
     fixes=(

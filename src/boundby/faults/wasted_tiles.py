@@ -26,7 +26,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import compiled
 from boundby.model import OpCall, Tensor
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 from boundby.step.op_variants import padded, timed_ratio
 
 _TILE = 8
@@ -51,33 +51,33 @@ _OPERANDS = {
 _BATCHED = ("aten::bmm", "aten::baddbmm", "aten::baddbmm_")
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    odd = _odd_products(step_model)
+def detect(step: StepView) -> Detection | None:
+    odd = _odd_products(step)
     if not odd:
         return None
     wanted = max(extent for extents in odd.values() for extent in extents)
     return Detection(
-        worst=Edit.set_time(_times(step_model, odd, _WORST)),
-        expected=Edit.set_time(_times(step_model, odd, _EXPECTED)),
-        best=Edit.set_time(_times(step_model, odd, _BEST)),
-        where=step_model.lines(step_model.op_records[index] for index in odd)[:3],
-        change=f"{_word(step_model, odd, wanted)} = {_round_up(wanted)}"
+        low=Edit.set_time(_times(step, odd, _WORST)),
+        expected=Edit.set_time(_times(step, odd, _EXPECTED)),
+        high=Edit.set_time(_times(step, odd, _BEST)),
+        where=step.lines(step.op_records[index] for index in odd)[:3],
+        change=f"{_word(step, odd, wanted)} = {_round_up(wanted)}"
         f"  # instead of {wanted}: a multiple of {_PADDED}",
         assumes="the dimension may be padded and what is added is masked or never used",
     )
 
 
-def padded_times(step_model: StepModel) -> dict[int, float]:
+def padded_times(step: StepView) -> dict[int, float]:
     """What the odd products would take with padded dimensions, by work."""
-    return _times(step_model, _odd_products(step_model), _EXPECTED)
+    return _times(step, _odd_products(step), _EXPECTED)
 
 
-def _odd_products(step_model: StepModel) -> dict[int, set[int]]:
+def _odd_products(step: StepView) -> dict[int, set[int]]:
     """Slow products in 16-bit types, each with its large dimensions that fit no tile."""
     odd: dict[int, set[int]] = {}
-    for index, work in enumerate(step_model.op_records):
-        call = step_model.call(work)
-        if call is None or not work.floor_ns or work.floor_ns >= _SLOW * work.ns:
+    for index, record in enumerate(step.op_records):
+        call = step.call(record)
+        if call is None or not record.floor_ns or record.floor_ns >= _SLOW * record.ns:
             continue
         found = odd_extents(call)
         if found:
@@ -124,11 +124,9 @@ def _dense_extent(matrix: Tensor) -> int | None:
     return rows if matrix.strides[-2:] == (1, rows) else None
 
 
-def _word(step_model: StepModel, odd: dict[int, set[int]], wanted: int) -> str:
+def _word(step: StepView, odd: dict[int, set[int]], wanted: int) -> str:
     """What people call the dimension: the last one of a linear layer has a name."""
-    calls = [
-        call for index in odd if (call := step_model.call(step_model.op_records[index])) is not None
-    ]
+    calls = [call for index in odd if (call := step.call(step.op_records[index])) is not None]
     made = {
         _columns(call, operands)
         for call in calls
@@ -139,16 +137,16 @@ def _word(step_model: StepModel, odd: dict[int, set[int]], wanted: int) -> str:
     return "vocabulary" if wanted >= _VOCABULARY else "out_features"
 
 
-def _times(step_model: StepModel, odd: dict[int, set[int]], efficiency: float) -> dict[int, float]:
+def _times(step: StepView, odd: dict[int, set[int]], efficiency: float) -> dict[int, float]:
     """Timed with padded dimensions where the device is at hand; else from the roof."""
     op_ns = {}
     for index, extents in odd.items():
-        work = step_model.op_records[index]
-        ratio = timed_ratio(step_model, work, padded({n: _round_up(n) for n in extents}))
-        reached = (work.floor_ns or work.ns) / efficiency
+        record = step.op_records[index]
+        ratio = timed_ratio(step, record, padded({n: _round_up(n) for n in extents}))
+        reached = (record.floor_ns or record.ns) / efficiency
         if ratio is not None:
-            reached = work.ns * ratio * _EXPECTED / efficiency
-        op_ns[index] = min(work.ns, reached)
+            reached = record.ns * ratio * _EXPECTED / efficiency
+        op_ns[index] = min(record.ns, reached)
     return op_ns
 
 

@@ -28,58 +28,56 @@ from boundby.faults.fault import Detection, Fault
 from boundby.fixes import checkpointing
 from boundby.model import units
 from boundby.step.device_ops import recomputed
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 
 # Of the device's memory, what may be filled: the rest is for fragments and the library's own.
 _USABLE = 0.9
 _LAUNCHES_LEFT = 0.1
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    again = recomputed(step_model.timeline)
+def detect(step: StepView) -> Detection | None:
+    again = recomputed(step.timeline)
     mine = [
         index
-        for index, work in enumerate(step_model.op_records)
-        if work.row >= 0 and again[work.row] and work.op_class != "communication"
+        for index, record in enumerate(step.op_records)
+        if record.row >= 0 and again[record.row] and record.op_class != "communication"
     ]
     if not mine:
         return None
-    products = [i for i in mine if step_model.op_records[i].op_class == "contraction"]
-    free, kept = _free_bytes(step_model), _written(step_model, mine)
+    products = [i for i in mine if step.op_records[i].op_class == "contraction"]
+    free, kept = _free_bytes(step), _written(step, mine)
     some = dict.fromkeys(products, 0.0)
     everything = dict.fromkeys(mine, 0.0)
     if free is not None and kept < free:
         worst, expected, best = some, everything, everything
     elif free is None:
         # The memory is not known: keeping the products' results is what most can afford.
-        worst = {index: 0.5 * step_model.op_records[index].ns for index in products}
+        worst = {index: 0.5 * step.op_records[index].ns for index in products}
         expected, best = some, everything
-    elif _written(step_model, products) < free:
+    elif _written(step, products) < free:
         worst, expected, best = dict[int, float](), some, some
     else:
         return None
     return Detection(
-        worst=Edit.set_time(worst),
+        low=Edit.set_time(worst),
         expected=Edit.set_time(expected, launch_share=_LAUNCHES_LEFT),
-        best=Edit.set_time(best, launch_share=0.0),
-        where=step_model.lines(step_model.op_records[index] for index in mine)[:2],
+        high=Edit.set_time(best, launch_share=0.0),
+        where=step.lines(step.op_records[index] for index in mine)[:2],
         change="model.gradient_checkpointing_disable()  # or keep the results of products",
         assumes=_assumes(free, kept),
     )
 
 
-def _free_bytes(step_model: StepModel) -> float | None:
+def _free_bytes(step: StepView) -> float | None:
     """Memory that the step leaves unused; None where it is not known."""
-    peak, total = step_model.host_counters.peak_bytes, step_model.machine.memory_bytes
+    peak, total = step.host_counters.peak_bytes, step.machine.memory_bytes
     return _USABLE * total - peak if peak and total else None
 
 
-def _written(step_model: StepModel, op_records: list[int]) -> float:
+def _written(step: StepView, op_records: list[int]) -> float:
     """What would have to be kept instead: the results of what is computed again."""
     return sum(
-        cost.bytes_written
-        for i in op_records
-        if (cost := step_model.op_records[i].cost) is not None
+        cost.bytes_written for i in op_records if (cost := step.op_records[i].cost) is not None
     )
 
 

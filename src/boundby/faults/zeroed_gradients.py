@@ -32,7 +32,7 @@ import numpy as np
 
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import optimizers
-from boundby.step.model import Edit, StepModel
+from boundby.step.model import Edit, StepView
 from boundby.step.nesting import nearest
 
 _ZEROING = ("zero_grad",)
@@ -47,56 +47,56 @@ _LAUNCHES_LEFT = 0.15
 _WORST_LEFT, _EXPECTED_LEFT, _BEST_LEFT = 0.5, 0.05, 0.0
 
 
-def detect(step_model: StepModel) -> Detection | None:
-    fills = _inside(step_model, _ZEROING, _FILLS)
+def detect(step: StepView) -> Detection | None:
+    fills = _inside(step, _ZEROING, _FILLS)
     if not fills:
         return None
     # Under accumulation each gradient is added to several times for one zeroing.
-    added = _inside(step_model, _ACCUMULATING, _ADDITIONS)[: _zeroed(step_model, fills)]
+    added = _inside(step, _ACCUMULATING, _ADDITIONS)[: _zeroed(step, fills)]
 
     def kept(left: float) -> dict[int, float]:
         gone = dict.fromkeys(fills, 0.0)
-        return gone | {index: step_model.op_records[index].ns * left for index in added}
+        return gone | {index: step.op_records[index].ns * left for index in added}
 
-    where = step_model.lines(step_model.op_records[index] for index in fills)[:1]
+    where = step.lines(step.op_records[index] for index in fills)[:1]
     return Detection(
-        worst=Edit.set_time(kept(_WORST_LEFT), launch_share=_WORST_LEFT),
+        low=Edit.set_time(kept(_WORST_LEFT), launch_share=_WORST_LEFT),
         expected=Edit.set_time(kept(_EXPECTED_LEFT), launch_share=_LAUNCHES_LEFT),
-        best=Edit.set_time(kept(_BEST_LEFT), launch_share=0.0),
+        high=Edit.set_time(kept(_BEST_LEFT), launch_share=0.0),
         where=where,
         change=f"p.grad = None  # instead of zeros, at {where[0]}"
-        if where and _by_the_script(step_model, fills)
+        if where and _by_the_script(step, fills)
         else "optimizer.zero_grad(set_to_none=True)",
         assumes="nothing keeps hold of the gradient tensors between steps",
     )
 
 
-def _inside(step_model: StepModel, around: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
+def _inside(step: StepView, around: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
     """Work of these names inside events of those, in order of issue."""
-    within = step_model.within(*around)
+    within = step.within(*around)
     found = [
         index
-        for index, work in enumerate(step_model.op_records)
-        if work.row >= 0 and within[work.row] and any(name in work.name for name in names)
+        for index, record in enumerate(step.op_records)
+        if record.row >= 0 and within[record.row] and any(name in record.name for name in names)
     ]
-    return sorted(found, key=lambda index: step_model.op_records[index].row)
+    return sorted(found, key=lambda index: step.op_records[index].row)
 
 
-def _by_the_script(step_model: StepModel, fills: list[int]) -> bool:
+def _by_the_script(step: StepView, fills: list[int]) -> bool:
     """Whether the script's own lines zero, in a `zero_grad` that need not know torch's argument."""
-    timeline = step_model.timeline
+    timeline = step.timeline
     zeroing = np.array([any(part in name for part in _ZEROING) for name in timeline.names])
     around = nearest(timeline.host.parent, zeroing[timeline.host.name])
-    op_records = [step_model.op_records[index] for index in fills]
-    names = (timeline.names[timeline.host.name[around[work.row]]] for work in op_records)
-    return all(work.inside < 0 for work in op_records) and not any(map(_TORCHS.search, names))
+    op_records = [step.op_records[index] for index in fills]
+    names = (timeline.names[timeline.host.name[around[record.row]]] for record in op_records)
+    return all(record.inside < 0 for record in op_records) and not any(map(_TORCHS.search, names))
 
 
-def _zeroed(step_model: StepModel, fills: list[int]) -> int:
+def _zeroed(step: StepView, fills: list[int]) -> int:
     """How many gradients the fills cover: a `_foreach` one fills a list of them."""
     total = 0
     for index in fills:
-        call = step_model.call(step_model.op_records[index])
+        call = step.call(step.op_records[index])
         total += max(1, len(call.tensors)) if call is not None else 1
     return total
 

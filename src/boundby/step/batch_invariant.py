@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from boundby.model import Phase, Tensor
 from boundby.step.dataflow import OUTSIDE, Flow, Value
-from boundby.step.model import StepModel
+from boundby.step.model import StepView
 from boundby.step.op_record import OpRecord
 
 # Samples come first and weights second.
@@ -51,7 +51,7 @@ _NORMS = ("_norm", "_legit", "_no_training", "_with_update", "_no_update", "_nor
 Places = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def weights_of(step_model: StepModel, flow: Flow) -> set[int]:
+def weights_of(step: StepView, flow: Flow) -> set[int]:
     """Values from before the step that it updates, or that stand where operators take weights.
 
     A cast of a weight stands there for it. What is multiplied as samples anywhere, itself or in
@@ -60,9 +60,9 @@ def weights_of(step_model: StepModel, flow: Flow) -> set[int]:
     updated = {
         value
         for value, known in enumerate(flow.values)
-        if known.maker == OUTSIDE and goes_to_optimizer(step_model, known)
+        if known.maker == OUTSIDE and goes_to_optimizer(step, known)
     }
-    samples, weights, placed = _standing(step_model, flow, updated)
+    samples, weights, placed = _standing(step, flow, updated)
     _trace_back(flow, samples, without=placed)
     outside = {value for value, known in enumerate(flow.values) if known.maker == OUTSIDE}
     still = _made_of(flow, outside - samples, without=placed)
@@ -71,46 +71,42 @@ def weights_of(step_model: StepModel, flow: Flow) -> set[int]:
     return updated | (weights & outside)
 
 
-def batch_invariant_values(step_model: StepModel, flow: Flow) -> set[int]:
+def batch_invariant_values(step: StepView, flow: Flow) -> set[int]:
     """The values that are of one size whatever the batch: weights, and what is made of them."""
     # A cast of a weight is as large as the weight.
-    fixed = _made_of(flow, weights_of(step_model, flow), without=frozenset())
+    fixed = _made_of(flow, weights_of(step, flow), without=frozenset())
     for index in reversed(flow.order):
         if not any(
-            value in fixed or goes_to_optimizer(step_model, flow.values[value])
+            value in fixed or goes_to_optimizer(step, flow.values[value])
             for value in flow.makes[index]
         ):
             continue
         # As is a gradient before its cast, and each of those that are added up; and the zeros that
         # an embedding's gradient starts from.
-        handed_on = step_model.op_records[index].name.endswith(_HANDED_ON)
+        handed_on = step.op_records[index].name.endswith(_HANDED_ON)
         fixed |= {
-            value
-            for value in flow.reads[index]
-            if handed_on or is_set(step_model, flow.values[value])
+            value for value in flow.reads[index] if handed_on or is_set(step, flow.values[value])
         }
     return fixed
 
 
-def is_set(step_model: StepModel, value: Value) -> bool:
-    return value.maker != OUTSIDE and step_model.op_records[value.maker].name.endswith(_SET)
+def is_set(step: StepView, value: Value) -> bool:
+    return value.maker != OUTSIDE and step.op_records[value.maker].name.endswith(_SET)
 
 
-def goes_to_optimizer(step_model: StepModel, value: Value) -> bool:
-    return any(step_model.op_records[reader].phase == Phase.OPTIMIZER for reader in value.readers)
+def goes_to_optimizer(step: StepView, value: Value) -> bool:
+    return any(step.op_records[reader].phase == Phase.OPTIMIZER for reader in value.readers)
 
 
-def _standing(
-    step_model: StepModel, flow: Flow, updated: set[int]
-) -> tuple[set[int], set[int], set[int]]:
+def _standing(step: StepView, flow: Flow, updated: set[int]) -> tuple[set[int], set[int], set[int]]:
     """The values in places of samples and of weights, and the works that have such places."""
     samples: set[int] = set()
     weights: set[int] = set()
     placed: set[int] = set()
     for index in flow.order:
-        work = step_model.op_records[index]
-        call = step_model.call(work)
-        places = _places(work, call.tensors) if call is not None else None
+        record = step.op_records[index]
+        call = step.call(record)
+        places = _places(record, call.tensors) if call is not None else None
         if places is None:
             continue
         placed.add(index)
@@ -127,9 +123,9 @@ def _given(flow: Flow, index: int, places: Iterable[int]) -> set[int]:
     return {value for value in values if value is not None}
 
 
-def _places(work: OpRecord, tensors: tuple[Tensor, ...]) -> Places | None:
+def _places(record: OpRecord, tensors: tuple[Tensor, ...]) -> Places | None:
     """Where among its tensors an operator takes samples, and where weights; None if unknown."""
-    name = work.name.partition("::")[2]
+    name = record.name.partition("::")[2]
     vectors = tuple(at for at, tensor in enumerate(tensors) if len(tensor.shape) == 1)
     if name in _PRODUCTS:
         return (0,), (1,)
@@ -146,9 +142,9 @@ def _places(work: OpRecord, tensors: tuple[Tensor, ...]) -> Places | None:
     if name in _RECURRENT:
         flat = tuple(at for at, tensor in enumerate(tensors) if at and len(tensor.shape) < 3)
         return (0,), flat[: _RECURRENT[name]]
-    if work.op_class == "contraction" and ("conv" in name or "linear" in name):
+    if record.op_class == "contraction" and ("conv" in name or "linear" in name):
         return ((0, 1), (2,)) if "backward" in name else ((0,), (1, *vectors))
-    if work.op_class == "normalization" and name.endswith(_NORMS):
+    if record.op_class == "normalization" and name.endswith(_NORMS):
         return (0,), vectors
     return None
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from boundby.model import HostKind, Phase
 from boundby.step.fusion_groups import is_fusible
 from boundby.step.graph_break_regions import graph_break_rows
-from boundby.step.model import StepModel
+from boundby.step.model import StepView
 from boundby.step.user_python import kept
 
 Floats = npt.NDArray[np.float64]
@@ -30,7 +30,7 @@ _ENTRY_LAUNCHES = {Phase.FORWARD: (25.0, 0.3), Phase.BACKWARD: (25.0, 0.9)}
 _HANDED_OVER = "AccumulateGrad"
 
 
-def launch_costs(step_model: StepModel) -> tuple[float, float, float]:
+def launch_costs(step: StepView) -> tuple[float, float, float]:
     """Host time for one launch of a compiled kernel: the worst, the expected, the best.
 
     In a step that trains, what it took in a small one that did when the machine was measured, at
@@ -38,31 +38,31 @@ def launch_costs(step_model: StepModel) -> tuple[float, float, float]:
     from step to step.) Else what it takes on its own, as much longer as this step's eager operators
     take inside it than on their own; at best it comes half way back from there.
     """
-    overheads, launches = step_model.machine.overheads, step_model.launches
+    overheads, launches = step.machine.overheads, step.launches
     if (launches.phase == Phase.BACKWARD).any():
         trained = overheads.trained_kernel_ns
         if trained is not None:
             return _SLOWER_LAUNCH * trained, trained, trained / _SLOWER_LAUNCH
     eager = overheads.eager_op_ns or 0.0
     alone = overheads.compiled_kernel_ns or eager
-    inside = _operator_ns(step_model)
+    inside = _operator_ns(step)
     here = alone * inside / eager if inside and eager else alone
     return _SLOWER_LAUNCH * here, here, min(here, (here + alone) / 2)
 
 
-def compiled_host_ns(step_model: StepModel, gone: list[int], launch_ns: float) -> Floats:
+def compiled_host_ns(step: StepView, gone: list[int], launch_ns: float) -> Floats:
     """Host time before each action, with forward and backward compiled and some work gone.
 
     They are launched kernel after kernel; the rest of the loop stays.
     """
-    launches = step_model.launches
-    stays = kept(step_model).before_ns
+    launches = step.launches
+    stays = kept(step).before_ns
     host = launches.host_ns - stays
-    vanished, called = _marked(step_model, gone), _marked(step_model, _libraries(step_model))
-    left = graph_break_rows(step_model)
+    vanished, called = _marked(step, gone), _marked(step, _libraries(step))
+    left = graph_break_rows(step)
     compiled = (launches.phase != Phase.OPTIMIZER) & (launches.wait == 0)
-    compiled &= ~_marked(step_model, left.op_records)
-    operators = _Operators.of(step_model)
+    compiled &= ~_marked(step, left.op_records)
+    operators = _Operators.of(step)
     waiting = 0.0
     for action in np.flatnonzero(compiled):
         waiting += host[action]
@@ -72,56 +72,54 @@ def compiled_host_ns(step_model: StepModel, gone: list[int], launch_ns: float) -
             launched = launch_ns if operators.first[action] else min(waiting, launch_ns)
             host[action] = operators.own_ns[action] if called[action] else launched
             waiting = 0.0
-    count = _parameters(step_model)
+    count = _parameters(step)
     for phase, (memoised, each) in _ENTRY_LAUNCHES.items():
         first = np.flatnonzero(compiled & (launches.phase == phase))[:1]
         entries = (1 + left.calls) * memoised + each * count
-        host[first] += entries * (_eager_launch_ns(step_model) or launch_ns)
+        host[first] += entries * (_eager_launch_ns(step) or launch_ns)
     return host + stays
 
 
-def _libraries(step_model: StepModel) -> Iterable[int]:
+def _libraries(step: StepView) -> Iterable[int]:
     """Work that stays the call of a library."""
-    return (
-        index for index in range(len(step_model.op_records)) if not is_fusible(step_model, index)
-    )
+    return (index for index in range(len(step.op_records)) if not is_fusible(step, index))
 
 
-def _marked(step_model: StepModel, op_records: Iterable[int]) -> npt.NDArray[np.bool_]:
+def _marked(step: StepView, op_records: Iterable[int]) -> npt.NDArray[np.bool_]:
     """The actions that belong to these works."""
-    marked = np.zeros(len(step_model.launches.rows), np.bool_)
-    marked[step_model.actions_of(list(op_records))] = True
+    marked = np.zeros(len(step.launches.rows), np.bool_)
+    marked[step.actions_of(list(op_records))] = True
     return marked
 
 
-def _eager_launch_ns(step_model: StepModel) -> float | None:
+def _eager_launch_ns(step: StepView) -> float | None:
     """Of this step's backward, which runs without an interpreter, with all that lies between.
 
     A gradient that is handed over takes about as long as a launch. A recurrent layer's hundreds of
     launches from within one call say nothing of that.
     """
-    launches = step_model.launches
-    if step_model.device == "cpu":
+    launches = step.launches
+    if step.device == "cpu":
         return None
-    launched = ~_marked(step_model, graph_break_rows(step_model).layers)
+    launched = ~_marked(step, graph_break_rows(step).layers)
     backward = launches.host_ns[launched & (launches.phase == Phase.BACKWARD)]
     inside, count = (
-        (backward, _parameters(step_model)) if len(backward) else (launches.host_ns[launched], 0)
+        (backward, _parameters(step)) if len(backward) else (launches.host_ns[launched], 0)
     )
     # What another fix has taken away is not launched any more.
     launched_ops = int((inside > 0).sum())
     return float(inside.sum()) / (launched_ops + count) if launched_ops else None
 
 
-def _operator_ns(step_model: StepModel) -> float | None:
+def _operator_ns(step: StepView) -> float | None:
     """What a simple eager operator takes the host inside this step: of one launch, in backward
     where there is one."""
-    launches = step_model.launches
-    if step_model.device == "cpu":
+    launches = step.launches
+    if step.device == "cpu":
         return None
-    operators = _Operators.of(step_model)
+    operators = _Operators.of(step)
     simple = operators.alone & (launches.host_ns > 0)
-    simple &= ~_marked(step_model, _libraries(step_model))
+    simple &= ~_marked(step, _libraries(step))
     backward = simple & (launches.phase == Phase.BACKWARD)
     seen = operators.own_ns[backward if backward.any() else simple]
     return float(np.median(seen)) if len(seen) else None
@@ -140,9 +138,9 @@ class _Operators:
     alone: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, step_model: StepModel) -> _Operators:
-        launches, host = step_model.launches, step_model.timeline.host
-        outer = _outermost(step_model)
+    def of(cls, step: StepView) -> _Operators:
+        launches, host = step.launches, step.timeline.host
+        outer = _outermost(step)
         ends = host.start_ns + host.duration_ns
         ended = ends[launches.rows]
         before = np.concatenate(([host.start_ns[outer[0]]], ended[:-1]))
@@ -157,9 +155,9 @@ class _Operators:
         return cls(own, first, first & np.append(another, True))
 
 
-def _outermost(step_model: StepModel) -> npt.NDArray[np.int64]:
+def _outermost(step: StepView) -> npt.NDArray[np.int64]:
     """The row of the outermost operator around each action, or the action's own."""
-    launches, timeline = step_model.launches, step_model.timeline
+    launches, timeline = step.launches, step.timeline
     host = timeline.host
     named = np.array(["::" in name and "autograd::" not in name for name in timeline.names])
     operator = (host.kind == HostKind.OP) & named[host.name]
@@ -172,10 +170,10 @@ def _outermost(step_model: StepModel) -> npt.NDArray[np.int64]:
     return outer
 
 
-def _parameters(step_model: StepModel) -> int:
+def _parameters(step: StepView) -> int:
     """How many gradients the step hands over."""
-    names = step_model.timeline.names
+    names = step.timeline.names
     handed = np.array([name.endswith(_HANDED_OVER) for name in names] or [False])
     # The engine's own row, and the node's inside it.
     engine = np.array([name.startswith("autograd::engine::") for name in names] or [False])
-    return int((handed & engine)[step_model.timeline.host.name].sum())
+    return int((handed & engine)[step.timeline.host.name].sum())

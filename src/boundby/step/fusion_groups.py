@@ -16,7 +16,7 @@ from boundby.model import Phase
 from boundby.step.dataflow import Flow
 from boundby.step.graph_break_regions import graph_break_rows
 from boundby.step.index_searches import searches
-from boundby.step.model import StepModel
+from boundby.step.model import StepView
 from boundby.step.op_record import OpRecord
 from boundby.step.reductions import reduction_launches, takes_two_passes
 
@@ -37,10 +37,10 @@ class Chain:
     reductions: int  # launches for these, beside the one that uses them
 
 
-def chains_of(step_model: StepModel, flow: Flow) -> list[Chain]:
+def chains_of(step: StepView, flow: Flow) -> list[Chain]:
     """What could be fused: works that hand values to each other with no product in between."""
-    op_records = step_model.op_records
-    fusible = [is_fusible(step_model, index) for index in range(len(op_records))]
+    op_records = step.op_records
+    fusible = [is_fusible(step, index) for index in range(len(op_records))]
     depth = _depths(op_records, flow, fusible)
     leader = list(range(len(op_records)))
 
@@ -65,13 +65,13 @@ def chains_of(step_model: StepModel, flow: Flow) -> list[Chain]:
         if fusible[index]:
             members[lead(index)].append(index)
     groups = list(members.values())
-    again = _made_again(step_model, flow, groups, fusible)
+    again = _made_again(step, flow, groups, fusible)
     return [
         Chain(
             op_records=group,
-            bytes=_moved(step_model, flow, group, again),
+            bytes=_moved(step, flow, group, again),
             reductions=sum(
-                reduction_launches(op_records[index].name, step_model.call(op_records[index]))
+                reduction_launches(op_records[index].name, step.call(op_records[index]))
                 for index in group
             ),
         )
@@ -80,14 +80,14 @@ def chains_of(step_model: StepModel, flow: Flow) -> list[Chain]:
 
 
 def _made_again(
-    step_model: StepModel, flow: Flow, groups: Sequence[list[int]], fusible: Sequence[bool]
+    step: StepView, flow: Flow, groups: Sequence[list[int]], fusible: Sequence[bool]
 ) -> dict[int, dict[int, float]]:
     """Values that only chains of the backward read, and what each is made from.
 
     A compiler does not keep such a one: it keeps what it was made from, where that is smaller than
     to write it and read it again (the results of reductions aside, which it keeps: they are few).
     """
-    op_records = step_model.op_records
+    op_records = step.op_records
     again = {}
     for group in groups:
         if op_records[group[0]].phase == Phase.BACKWARD:
@@ -127,29 +127,29 @@ def _sources(
     return sources
 
 
-def is_fusible(step_model: StepModel, index: int) -> bool:
-    work = step_model.op_records[index]
-    if step_model.device == "cpu" and is_random(work):
+def is_fusible(step: StepView, index: int) -> bool:
+    record = step.op_records[index]
+    if step.device == "cpu" and is_random(record):
         return False
     return (
-        work.op_class in _FUSIBLE
-        and not searches(work)
-        and not _scatters(work)
-        and work.phase != Phase.OPTIMIZER
-        and work.bound not in _ELSEWHERE
-        and index not in step_model.unfusible
-        and index not in graph_break_rows(step_model).op_records
-        and not step_model.is_for_data(work)
-        and work.ns > 0
+        record.op_class in _FUSIBLE
+        and not searches(record)
+        and not _scatters(record)
+        and record.phase != Phase.OPTIMIZER
+        and record.bound not in _ELSEWHERE
+        and index not in step.unfusible
+        and index not in graph_break_rows(step).op_records
+        and not step.is_for_data(record)
+        and record.ns > 0
     )
 
 
-def _scatters(work: OpRecord) -> bool:
-    return work.name.endswith("_backward") and any(part in work.name for part in _SCATTERS)
+def _scatters(record: OpRecord) -> bool:
+    return record.name.endswith("_backward") and any(part in record.name for part in _SCATTERS)
 
 
-def is_random(work: OpRecord) -> bool:
-    return any(part in work.name for part in _RANDOM) and not work.name.endswith("_backward")
+def is_random(record: OpRecord) -> bool:
+    return any(part in record.name for part in _RANDOM) and not record.name.endswith("_backward")
 
 
 def _depths(op_records: Sequence[OpRecord], flow: Flow, fusible: Sequence[bool]) -> list[int]:
@@ -167,7 +167,7 @@ def _depths(op_records: Sequence[OpRecord], flow: Flow, fusible: Sequence[bool])
 
 
 def _moved(
-    step_model: StepModel, flow: Flow, group: list[int], again: dict[int, dict[int, float]]
+    step: StepView, flow: Flow, group: list[int], again: dict[int, dict[int, float]]
 ) -> float:
     """What enters and what leaves a chain; values that only its own works read stay inside."""
     inside = set(group)
@@ -183,7 +183,7 @@ def _moved(
             made = flow.values[value]
             if value not in again and any(reader not in inside for reader in made.readers):
                 moved += made.bytes
-        work = step_model.op_records[index]
-        if takes_two_passes(work.name, step_model.call(work)):
+        record = step.op_records[index]
+        if takes_two_passes(record.name, step.call(record)):
             moved += sum(flow.reads[index].values())
     return moved + sum(entering.values())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby.model import HostKind, Phase
-from boundby.step.model import StepModel
+from boundby.step.model import StepView
 
 # What `nn.LSTM`, `nn.GRU` and `nn.RNN` call. (A cell alone is compiled.)
 _LAYERS = ("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu")
@@ -31,40 +31,40 @@ class Uncompiled:
         return self.layers | self.outside
 
 
-def graph_break_rows(step_model: StepModel) -> Uncompiled:
-    return step_model.memoised(_found)
+def graph_break_rows(step: StepView) -> Uncompiled:
+    return step.memoised(_found)
 
 
-def _found(step_model: StepModel) -> Uncompiled:
-    host = step_model.timeline.host
-    named = np.array([name in _LAYERS for name in step_model.timeline.names] or [False])
+def _found(step: StepView) -> Uncompiled:
+    host = step.timeline.host
+    named = np.array([name in _LAYERS for name in step.timeline.names] or [False])
     layers = (host.kind == HostKind.OP) & named[host.name]
-    outside = frozenset(_outside(step_model))
+    outside = frozenset(_outside(step))
     if not layers.any():
         return Uncompiled(frozenset(), 0, outside)
-    inside = step_model.inside_both_ways(layers)
+    inside = step.inside_both_ways(layers)
     op_records = frozenset(
         index
-        for index, work in enumerate(step_model.op_records)
-        if work.row >= 0 and inside[work.row]
+        for index, record in enumerate(step.op_records)
+        if record.row >= 0 and inside[record.row]
     )
     calls = int((layers & (host.phase != Phase.BACKWARD)).sum())
     return Uncompiled(op_records, calls, outside)
 
 
-def _outside(step_model: StepModel) -> list[int]:
+def _outside(step: StepView) -> list[int]:
     """Work in no module that is worth compiling, backward too; none where modules are not known.
 
     A module that multiplies nothing is a loss, and not the model.
     """
-    modules = step_model.timeline.modules
+    modules = step.timeline.modules
     outermost = [
-        modules[work.module].partition(".")[0] if work.module >= 0 else ""
-        for work in step_model.op_records
+        modules[record.module].partition(".")[0] if record.module >= 0 else ""
+        for record in step.op_records
     ]
     models = {
         name
-        for name, work in zip(outermost, step_model.op_records, strict=True)
-        if name and work.op_class == "contraction"
+        for name, record in zip(outermost, step.op_records, strict=True)
+        if name and record.op_class == "contraction"
     }
     return [index for index, name in enumerate(outermost) if models and name not in models]

@@ -73,7 +73,7 @@ class OperatorBenchmarks:
         return self.known.get(benchmark)
 
 
-class StepView:
+class StepView(ABC):
     """A step as faults see it: its operators and launches, the machine, what was counted beside it.
 
     `device`: where its operators run. `benchmark_doubt`: the exponent of every factor by which an
@@ -82,6 +82,7 @@ class StepView:
 
     device: ClassVar[str]
     benchmark_doubt: ClassVar[float]
+    base_ns: float  # the evaluated time of the step as it is
 
     def __init__(
         self,
@@ -118,6 +119,18 @@ class StepView:
         self.no_user_python = False
         self._member = attribution.member
         self._known: dict[Callable[[Any], Any], Any] = {}
+
+    @property
+    @abstractmethod
+    def data_wait(self) -> HostTime:
+        """Host time in which the step waits for its next batch."""
+
+    @abstractmethod
+    def stall_sensitivity(self, ns: float) -> float:
+        """The share of a pause of the host by which the step becomes longer.
+
+        A device with enough work queued continues through a pause.
+        """
 
     @property
     def flow(self) -> Flow | None:
@@ -176,20 +189,13 @@ class StepView:
         return np.unique(np.searchsorted(self.launches.first, work, side="right") - 1)
 
 
-class StepModel(StepView, ABC):
+class StepModel(StepView):
     """A step that can be edited, and what it then takes."""
-
-    base_ns: float  # the evaluated time of the step as it is
 
     @property
     @abstractmethod
     def replay_error(self) -> float | None:
         """How far the evaluated step is off the clean one, as a share of it."""
-
-    @property
-    @abstractmethod
-    def data_wait(self) -> HostTime:
-        """Host time in which the step waits for its next batch."""
 
     @property
     @abstractmethod
@@ -199,13 +205,6 @@ class StepModel(StepView, ABC):
     @abstractmethod
     def evaluate(self, edit: Edit) -> float:
         """The step's time in ns with the edit made."""
-
-    @abstractmethod
-    def stall_sensitivity(self, ns: float) -> float:
-        """The share of a pause of the host by which the step becomes longer.
-
-        A device with enough work queued continues through a pause.
-        """
 
     @abstractmethod
     def _edit_execution(self, edited: Self, edit: Edit) -> None:
@@ -237,9 +236,9 @@ class StepModel(StepView, ABC):
         return edited
 
 
-def _flow(step_model: StepView) -> Flow | None:
-    return flow_of(step_model.timeline, step_model.op_records)
+def _flow(step: StepView) -> Flow | None:
+    return flow_of(step.timeline, step.op_records)
 
 
-def _rows_for_data(step_model: StepView) -> npt.NDArray[np.bool_]:
-    return step_model.inside(step_model.timeline.host.kind == HostKind.DATA)
+def _rows_for_data(step: StepView) -> npt.NDArray[np.bool_]:
+    return step.inside(step.timeline.host.kind == HostKind.DATA)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from boundby.hardware.op_benchmark import OpBenchmark, channels_last
 from boundby.model import OpCall, Tensor
 from boundby.step.batch_invariant import BATCHED_PRODUCTS
-from boundby.step.model import StepModel
+from boundby.step.model import StepView
 from boundby.step.op_record import OpRecord
 
 Alter = Callable[[Tensor], Tensor]
@@ -248,9 +248,9 @@ def _dense_like(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...] | Non
     return tuple(strides)
 
 
-def is_loose(work: OpRecord) -> bool:
+def is_loose(record: OpRecord) -> bool:
     """Whether the step computes its float32 products in fewer digits: on CUDA, and on a CPU."""
-    return work.cost is not None and not work.cost.flops.keys().isdisjoint(_FEWER_DIGITS)
+    return record.cost is not None and not record.cost.flops.keys().isdisjoint(_FEWER_DIGITS)
 
 
 def benchmark(call: OpCall, alter: Alter = as_it_is, *, loose: bool) -> OpBenchmark:
@@ -276,20 +276,20 @@ def benchmark(call: OpCall, alter: Alter = as_it_is, *, loose: bool) -> OpBenchm
 
 
 def timed_ratio(
-    step_model: StepModel, work: OpRecord, alter: Alter, *, loose: bool | None = None
+    step: StepView, record: OpRecord, alter: Alter, *, loose: bool | None = None
 ) -> float | None:
     """How long the altered call takes beside the call as it is, both timed; None if unknown.
 
     Both on the units that the step itself uses, unless `loose` says otherwise of the altered one.
     """
-    call = step_model.call(work)
+    call = step.call(record)
     if call is None:
         return None
-    now = is_loose(work)
+    now = is_loose(record)
     then = now if loose is None else loose
-    return ratio_of(step_model, benchmark(call, loose=now), benchmark(call, alter, loose=then))
+    return ratio_of(step, benchmark(call, loose=now), benchmark(call, alter, loose=then))
 
 
-def ratio_of(step_model: StepModel, before: OpBenchmark, after: OpBenchmark) -> float | None:
-    now, then = step_model.timings.ns(before), step_model.timings.ns(after)
+def ratio_of(step: StepView, before: OpBenchmark, after: OpBenchmark) -> float | None:
+    now, then = step.timings.ns(before), step.timings.ns(after)
     return then / now if now and then else None

@@ -6,30 +6,30 @@ from __future__ import annotations
 from boundby.model import OpCall, Tensor
 from boundby.step.batch_invariant import WIDEST_CAST, batch_invariant_values, is_set
 from boundby.step.dataflow import Flow
-from boundby.step.model import StepModel
+from boundby.step.model import StepView
 from boundby.step.op_variants import slowest_axis
 
 # Products of matrices, and how many tensors stand before the two.
 _PRODUCTS = {"aten::mm": 0, "aten::addmm": 1}
 
 
-def quadratic_values(step_model: StepModel) -> set[int]:
+def quadratic_values(step: StepView) -> set[int]:
     """Products of samples with samples, and what is made of these in the same size."""
-    flow = step_model.flow
+    flow = step.flow
     if flow is None:
         return set()
-    fixed = batch_invariant_values(step_model, flow)
-    batches = _batches(step_model, flow, fixed)
+    fixed = batch_invariant_values(step, flow)
+    batches = _batches(step, flow, fixed)
     squares: set[int] = set()
     for index in flow.order:
-        work = step_model.op_records[index]
-        call = step_model.call(work)
+        record = step.op_records[index]
+        call = step.call(record)
         if call is None:
             continue
         grows = [value is not None and value not in fixed for value in flow.given[index]]
         if _of_all_with_all(call, grows, batches):
             squares.update(flow.makes[index])
-        elif work.op_class != "contraction":
+        elif record.op_class != "contraction":
             read = max(
                 (size for value, size in flow.reads[index].items() if value in squares), default=0.0
             )
@@ -42,17 +42,15 @@ def quadratic_values(step_model: StepModel) -> set[int]:
     # The zeros that a gradient starts from are as many as it has numbers.
     for index in flow.order:
         if any(value in squares for value in flow.makes[index]):
-            squares.update(
-                value for value in flow.reads[index] if is_set(step_model, flow.values[value])
-            )
+            squares.update(value for value in flow.reads[index] if is_set(step, flow.values[value]))
     return squares
 
 
-def _batches(step_model: StepModel, flow: Flow, fixed: set[int]) -> set[int]:
+def _batches(step: StepView, flow: Flow, fixed: set[int]) -> set[int]:
     """How many samples operators with weights are given: a number that stands for all of them."""
     found: set[int] = set()
     for index in flow.order:
-        call = step_model.call(step_model.op_records[index])
+        call = step.call(step.op_records[index])
         given = flow.given[index]
         if call is None or not any(value in fixed for value in given):
             continue

@@ -14,7 +14,7 @@ import numpy as np
 
 from boundby.model import Phase
 from boundby.ops.traffic import argument
-from boundby.step.model import StepModel
+from boundby.step.model import StepView
 from boundby.step.op_record import OpRecord
 
 # Fewer samples than this are not worth a word.
@@ -36,36 +36,34 @@ class SampleLoop:
         return (index for same in self.calls for index in same)
 
 
-def find_sample_loops(step_model: StepModel) -> list[SampleLoop]:
+def find_sample_loops(step: StepView) -> list[SampleLoop]:
     """Lines that take samples out of a batch, or are near one that does, at which one call is made
     as often as there are samples, on tensors without them.
 
     Where a line does that, whatever else it calls so often is called for each sample too: also what
     makes a whole batch's tensor every time, as the gradient of taking one sample out does.
     """
-    samples = step_model.samples or 0
-    if samples < _FEWEST_SAMPLES or not (
-        near := _near(step_model, _taking_out(step_model, samples))
-    ):
+    samples = step.samples or 0
+    if samples < _FEWEST_SAMPLES or not (near := _near(step, _taking_out(step, samples))):
         return []
     at: dict[int, dict[tuple[object, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
-    for index, work in enumerate(step_model.op_records):
-        call = step_model.call(work)
-        if call is None or work.source not in near or not _may_loop(step_model, work):
+    for index, record in enumerate(step.op_records):
+        call = step.call(record)
+        if call is None or record.source not in near or not _may_loop(step, record):
             continue
         shapes = tuple((tensor.shape, tensor.dtype) for tensor in call.tensors)
-        at[work.source][work.phase, call.name, shapes].append(index)
+        at[record.source][record.phase, call.name, shapes].append(index)
     found = []
     for source, calls in at.items():
         often = [same for same in calls.values() if _for_each(len(same), samples)]
-        if any(not holds_samples(step_model, same[0]) for same in often):
+        if any(not holds_samples(step, same[0]) for same in often):
             found.append(SampleLoop(source=source, calls=tuple(tuple(same) for same in often)))
     return found
 
 
-def _taking_out(step_model: StepModel, samples: int) -> set[int]:
+def _taking_out(step: StepView, samples: int) -> set[int]:
     """Lines that take as many parts out of tensors of all samples as there are of them."""
-    host, calls = step_model.timeline.host, step_model.timeline.calls
+    host, calls = step.timeline.host, step.timeline.calls
     taken: dict[int, int] = defaultdict(int)
     for row in np.flatnonzero((host.call >= 0) & (host.source >= 0)):
         call = calls[host.call[row]]
@@ -76,9 +74,9 @@ def _taking_out(step_model: StepModel, samples: int) -> set[int]:
     return {source for source, count in taken.items() if count >= samples - 1}
 
 
-def _near(step_model: StepModel, sources: set[int]) -> set[int]:
+def _near(step: StepView, sources: set[int]) -> set[int]:
     """These lines, and those around them."""
-    places = [_place(line) for line in step_model.timeline.sources]
+    places = [_place(line) for line in step.timeline.sources]
     wanted = {
         (file, line + off)
         for file, line in (places[source] for source in sources)
@@ -92,27 +90,27 @@ def _place(line: str) -> tuple[str, int]:
     return file, int(number) if number.isdigit() else -_NEAR
 
 
-def asking_ns(step_model: StepModel, loops: Iterable[SampleLoop]) -> float:
+def asking_ns(step: StepView, loops: Iterable[SampleLoop]) -> float:
     """On a CPU, what asking for their work takes, and Python in between: all at their lines."""
-    lines = {step_model.timeline.sources[loop.source] for loop in loops}
-    python = (row.parts.get("python", 0.0) for row in step_model.line_rows if row.where in lines)
-    return step_model.cpu_contention * sum(python)
+    lines = {step.timeline.sources[loop.source] for loop in loops}
+    python = (row.parts.get("python", 0.0) for row in step.line_rows if row.where in lines)
+    return step.cpu_contention * sum(python)
 
 
-def holds_samples(step_model: StepModel, index: int) -> bool:
+def holds_samples(step: StepView, index: int) -> bool:
     """Whether one of the tensors that a work is given has as many of something as there are
     samples, or the first matrix a multiple of them, as many rows of words are."""
-    call, samples = step_model.call(step_model.op_records[index]), step_model.samples or 0
+    call, samples = step.call(step.op_records[index]), step.samples or 0
     if call is None or not samples:
         return False
     rows = next((tensor.shape[0] for tensor in call.tensors if len(tensor.shape) > 1), 1)
     return rows % samples == 0 or any(samples in tensor.shape for tensor in call.tensors)
 
 
-def _may_loop(step_model: StepModel, work: OpRecord) -> bool:
+def _may_loop(step: StepView, record: OpRecord) -> bool:
     """An optimizer goes over parameters, and a loader over samples that it makes: both are known
     for what they are."""
-    return work.source >= 0 and work.phase != Phase.OPTIMIZER and not step_model.is_for_data(work)
+    return record.source >= 0 and record.phase != Phase.OPTIMIZER and not step.is_for_data(record)
 
 
 def _for_each(count: int, samples: int) -> bool:

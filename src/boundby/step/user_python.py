@@ -11,7 +11,7 @@ import numpy as np
 from boundby.model import HostKind, Timeline
 from boundby.model.intervals import Coverage, union
 from boundby.step.host_intervals import main_thread
-from boundby.step.model import Floats, HostTime, StepModel
+from boundby.step.model import Floats, HostTime, StepView
 from boundby.step.nesting import Mask
 from boundby.step.simulator import LaunchSequence
 
@@ -44,10 +44,10 @@ class Stretch:
         return self.end_ns - self.start_ns
 
 
-def stretches(step_model: StepModel) -> list[Stretch]:
+def stretches(step: StepView) -> list[Stretch]:
     """Where the script is at work itself, in order of time."""
-    timeline, host = step_model.timeline, step_model.timeline.host
-    least = _OPERATORS_LONG * (step_model.machine.overheads.eager_op_ns or _USUAL_OPERATOR_NS)
+    timeline, host = step.timeline, step.timeline.host
+    least = _OPERATORS_LONG * (step.machine.overheads.eager_op_ns or _USUAL_OPERATOR_NS)
     others = _is_others(timeline)
     begins, ends = union(host.start_ns[others], host.duration_ns[others])
     starts = np.concatenate([[timeline.start_ns], ends])
@@ -92,22 +92,20 @@ class Own:
     most: HostTime
 
 
-def own_python(step_model: StepModel) -> Own:
+def own_python(step: StepView) -> Own:
     """All of it but what makes a loader's batches, and what a library does that runs the model: a
     trainer's loop is not the script's."""
-    launches = step_model.launches
-    if step_model.device == "cpu":
-        likely_ns, most_ns = (
-            (0.0, 0.0) if step_model.no_user_python else step_model.memoised(_own_on_cpu)
-        )
+    launches = step.launches
+    if step.device == "cpu":
+        likely_ns, most_ns = (0.0, 0.0) if step.no_user_python else step.memoised(_own_on_cpu)
         return Own(
-            likely=HostTime(after_ns=step_model.cpu_contention * likely_ns),
-            most=HostTime(after_ns=step_model.cpu_contention * most_ns),
+            likely=HostTime(after_ns=step.cpu_contention * likely_ns),
+            most=HostTime(after_ns=step.cpu_contention * most_ns),
         )
     clean = np.append(launches.host_ns, launches.after_ns)
-    if step_model.no_user_python:
+    if step.no_user_python:
         clean = np.zeros(len(clean))
-    profiled, passed = step_model.memoised(_own_beside_a_device)
+    profiled, passed = step.memoised(_own_beside_a_device)
     likely = np.minimum(1.0, profiled / passed) * clean
     most = np.minimum(clean, np.maximum(profiled, likely))
     return Own(
@@ -116,40 +114,40 @@ def own_python(step_model: StepModel) -> Own:
     )
 
 
-def _own_on_cpu(step_model: StepModel) -> tuple[float, float]:
-    python = {row.where: row.parts.get("python", 0.0) for row in step_model.line_rows}
-    lines = step_model.memoised(own_lines)
+def _own_on_cpu(step: StepView) -> tuple[float, float]:
+    python = {row.where: row.parts.get("python", 0.0) for row in step.line_rows}
+    lines = step.memoised(own_lines)
     own = sum(python.get(line, 0.0) * one.share for line, one in lines.items())
     profiled = sum(one.ns for one in lines.values())
     return own, min(sum(python.values()), max(own, profiled))
 
 
-def _own_beside_a_device(step_model: StepModel) -> tuple[Floats, Floats]:
-    at = step_model.memoised(_at_lines)
+def _own_beside_a_device(step: StepView) -> tuple[Floats, Floats]:
+    at = step.memoised(_at_lines)
     by_stretch = zip(at.stretches, at.longest, strict=True)
     found = [one for one, line in by_stretch if line >= 0 and at.is_own[line]]
-    return in_stretches(step_model.launches, step_model.timeline, found)
+    return in_stretches(step.launches, step.timeline, found)
 
 
-def kept(step_model: StepModel) -> HostTime:
+def kept(step: StepView) -> HostTime:
     """What stays of a device's host however the model is run: the script's own Python, a library's
     beside the model, and waiting for batches."""
-    launches = step_model.launches
-    profiled, passed = step_model.memoised(_all_beside_a_device)
-    if step_model.no_user_python:
-        own, _ = step_model.memoised(_own_beside_a_device)
+    launches = step.launches
+    profiled, passed = step.memoised(_all_beside_a_device)
+    if step.no_user_python:
+        own, _ = step.memoised(_own_beside_a_device)
         profiled, passed = profiled - own, np.maximum(passed - own, 1.0)
     part = np.minimum(1.0, profiled / passed)
     before = np.minimum(launches.host_ns, launches.host_ns * part[:-1] + launches.held_ns)
     return HostTime(before_ns=before, after_ns=launches.after_ns * float(part[-1]))
 
 
-def _all_beside_a_device(step_model: StepModel) -> tuple[Floats, Floats]:
-    return in_stretches(step_model.launches, step_model.timeline, _but_loaders(step_model))
+def _all_beside_a_device(step: StepView) -> tuple[Floats, Floats]:
+    return in_stretches(step.launches, step.timeline, _but_loaders(step))
 
 
-def _but_loaders(step_model: StepModel) -> list[Stretch]:
-    return [one for one in step_model.memoised(stretches) if not one.loads]
+def _but_loaders(step: StepView) -> list[Stretch]:
+    return [one for one in step.memoised(stretches) if not one.loads]
 
 
 def in_stretches(
@@ -179,11 +177,11 @@ class AtLine:
     share: float
 
 
-def own_lines(step_model: StepModel) -> dict[str, AtLine]:
+def own_lines(step: StepView) -> dict[str, AtLine]:
     """By line; none at which operators take longer."""
-    at = step_model.memoised(_at_lines)
+    at = step.memoised(_at_lines)
     return {
-        step_model.timeline.sources[line]: AtLine(
+        step.timeline.sources[line]: AtLine(
             ns=float(at.own_ns[line]), share=float(at.own_ns[line] / at.idle_ns[line])
         )
         for line in np.flatnonzero(at.is_own)
@@ -207,8 +205,8 @@ class _AtLines:
         return found
 
 
-def _at_lines(step_model: StepModel) -> _AtLines:
-    timeline, host, where = step_model.timeline, step_model.timeline.host, step_model.where
+def _at_lines(step: StepView) -> _AtLines:
+    timeline, host, where = step.timeline, step.timeline.host, step.where
     mine = where.on(main_thread(timeline))
     known = where.source[mine] >= 0
     begins, ends = where.start_ns[mine][known], where.end_ns[mine][known]
@@ -220,7 +218,7 @@ def _at_lines(step_model: StepModel) -> _AtLines:
         summed = np.bincount(source[pieces], ns, minlength=len(timeline.sources))
         return summed.astype(np.float64)
 
-    found = _but_loaders(step_model)
+    found = _but_loaders(step)
     longest, own_ns = [], np.zeros(len(timeline.sources))
     for one in found:
         first, last = np.searchsorted(ends, one.start_ns), np.searchsorted(begins, one.end_ns)

@@ -6,7 +6,7 @@ import numpy as np
 
 from boundby.model import HostKind, Ints, Phase, Timeline
 from boundby.model.intervals import union
-from boundby.step.model import HostTime, StepModel
+from boundby.step.model import HostTime, StepView
 from boundby.step.nesting import nearest
 from boundby.step.sample_loops import asking_ns, find_sample_loops
 from boundby.step.user_python import in_stretches, stretches
@@ -18,61 +18,55 @@ _MANY_CALLS = 8
 _READ = ("aten::item", "aten::_local_scalar_dense")
 
 
-def growing_ns(step_model: StepModel, *, growth: float | None) -> HostTime:
+def growing_ns(step: StepView, *, growth: float | None) -> HostTime:
     """Clean host time before each action, and behind the last, that is in proportion to the batch.
 
     `growth` is the share of the script's own time that is; None: what is likely, all of what a
     loop takes and half of the rest. On a CPU all of it is behind the last, and waiting for batches,
     which are made of samples, grows in any case.
     """
-    timeline, host = step_model.timeline, step_model.timeline.host
-    found = step_model.memoised(stretches)
+    timeline, host = step.timeline, step.timeline.host
+    found = step.memoised(stretches)
     weight = [(1.0 if one.loops else 0.5) if growth is None else growth for one in found]
-    if step_model.device == "cpu":
+    if step.device == "cpu":
         worked = host.kind == HostKind.OP
         begins, ends = union(host.start_ns[worked], host.duration_ns[worked])
         loaded = sum(one.ns for one in found if one.loads)
         profiled = max(1.0, timeline.wall_ns - float((ends - begins).sum()) - loaded)
-        eager = step_model.machine.overheads.eager_op_ns or 0.0
+        eager = step.machine.overheads.eager_op_ns or 0.0
         operators = sum(
-            step_model.cpu_contention * work.exposed_ns + eager for work in step_model.op_records
+            step.cpu_contention * record.exposed_ns + eager for record in step.op_records
         )
-        waited = _for_samples(step_model)
-        clean = max(0.0, step_model.wall_ns - operators - waited)
+        waited = _for_samples(step)
+        clean = max(0.0, step.wall_ns - operators - waited)
         own = sum(one.ns * part for one, part in zip(found, weight, strict=True) if not one.loads)
-        python_ns = clean * min(1.0, own / profiled) + asking_ns(
-            step_model, find_sample_loops(step_model)
-        )
-        return HostTime(after_ns=min(step_model.wall_ns, waited + python_ns))
-    launches = step_model.launches
+        python_ns = clean * min(1.0, own / profiled) + asking_ns(step, find_sample_loops(step))
+        return HostTime(after_ns=min(step.wall_ns, waited + python_ns))
+    launches = step.launches
     own_ns, since = in_stretches(launches, timeline, found, weight)
     shares = np.minimum(1.0, own_ns / since)
-    looped = [index for loop in find_sample_loops(step_model) for index in loop.op_records]
-    shares[step_model.actions_of(looped)] = 1.0
+    looped = [index for loop in find_sample_loops(step) for index in loop.op_records]
+    shares[step.actions_of(looped)] = 1.0
     return HostTime(
         before_ns=launches.host_ns * shares[:-1], after_ns=launches.after_ns * float(shares[-1])
     )
 
 
-def _for_samples(step_model: StepModel) -> float:
+def _for_samples(step: StepView) -> float:
     """Of a CPU's step, what passes for batches to be made, here or by processes of its own, which
     may have taken its core for that."""
-    seen, data = step_model.host_counters, step_model.account.overhead.parts.get("data", 0.0)
-    asleep = min(data, step_model.wall_ns * seen.sleep_share)
-    return (
-        step_model.cpu_contention * (data - asleep)
-        + asleep
-        + step_model.wall_ns * seen.worker_cpu_share
-    )
+    seen, data = step.host_counters, step.account.overhead.parts.get("data", 0.0)
+    asleep = min(data, step.wall_ns * seen.sleep_share)
+    return step.cpu_contention * (data - asleep) + asleep + step.wall_ns * seen.worker_cpu_share
 
 
-def rolls_out(step_model: StepModel) -> bool:
+def rolls_out(step: StepView) -> bool:
     """Whether a training step calls a model many times for the samples that it trains on.
 
     With nothing to differentiate; or all before one backward, and each read by the script before
     the next, as actions are. More samples are more calls then.
     """
-    timeline, host = step_model.timeline, step_model.timeline.host
+    timeline, host = step.timeline, step.timeline.host
     forward = np.unique(host.forward[host.forward >= 0])
     named = np.array([name.startswith(_MODULE) for name in timeline.names] or [False])
     module = (host.kind == HostKind.PYTHON) & named[host.name]
