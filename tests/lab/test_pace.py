@@ -6,7 +6,7 @@ import pytest
 from boundby.lab.conduct import conduct
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, exactly
 from boundby.lab.pace import Pace
-from boundby.model import HOSTS_OWN, Machine, Overheads, Roof
+from boundby.model import HOST_COSTS, Machine, Overheads, Roof
 from boundby.model.host_speed import addition_ns
 from tests.lab.test_conduct import DOCUMENT, bench
 from tests.machines import round_machine
@@ -51,18 +51,18 @@ def test_a_machine_saved_without_it_says_nothing() -> None:
 
 
 def test_the_hosts_own_costs_grow_and_the_devices_do_not() -> None:
-    slower = round_machine().at_pace(2.0).overheads
+    slower = round_machine().with_host_slowdown(2.0).overheads
     assert (slower.eager_op_ns, slower.launch_ns, slower.python_add_ns) == (16000, 8000, 50)
     assert slower.shortest_kernel_ns == 1000
     assert slower.compiled_call_ns is None
     named = set(Overheads.__struct_fields__) | {roof.name for roof in round_machine().roofs}
-    assert set(HOSTS_OWN) - {"host_link.h2d.pageable", "host_link.d2h.pageable"} <= named
+    assert set(HOST_COSTS) - {"host_link.h2d.pageable", "host_link.d2h.pageable"} <= named
 
 
 def test_copies_that_the_host_makes_slow_down_with_it_and_others_do_not() -> None:
     links = ("host_link.h2d", "host_link.h2d.pageable")
     made = [Roof(name=name, value=8e9, unit="B/s", source="measured") for name in links]
-    slower = msgspec.structs.replace(round_machine(), roofs=made).at_pace(2.0)
+    slower = msgspec.structs.replace(round_machine(), roofs=made).with_host_slowdown(2.0)
     assert [slower.rate(name) for name in links] == [8e9, 4e9]
 
 

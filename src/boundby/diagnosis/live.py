@@ -220,7 +220,7 @@ def _pictures(
     def step_model(factor: float) -> StepModel:
         return build_step_model(
             timeline,
-            machine.at_pace(slower * factor * crowded),
+            machine.with_host_slowdown(slower * factor * crowded),
             attribution,
             wall_ns=wall_ns,
             phases=capture.phases,

@@ -11,7 +11,7 @@ from boundby.lab.bench import Bench
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe
 from boundby.lab.neighbours import Neighbours
 from boundby.lab.recheck import remeasure
-from boundby.model import HOSTS_OWN, units
+from boundby.model import HOST_COSTS, units
 from boundby.model.lab import Interval, Measurement, Result
 
 # An interpreter loses more to a neighbour on its core than native code does: where an addition in
@@ -91,7 +91,7 @@ def at_the_pace_seen(
     if seen is None:
         return predicted
     fast, usual, slow = (
-        experiment.predict(bench.machine.at_pace(factor), probe)
+        experiment.predict(bench.machine.with_host_slowdown(factor), probe)
         for factor in (
             min(seen.low, seen.low**_NATIVE),
             seen.value,
@@ -105,7 +105,7 @@ def at_the_pace_seen(
             value=usual[name].value,
             high=max(fast[name].high, slow[name].high),
         )
-        if set(law.rests_on) & set(HOSTS_OWN)
+        if set(law.rests_on) & set(HOST_COSTS)
         else law
         for name, law in predicted.items()
     }
@@ -146,7 +146,7 @@ def _explain_by_roofs(
     seen = bench.pace.beside(bench.machine)
     words = ", ".join(
         f"{name} {new / old:.2f} times what was saved"
-        + (" as the host's pace" if seen and name in HOSTS_OWN and _meets(seen, new / old) else "")
+        + (" as the host's pace" if seen and name in HOST_COSTS and _meets(seen, new / old) else "")
         for name, (old, new) in changes.items()
     )
     again = experiment.predict(now, probe)

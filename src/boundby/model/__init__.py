@@ -1,7 +1,7 @@
-"""The types that flow through boundby; everything else is a function between two of them.
+"""The types that the packages of boundby exchange.
 
-Small types are frozen and keyword-only, an unknown is None. Times are in ns, sizes in bytes,
-shares in 0..1, speed-ups are ratios. What is saved is exactly these types as JSON.
+Types are frozen and keyword-only; None means unknown. Times are in ns, sizes in bytes,
+shares in 0..1, speed-ups are ratios. Saved files are these types as JSON.
 
 They are loaded when first used: `boundby.model.errors` and `units` must not bring numpy along.
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from boundby.model.cost import DTYPE_BYTES, Argument, Cost, OpCall, Tensor
     from boundby.model.machine import (
         CACHE_REACH,
-        HOSTS_OWN,
+        HOST_COSTS,
         Bound,
         Machine,
         MemoryLevel,
@@ -49,7 +49,7 @@ _MODULE_OF = {
     "DTYPE_BYTES": "cost",
     "DeviceEvents": "timeline",
     "DeviceKind": "timeline",
-    "HOSTS_OWN": "machine",
+    "HOST_COSTS": "machine",
     "HostEvents": "timeline",
     "HostKind": "timeline",
     "Ints": "timeline",
@@ -77,7 +77,7 @@ _MODULE_OF = {
 __all__ = [
     "CACHE_REACH",
     "DTYPE_BYTES",
-    "HOSTS_OWN",
+    "HOST_COSTS",
     "PYTHON_FRAMES",
     "SCHEMA",
     "UNTOLD",

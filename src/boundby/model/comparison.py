@@ -7,7 +7,7 @@ from boundby.model.record import SCHEMA, Record
 
 
 class Side(Record, frozen=True, kw_only=True):
-    """One of the two: what it is called, where it ran, how long its step takes."""
+    """One of the two diagnoses: its name, its machine, its step time."""
 
     name: str
     target: str | None = None
@@ -21,7 +21,7 @@ class Side(Record, frozen=True, kw_only=True):
 
 
 class Difference(Record, frozen=True, kw_only=True):
-    """One thing in both: its time in each; None where it is not there at all."""
+    """One item's time in both diagnoses; None if it does not exist in one."""
 
     name: str
     detail: str = ""
@@ -36,8 +36,8 @@ class Difference(Record, frozen=True, kw_only=True):
 class Comparison(Record, frozen=True, kw_only=True):
     """What changed from one diagnosis to another.
 
-    `ratio` is the step's time after over before, with a 95% interval where there are samples
-    enough; `beyond_noise` is None where nothing says how large the noise is.
+    `ratio` is the step time after over before, with a 95% interval if there are enough samples.
+    `beyond_noise` is None if the noise is unknown.
     """
 
     schema: int = SCHEMA
@@ -52,5 +52,5 @@ class Comparison(Record, frozen=True, kw_only=True):
 
     @property
     def slowdown(self) -> float:
-        """How much longer the step takes: 0.05 is 5%, negative is faster."""
+        """Return the relative slowdown: 0.05 is 5% slower, negative is faster."""
         return self.ratio.expected - 1

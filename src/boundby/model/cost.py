@@ -1,4 +1,4 @@
-"""What an operator call is, and what it must cost at least."""
+"""An operator call, and its minimum cost."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from boundby.model.record import Record
 
 
 class Cost(Record, frozen=True, kw_only=True):
-    """What an operator must do at least: operations per unit, and compulsory traffic.
+    """The least work of an operator: FLOPs per unit and compulsory traffic.
 
     A unit is the name of the roof that limits it ("matmul.bfloat16", "vector.float32").
-    `upper_bound` marks traffic that may be smaller: inputs that could share storage. `repeated` are
-    those of the operations that the model does not ask for: values computed again, not kept.
-    `in_place`: all that is written was read before, which a CPU's memory does faster.
+    `upper_bound` marks traffic that may be smaller, because inputs could share storage. `repeated`:
+    the FLOPs that recompute values which were not kept. `in_place`: all written elements were read
+    before, which is faster on a CPU.
     """
 
     flops: dict[str, float] = {}
@@ -30,7 +30,7 @@ class Cost(Record, frozen=True, kw_only=True):
 
     @property
     def footprint(self) -> float:
-        """How much memory it touches, however often."""
+        """Return the bytes of memory it touches, each counted once."""
         return self.bytes_read if self.in_place else self.bytes
 
     @property
@@ -53,10 +53,10 @@ class Cost(Record, frozen=True, kw_only=True):
 
 
 class Tensor(Record, frozen=True, kw_only=True):
-    """A tensor as a profiler saw it go into an operator.
+    """A tensor argument of an operator, as a profiler records it.
 
-    `storage` is where its storage begins, not where in it this tensor does, and `storage_bytes`
-    how much it holds. Tensors of one call that have one `identity` are one and the same.
+    `storage` is the address of its storage, not of the tensor within it; `storage_bytes` is the size
+    of the storage. Tensors of one call with the same `identity` are the same tensor.
     """
 
     shape: tuple[int, ...]
@@ -68,7 +68,7 @@ class Tensor(Record, frozen=True, kw_only=True):
 
     @property
     def elements(self) -> int:
-        """How many elements it shows, a repeated (stride-0) axis included."""
+        """Return the number of elements, including repeated (stride-0) axes."""
         total = 1
         for extent in self.shape:
             total *= extent
@@ -76,9 +76,9 @@ class Tensor(Record, frozen=True, kw_only=True):
 
     @property
     def distinct_elements(self) -> int:
-        """How many different elements of memory it shows: a stride-0 axis counts once.
+        """Return the number of distinct elements in memory: a stride-0 axis counts once.
 
-        Windows that overlap show no more than lies between the first and the last element.
+        Overlapping windows have at most the elements between the first and the last.
         """
         if self.strides is None or len(self.strides) != len(self.shape):
             return self.elements
@@ -90,7 +90,7 @@ class Tensor(Record, frozen=True, kw_only=True):
 
     @property
     def bytes(self) -> int:
-        """The distinct memory behind it."""
+        """Return the bytes of distinct memory."""
         return self.distinct_elements * DTYPE_BYTES.get(self.dtype, 0)
 
 
@@ -113,19 +113,19 @@ DTYPE_BYTES: Mapping[str, int] = {
     "complex128": 16,
 }
 
-# An argument is a tensor, a list of tensors, a plain value, or None where nothing was recorded.
+# An argument is a tensor, a list of tensors, a plain value, or None if nothing was recorded.
 Argument = Any
 
 
 class OpCall(Record, frozen=True, kw_only=True):
-    """One operator call as recorded: its name and its arguments, in the operator's own order."""
+    """One recorded operator call: its name and its arguments in the operator's order."""
 
     name: str
     args: tuple[Argument, ...] = ()
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All tensors among the arguments, lists flattened."""
+        """Return all tensors among the arguments, with lists flattened."""
         return tuple(self._tensors())
 
     def _tensors(self) -> Iterator[Tensor]:

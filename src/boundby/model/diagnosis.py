@@ -1,4 +1,4 @@
-"""The one thing that is saved, loaded, compared and rendered: all that is known about a step."""
+"""The diagnosis: everything known about a step; it is saved, loaded, compared and rendered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ClassName = Literal[
 
 
 class PhaseTime(Record, frozen=True, kw_only=True):
-    """How long the host takes to issue one phase of a step, from an idle device."""
+    """Host time to issue one phase of a step, starting with an idle device."""
 
     name: str
     host_issue_ns: float
@@ -27,7 +27,7 @@ class PhaseTime(Record, frozen=True, kw_only=True):
 
 
 class KindOfStep(Record, frozen=True, kw_only=True):
-    """Another kind of step that the script takes; only the main kind is diagnosed."""
+    """Another kind of step of the script; only the main kind is diagnosed."""
 
     kind: str
     steps: int
@@ -35,7 +35,7 @@ class KindOfStep(Record, frozen=True, kw_only=True):
 
 
 class StepTimes(Record, frozen=True, kw_only=True):
-    """One step's time, and how it is known."""
+    """The step time and how it was measured."""
 
     kind: str
     wall_ns: float
@@ -47,12 +47,12 @@ class StepTimes(Record, frozen=True, kw_only=True):
     kernels: int = 0
     dilation: float | None = None  # profiled wall over clean wall
     replay_error: float | None = None
-    inferred_share: float = 0.0  # of the wall that was divided by the profile's proportions
+    inferred_share: float = 0.0  # share of the wall that was divided in the profile's proportions
     others: list[KindOfStep] = []
 
 
 class Group(Record, frozen=True, kw_only=True):
-    """Where a part of the step went. `excess_ns` is what its kernels took above their floors."""
+    """A part of the step. `excess_ns` is the time of its kernels above their roofline minimum."""
 
     ns: float = 0.0
     share: float = 0.0
@@ -61,7 +61,7 @@ class Group(Record, frozen=True, kw_only=True):
 
 
 class Account(Record, frozen=True, kw_only=True):
-    """The whole step, every microsecond in one of four groups."""
+    """The whole step time, divided into four groups."""
 
     compute: Group
     bandwidth: Group
@@ -87,7 +87,7 @@ class Verdict(Record, frozen=True, kw_only=True):
 
 
 class Utilisation(Record, frozen=True, kw_only=True):
-    """How much of the device was used; against measured roofs, and against the datasheet."""
+    """The used share of the device, against measured roofs and against the datasheet."""
 
     mfu: float | None = None
     hfu: float | None = None
@@ -99,7 +99,7 @@ class Utilisation(Record, frozen=True, kw_only=True):
 
 
 class ClassRow(Record, frozen=True, kw_only=True):
-    """A class of operators: its share of the arithmetic beside its share of the time."""
+    """A class of operators: its share of the FLOPs and its share of the time."""
 
     name: ClassName = msgspec.field(name="class")
     flops_share: float
@@ -110,9 +110,9 @@ class ClassRow(Record, frozen=True, kw_only=True):
 
 
 class OpRow(Record, frozen=True, kw_only=True):
-    """All calls of one operator, at one line, on one set of shapes; `module` is around them all.
+    """All calls of one operator, at one line, on one set of shapes; `module` contains them all.
 
-    `inside` is the line of a library, where the user's line led into one.
+    `inside` is the library line, if the user's line called into a library.
     """
 
     name: str
@@ -135,12 +135,12 @@ class OpRow(Record, frozen=True, kw_only=True):
     upper_bound: bool = False
 
 
-# Where a line would be named, for what no line of the user's led to.
+# The place of time that belongs to no line of the user's.
 NO_LINE = "unknown"
 
 
 class LineRow(Record, frozen=True, kw_only=True):
-    """A source line: all of the step that it led to, forward and backward, work and overhead.
+    """A source line with all of its time, forward and backward, operators and overhead.
 
     The lines add up to the step. `groups` are the account's, `parts` those of its groups that have
     any. `inside` are the lines of libraries that it led to, the longest first. Of a module it is
@@ -165,12 +165,12 @@ class CollectiveRow(Record, frozen=True, kw_only=True):
     bytes: float | None = None
     count: int
     ns: float
-    exposed_ns: float  # not hidden behind kernels
+    exposed_ns: float  # not overlapped with kernels
     bytes_per_s: float | None = None
 
 
 class RankRow(Record, frozen=True, kw_only=True):
-    """One rank of a job. `waiting_ns`: inside collectives, for ranks that came later."""
+    """One rank of a job. `waiting_ns`: time inside collectives waiting for later ranks."""
 
     rank: int
     name: str
@@ -184,12 +184,12 @@ class RankRow(Record, frozen=True, kw_only=True):
 
 
 class IdleRow(Record, frozen=True, kw_only=True):
-    """Why the device stood idle: a cause, the call behind it and the line that made it."""
+    """A cause of device idle time: the call and its line."""
 
     cause: str
     name: str
     where: str | None = None
-    ns: float  # of the step as replayed; of the profiled one, for a trace
+    ns: float  # of the simulated step; for a trace, of the profiled one
 
 
 class Slice(Record, frozen=True, kw_only=True, omit_defaults=True):
@@ -253,9 +253,9 @@ class Finding(Record, frozen=True, kw_only=True):
 
 
 class WhatIf(Record, frozen=True, kw_only=True):
-    """Several faults mended together: the step's time then, and where it would go.
+    """Several faults fixed together: the predicted step time by group.
 
-    Without any fault, it is the step as it is replayed: what the others are to be held against.
+    Without faults it is the simulated unchanged step, which the others are compared with.
     `saving_ns`: less than that, where the step as it is may come to take longer or shorter too.
     """
 
@@ -266,7 +266,7 @@ class WhatIf(Record, frozen=True, kw_only=True):
 
 
 class BatchRow(Record, frozen=True, kw_only=True):
-    """The step with a batch so many times as large: what it would take.
+    """The predicted step with a larger batch.
 
     `saving_ns`: less than as many steps as they are.
     """
@@ -277,14 +277,14 @@ class BatchRow(Record, frozen=True, kw_only=True):
 
 
 class ChipRow(Record, frozen=True, kw_only=True):
-    """The same step, by the same host, on another chip of the datasheet table."""
+    """The same step and host on another chip of the datasheet table."""
 
     chip: str
     wall_ns: Estimate
 
 
 class Speedup(Record, frozen=True, kw_only=True):
-    """Time before over time after: the median, and where it lies with 95% confidence."""
+    """Time before over time after: median and 95% interval."""
 
     low: float
     median: float
@@ -292,7 +292,7 @@ class Speedup(Record, frozen=True, kw_only=True):
 
 
 class Peak(Record, frozen=True, kw_only=True):
-    """Most memory held at once, in bytes."""
+    """Peak memory in bytes."""
 
     before: float | None = None
     after: float | None = None
@@ -380,7 +380,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     notes: list[Note] = []
 
     def __str__(self) -> str:
-        """As `boundby run` prints it, where the report is loaded."""
+        """Return the terminal report, if the report package is loaded."""
         render = renderers.get("text/plain")
         return render(self) if render else repr(self)
 
@@ -388,5 +388,5 @@ class Diagnosis(Record, frozen=True, kw_only=True):
         return {mime: render(self) for mime, render in renderers.items()}
 
 
-# How a diagnosis shows itself, by MIME type; filled by the report, which this must not import.
+# Renderers by MIME type; registered by the report package, which this must not import.
 renderers: dict[str, Callable[[Diagnosis], str]] = {}

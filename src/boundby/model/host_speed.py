@@ -1,24 +1,24 @@
-"""The host's pace: how long a fixed piece of Python takes just now.
+"""The host's speed: how long a fixed piece of Python takes now.
 
-Cores that are shared with strangers run at two speeds or more, and change within seconds: 545 us or
-1050 us were seen for the same 20,000 additions on one machine, whoever was pinned where. Beside a
-figure that rests on the host, the pace says whether it was the figure that changed.
+Shared cores run at two or more speeds and change within seconds: the same 20,000 additions took 545
+us or 1050 us on one machine, whatever the pinning. Next to a figure that depends on the host, this
+shows whether the host or the figure changed.
 """
 
 from __future__ import annotations
 
 import time
 
-# Half a millisecond on a fast core: short beside what it accompanies, long for a clock.
+# Half a millisecond on a fast core: short compared with a step, long compared with the clock.
 ADDITIONS = 20_000
-# Steps that their host set the time of, 26 of seven models on an H200, took as long as this power
-# of an addition's time, from one hour to another: 24 to 50 ns, the middle of a minute or more each
-# (70 of them, a slope of 0.69 that explains 82% of what they differ by).
-_HOST_FOLLOWS = 0.7
+# Measured: host-bound step time is proportional to this power of the addition time. From 26
+# host-bound steps of seven models on an H200 at different hours: 70 medians over a minute or more,
+# additions of 24 to 50 ns, slope 0.69, which explains 82% of the variance.
+_HOST_EXPONENT = 0.7
 
 
 def addition_ns(count: int = ADDITIONS) -> float:
-    """The time of one addition of two floats in a plain loop of them."""
+    """Return the time of one float addition in a plain loop."""
     total = 0.0
     began = time.perf_counter_ns()
     for _ in range(count):
@@ -27,5 +27,5 @@ def addition_ns(count: int = ADDITIONS) -> float:
 
 
 def slower(now_ns: float, then_ns: float) -> float:
-    """How many times as long a host takes for what it asks of a device as it did, by additions."""
-    return float((now_ns / then_ns) ** _HOST_FOLLOWS)
+    """Return the slowdown of host-bound work, from the addition time now and then."""
+    return float((now_ns / then_ns) ** _HOST_EXPONENT)

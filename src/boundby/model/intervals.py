@@ -1,4 +1,4 @@
-"""Intervals of time: their union, and how much of another interval it covers."""
+"""Time intervals: their union, and how much of another interval it covers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def union(starts: Ints, durations: Ints) -> tuple[Ints, Ints]:
-    """The times covered: where each begins and ends, in order, none touching the next."""
+    """Return starts and ends of the covered intervals, sorted and disjoint."""
     if not len(starts):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     order = np.argsort(starts, kind="stable")
@@ -22,7 +22,7 @@ def union(starts: Ints, durations: Ints) -> tuple[Ints, Ints]:
 
 
 class Coverage:
-    """How much of any interval is covered by some others, which may overlap."""
+    """How much of an interval is covered by a set of intervals that may overlap."""
 
     def __init__(self, starts: Ints, durations: Ints) -> None:
         begins, ends = union(starts, durations)

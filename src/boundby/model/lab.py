@@ -1,4 +1,4 @@
-"""What an experiment of the lab predicts, measures and concludes."""
+"""Predictions, measurements and results of lab experiments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from boundby.model.record import SCHEMA, Record
 
 
 class Interval(Record, frozen=True, kw_only=True):
-    """A figure and where it may lie."""
+    """A figure with its range."""
 
     low: float
     value: float
@@ -19,7 +19,7 @@ class Interval(Record, frozen=True, kw_only=True):
         return self.low <= other.high and other.low <= self.high
 
     def over(self, other: Interval) -> Interval:
-        """This figure as a multiple of another: lowest over highest, highest over lowest."""
+        """Return the ratio to another figure: lowest over highest, highest over lowest."""
         return Interval(
             low=self.low / other.high, value=self.value / other.value, high=self.high / other.low
         )
@@ -28,12 +28,12 @@ class Interval(Record, frozen=True, kw_only=True):
         return Interval(low=self.low * factor, value=self.value * factor, high=self.high * factor)
 
     def inverse(self, factor: float = 1.0) -> Interval:
-        """`factor` divided by this figure: a time as a rate, a rate as a time."""
+        """Return `factor` divided by this figure: converts between time and rate."""
         return Interval(low=factor / self.high, value=factor / self.value, high=factor / self.low)
 
 
 class Prediction(Interval, frozen=True, kw_only=True):
-    """What a law says a figure will be. `rests_on` names the saved figures it was made from."""
+    """A predicted figure. `rests_on` names the saved figures it was computed from."""
 
     what: str
     unit: str = ""
@@ -41,7 +41,7 @@ class Prediction(Interval, frozen=True, kw_only=True):
 
 
 class Measurement(Interval, frozen=True, kw_only=True):
-    """What was found. `held`: it lies where it was predicted; None where nothing was predicted."""
+    """A measured figure. `held`: it is in the predicted range; None without a prediction."""
 
     what: str
     unit: str = ""
@@ -57,7 +57,7 @@ class Series(Record, frozen=True, kw_only=True):
 
 
 class Mark(Record, frozen=True, kw_only=True):
-    """A vertical line at a place on the x axis."""
+    """A vertical line at a position on the x axis."""
 
     x: float
     name: str
@@ -71,7 +71,7 @@ class Axis(Record, frozen=True, kw_only=True):
 
 
 class Lines(Record, frozen=True, kw_only=True, tag="lines"):
-    """Something over something."""
+    """A line plot."""
 
     title: str
     x: Axis
@@ -81,7 +81,7 @@ class Lines(Record, frozen=True, kw_only=True, tag="lines"):
 
 
 class Bar(Record, frozen=True, kw_only=True):
-    """One figure by its name, with the interval it was predicted in."""
+    """One named figure with its predicted interval."""
 
     name: str
     value: float
@@ -90,7 +90,7 @@ class Bar(Record, frozen=True, kw_only=True):
 
 
 class Bars(Record, frozen=True, kw_only=True, tag="bars"):
-    """A few figures side by side."""
+    """A bar plot."""
 
     title: str
     axis: Axis
@@ -103,7 +103,7 @@ Outcome = Literal["held", "not held", "failed", "not run"]
 
 
 class Result(Record, frozen=True, kw_only=True):
-    """One experiment: predicted, then measured, then judged by the figures alone."""
+    """One experiment's predictions, measurements and outcome."""
 
     name: str
     title: str
@@ -119,7 +119,7 @@ class Result(Record, frozen=True, kw_only=True):
 
 
 class LabReport(Record, frozen=True, kw_only=True):
-    """All experiments that were run on one machine."""
+    """All experiments run on one machine."""
 
     schema: int = SCHEMA
     machine: Machine

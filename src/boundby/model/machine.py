@@ -18,7 +18,7 @@ Source = Literal["measured", "datasheet"]
 
 
 class Roof(Record, frozen=True, kw_only=True):
-    """A rate that nothing on this device exceeds."""
+    """The highest rate this device reaches."""
 
     name: str
     value: float
@@ -45,31 +45,31 @@ class Point(Record, frozen=True, kw_only=True):
     label: str = ""
 
 
-# Between the short kernels and the long ones whose gaps are measured: on an H200 some 3 and 20 us.
+# Separates the short kernels from the long ones whose gaps are measured: 3 and 20 us on an H200.
 _LONG_KERNEL_NS = 8_000
 
 
 class Overheads(Record, frozen=True, kw_only=True):
-    """What it costs to ask for work, in ns each; None where it does not apply."""
+    """The costs of issuing work, in ns each; None if not applicable."""
 
     eager_op_ns: float | None = None
-    trained_op_ns: float | None = None  # with autograd: recorded, and its node in backward
+    trained_op_ns: float | None = None  # with autograd: recording, and its backward node
     launch_ns: float | None = None
     graph_kernel_ns: float | None = None
     graph_gap_ns: float | None = None  # between kernels of a replayed graph
-    long_graph_gap_ns: float | None = None  # there, after long ones
+    long_graph_gap_ns: float | None = None  # the same after long kernels
     compiled_call_ns: float | None = None
     compiled_kernel_ns: float | None = None
     trained_kernel_ns: float | None = None  # the same in a compiled forward and backward
     sync_ns: float | None = None
     shortest_kernel_ns: float | None = None
-    kernel_gap_ns: float | None = None  # between kernels that wait in a queue
-    long_kernel_gap_ns: float | None = None  # there, after long ones
+    kernel_gap_ns: float | None = None  # between queued kernels
+    long_kernel_gap_ns: float | None = None  # the same after long kernels
     memory_t0_ns: float | None = None
     python_add_ns: float | None = None
 
     def gap_ns(self, kernels_ns: Ints | Floats, *, graphed: bool = False) -> float | None:
-        """Between kernels that take so long, on the average: in a graph it may be negative."""
+        """Return the mean gap between kernels of these durations; in a graph it may be negative."""
         after_short = self.graph_gap_ns if graphed else self.kernel_gap_ns
         after_long = self.long_graph_gap_ns if graphed else self.long_kernel_gap_ns
         if after_short is None or after_long is None or not len(kernels_ns):
@@ -78,8 +78,8 @@ class Overheads(Record, frozen=True, kw_only=True):
         return long * after_long + (1 - long) * after_short
 
 
-# What is the host's own: it grows as its Python does.
-_HOSTS_OVERHEADS = (
+# Costs of the host, which scale with its Python speed.
+_HOST_OVERHEADS = (
     "eager_op_ns",
     "trained_op_ns",
     "launch_ns",
@@ -89,17 +89,17 @@ _HOSTS_OVERHEADS = (
     "sync_ns",
     "python_add_ns",
 )
-# Links whose bytes the host itself moves, to memory that the device can reach.
-_HOSTS_LINKS = ("host_link.h2d.pageable", "host_link.d2h.pageable")
-HOSTS_OWN = (*_HOSTS_OVERHEADS, *_HOSTS_LINKS)
+# Links whose bytes the host copies into memory that the device can access.
+_HOST_LINKS = ("host_link.h2d.pageable", "host_link.d2h.pageable")
+HOST_COSTS = (*_HOST_OVERHEADS, *_HOST_LINKS)
 
 Bound = Literal["compute", "memory", "small", "network", "host_link", "unknown"]
 
 
 def _along(curve: list[Point], size: float) -> float:
-    """The time at a size, between the curve's points; points of one size: the fastest.
+    """Return the time at a size, interpolated on a log-log scale; of equal sizes the fastest.
 
-    Between two it grows by as much for each doubling: they may be eightfold apart.
+    Neighbouring points may be a factor of eight apart.
     """
     fastest: dict[float, float] = {}
     for point in curve:
@@ -109,17 +109,17 @@ def _along(curve: list[Point], size: float) -> float:
     return float(np.exp(np.interp(np.log(max(size, 1.0)), np.log(sizes), np.log(times))))
 
 
-# Bytes a float32 pointwise chain moves per element: it reads one and writes one.
+# Bytes per element of a float32 elementwise chain: one read and one write.
 _POINTWISE_BYTES = 8
 
 _VECTOR = "vector."
-# A pass over memory that writes where it reads: a roof of its own.
+# Suffix of the roof for passes that write where they read.
 UPDATE = "update"
 _WIDE = "matmul.float32"
 _WIDENED = ("matmul.bfloat16", "matmul.float16")
 
-# An operator that touches more than this many times the last cache's size cannot live in it: in
-# real steps smaller ones were seen to find their inputs still cached (25 MB at 5.4 TB/s, H200).
+# Measured: an operator that touches more than this many times the last-level cache runs from device
+# memory. In real steps smaller ones found their inputs still cached (25 MB at 5.4 TB/s, H200).
 CACHE_REACH = 4
 
 
@@ -146,16 +146,16 @@ class Machine(Record, frozen=True, kw_only=True):
     def roof(self, name: str) -> Roof | None:
         return next((roof for roof in self.roofs if roof.name == name), None)
 
-    def at_pace(self, factor: float) -> Machine:
-        """The machine whose host takes this many times as long for everything it does."""
+    def with_host_slowdown(self, factor: float) -> Machine:
+        """Return the machine with all costs of its host multiplied by `factor`."""
         slower = {
             name: value * factor
-            for name in _HOSTS_OVERHEADS
+            for name in _HOST_OVERHEADS
             if (value := getattr(self.overheads, name)) is not None
         }
         roofs = [
             msgspec.structs.replace(roof, value=roof.value / factor)
-            if roof.name in _HOSTS_LINKS
+            if roof.name in _HOST_LINKS
             else roof
             for roof in self.roofs
         ]
@@ -167,15 +167,15 @@ class Machine(Record, frozen=True, kw_only=True):
         return roof.value if roof else None
 
     def memory_roof(self, touched: float) -> Roof | None:
-        """The roof for an operator that touches this much memory: of where most of it lies."""
+        """Return the roof for an operator that touches this many bytes."""
         passes = self._passes(touched)
         return max(passes, key=lambda one: one[1])[0] if passes else self.roof("memory.dram")
 
     def _passes(self, touched: float) -> list[tuple[Roof, float]]:
-        """From where an operator has what it touches, and how much of it, nearest first.
+        """Return which memory levels serve these bytes, and how many each, nearest first.
 
-        Of the caches before the last, no more than fits; the last one may also hold what an
-        operator before this one has left there.
+        An inner cache serves at most its capacity; the last-level cache may also hold the results
+        of earlier operators.
         """
         cached = [level for level in self.levels if level.capacity is not None]
         passes: list[tuple[Roof, float]] = []
@@ -195,10 +195,10 @@ class Machine(Record, frozen=True, kw_only=True):
         return [*passes, (dram, left)] if dram else []
 
     def compute_ns(self, cost: Cost) -> float | None:
-        """Time on the arithmetic units; None when a matrix unit it needs has no roof.
+        """Return the time on the arithmetic units; None if a needed matrix unit has no roof.
 
-        Pointwise arithmetic stays far below its roof at the bandwidth of any device: where that
-        roof was not measured, the memory's alone decides.
+        Elementwise arithmetic is far below its roof on every device: if that roof was not measured,
+        memory time alone counts.
         """
         total = 0.0
         for unit, amount in cost.flops.items():
@@ -213,13 +213,13 @@ class Machine(Record, frozen=True, kw_only=True):
         return total
 
     def reach(self, unit: str) -> float | None:
-        """The roof over a unit's products. Numbers of sixteen bits can be widened: what was
-        measured in them is no roof where float32 is faster."""
+        """Return the roof of a unit: for 16-bit products at least that of float32, to which they
+        can be widened."""
         rate = self.rate(unit)
         return max(rate, self.rate(_WIDE) or 0.0) if rate and unit in _WIDENED else rate
 
     def memory_ns(self, cost: Cost) -> float | None:
-        """Time to move its compulsory bytes; None when the memory has no roof."""
+        """Return the time to move the compulsory bytes; None without a memory roof."""
         if not cost.bytes:
             return 0.0
         if cost.in_place and self.rate(f"memory.dram.{UPDATE}"):
@@ -228,7 +228,7 @@ class Machine(Record, frozen=True, kw_only=True):
         return sum(size / roof.value * 1e9 for roof, size in passes) if passes else None
 
     def _updating_ns(self, cost: Cost) -> float:
-        """What is written where it was read costs a CPU less: its line is in the cache already."""
+        """Return the time of an in-place update: on a CPU the written line is already cached."""
         twice = cost.bytes / cost.footprint
         rates = (
             (self.rate(f"{roof.name}.{UPDATE}") or roof.value, size)
@@ -237,12 +237,12 @@ class Machine(Record, frozen=True, kw_only=True):
         return sum(twice * size / rate * 1e9 for rate, size in rates)
 
     def floor(self, cost: Cost) -> float | None:
-        """The roofline time of a cost, in ns: nothing on this device does it faster."""
+        """Return the roofline minimum of a cost, in ns."""
         compute, memory = self.compute_ns(cost), self.memory_ns(cost)
         return None if compute is None or memory is None else max(compute, memory)
 
     def copy_ns(self, size: float) -> float | None:
-        """What a plain copy that moves this much takes, from its curve; from the roof without."""
+        """Return the time of a plain copy of this many bytes, from its curve or else the roof."""
         curve = self.curves.get("memory.copy")
         if not curve or size > curve[-1].size:
             rate = curve[-1].value if curve else self.rate("memory.dram")
@@ -250,7 +250,7 @@ class Machine(Record, frozen=True, kw_only=True):
         return _along(curve, size)
 
     def product_ns(self, unit: str, flops: float) -> float | None:
-        """What a product of this much arithmetic takes at best, from its curve or its roof."""
+        """Return the best time of a product with these FLOPs, from its curve or else the roof."""
         curve = self.curves.get(unit)
         if not curve or flops > curve[-1].size:
             rate = self.rate(unit)
@@ -258,19 +258,19 @@ class Machine(Record, frozen=True, kw_only=True):
         return _along(curve, flops)
 
     def ridge(self, unit: str) -> float | None:
-        """FLOP per byte of device memory past which work on this unit is compute-bound."""
+        """Return the FLOPs per byte above which work on this unit is compute-bound."""
         rate, memory = self.rate(unit), self.rate("memory.dram")
         return rate / memory if rate and memory else None
 
     @property
     def pointwise_ops(self) -> float | None:
-        """Operations per element before a float32 pointwise chain stops being memory-bound."""
+        """Return the operations per element from which a float32 chain is compute-bound."""
         ridge = self.ridge("vector.float32")
         return ridge * _POINTWISE_BYTES if ridge else None
 
     @property
     def critical_batch(self) -> float | None:
-        """Rows at which a bfloat16 product with large weights becomes compute-bound.
+        """Return the rows at which a bfloat16 product with large weights becomes compute-bound.
 
         2BDF operations over the 2DF bytes of the weights: an intensity of B.
         """
@@ -278,14 +278,14 @@ class Machine(Record, frozen=True, kw_only=True):
 
     @property
     def flops_per_python_add(self) -> float | None:
-        """What the device's fastest unit of 16 bits or more does while Python adds two numbers."""
+        """Return the FLOPs of the fastest unit (16 bits or more) during one Python addition."""
         rates = (r.value for r in self.roofs if r.unit == "FLOP/s" and "float8" not in r.name)
         fastest = max(rates, default=None)
         add_ns = self.overheads.python_add_ns
         return fastest * add_ns / 1e9 if fastest and add_ns else None
 
     def bound(self, cost: Cost) -> Bound:
-        """Which roof it hits; `small` when its floor is under the shortest kernel there is."""
+        """Return what bounds a cost; `small` if its minimum is below the shortest kernel."""
         compute, memory = self.compute_ns(cost), self.memory_ns(cost)
         if compute is None or memory is None:
             return "unknown"

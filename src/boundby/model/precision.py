@@ -1,4 +1,4 @@
-"""In what the units were allowed to compute float32 products."""
+"""The dtypes allowed for float32 products."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from boundby.model.record import Record
 class Precision(Record, frozen=True, kw_only=True):
     """The dtype allowed for products of float32: "float32", "tf32", "bfloat16"; None: not known.
 
-    Allowed is not done: a library takes the shorter dtype where its units are faster in it.
+    Allowed is not used: a library takes the shorter dtype only if its units are faster in it.
     """
 
     products: str | None = None
@@ -16,5 +16,5 @@ class Precision(Record, frozen=True, kw_only=True):
     recurrent: str | None = None
 
 
-# Of a trace, which says nothing of its settings.
+# For a trace, which does not record these settings.
 UNTOLD = Precision()

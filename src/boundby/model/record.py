@@ -1,4 +1,4 @@
-"""What every saved type is made of."""
+"""The base class of all saved types."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ DIAGNOSIS_SCHEMA = 2
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """A small, immutable, named tuple of facts that reads and writes itself as JSON."""
+    """A frozen struct that is read and written as JSON."""

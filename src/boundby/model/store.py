@@ -1,4 +1,4 @@
-"""Saved types as files: written whole or not at all, read with one clear line when it fails."""
+"""Saved types as files: written atomically; a failed read gives a one-line error."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ def upgraded(saved: dict[str, Any], schema: int) -> dict[str, Any]:
 
 
 def as_json(saved: Record) -> bytes:
-    """Indented, so that a diff of two says something."""
+    """Return indented JSON, so that two files can be compared with diff."""
     return msgspec.json.format(msgspec.json.encode(saved), indent=1)
 
 
 def write(saved: Record, path: Path) -> None:
-    """A saved type as indented JSON."""
+    """Write a saved type as indented JSON."""
     write_bytes(as_json(saved), path)
 
 
 def write_text(text: str, path: Path) -> None:
-    """A page or another text."""
+    """Write a page or another text."""
     write_bytes(text.encode(), path)
 
 
 def write_bytes(content: bytes, path: Path) -> None:
-    """Write all of it or nothing: a reader never sees half a file."""
+    """Write a file atomically: a reader never sees half of it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".boundby-")
@@ -67,7 +67,7 @@ def write_bytes(content: bytes, path: Path) -> None:
 
 
 def copy(source: Path, path: Path) -> None:
-    """A file that is there already, however large."""
+    """Copy an existing file atomically."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, path)
@@ -76,14 +76,14 @@ def copy(source: Path, path: Path) -> None:
 
 
 def _umask() -> int:
-    """The mode bits that new files are to lack; it can only be read by setting it."""
+    """Return the umask, which can only be read by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
 
 
 def is_saved(path: Path) -> bool:
-    """Whether a file starts as those do that `write` wrote."""
+    """Return whether a file begins like those written by `write`."""
     try:
         with path.open("rb") as file:
             return re.match(rb'\s*\{\s*"schema"\s*:', file.read(64)) is not None
@@ -92,7 +92,7 @@ def is_saved(path: Path) -> bool:
 
 
 def read(path: Path, kind: type[Saved], what: str) -> Saved:
-    """A saved type back from its file; a `BoundbyError` when it is no saved `what`."""
+    """Read a saved type; raise `BoundbyError` if the file is not a saved `what`."""
     try:
         content = path.read_bytes()
     except OSError as error:

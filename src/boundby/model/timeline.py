@@ -1,4 +1,4 @@
-"""One step as it happened, in numpy columns: what the host did and what the device did."""
+"""One step in numpy columns: the events of the host and of the device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class HostKind(enum.IntEnum):
     OBSERVER = 7  # a Python function of boundby's own, which may call the script's
 
 
-# Rows that are calls of Python functions, whoever's.
+# Rows that are calls of Python functions.
 PYTHON_FRAMES = (HostKind.PYTHON, HostKind.OBSERVER)
 
 
@@ -46,7 +46,7 @@ class Phase(enum.IntEnum):
 
 
 class HostEvents(Record, frozen=True, kw_only=True):
-    """Columns, one row an event, sorted by thread, then start, then longest first.
+    """Columns, one row per event, sorted by thread, then start, then longest first.
 
     `name`, `source` and `module` index the timeline's tables, as does `inside`, the line of a
     library that the user's line led to, where that is known; `call` its list of operator calls;
@@ -78,7 +78,7 @@ class HostEvents(Record, frozen=True, kw_only=True):
 
 
 class DeviceEvents(Record, frozen=True, kw_only=True):
-    """Columns, one row a kernel, copy or memset, sorted by start.
+    """Columns, one row per kernel, copy or memset, sorted by start.
 
     `launch` is the host row that enqueued it, `op` the host row of the innermost operator around
     that call; -1 is none. `graph` marks kernels replayed from a captured graph. `bytes` is the
@@ -108,7 +108,7 @@ class DeviceEvents(Record, frozen=True, kw_only=True):
 
 
 class Allocations(Record, frozen=True, kw_only=True):
-    """Columns, one row a piece of memory taken while an operator ran, in order of time.
+    """Columns, one row per allocation during an operator, in order of time.
 
     `row` is the innermost operator's host row, `storage` the memory's address, as tensors name it.
     """
@@ -122,7 +122,7 @@ class Allocations(Record, frozen=True, kw_only=True):
 
 
 class Samples(Record, frozen=True, kw_only=True):
-    """Columns, one row a moment at which a Python function was asked for its line.
+    """Columns, one row per sample of the line that a Python function was executing.
 
     `row` is the function's host row, `source` indexes the timeline's table.
     """
@@ -136,7 +136,7 @@ class Samples(Record, frozen=True, kw_only=True):
 
 
 class PhaseMarks(Record, frozen=True, kw_only=True):
-    """Columns, one row a moment at which a phase of the step begins, in order of time.
+    """Columns, one row per start of a phase of the step, in order of time.
 
     `phase` holds `Phase`. A live run writes them as explicit marks; other traces have none.
     """
@@ -158,7 +158,7 @@ class ProfilerCallCost(Record, frozen=True, kw_only=True):
 
 
 class Timeline(Record, frozen=True, kw_only=True):
-    """One step: what the host did, what the device did, and what belongs to what."""
+    """One step: host events, device events and the links between them."""
 
     start_ns: int
     end_ns: int
@@ -168,7 +168,7 @@ class Timeline(Record, frozen=True, kw_only=True):
     sources: list[str] = []  # "train.py:42"
     modules: list[str] = []  # "BertLayer.attention"
     calls: list[OpCall] = []
-    allocations: Allocations | None = None  # where the process itself was asked
+    allocations: Allocations | None = None  # only in a live run
     samples: Samples | None = None
     phases: PhaseMarks | None = None
     call_cost: ProfilerCallCost | None = None

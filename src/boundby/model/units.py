@@ -72,17 +72,17 @@ def _two_digits(value: float) -> str:
 
 
 def size(count: float | None) -> str:
-    """A number of bytes, decimal: 16.8 MB."""
+    """Return a number of bytes, decimal: 16.8 MB."""
     return _NO_FIGURE if count is None else _scaled(count, "B")
 
 
 def rate(value: float | None, unit: str) -> str:
-    """A rate in its own unit: 779 TFLOP/s, 4.27 TB/s."""
+    """Return a rate with its unit: 779 TFLOP/s, 4.27 TB/s."""
     return _NO_FIGURE if value is None else _scaled(value, unit)
 
 
 def count(value: float | None) -> str:
-    """A plain number: 12, 3.40 k, 9.75 M."""
+    """Return a plain number: 12, 3.40 k, 9.75 M."""
     if value is None:
         return _NO_FIGURE
     if abs(value) < 999.5 and float(value).is_integer():
