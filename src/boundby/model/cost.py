@@ -55,8 +55,8 @@ class Cost(Record, frozen=True, kw_only=True):
 class Tensor(Record, frozen=True, kw_only=True):
     """A tensor argument of an operator, as a profiler records it.
 
-    `storage` is the address of its storage, not of the tensor within it; `storage_bytes` is the size
-    of the storage. Tensors of one call with the same `identity` are the same tensor.
+    `storage` is the address of its storage, not of the tensor within it; `storage_bytes` is the
+    size of the storage. Tensors of one call with the same `identity` are the same tensor.
     """
 
     shape: tuple[int, ...]
