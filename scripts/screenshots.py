@@ -27,7 +27,7 @@ from boundby.report.page import diagnosis_page  # noqa: E402
 MOST_BYTES = 250_000
 MARGIN = 14  # px under a section
 ABOVE = 18  # px of a section's own padding that are left out
-# How much of the step a picture of the timeline shows, where nobody says.
+# Default part of the step that the image of the timeline shows.
 SHOWN = 0.02
 
 
@@ -75,7 +75,7 @@ def take(page: Page, out: Path, scheme: str, window: tuple[float, float] | None)
 
 
 def save(page: Page, path: Path, first: str, last: str) -> None:
-    """A picture of all from one element to another."""
+    """Save an image from one element to another."""
     box = page.run(
         "const [a, b] = [...arguments].map(s => document.querySelector(s).getBoundingClientRect());"
         "return { top: a.top + scrollY, bottom: b.bottom + scrollY, width: innerWidth }",
