@@ -13,8 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from boundby.capture.host import counters as host_counters
-from boundby.capture.host.counters import HostCounters, HostCounterSampler, _workers_ns
+from boundby.capture.host.counters import HostCounterSampler, _workers_ns
 from boundby.capture.process.plan import Plan
+from boundby.model.host_counters import HostCounters
 from tests.capture.runs import Run
 
 linux = pytest.mark.skipif(

@@ -5,15 +5,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from boundby.capture.host.counters import ThreadTime  # noqa: E402
 from boundby.capture.process.plan import Plan  # noqa: E402
 from boundby.capture.torch.hooks import Hooks  # noqa: E402
 from boundby.capture.torch.recorder import Capture, Recorder  # noqa: E402
 from boundby.diagnosis import diagnose_capture  # noqa: E402
+from boundby.model.host_counters import ThreadTime  # noqa: E402
 from boundby.report.terminal import as_text  # noqa: E402
 from tests.machines import round_machine  # noqa: E402
 
@@ -38,7 +39,7 @@ def slowed(capture: Capture, *, stall_sensitivity: float = 0.0) -> Capture:
     """Clean steps a thousand times as long, a share of which the script had no core."""
     clean = {kind: [1000 * ns for ns in times] for kind, times in capture.clean.items()}
     main = ThreadTime(ran_ns=1e9, delayed_ns=stall_sensitivity * 1e9)
-    host_counters = dataclasses.replace(capture.host_counters, main=main, wall_ns=1e9)
+    host_counters = msgspec.structs.replace(capture.host_counters, main=main, wall_ns=1e9)
     return dataclasses.replace(capture, clean=clean, host_counters=host_counters)
 
 

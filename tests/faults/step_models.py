@@ -5,9 +5,9 @@ import numpy as np
 
 from boundby import faults as remedies
 from boundby.analysis.account import attribute_step
-from boundby.capture.host.counters import HostCounters
 from boundby.model import Machine, Phase, Timeline
 from boundby.model.diagnosis import Finding
+from boundby.model.host_counters import HostCounters
 from boundby.step.build import build_step_model
 from boundby.step.model import StepModel
 from tests.machines import round_machine

@@ -5,7 +5,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from boundby.capture.host.counters import HostCounters
 from boundby.faults import (
     exposed_collectives,
     far_from_roof,
@@ -13,6 +12,7 @@ from boundby.faults import (
     wasteful_checkpointing,
 )
 from boundby.model import DeviceKind, HostKind, Machine, OpCall, Phase, Timeline
+from boundby.model.host_counters import HostCounters
 from boundby.step.device_ops import recomputed
 from boundby.step.model import Edit
 from tests.faults.step_models import finding, in_phase, picture_of, sure

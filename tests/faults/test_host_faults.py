@@ -6,7 +6,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from boundby.capture.host.counters import HostCounters, ThreadTime
 from boundby.faults import (
     collector_pauses,
     openmp_spin,
@@ -15,6 +14,7 @@ from boundby.faults import (
     zeroed_gradients,
 )
 from boundby.model import DeviceKind, HostKind, OpCall, Overheads
+from boundby.model.host_counters import HostCounters, ThreadTime
 from boundby.step.pauses import shares
 from tests.faults.step_models import at_line, finding, picture_of, sure
 from tests.machines import roof, round_machine

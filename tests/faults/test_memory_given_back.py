@@ -1,13 +1,13 @@
 """Pages that a CPU step gives back and asks for again."""
 
-import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 
-from boundby.capture.host.counters import HostCounters
 from boundby.faults import memory_given_back
 from boundby.model import Tensor
+from boundby.model.host_counters import HostCounters
 from boundby.step.model import Edit, StepModel
 from tests.faults.step_models import picture_of
 from tests.step.test_dataflow import chain
@@ -53,32 +53,34 @@ def test_a_page_costs_what_the_system_did_and_not_much_more_than_alone(
     did: float, each: float
 ) -> None:
     """The system does other things too, as for threads that look for work."""
-    seen = dataclasses.replace(SEEN, system_ns=did * PAGES * STEPS)
+    seen = msgspec.structs.replace(SEEN, system_ns=did * PAGES * STEPS)
     assert saved(seen) == pytest.approx(each * PAGES)
 
 
 def test_many_threads_are_handed_pages_side_by_side() -> None:
-    seen = dataclasses.replace(SEEN, cores=8, system_ns=2 * SEEN.system_ns)
+    seen = msgspec.structs.replace(SEEN, cores=8, system_ns=2 * SEEN.system_ns)
     assert saved(seen) == pytest.approx(2 / 8 * 4000.0 * PAGES)
 
 
 def test_pages_that_were_kept_were_needed() -> None:
-    half = dataclasses.replace(SEEN, kept_pages=PAGES * STEPS // 2)
+    half = msgspec.structs.replace(SEEN, kept_pages=PAGES * STEPS // 2)
     assert saved(half) == pytest.approx(1000.0 * PAGES)
-    assert not is_said(dataclasses.replace(SEEN, kept_pages=PAGES * STEPS))
+    assert not is_said(msgspec.structs.replace(SEEN, kept_pages=PAGES * STEPS))
 
 
 def test_one_step_that_is_handed_all_of_them_has_had_something_else_to_do() -> None:
     """As after a fork, when all is copied that is written to."""
-    assert not is_said(dataclasses.replace(SEEN, step_pages=(PAGES * STEPS, *(0,) * (STEPS - 1))))
+    assert not is_said(
+        msgspec.structs.replace(SEEN, step_pages=(PAGES * STEPS, *(0,) * (STEPS - 1)))
+    )
 
 
 @pytest.mark.parametrize(
     "seen",
     [
         pytest.param(HostCounters(), id="no clean steps"),
-        pytest.param(dataclasses.replace(SEEN, kept_pages=None), id="not Linux"),
-        pytest.param(dataclasses.replace(SEEN, system_ns=0.0), id="nothing was done"),
+        pytest.param(msgspec.structs.replace(SEEN, kept_pages=None), id="not Linux"),
+        pytest.param(msgspec.structs.replace(SEEN, system_ns=0.0), id="nothing was done"),
     ],
 )
 def test_nothing_is_said_where_nothing_is_known(seen: HostCounters) -> None:

@@ -4,9 +4,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from boundby.capture.host.counters import HostCounters, ThreadTime
 from boundby.faults import waiting_for_data
 from boundby.model import HostKind, OpCall
+from boundby.model.host_counters import HostCounters, ThreadTime
 from boundby.step.model import StepModel
 from tests.faults.step_models import finding, picture_of, sure
 from tests.timelines import Scene, tensor

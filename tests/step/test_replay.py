@@ -8,9 +8,9 @@ import pytest
 from boundby import faults as remedies
 from boundby.analysis.account import attribute_step
 from boundby.analysis.verdict import find_verdict
-from boundby.capture.host.counters import HostCounters, ThreadTime
 from boundby.diagnosis.host import cpu_contention
 from boundby.model import DeviceKind, HostKind, OpCall, Timeline
+from boundby.model.host_counters import HostCounters, ThreadTime
 from boundby.step.build import build_step_model
 from boundby.step.cpu_step import CpuWait
 from boundby.step.model import Edit, StepModel

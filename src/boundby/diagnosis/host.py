@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from boundby.analysis.account import Attribution
-from boundby.capture.host.counters import HostCounters
 from boundby.capture.torch.recorder import Capture
 from boundby.model import Machine, Note, units
 from boundby.model import host_speed as pace
+from boundby.model.host_counters import HostCounters
 from boundby.step.idle_causes import CPU_WAIT
 
 # The host's time for one script differs by this much between processes: interleaved runs of

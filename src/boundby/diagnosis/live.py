@@ -15,7 +15,6 @@ import numpy as np
 from boundby.analysis.account import Attribution, attribute_step
 from boundby.analysis.verdict import VerdictResult, find_verdict
 from boundby.capture import kineto
-from boundby.capture.host.counters import HostCounters
 from boundby.capture.torch import graph_replays as graphs
 from boundby.capture.torch.compiled_rows import with_compiled_kernels
 from boundby.capture.torch.enrich import enrich_timeline
@@ -27,6 +26,7 @@ from boundby.diagnosis.host import cpu_contention, host_factors, slower_than_mea
 from boundby.model import Machine, Note, Precision, Timeline, units
 from boundby.model.diagnosis import Diagnosis, KindOfStep, PhaseTime, StepTimes, Verdict
 from boundby.model.errors import BoundbyError
+from boundby.model.host_counters import HostCounters
 from boundby.step.build import build_step_model
 from boundby.step.cpu_ops import ExtraPages
 from boundby.step.cpu_step import CpuWait

@@ -32,10 +32,10 @@ from __future__ import annotations
 import mmap
 import statistics
 
-from boundby.capture.host.counters import HostCounters
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import allocator
 from boundby.model import units
+from boundby.model.host_counters import HostCounters
 from boundby.step.model import Edit, StepView
 
 _PAGE = mmap.PAGESIZE

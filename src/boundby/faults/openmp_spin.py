@@ -27,10 +27,10 @@ Measured on
 
 from __future__ import annotations
 
-from boundby.capture.host.counters import HostCounters
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import threads
 from boundby.model.diagnosis import Estimate
+from boundby.model.host_counters import HostCounters
 from boundby.step.model import StepView
 
 # A thread that works and then sleeps is runnable half of the time or less in steps of small

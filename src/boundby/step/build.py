@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from boundby.capture.host.counters import HostCounters
 from boundby.model import Machine, Timeline
+from boundby.model.host_counters import HostCounters
 from boundby.step.cpu import CpuStep
 from boundby.step.device import DeviceStep
 from boundby.step.model import Attributed, OperatorBenchmarks, StepModel

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from boundby.capture.host.counters import HostCounters
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import HostKind, Ints, Machine, OpCall, Timeline
 from boundby.model.diagnosis import Account, LineRow
+from boundby.model.host_counters import HostCounters
 from boundby.step.dataflow import Flow, flow_of
 from boundby.step.edit import Edit, Floats, HostTime, MatmulPrecision
 from boundby.step.host_intervals import HostIntervals

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from boundby.capture.host.counters import HostCounters, HostCounterSampler, thread_time
+from boundby.capture.host.counters import HostCounterSampler, thread_time
 from boundby.capture.host.line_sampler import Sample
 from boundby.capture.host.page_faults import fault_ns, faults
 from boundby.capture.host.speed import Pace
@@ -28,6 +28,7 @@ from boundby.capture.torch.profiler import TorchProfiler
 from boundby.capture.torch.profiler_cost import MeasuredCallCost
 from boundby.capture.torch.provenance import kernel_lines
 from boundby.capture.torch.shapes import first_shape
+from boundby.model.host_counters import HostCounters
 from boundby.model.note import Note
 
 _PROFILED_ITSELF = Note(

@@ -1,0 +1,83 @@
+"""Observations from torch profiler trace files."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+from boundby.capture.kineto.stream import is_gzip
+from boundby.capture.kineto.trace import Trace, read
+from boundby.model import Note
+from boundby.model.errors import BoundbyError
+from boundby.model.observation import Observation, ObservedDevice, RankInfo, StepTiming
+from boundby.model.step_kind import StepKind
+
+_HEAD_BYTES = 256
+_GZIP = zlib.MAX_WBITS | 16
+
+
+class KinetoSource:
+    """Chrome traces as the torch profiler writes them, `.json` or `.json.gz`."""
+
+    name = "torch profiler trace"
+
+    def recognises(self, path: Path) -> bool:
+        """JSON that is not one of boundby's own files. A damaged trace counts too."""
+        start = _head(path).lstrip(b"\xef\xbb\xbf \t\r\n")
+        return start[:1] in (b"{", b"[") and not start[1:].lstrip().startswith(b'"schema":')
+
+    def observe(
+        self, path: Path, *, index: int | None = None, wall_ns: float | None = None
+    ) -> list[Observation]:
+        return [observe_trace(read(path), index=index, wall_ns=wall_ns)]
+
+
+def observe_trace(
+    trace: Trace, *, index: int | None = None, wall_ns: float | None = None
+) -> Observation:
+    """One step of a trace. `wall_ns`: a clean step's time that the user knows."""
+    timeline = trace.timeline(index)
+    if timeline.wall_ns <= 0:
+        raise BoundbyError(f"{trace.path}: the step takes no time: its events have no durations")
+    notes = list(dict.fromkeys([*trace.notes, *timeline.notes]))
+    if not len(timeline.device):
+        notes.append(Note(code="cpu-trace", text="no device events: a CPU trace"))
+    if not timeline.calls and len(timeline.host):
+        text = (
+            "operators carry no shapes, so their roofline minimum is unknown: record them with "
+            "profile(record_shapes=True)"
+        )
+        notes.append(Note(code="no-shapes", text=text))
+    label = timeline.label or "traced"
+    listed = next((device for device in trace.metadata.devices if device.name), None)
+    metadata = trace.metadata
+    return Observation(
+        source="kineto",
+        framework="torch",
+        target=str(trace.path),
+        device=ObservedDevice(
+            kind=timeline.device_kind,
+            name=listed.name if listed else None,
+            memory_bytes=listed.memory_bytes if listed else None,
+        ),
+        step=StepTiming(
+            # The profiler's markers end with the number of the step: "ProfilerStep#3".
+            kind=StepKind(label=label, series=label.partition("#")[0]),
+            wall_source="profiled" if wall_ns is None else "given",
+            wall_ns=wall_ns,
+            samples_ns=[float(step.wall_ns) for step in trace.steps] if wall_ns is None else [],
+        ),
+        timeline=timeline,
+        rank=None if metadata.rank is None else RankInfo(rank=metadata.rank, world=metadata.world),
+        notes=notes,
+    )
+
+
+def _head(path: Path) -> bytes:
+    """The first bytes of a file, decompressed."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        return zlib.decompressobj(_GZIP).decompress(head, _HEAD_BYTES) if is_gzip(path) else head
+    except (OSError, zlib.error):
+        return b""

@@ -1,0 +1,57 @@
+"""The files that an observation can be made from: one entry per format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from boundby.capture.kineto.source import KinetoSource
+from boundby.model.errors import BoundbyError
+
+if TYPE_CHECKING:
+    from boundby.model.observation import Observation
+
+
+class Source(Protocol):
+    """A file format."""
+
+    @property
+    def name(self) -> str:
+        """What its files are called in messages: "torch profiler trace"."""
+
+    def recognises(self, path: Path) -> bool:
+        """Whether the file has this format, by its content."""
+
+    def observe(
+        self, path: Path, *, index: int | None = None, wall_ns: float | None = None
+    ) -> list[Observation]:
+        """One observation per rank in the file.
+
+        `index` is the number of the step, by default that of median duration. `wall_ns` is the time
+        of a step without a profiler, if the user knows it.
+        """
+
+
+# In the order in which they are asked.
+SOURCES: list[Source] = [KinetoSource()]
+
+
+def source_of(path: Path, sources: Sequence[Source] = SOURCES) -> Source:
+    """Return the source that reads a file."""
+    if path.is_dir():
+        raise BoundbyError(f"{path}: a folder, not a trace file")
+    if not path.exists():
+        raise BoundbyError(f"{path}: no such file")
+    for source in sources:
+        if source.recognises(path):
+            return source
+    known = ", ".join(source.name for source in sources)
+    raise BoundbyError(f"{path}: none of the formats that boundby reads ({known})")
+
+
+def observe(
+    path: Path, *, index: int | None = None, wall_ns: float | None = None
+) -> list[Observation]:
+    """Read a file of any known format."""
+    return source_of(path).observe(path, index=index, wall_ns=wall_ns)

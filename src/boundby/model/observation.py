@@ -1,0 +1,119 @@
+"""What was observed of one step: the one meeting point of all sources.
+
+A source (a live run, a trace file, a saved observation) makes it; analysis, faults and reports work
+from it, and know nothing of the source. None means unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from boundby.model.diagnosis import KindOfStep
+from boundby.model.host_counters import HostCounters
+from boundby.model.note import Note
+from boundby.model.precision import UNTOLD, Precision
+from boundby.model.record import Record
+from boundby.model.run import RunParts
+from boundby.model.step_kind import StepKind
+from boundby.model.timeline import Timeline
+
+# How the step's time is known: the median of steps without a profiler, after warm-up or only during
+# it; a time that the user gave; or not at all, since only profiled steps were seen.
+WallSource = Literal["clean", "warm-up", "given", "profiled"]
+
+
+class ObservedDevice(Record, frozen=True, kw_only=True):
+    """What the step ran on. `index` is its number on this machine; None: observed elsewhere."""
+
+    kind: str = "cpu"  # "cpu", "cuda", "hip", "tpu"
+    index: int | None = None
+    name: str | None = None
+    memory_bytes: int | None = None
+
+
+class StepTiming(Record, frozen=True, kw_only=True):
+    """The kind of step and how long it takes.
+
+    `wall_ns` is the step's time without a profiler; None where only profiled steps were seen: then
+    it lies in an interval, which the analysis finds. `samples_ns` are the steps that it is the
+    median of, or else the profiled steps of a trace. `phases` is the host time to issue each phase
+    from an idle device, `issue` the same for each step that was measured so.
+    """
+
+    kind: StepKind
+    wall_source: WallSource
+    wall_ns: float | None = None
+    samples_ns: list[float] = []
+    warmup_ns: list[float] = []
+    phases: dict[str, float] = {}
+    issue: list[dict[str, float]] = []
+    others: list[KindOfStep] = []
+
+
+class ProfiledStep(Record, frozen=True, kw_only=True):
+    """What was counted in the profiled step: the time it waited for a CPU core, and the pages of
+    memory that the system gave it."""
+
+    cpu_wait_ns: float = 0.0
+    fresh_pages: int | None = None
+
+
+class HostSpeed(Record, frozen=True, kw_only=True):
+    """The time of an addition in Python, between steps: of the whole run, and of the steps that
+    `phases` were measured in."""
+
+    addition_ns: list[float] = []
+    issue_addition_ns: list[float] = []
+
+
+class Settings(Record, frozen=True, kw_only=True):
+    """Settings of the process. `float32`: the dtype allowed for float32 products, by device kind.
+    `versions`: of the framework and its libraries, by name."""
+
+    float32: dict[str, Precision] = {}
+    threads: int | None = None
+    versions: dict[str, str] = {}
+
+    def precision(self, device: str) -> Precision:
+        return self.float32.get(device, UNTOLD)
+
+
+class RankInfo(Record, frozen=True, kw_only=True):
+    """Which of the processes of a job."""
+
+    rank: int
+    world: int | None = None
+
+
+class SourceLine(Record, frozen=True, kw_only=True):
+    """A line of the program, and the function around it: "Block.forward"."""
+
+    text: str
+    function: str | None = None
+
+
+class Observation(Record, frozen=True, kw_only=True):
+    """One step of one process.
+
+    `source` names what observed it: "torch", "jax" (live), "kineto", "xplane" (files). `target` is
+    the script or the file. `step` is None if no step was found; `seen` then counts what was, and
+    `started` are the scripts that it ran in other processes. `timeline` is None if no step was
+    profiled. `lines` has the text of source lines, by "train.py:42".
+    """
+
+    source: str
+    framework: Literal["torch", "jax"]
+    target: str | None = None
+    device: ObservedDevice = ObservedDevice()
+    step: StepTiming | None = None
+    timeline: Timeline | None = None
+    profiled: ProfiledStep = ProfiledStep()
+    host: HostCounters | None = None
+    host_speed: HostSpeed = HostSpeed()
+    run: RunParts | None = None
+    settings: Settings = Settings()
+    rank: RankInfo | None = None
+    lines: dict[str, SourceLine] = {}
+    notes: list[Note] = []
+    seen: dict[str, int] = {}
+    started: list[str] = []

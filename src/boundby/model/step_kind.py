@@ -1,0 +1,24 @@
+"""The kind of a step."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from boundby.model.record import Record
+
+Mode = Literal["train", "forward", "step"]
+
+
+class StepKind(Record, frozen=True, kw_only=True):
+    """What tells one kind of step from another.
+
+    `label` is for display: "train 16x96", "ProfilerStep#3". `series` is the label without the
+    number of the step. `shape` is that of the first tensor that the model is given, `samples` the
+    number of samples in it. "step": neither training nor a forward pass, or not known.
+    """
+
+    label: str
+    series: str
+    mode: Mode = "step"
+    shape: tuple[int, ...] | None = None
+    samples: int | None = None
