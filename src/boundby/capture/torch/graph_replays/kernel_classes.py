@@ -9,77 +9,56 @@ from __future__ import annotations
 import functools
 import re
 
+from boundby.model.kernel_names import function_of, kernel_name
+
 ELEMENTWISE = "elementwise"
+_CONTRACTION = "contraction"
 _LISTS = "lists of tensors"
 # Kernels that finish what the kernel before them began, for the same operator.
 _FOLLOWS = re.compile(r"split_?k_?reduce|execute_split_k|PostGSU|lpnorm_cleanup", re.IGNORECASE)
 
-# (class, pattern of kernel names, pattern of operator names); the first that matches counts.
-_CLASSES = (
-    (
-        "attention backward",
-        r"(?:flash|fmha|sdpa|attn|attention)\w*(?:bwd|bprop|backward|dgrad)|bwd\w*(?:flash|fmha|attn)"
-        r"|dot_do_o|convert_dq",
-        r"\w*(?:attention|flash)\w*(?:backward|bwd)\w*",
-    ),
-    ("attention", r"flash|fmha|sdpa|unpack_cudnn|attention|attn_fwd", r"\w*(?:attention|flash)\w*"),
-    (
-        "normalization backward",
-        r"norm\w*(?:grad|backward)|bn_?bw|GammaBeta|GradientFusedParams|InternalGradients",
-        r"\w*_norm\w*_backward\w*",
-    ),
-    (
-        "normalization",
-        r"(?:layer|batch|group|rms)_?norm|bn_?fw|rowwise_?moments|ComputeFusedParams",
-        r"(?:native|cudnn|miopen|_native|_fused|_batch)_\w*norm\w*",
-    ),
-    ("softmax backward", r"softmax\w*backward", r"_\w*softmax_backward\w*"),
-    ("softmax", r"softmax", r"_\w*softmax"),
-    ("loss backward", r"nll_loss\w*backward", r"nll_loss\w*_backward"),
-    ("loss", r"nll_loss", r"nll_loss\w*_forward"),
-    (
-        "contraction",
-        r"nvjet|gem[mv]|splitk|xmma|cutlass|cublas|dot_kernel|reduce_1Block|conv|fprop|dgrad|wgrad"
-        r"|winograd|nchwToNhwc|nhwcToNchw|cudnn|matmul|tensorop|_mm\b|^Cijk_|batched_transpose"
-        r"|gridwise|miopen|Im2d?2?Col",
-        r"\w*mm\w*|mv|addmv|v?dot|\w*conv\w+|_\w+_rnn\w*|linear_backward|_fp8\w*",
-    ),
-    (
-        _LISTS,
-        r"multi_tensor_apply|lpnorm_cleanup|FusedAdam|FusedSgd",
-        r"_foreach_\w+|_fused_\w+|_amp_foreach\w*",
-    ),
-    ("dropout", r"fused_dropout|masked_scale", r"\w*native_dropout\w*|_fused_dropout"),
-    ("concatenation", r"CatArray", r"_?cat|stack"),
-    (
-        "search",
-        r"radix|cub::|thrust|bitonic|sort|topk|scan|DeviceSelect|DeviceReduce|unique",
-        r"sort|topk|_?unique\w*|nonzero\w*|_?cum\w+|multinomial|masked_select|bincount|searchsorted"
-        r"|kthvalue|randperm",
-    ),
-    (
-        "indexing",
-        r"index|gather|scatter|embedding|compute_grad_weight|krn_partial|\btake|compute_num_of_partial",
-        r"_?index\w*|_unsafe_index\w*|gather|\w*scatter\w*|_?embedding\w*|take",
-    ),
-    ("pooling", r"pool", r"\w*pool\w*"),
-    ("interpolation", r"upsample|interpolat", r"\w*upsample\w*"),
-    (
-        "reduction",
-        r"reduce_kernel|ReduceOp|WelfordOps",
-        r"sum|mean|std|var|var_mean|std_mean|prod|a?max|a?min|aminmax|arg\w+|norm|linalg_vector_norm"
-        r"|all|any|logsumexp",
-    ),
-    (
-        "random numbers",
-        r"distribution|philox|bernoulli",
-        r"random|normal|uniform|bernoulli|rand\w*|exponential",
-    ),
-    ("copy", r"copy_kernel|Memcpy", r"copy"),
-    ("fill", r"FillFunctor|Memset", r"zero|fill"),
+# (class, pattern of operator names); the first that matches counts. The classes are the kinds of
+# `kernel_name`; those of `_OF_PRODUCTS` are one class, for an operator launches any of them.
+_OPERATORS = tuple(
+    (name, re.compile(pattern))
+    for name, pattern in (
+        ("attention backward", r"\w*(?:attention|flash)\w*(?:backward|bwd)\w*"),
+        ("attention", r"\w*(?:attention|flash)\w*"),
+        ("normalization backward", r"\w*_norm\w*_backward\w*"),
+        ("normalization", r"(?:native|cudnn|miopen|_native|_fused|_batch)_\w*norm\w*"),
+        ("softmax backward", r"_\w*softmax_backward\w*"),
+        ("softmax", r"_\w*softmax"),
+        ("loss backward", r"nll_loss\w*_backward"),
+        ("loss", r"nll_loss\w*_forward"),
+        (
+            _CONTRACTION,
+            r"\w*mm\w*|mv|addmv|v?dot|\w*conv\w+|_\w+_rnn\w*|linear_backward|_fp8\w*",
+        ),
+        (_LISTS, r"_foreach_\w+|_fused_\w+|_amp_foreach\w*"),
+        ("dropout", r"\w*native_dropout\w*|_fused_dropout"),
+        ("concatenation", r"_?cat|stack"),
+        (
+            "search",
+            r"sort|topk|_?unique\w*|nonzero\w*|_?cum\w+|multinomial|masked_select|bincount"
+            r"|searchsorted|kthvalue|randperm",
+        ),
+        (
+            "indexing",
+            r"_?index\w*|_unsafe_index\w*|gather|\w*scatter\w*|_?embedding\w*|take",
+        ),
+        ("pooling", r"\w*pool\w*"),
+        ("interpolation", r"\w*upsample\w*"),
+        (
+            "reduction",
+            r"sum|mean|std|var|var_mean|std_mean|prod|a?max|a?min|aminmax|arg\w+|norm"
+            r"|linalg_vector_norm|all|any|logsumexp",
+        ),
+        ("random numbers", r"random|normal|uniform|bernoulli|rand\w*|exponential"),
+        ("copy", r"copy"),
+        ("fill", r"zero|fill"),
+    )
 )
-_KERNELS = tuple((name, re.compile(kernel, re.IGNORECASE)) for name, kernel, _ in _CLASSES)
-_OPERATORS = tuple((name, re.compile(operator)) for name, _, operator in _CLASSES)
+_OF_PRODUCTS = ("convolution", "layout")
 # Views, allocations, queries, and operators that only call others: they launch no kernel.
 _LAUNCHES_NOTHING = re.compile(
     r"view\w*|as_strided\w*|_?expand\w*|transpose|t|permute|_?reshape\w*|_unsafe_view|select|slice"
@@ -92,8 +71,7 @@ _LAUNCHES_NOTHING = re.compile(
     r"|_fused_sdp_choice|record_stream|broadcast\w*|meshgrid|einsum|pad|_has_compatible\w*"
 )
 # Operators of these classes launch one kernel, and what follows it.
-_ONE_KERNEL = frozenset({ELEMENTWISE, "copy", "fill", "contraction", "reduction", "dropout"})
-_TYPES = re.compile(r"\(anonymous namespace\)")
+_ONE_KERNEL = frozenset({ELEMENTWISE, "copy", "fill", _CONTRACTION, "reduction", "dropout"})
 _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 
 
@@ -102,8 +80,10 @@ def kernel_class(kernel: str) -> str:
     """The class of a kernel; a compiler's kernel is a class of its own, by its name."""
     if kernel.startswith("triton_"):
         return kernel
-    function = _function_of(kernel)
-    return next((name for name, kernel in _KERNELS if kernel.search(function)), ELEMENTWISE)
+    kind = kernel_name(kernel).kind
+    if kind in _OF_PRODUCTS:
+        return _CONTRACTION
+    return "reduction" if kind == "norm" else kind or ELEMENTWISE
 
 
 @functools.cache
@@ -137,21 +117,10 @@ def may_repeat(class_of_kernel: str, *, another_kernel: bool = False) -> bool:
 def names(kernel: str, operator: str) -> bool:
     """Whether the words of the operator's name are in the kernel's."""
     words = _words(operator.rpartition("::")[2]) - {"foreach", "fused"}
-    return bool(words) and words <= _words(_function_of(kernel))
+    return bool(words) and words <= _words(function_of(kernel))
 
 
 @functools.cache
 def _words(name: str) -> frozenset[str]:
     """The words of a name, whether joined by underscores or by capitals."""
     return frozenset(word.lower() for word in _WORD.findall(name))
-
-
-def _function_of(kernel: str) -> str:
-    """A kernel's name without the types of its arguments, which name anything."""
-    depth = 0
-    text = _TYPES.sub("[anonymous namespace]", kernel)
-    for position, letter in enumerate(text):
-        depth += (letter == "<") - (letter == ">")
-        if letter == "(" and depth == 0:
-            return text[:position]
-    return text
