@@ -105,7 +105,7 @@ def test_other_steps_are_counted_with_correct_plural(kind: str, count: int, word
     step = msgspec.structs.replace(diagnosis.step, others=[other], samples_ns=[7e6])
     text = all_text(msgspec.structs.replace(diagnosis, step=step))
     assert words in text
-    assert ", 1 clean step)" in " ".join(text.split())
+    assert "(1 clean step)" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("share", [0.9, 0.3])

@@ -6,9 +6,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from boundby.analysis import tables
+from boundby.analysis.kernel_classes import (
+    classified_share,
+    costed_share,
+    kernel_class_rows,
+    products_are_costed,
+)
 from boundby.model import UNTOLD, Ints, Machine, Note, Precision, Timeline
 from boundby.model.diagnosis import (
     Account,
@@ -16,6 +23,7 @@ from boundby.model.diagnosis import (
     CollectiveRow,
     Group,
     IdleRow,
+    KernelClassRow,
     LineRow,
     OpRow,
     Utilisation,
@@ -41,6 +49,7 @@ class Attribution:
     account: Account
     utilisation: Utilisation
     classes: list[ClassRow]
+    kernel_classes: list[KernelClassRow]
     ops: list[OpRow]
     lines: list[LineRow]
     modules: list[LineRow]
@@ -121,12 +130,17 @@ def attribute_step(
     left = wall_ns - busy
     idle = _divide(left, idle) if on_device else _divide_cpu(left, idle)
     account = _account(op_records, idle, wall_ns)
+    kernel_classes = kernel_class_rows(timeline, op_records, member)
     return Attribution(
         account=account,
-        utilisation=_utilisation(
-            op_records, timeline, machine, wall_ns, busy if on_device else None
+        utilisation=msgspec.structs.replace(
+            _utilisation(op_records, timeline, machine, wall_ns, busy if on_device else None),
+            at_least=not products_are_costed(kernel_classes),
+            costed=costed_share(kernel_classes),
+            classified=classified_share(kernel_classes),
         ),
         classes=tables.class_rows(op_records),
+        kernel_classes=kernel_classes,
         ops=tables.op_rows(op_records, timeline, machine),
         lines=tables.line_rows(op_records, spent.scaled(idle), timeline, wall_ns, folders),
         modules=tables.module_rows(op_records, timeline, wall_ns),

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from boundby.analysis.kernel_classes import class_of
 from boundby.analysis.source_text import SourceText
 from boundby.model import Cost, Machine, Phase, Timeline
 from boundby.model.diagnosis import NO_LINE, ClassName, ClassRow, CollectiveRow, LineRow, OpRow
@@ -84,7 +85,7 @@ def _op_row(
     )
     return OpRow(
         name=one.name,
-        op_class=one.op_class,
+        op_class=class_of(one),
         where=_entry(timeline.sources, one.source),
         inside=_entry(timeline.sources, one.inside),
         module=_common_module({_entry(timeline.modules, work.module) for work in same}),
@@ -202,8 +203,9 @@ def class_rows(op_records: list[OpRecord]) -> list[ClassRow]:
     ns: dict[str, float] = defaultdict(float)
     flops: dict[str, float] = defaultdict(float)
     for work in op_records:
-        ns[work.op_class] += work.ns
-        flops[work.op_class] += work.cost.total_flops if work.cost else 0.0
+        name = class_of(work)
+        ns[name] += work.ns
+        flops[name] += work.cost.total_flops if work.cost else 0.0
     total_ns, total_flops = sum(ns.values()), sum(flops.values())
     contraction = flops["contraction"] / ns["contraction"] if ns["contraction"] else None
     rows = []

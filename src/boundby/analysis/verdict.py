@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from boundby.analysis.kernel_classes import by_class
 from boundby.model import Machine
 from boundby.model.diagnosis import Account, GroupName, Verdict
 from boundby.step.model import Edit, StepModel
@@ -61,6 +62,8 @@ def _verdict(gains: dict[GroupName, float], error: float | None, step_model: Ste
     if account.unknown.share > _MOSTLY_UNKNOWN:
         share = account.unknown.share
         why = f"{share:.0%} of the step is work whose cost or roof is unknown."
+        if named := by_class(step_model.op_records):
+            why += f" By class of kernel: {named}."
         return Verdict(bound_by="unknown", uncertain=True, if_free=_plain(gains), why=why)
     off = error if error is not None and abs(error) > _UNCERTAIN else 0.0
     if off and step_model.device != "cpu":

@@ -87,7 +87,11 @@ class Verdict(Record, frozen=True, kw_only=True):
 
 
 class Utilisation(Record, frozen=True, kw_only=True):
-    """The used share of the device, against measured roofs and against the datasheet."""
+    """The used share of the device, against measured roofs and against the datasheet.
+
+    `at_least`: part of the arithmetic is unknown, so MFU and HFU are lower bounds. `costed` is the
+    share of device time of known cost, `classified` that of known cost or class.
+    """
 
     mfu: float | None = None
     hfu: float | None = None
@@ -96,6 +100,9 @@ class Utilisation(Record, frozen=True, kw_only=True):
     bandwidth: float | None = None
     device: float | None = None
     host_lead_ns: float | None = None
+    at_least: bool = False
+    costed: float | None = None
+    classified: float | None = None
 
 
 class ClassRow(Record, frozen=True, kw_only=True):
@@ -107,6 +114,21 @@ class ClassRow(Record, frozen=True, kw_only=True):
     ns: float
     flops_per_s: float | None = None
     slower_than_contractions: float | None = None
+
+
+class KernelClassRow(Record, frozen=True, kw_only=True):
+    """Device time of one class of kernels, which their names tell; "unknown" where they do not.
+
+    `costed_ns` is the part of it that belongs to operators of known cost; `dtypes` the time of the
+    kernels whose name tells a dtype, by dtype.
+    """
+
+    kernel_class: str = msgspec.field(name="class")
+    ns: float = 0.0
+    share: float = 0.0
+    costed_ns: float = 0.0
+    kernels: int = 0
+    dtypes: dict[str, float] = {}
 
 
 class OpRow(Record, frozen=True, kw_only=True):
@@ -364,6 +386,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     verdict: Verdict
     utilisation: Utilisation = Utilisation()
     classes: list[ClassRow] = []
+    kernel_classes: list[KernelClassRow] = []
     ops: list[OpRow] = []
     lines: list[LineRow] = []
     modules: list[LineRow] = []

@@ -13,6 +13,8 @@ from boundby.report.words import COLOURS, PART_NAMES, SHORT_PART_NAMES, counted,
 
 _BAR_CELLS = 40
 _SHORT_BAR_CELLS = 20
+# With less device time of known cost than this, the header says so.
+_MOSTLY_COSTED = 0.9
 # Parts of a group below this share of the step are left out.
 _SMALLEST_PART = 0.001
 
@@ -31,7 +33,9 @@ def step_line(diagnosis: Diagnosis) -> Text:
     step = diagnosis.step
     low, high = step.wall_interval_ns
     steps = counted(len(step.samples_ns), f"{step.wall_source} step")
-    samples = f"{units.time(low)} to {units.time(high)}, {steps}" if step.samples_ns else "as given"
+    shown = list(dict.fromkeys([units.time(low), units.time(high)]))
+    interval = f"{' to '.join(shown)}, " if len(shown) > 1 else ""
+    samples = f"{interval}{steps}" if step.samples_ns else "as given"
     name = "Step" if step.kind == "step" else f"Step {step.kind}"
     return Text(
         f"{name}: {units.time(step.wall_ns)} ({samples}) on {diagnosis.machine.device}, "
@@ -55,12 +59,15 @@ def utilisation_words(used: Utilisation) -> str:
     ):
         if share is not None:
             of_sheet = f" ({units.share(sheet)} of datasheet)" if sheet and sheet != share else ""
-            words.append(f"{name} {units.share(share)}{of_sheet}")
+            least = "at least " if used.at_least else ""
+            words.append(f"{name} {least}{units.share(share)}{of_sheet}")
     if used.bandwidth is not None:
         past = " ?" if used.bandwidth > 1 else ""
         words.append(f"memory bandwidth {units.share(used.bandwidth)}{past}")
     if used.device is not None:
         words.append(f"device busy {units.share(used.device)}")
+    if used.costed is not None and used.costed < _MOSTLY_COSTED:
+        words.append(f"cost known for {units.share(used.costed)} of device time")
     return " · ".join(words)
 
 

@@ -133,6 +133,23 @@ def classes(diagnosis: Diagnosis) -> Table:
     return table
 
 
+def kernel_classes(diagnosis: Diagnosis) -> Table:
+    """Device time by class of kernel, which the names of kernels tell."""
+    columns = ("time", "share", "kernels", "cost known")
+    table = table_of("kernel classes", columns, ("dtypes",))
+    for row in diagnosis.kernel_classes:
+        dtypes = sorted(row.dtypes, key=lambda dtype: -row.dtypes[dtype])
+        table.add_row(
+            row.kernel_class,
+            units.time(row.ns),
+            units.share(row.share),
+            str(row.kernels),
+            units.share(row.costed_ns / row.ns if row.ns else None),
+            ", ".join(dtypes),
+        )
+    return table
+
+
 def collectives(diagnosis: Diagnosis) -> Table:
     table = table_of("collectives", ("time", "exposed", "calls", "message", "bandwidth"))
     for row in diagnosis.collectives[:_MOST_LINES]:

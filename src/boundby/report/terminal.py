@@ -118,6 +118,8 @@ def _everything(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         yield spaced(tables.operators(diagnosis))
     if diagnosis.classes:
         yield spaced(tables.classes(diagnosis))
+    if diagnosis.kernel_classes:
+        yield spaced(tables.kernel_classes(diagnosis))
     if diagnosis.collectives:
         yield spaced(tables.collectives(diagnosis))
     if diagnosis.ranks:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from boundby import ops as costs
 from boundby.model import Cost, DeviceEvents, DeviceKind, Ints, Machine, Phase, Precision, Timeline
+from boundby.model.kernel_names import kernel_name
 from boundby.step.device_busy import exposed, priorities
 from boundby.step.nesting import nearest
 from boundby.step.op_record import Costs, OpRecord, allowed_dtype, bound_of
@@ -60,6 +61,11 @@ def device_work(
             exposed_ns=float(shown[index]),
             kernels=int(kernels[index]),
         )
+        if device.kind[event] == DeviceKind.KERNEL:
+            work.kernel_class = kernel_name(names[index]).kernel_class
+        else:
+            collective = device.kind[event] == DeviceKind.COLLECTIVE
+            work.kernel_class = "communication" if collective else "copy"
         op = int(row) if row >= 0 else int(device.op[event])
         _place(work, timeline, op)
         if op >= 0 and device.kind[event] == DeviceKind.KERNEL:

@@ -10,6 +10,7 @@ import msgspec
 from boundby import ops as costs
 from boundby.model import Bound, Cost, Machine, OpCall, Phase, Precision, Tensor, Timeline
 from boundby.model.diagnosis import ClassName
+from boundby.model.kernel_names import KernelClass
 
 _FLOAT32 = "matmul.float32"
 _CONVOLUTION = re.compile(r"conv")
@@ -21,6 +22,7 @@ class OpRecord:
     """An operator call's time on the device (or on the CPU), beside what it should have taken.
 
     `ns` is its whole time, `exposed_ns` the part in which nothing counted before it was running.
+    `kernel_class` is what the name of its first kernel tells.
     """
 
     name: str
@@ -37,6 +39,7 @@ class OpRecord:
     module: int = -1
     phase: int = Phase.OTHER
     call: int = -1
+    kernel_class: KernelClass | None = None
 
 
 class Costs:
