@@ -1,0 +1,158 @@
+"""The fixes that were kept, as a patch to the user's source, and what is left to do by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from boundby.prove.patching.attention import write_sdpa
+from boundby.prove.patching.autocast import write_autocast
+from boundby.prove.patching.checkpointing import write_no_checkpoints
+from boundby.prove.patching.diff import unified_diff
+from boundby.prove.patching.dropout import write_short_masks
+from boundby.prove.patching.loaders import write_all_workers, write_pinned, write_workers
+from boundby.prove.patching.models import write_channels_last, write_compiled
+from boundby.prove.patching.optimizers import write_fused, write_set_to_none
+from boundby.prove.patching.process_settings import (
+    write_attention_backend,
+    write_bfloat16_products,
+    write_environment,
+    write_no_autocast,
+    write_one_thread,
+    write_tf32,
+)
+from boundby.prove.patching.program import Program
+from boundby.prove.patching.source_file import CannotWriteError
+from boundby.prove.sites import ChosenFix, ProgramSites
+
+# Plans the edits of one fix; raises CannotWriteError where the place is not clear.
+Writer = Callable[[Program, ChosenFix], None]
+
+# In the order in which they are written: a model is converted before it is compiled.
+WRITERS: dict[str, Writer] = {
+    "sleeping-threads": write_environment,
+    "expandable-segments": write_environment,
+    "kept-memory": write_environment,
+    "tf32": write_tf32,
+    "bf16-products": write_bfloat16_products,
+    "one-thread": write_one_thread,
+    "sdpa:flash": write_attention_backend,
+    "sdpa:cudnn": write_attention_backend,
+    "sdpa:efficient": write_attention_backend,
+    "short-masks": write_short_masks,
+    "sdpa": write_sdpa,
+    "no-checkpoints": write_no_checkpoints,
+    "channels-last": write_channels_last,
+    "compile": write_compiled,
+    "compile:reduce-overhead": partial(write_compiled, mode="reduce-overhead"),
+    "compile:max-autotune": partial(write_compiled, mode="max-autotune"),
+    "fused": write_fused,
+    "set-to-none": write_set_to_none,
+    "workers": write_workers,
+    "workers:all": write_all_workers,
+    "pinned": write_pinned,
+    "autocast": write_autocast,
+    "no-autocast": write_no_autocast,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManualStep:
+    """A fix that the patch does not contain: what to write, and why it was not written."""
+
+    fix: str
+    change: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePatch:
+    """`diff` applies with `git apply` in `root`; `sources` are the patched files' contents."""
+
+    root: Path
+    diff: bytes
+    sources: Mapping[Path, bytes]
+    written: tuple[str, ...]  # names of the fixes that it contains
+    manual: tuple[ManualStep, ...]
+
+    def text(self) -> bytes:
+        """A file for `git apply`, which ignores the lines before the diff."""
+        lines = [
+            f"# {line}\n"
+            for step in self.manual
+            for line in f"{step.fix}: {step.change}".splitlines()
+        ]
+        head = ["# To do by hand:\n", *lines] if lines else []
+        return "".join(head).encode() + self.diff
+
+
+def write_patch(
+    sites: ProgramSites, fixes: Sequence[ChosenFix], *, script: Path, folder: Path | None = None
+) -> SourcePatch:
+    """Write fixes into copies of the user's files. The files themselves are not changed.
+
+    `script`: the file that was run; `folder`: the one it was started in, by default the current.
+    """
+    program = Program(sites, script)
+    written: list[str] = []
+    manual: list[ManualStep] = []
+    order = list(WRITERS)
+    known = [fix for fix in fixes if fix.fix in WRITERS]
+    for fix in sorted(known, key=lambda fix: order.index(fix.fix)):
+        why = _why_not_written(program, fix)
+        if why is None:
+            written.append(fix.fix)
+        else:
+            manual.append(ManualStep(fix=fix.fix, change=fix.change, why=why))
+    manual += [
+        ManualStep(fix=fix.fix, change=fix.change, why="it cannot be written as a patch")
+        for fix in fixes
+        if fix.fix not in WRITERS
+    ]
+    changed = {
+        path: after
+        for path, file in program.files.items()
+        if (after := file.after()) != file.before
+    }
+    root = diff_root(list(changed), folder or Path.cwd())
+    diffs = [
+        unified_diff(path.relative_to(root).as_posix(), program.files[path].before, changed[path])
+        for path in sorted(changed)
+    ]
+    return SourcePatch(
+        root=root,
+        diff=b"".join(diffs),
+        sources=changed,
+        written=tuple(written),
+        manual=tuple(manual),
+    )
+
+
+def _why_not_written(program: Program, fix: ChosenFix) -> str | None:
+    """Write one fix; if that fails none of its edits is left."""
+    restore = program.snapshot()
+    try:
+        WRITERS[fix.fix](program, fix)
+        for file in program.files.values():
+            file.after()
+    except CannotWriteError as error:
+        restore()
+        return str(error)
+    except SyntaxError as error:
+        restore()
+        return f"the patched source would not parse: {error}"
+    return None
+
+
+def diff_root(files: Sequence[Path], folder: Path) -> Path:
+    """Where the diff's paths begin: the repository's root, or else the folder that was started in,
+    or one that contains all of the files."""
+    folder = folder.resolve()
+    start = files[0].parent if files else folder
+    repository = next((one for one in (start, *start.parents) if (one / ".git").exists()), None)
+    for root in (repository, folder, *folder.parents):
+        if root is not None and all(file.is_relative_to(root) for file in files):
+            return root
+    return Path(start.anchor)

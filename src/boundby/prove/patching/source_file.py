@@ -1,0 +1,280 @@
+"""One source file as a concrete syntax tree, with edits that are gathered and made at once.
+
+Everything that is not edited stays as it is, byte for byte: comments, line ends, encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import libcst as cst
+from libcst import metadata
+
+# A statement line, or a compound statement.
+Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+Block = cst.Module | cst.IndentedBlock
+Change = Callable[[Any], Any]
+_Node = TypeVar("_Node", bound=cst.CSTNode)
+
+
+class CannotWriteError(Exception):
+    """Why a fix cannot be written into the source."""
+
+
+class SourceFile:
+    """The tree of a file, which of its lines ran, and what is to be changed."""
+
+    def __init__(self, path: Path, executed: Collection[int]) -> None:
+        self.path = path
+        self.before = path.read_bytes()
+        wrapper = metadata.MetadataWrapper(cst.parse_module(self.before), unsafe_skip_copy=True)
+        self.module = wrapper.module
+        self._executed = frozenset(executed)
+        self._places = wrapper.resolve(metadata.PositionProvider)
+        self._parents = wrapper.resolve(metadata.ParentNodeProvider)
+        self._names = wrapper.resolve(metadata.QualifiedNameProvider)
+        self._changes: dict[cst.CSTNode, list[Change]] = {}
+        self._above: dict[cst.CSTNode, list[Statement]] = {}
+        self._below: dict[cst.CSTNode, list[Statement]] = {}
+        self._wraps: dict[cst.CSTNode, list[tuple[int, int, str]]] = {}
+        self._nodes = list(_walk(self.module))
+
+    # What is there
+
+    def lines_of(self, node: cst.CSTNode) -> range:
+        place = self._places[node]
+        return range(place.start.line, place.end.line + 1)
+
+    def code(self, node: cst.CSTNode) -> str:
+        return self.module.code_for_node(node)
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        return self._parents.get(node)
+
+    def above(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """The nodes that contain it, innermost first."""
+        parent = self._parents.get(node)
+        while parent is not None:
+            yield parent
+            parent = self._parents.get(parent)
+
+    def find(self, kind: type[_Node]) -> Iterator[_Node]:
+        return (node for node in self._nodes if isinstance(node, kind))
+
+    def executed_calls(self) -> Iterator[cst.Call]:
+        return (call for call in self.find(cst.Call) if self.ran(call))
+
+    def full_name(self, node: cst.CSTNode) -> str:
+        """The name with imports resolved: `torch.optim.AdamW`; empty where it is not a name."""
+        found = self._names.get(node)
+        names = found() if callable(found) else found
+        return min((one.name for one in names or ()), default="")
+
+    def statement(self, node: cst.CSTNode) -> Statement:
+        """The statement that contains a node, or is it."""
+        for one in (node, *self.above(node)):
+            if isinstance(one, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
+                return one
+        raise CannotWriteError("it is written in one line with a loop or a condition")
+
+    def statements_at(self, line: int) -> Statement | None:
+        """The innermost statement that covers a line."""
+        return min(
+            (
+                node
+                for node in self._nodes
+                if isinstance(node, (cst.SimpleStatementLine, cst.BaseCompoundStatement))
+                and line in self.lines_of(node)
+            ),
+            key=lambda node: len(self.lines_of(node)),
+            default=None,
+        )
+
+    def function_around(self, node: cst.CSTNode) -> cst.FunctionDef | None:
+        return next((one for one in self.above(node) if isinstance(one, cst.FunctionDef)), None)
+
+    def class_around(self, node: cst.CSTNode) -> cst.ClassDef | None:
+        return next((one for one in self.above(node) if isinstance(one, cst.ClassDef)), None)
+
+    def ran(self, node: cst.CSTNode) -> bool:
+        """Whether any line of an expression or of a simple statement was executed."""
+        return not self._executed.isdisjoint(self.lines_of(node))
+
+    def ran_whole(self, statement: cst.CSTNode) -> bool:
+        """Whether all statements in it were executed, as far as they have code to execute."""
+        if isinstance(statement, cst.SimpleStatementLine):
+            return self.ran(statement) or all(map(_has_no_code, statement.body))
+        own = self._places[statement].start.line
+        if not isinstance(statement, cst.Try) and own not in self._executed:
+            return False
+        return all(self.ran_whole(one) for one in inner_statements(statement))
+
+    # What is to be changed
+
+    def change(self, node: cst.CSTNode, change: Change) -> None:
+        """Replace an executed node by what `change` makes of it."""
+        if not self.ran(node):
+            raise CannotWriteError(
+                f"line {self.lines_of(node).start} of {self.path.name} never ran"
+            )
+        self._changes.setdefault(node, []).append(change)
+
+    def insert_above(self, statement: Statement, *lines: str) -> None:
+        self._above.setdefault(statement, []).extend(self.parsed(*lines))
+
+    def insert_below(self, statement: Statement, *lines: str) -> None:
+        self._check_in_block(statement)
+        self._below.setdefault(statement, []).extend(self.parsed(*lines))
+
+    def wrap(self, first: Statement, last: Statement, header: str) -> None:
+        """Put statements of one block under a `with`."""
+        block = self._check_in_block(first)
+        body = list(block.body)
+        span = (_index(body, first), _index(body, last), header)
+        others = self._wraps.setdefault(block, [])
+        if any(span[0] <= end and start <= span[1] for start, end, _ in others):
+            raise CannotWriteError("another fix surrounds the same statements")
+        others.append(span)
+
+    def added(self) -> Iterator[Statement]:
+        """The statements that are to be inserted."""
+        for edits in (self._above, self._below):
+            for statements in edits.values():
+                yield from statements
+
+    def parsed(self, *lines: str) -> list[Statement]:
+        config = self.module.config_for_parsing
+        return [cst.parse_statement(line, config=config) for line in lines]
+
+    def snapshot(self) -> Callable[[], None]:
+        """Gives back what takes all later edits away."""
+        edits = (self._changes, self._above, self._below, self._wraps)
+        kept = [{node: list(found) for node, found in edit.items()} for edit in edits]
+
+        def restore() -> None:
+            for edit, before in zip(edits, kept, strict=True):
+                cast(dict[Any, Any], edit).clear()
+                cast(dict[Any, Any], edit).update(before)
+
+        return restore
+
+    def after(self) -> bytes:
+        """The content with all edits; a `SyntaxError` if they broke it."""
+        if not (self._changes or self._above or self._below or self._wraps):
+            return self.before
+        module = self.module.visit(_Editor(self._changes, self._above, self._below, self._wraps))
+        assert isinstance(module, cst.Module)
+        content = module.bytes
+        compile(content, str(self.path), "exec", dont_inherit=True)
+        return content
+
+    def _check_in_block(self, statement: Statement) -> Block:
+        block = self._parents.get(statement)
+        if not isinstance(block, (cst.Module, cst.IndentedBlock)):
+            raise CannotWriteError("it is written in one line with a loop or a condition")
+        return block
+
+
+class _Editor(cst.CSTTransformer):
+    def __init__(
+        self,
+        changes: dict[cst.CSTNode, list[Change]],
+        above: dict[cst.CSTNode, list[Statement]],
+        below: dict[cst.CSTNode, list[Statement]],
+        wraps: dict[cst.CSTNode, list[tuple[int, int, str]]],
+    ) -> None:
+        super().__init__()
+        self._changes, self._above, self._below, self._wraps = changes, above, below, wraps
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        for change in self._changes.get(original_node, ()):
+            updated_node = change(updated_node)
+        if isinstance(original_node, (cst.Module, cst.IndentedBlock)):
+            return self._rebuilt(original_node, updated_node)
+        return updated_node
+
+    def _rebuilt(self, original: Block, updated: Any) -> Any:
+        """A block with its inserted and wrapped statements."""
+        parts = [
+            [
+                *_at_top(self._above.get(before, []), after, is_first=place == 0),
+                *self._below.get(before, []),
+            ]
+            for place, (before, after) in enumerate(zip(original.body, updated.body, strict=True))
+        ]
+        wraps = self._wraps.get(original, [])
+        if not wraps and all(len(part) == 1 for part in parts):
+            return updated
+        body: list[Statement] = []
+        place = 0
+        while place < len(parts):
+            wrap = next((one for one in wraps if one[0] == place), None)
+            if wrap is None:
+                body += parts[place]
+                place += 1
+            else:
+                body.append(
+                    _under(wrap[2], [one for part in parts[place : wrap[1] + 1] for one in part])
+                )
+                place = wrap[1] + 1
+        return updated.with_changes(body=body)
+
+
+def _at_top(added: list[Statement], statement: Any, *, is_first: bool) -> list[Any]:
+    """The blank lines above a statement stay above what is inserted there, comments with it."""
+    if not added:
+        return [statement]
+    comments = [line for line in statement.leading_lines if line.comment is not None]
+    blank = [line for line in statement.leading_lines if line.comment is None]
+    first = added[0].with_changes(leading_lines=[] if is_first else blank)
+    return [first, *added[1:], statement.with_changes(leading_lines=comments)]
+
+
+def _under(header: str, statements: Sequence[Any]) -> Statement:
+    """Statements as the body of a `with`; what stands above the first of them stays above it."""
+    leading = statements[0].leading_lines
+    first = statements[0].with_changes(leading_lines=[])
+    block = cst.IndentedBlock(body=[first, *statements[1:]])
+    compound = cst.parse_statement(f"{header}\n    pass\n")
+    return compound.with_changes(body=block, leading_lines=leading)
+
+
+def blocks_of(statement: cst.CSTNode) -> list[cst.CSTNode]:
+    """The blocks of a compound statement, with those of its `else`, `except` and `finally`."""
+    found: list[cst.CSTNode] = []
+    for child in statement.children:
+        if isinstance(child, (cst.IndentedBlock, cst.SimpleStatementSuite)):
+            found.append(child)
+        elif isinstance(child, (cst.Else, cst.If, cst.ExceptHandler, cst.Finally, cst.MatchCase)):
+            found += blocks_of(child)
+    return found
+
+
+def inner_statements(statement: cst.CSTNode) -> list[cst.CSTNode]:
+    return [one for block in blocks_of(statement) for one in _body(block)]
+
+
+def _body(block: cst.CSTNode) -> list[cst.CSTNode]:
+    # The parts of a suite are small statements: they run if its line does.
+    return list(block.body) if isinstance(block, cst.IndentedBlock) else []
+
+
+def _has_no_code(small: cst.BaseSmallStatement) -> bool:
+    """Statements for which Python makes no code, so that their lines never count as executed."""
+    if isinstance(small, cst.Expr):
+        return isinstance(small.value, (cst.BaseString, cst.BaseNumber, cst.Ellipsis))
+    if isinstance(small, cst.AnnAssign):
+        return small.value is None
+    return isinstance(small, (cst.Global, cst.Nonlocal, cst.Pass))
+
+
+def _index(body: Sequence[cst.CSTNode], node: cst.CSTNode) -> int:
+    return next(place for place, one in enumerate(body) if one is node)
+
+
+def _walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    yield node
+    for child in node.children:
+        yield from _walk(child)
