@@ -215,7 +215,7 @@ class Finding:
     def optimizer_ends(self, optimizer: object) -> None:
         self._finder.optimizer_stepped(self._keys.of(optimizer))
 
-    def batch_came(self, waited_ns: int, workers: int) -> None:
+    def batch_came(self, waited_ns: int, workers: int, iterator: int | None = None) -> None:
         return
 
 

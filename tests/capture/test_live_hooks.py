@@ -39,7 +39,7 @@ class Events:
     def optimizer_ends(self, optimizer: object) -> None:
         self.seen.append("step ends")
 
-    def batch_came(self, waited_ns: int, workers: int) -> None:
+    def batch_came(self, waited_ns: int, workers: int, iterator: int | None = None) -> None:
         self.seen.append("batch")
 
     def take(self) -> list[str]:

@@ -9,6 +9,7 @@ from boundby.analysis.slices import slices_of
 from boundby.diagnosis.advice import Advice
 from boundby.model import UNTOLD, Machine, Note, Precision, Timeline
 from boundby.model.diagnosis import Account, Diagnosis, Group, StepTimes, Utilisation, Verdict
+from boundby.model.run import RunParts
 from boundby.step.host_intervals import no_intervals
 
 
@@ -23,12 +24,14 @@ def assemble(
     verdict: Verdict,
     advice: Advice,
     notes: list[Note],
+    run: RunParts | None = None,
 ) -> Diagnosis:
     return Diagnosis(
         target=target,
         machine=machine,
         step=step,
         precision=precision,
+        run=run,
         account=attribution.account,
         verdict=verdict,
         utilisation=attribution.utilisation,

@@ -105,6 +105,7 @@ def diagnose_capture(
         verdict=seen.verdict_result.verdict if seen.verdict_result else _NO_VERDICT,
         advice=seen.advice,
         notes=notes,
+        run=capture.run,
     )
 
 

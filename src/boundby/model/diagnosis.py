@@ -11,6 +11,7 @@ from boundby.model.machine import Bound, Machine
 from boundby.model.note import Note
 from boundby.model.precision import UNTOLD, Precision
 from boundby.model.record import DIAGNOSIS_SCHEMA, Record
+from boundby.model.run import RunParts
 
 GroupName = Literal["compute", "bandwidth", "overhead", "unknown"]
 ClassName = Literal[
@@ -382,6 +383,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     machine: Machine
     step: StepTimes
     precision: Precision = UNTOLD
+    run: RunParts | None = None
     account: Account
     verdict: Verdict
     utilisation: Utilisation = Utilisation()

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from boundby.model import Machine, units
 from boundby.model.diagnosis import Diagnosis, Group, Utilisation
+from boundby.model.run import RunPart, RunParts
 from boundby.report.layout import one_line
 from boundby.report.machine import age
 from boundby.report.words import COLOURS, PART_NAMES, SHORT_PART_NAMES, counted, sentence
@@ -42,6 +43,38 @@ def step_line(diagnosis: Diagnosis) -> Text:
         f"{roofs_source(diagnosis.machine)}",
         style="dim",
     )
+
+
+_PART_WORDS = {
+    "import": "imports",
+    "setup": "set-up",
+    "train": "training",
+    "eval": "evaluation",
+    "rollout": "rollouts",
+    "checkpoint": "checkpoints",
+    "data_start": "starting data workers",
+}
+# Parts of the run below this share are left out of the line.
+_SMALLEST_RUN_PART = 0.005
+
+
+def run_line(run: RunParts) -> Text:
+    """The script's whole life in one line: `Run: training 61%, evaluation 30%, imports 9%`."""
+    trains = run.part("train") is not None
+
+    def words(part: RunPart) -> str:
+        name = _PART_WORDS.get(part.name, part.name)
+        return "inference" if part.name == "eval" and not trains else name
+
+    shown = [part for part in run.parts if part.share >= _SMALLEST_RUN_PART]
+    parts = ", ".join(
+        f"{words(part)} {units.share(part.share)}{'*' if part.extrapolated else ''}"
+        for part in shown
+    )
+    covered = ""
+    if run.step_share is not None:
+        covered = f"; this kind of step is {units.share(run.step_share)} of it"
+    return Text(f"Run of {units.time(run.wall_ns)}: {parts}{covered} ({run.scope})", style="dim")
 
 
 def roofs_source(machine: Machine) -> str:

@@ -12,7 +12,7 @@ from boundby.model.diagnosis import NO_LINE, Diagnosis
 from boundby.report import tables
 from boundby.report.facts import facts
 from boundby.report.findings import chips, findings, short_findings, together
-from boundby.report.header import account, step_line, utilisation_words, verdict_line
+from boundby.report.header import account, run_line, step_line, utilisation_words, verdict_line
 from boundby.report.layout import Trimmed, one_line, plain_text, spaced, warning_line
 from boundby.report.proofs import ProofsReport, final_line
 from boundby.report.words import TEXT_WIDTH, counted
@@ -53,6 +53,8 @@ def _screen(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     """Verdict, step, account and the three largest findings."""
     yield verdict_line(diagnosis)
     yield step_line(diagnosis)
+    if diagnosis.run is not None:
+        yield run_line(diagnosis.run)
     used = utilisation_words(diagnosis.utilisation)
     if used:
         yield one_line(f"Utilisation: {used}", "dim")
@@ -104,6 +106,8 @@ def _has_lines(diagnosis: Diagnosis) -> bool:
 def _everything(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     yield verdict_line(diagnosis)
     yield step_line(diagnosis)
+    if diagnosis.run is not None:
+        yield run_line(diagnosis.run)
     yield spaced(account(diagnosis, verbose=True))
     if diagnosis.findings or diagnosis.batches:
         yield spaced(Group(*findings(diagnosis)))

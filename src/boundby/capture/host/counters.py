@@ -83,7 +83,7 @@ class HostCounterSampler:
         self._step_pages, self._pages = [], faults()
         self._main = threading.get_native_id()
         self._before, self._after = self._read(), None
-        self._collected, self._compiled = 0, _compiled_ns()
+        self._collected, self._compiled = 0, compiled_ns()
         if self._collect not in gc.callbacks:
             gc.callbacks.append(self._collect)
 
@@ -100,7 +100,7 @@ class HostCounterSampler:
         pages = faults()
         self._step_pages.append(pages - self._pages)
         self._pages = pages
-        compiled = _compiled_ns()
+        compiled = compiled_ns()
         # A script that resets the compiler starts counting at nothing.
         self._compiler_ns.append(max(0.0, compiled - self._compiled))
         self._compiled = compiled
@@ -290,7 +290,7 @@ def _compiler() -> object:
     return sys.modules.get("torch._dynamo.utils")
 
 
-def _compiled_ns() -> float:
+def compiled_ns() -> float:
     """How long the process has compiled so far, backward graphs included."""
     spent = getattr(_compiler(), "cumulative_time_spent_ns", None) or {}
     return sum(float(spent.get(name, 0.0)) for name in _COMPILING)

@@ -40,6 +40,9 @@ class Plan:
 
     `in_step` counts steps of any kind and looks at no clock: the ranks of a job must end after the
     same step, or those that go on wait for ever.
+
+    `sees_epochs`: where the end of the epoch is near, the run goes on until then, to see what comes
+    between two of them.
     """
 
     warmup: int | None = None
@@ -54,6 +57,7 @@ class Plan:
     stretch: float = 4.0
     known: float | None = None
     in_step: bool = False
+    sees_epochs: bool = False
 
     @property
     def total(self) -> int:
@@ -87,6 +91,7 @@ def plan_of(
         stretch=_STRETCH_AT_LEISURE if at_leisure else 1.5,
         known=None if at_leisure else _KNOWN,
         in_step=in_step,
+        sees_epochs=not at_leisure,
     )
 
 

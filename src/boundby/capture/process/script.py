@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from boundby.capture.host.counters import compiled_ns
 from boundby.capture.process.children import Attend, Children, Watched
 from boundby.capture.process.execution import Ending, Target, execute
 from boundby.capture.process.guard import Failure, Guard, failure_of, stopped_after
+from boundby.capture.process.import_clock import time_imports
 from boundby.capture.process.import_hooks import when_imported
 from boundby.capture.process.plan import How, Plan
+from boundby.capture.process.run_clock import RunClock
+from boundby.capture.process.run_hooks import RunHooks
 from boundby.capture.process.step_finder import StepBy
 from boundby.capture.torch.hooks import Hooks
 from boundby.capture.torch.recorder import Capture, Recorder
 from boundby.model.note import Note
+
+# How long the rest of an epoch may take for it to be waited for, and what comes between two epochs.
+_MOST_EPOCH_S = 10.0
+_MOST_BETWEEN_EPOCHS_S = 10.0
 
 # One script runs at a time: boundby.step() finds what watches it here.
 _current: list[_Watch] = []
@@ -46,6 +55,7 @@ def run_script(
     runs a function in a process that the script starts, with `attend_to`.
     """
     watch = _Watch(plan, step_by, folder, keep_going, on_refusal, on_failure)
+    watch.time_run()
     children = Children(attend, lambda: not watch.has_steps, watch.guard)
     os.environ["BOUNDBY"] = "1"
     when_imported("torch", watch.torch_arrived)
@@ -129,6 +139,17 @@ class _Watch:
         self._is_taken = False
         self._on_enough: Callable[[Capture], None] | None = None
         self._concluded = False
+        self._run: RunClock | None = None
+        self._run_hooks: RunHooks | None = None
+        self._stop_imports: Callable[[], None] = lambda: None
+        self._deadline = 0.0
+
+    def time_run(self) -> None:
+        """Account for the script's whole life, from now on."""
+        self._run = RunClock(compiled_ns=compiled_ns)
+        self._run_hooks = RunHooks(self._run, self.guard)
+        self._run_hooks.install()
+        self._stop_imports = time_imports(self._run, self._run_hooks.module_loaded)
 
     def begin_anew(
         self,
@@ -147,6 +168,7 @@ class _Watch:
         self._on_failure, self.failure = on_failure, None
         self._recorder = self._capture = None
         self._is_taken = False
+        self._run = None
 
     @property
     def has_steps(self) -> bool:
@@ -169,13 +191,20 @@ class _Watch:
             step_by=self._step_by,
             folder=self._folder,
             on_done=self._enough,
-            on_first_step=self._hooks.narrow,
+            on_first_step=self._first_step,
             guard=self.guard,
+            run=self._run,
         )
         if not self._hooks.is_installed:
             self._hooks.install(torch)
+        if self._run_hooks is not None:
+            self._run_hooks.torch_arrived(torch)
         self._hooks.watcher = self._recorder
         self._hooks.graphs = self._recorder.graphs
+
+    def _first_step(self) -> None:
+        self._stop_imports()
+        self._hooks.narrow()
 
     def mark(self) -> None:
         watcher = self._hooks.watcher
@@ -187,10 +216,14 @@ class _Watch:
     def last_capture(self, *, how: How) -> Capture | None:
         """What was seen of a script that is over; None also where that cannot be told any more."""
         try:
-            return self._take(how=how)
+            capture = self._take(how=how)
+            self._stop_imports()
+            if capture is not None and capture.run is None:
+                self._account(capture)
         except Exception as error:  # noqa: BLE001 - it is told, behind what the script died of
             self.failure = failure_of("what was seen of the script cannot be told", [error])
-        return None
+            return None
+        return capture
 
     def conclude(self, conclude: Callable[[Capture], None]) -> None:
         """The function that was watched has ended, before enough was seen of it."""
@@ -203,10 +236,17 @@ class _Watch:
             self._is_taken = True
             self._hooks.watcher = None
             self._capture = self._recorder.capture(how=how)
+            if self._run is not None and self._keep_going:
+                # The account of the run goes on; steps are not looked at any more.
+                self._hooks.watcher = self._recorder
             if self.failure is not None:
                 note = Note(code="observer-failed", text=self.failure.line)
                 self._capture.notes.append(note)
         return self._capture
+
+    def _account(self, capture: Capture) -> None:
+        if self._run is not None and capture.main_kind is not None:
+            capture.run = self._run.parts(capture.main_kind, is_cut=self.asked)
 
     def _take_enough(self) -> None:
         capture = self._take()
@@ -218,6 +258,37 @@ class _Watch:
         self.guard.do(self._take_enough)
         if self._keep_going:
             return
+        left_ns = self._run.epoch_left_ns if self._run is not None else None
+        if left_ns is not None and self._waits_for_epoch(left_ns / 1e9):
+            return
+        self._end_script()
+
+    def _waits_for_epoch(self, left_s: float) -> bool:
+        """Whether the script goes on, to see what it does between its first epoch and the next.
+
+        Evaluation, checkpoints and workers that start again are there: one that comes soon is
+        waited for, unless a number of steps was asked for, or other ranks would go on without.
+        """
+        recorder = self._recorder
+        if recorder is None or self._plan.in_step or not self._plan.sees_epochs:
+            return False
+        if left_s > _MOST_EPOCH_S:
+            return False
+        self._deadline = time.monotonic() + left_s + _MOST_BETWEEN_EPOCHS_S
+        recorder.after_done = self._ask_for_epoch
+        self._hooks.watcher = recorder
+        return True
+
+    def _ask_for_epoch(self) -> None:
+        """A step has ended while an epoch is waited for."""
+        is_over = self._run is None or self._run.seen_epochs > 0
+        if is_over or time.monotonic() > self._deadline:
+            self._end_script()
+
+    def _end_script(self) -> None:
+        if self._capture is not None:
+            self.asked = True
+            self.guard.do(self._account, self._capture)
         # Should the script catch this, its next step is the first sign that it did.
         self._hooks.watcher = _Refusal(self._refuse)
         self.asked = True
@@ -228,6 +299,7 @@ class _Watch:
         self._hooks.watcher = None
         self.refused = True
         if self._capture is not None:
+            self._account(self._capture)
             self._on_refusal(self._capture)
 
     def _failed(self, error: Exception) -> None:
@@ -269,5 +341,5 @@ class _Refusal:
     def optimizer_ends(self, _: object) -> None:
         self._on_step()
 
-    def batch_came(self, _: int, __: int) -> None:
+    def batch_came(self, _: int, __: int, ___: int | None = None) -> None:
         return

@@ -50,8 +50,11 @@ class HookListener(Protocol):
 
     def optimizer_ends(self, optimizer: object) -> None: ...
 
-    def batch_came(self, waited_ns: int, workers: int) -> None:
-        """A loader, with so many processes to make batches, has handed over its next one."""
+    def batch_came(self, waited_ns: int, workers: int, iterator: int | None = None) -> None:
+        """A loader, with so many processes to make batches, has handed over its next one.
+
+        `iterator`: the identity of what handed it over.
+        """
         ...
 
 
@@ -321,7 +324,7 @@ class Hooks:
                 hooks._depth -= 1
             if hooks.watcher is not None:
                 waited, workers = time.perf_counter_ns() - began, getattr(loader, "_num_workers", 0)
-                hooks._do(hooks.watcher.batch_came, waited, workers)
+                hooks._do(hooks.watcher.batch_came, waited, workers, id(loader))
             return batch
 
         return __next__

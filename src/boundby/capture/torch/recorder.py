@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from boundby.capture.host.counters import HostCounterSampler, thread_time
 from boundby.capture.host.line_sampler import Sample
@@ -14,6 +15,8 @@ from boundby.capture.host.page_faults import fault_ns, faults
 from boundby.capture.host.speed import Pace
 from boundby.capture.process.guard import Failure, Guard, failure_of
 from boundby.capture.process.plan import PROFILER_START, How, Plan, Spelling, shortfall
+from boundby.capture.process.run_clock import RunClock
+from boundby.capture.process.run_hooks import calling_line
 from boundby.capture.process.step_finder import StepBy, StepFinder
 from boundby.capture.process.step_hooks import active_hooks
 from boundby.capture.process.windows import Window, Windows
@@ -30,6 +33,9 @@ from boundby.capture.torch.provenance import kernel_lines
 from boundby.capture.torch.shapes import first_shape
 from boundby.model.host_counters import HostCounters
 from boundby.model.note import Note
+
+if TYPE_CHECKING:
+    from boundby.model.run import RunParts
 
 _PROFILED_ITSELF = Note(
     code="script-profiler",
@@ -81,6 +87,7 @@ class Capture:
     host_counters: HostCounters = field(default_factory=HostCounters)
     notes: list[Note] = field(default_factory=list)
     failure: Failure | None = None  # of boundby itself
+    run: RunParts | None = None  # the script's whole life
 
     @property
     def profiled_steps(self) -> list[int]:
@@ -108,8 +115,14 @@ class Recorder:
         on_first_step: Callable[[], None] = lambda: None,
         spelling: Spelling = "options",
         guard: Guard | None = None,
+        run: RunClock | None = None,
     ) -> None:
+        """`run`: also divides the script's whole life; it goes on after the last window."""
         self._torch = torch
+        self._follows_run = run is not None
+        self._run = run or RunClock()
+        # Called at steps' ends once the windows are done.
+        self.after_done: Callable[[], None] = lambda: None
         self._spelling = spelling
         self._plan = plan
         self._device = TorchDevice(torch)
@@ -141,6 +154,19 @@ class Recorder:
         self._stepped_in_backward: list[int] = []
 
     def _step_ended(self, kind: str) -> None:
+        window = self.windows.window
+        # Once the profiler has run, the process is slower for good.
+        self._run.step_ended(kind, distorted=window not in (Window.WARMUP, Window.CLEAN))
+        if window is Window.DONE:
+            self.after_done()
+            return
+        began = time.perf_counter_ns()
+        try:
+            self._look_at_step(kind)
+        finally:
+            self._run.own(time.perf_counter_ns() - began)
+
+    def _look_at_step(self, kind: str) -> None:
         if self._on_first_step is not None:
             self._on_first_step()
             self._on_first_step = None
@@ -163,10 +189,13 @@ class Recorder:
             self.graphs.step_ended(profiles=self.windows.window is Window.PROFILED)
 
     def call_begins(self, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        torch = self._torch
+        in_training = bool(getattr(called, "training", True))
+        training = torch.is_grad_enabled() and in_training
+        where = None if training or self._run.in_evaluation else calling_line()
+        self._run.model_called(id(called), training, is_rollout=in_training, where=where)
         if self._is_blind():
             return
-        torch = self._torch
-        training = torch.is_grad_enabled() and bool(getattr(called, "training", True))
         # A module is its own first argument.
         given = args[1:] if args and args[0] is called else args
         key, shape = self._keys.of(called), first_shape(given, kwargs)
@@ -178,6 +207,7 @@ class Recorder:
 
     def backward_begins(self) -> None:
         self._in_backward = True
+        self._run.backward_begins()
         if not self._is_blind():
             self.windows.phase_changed("backward")
 
@@ -213,7 +243,8 @@ class Recorder:
         self.windows.phase_changed("other")
         self.finder.optimizer_stepped(key)
 
-    def batch_came(self, waited_ns: int, workers: int) -> None:
+    def batch_came(self, waited_ns: int, workers: int, iterator: int | None = None) -> None:
+        self._run.batch_came(waited_ns, iterator)
         self._bystander.waited(waited_ns, workers)
 
     def mark(self) -> None:
@@ -244,7 +275,8 @@ class Recorder:
                 self._profiler.stop()
 
     def _is_blind(self) -> bool:
-        return self.windows.window is Window.DONE or self._device.is_capturing
+        is_over = self.windows.window is Window.DONE and not self._follows_run
+        return is_over or self._device.is_capturing
 
     def capture(self, *, how: How = "ended") -> Capture:
         """Everything seen so far; the script has ended, has failed or is made to end."""

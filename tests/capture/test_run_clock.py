@@ -1,0 +1,212 @@
+"""A script's life divided into parts, on clocks that the test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from boundby.capture.process.run_clock import RunClock
+from boundby.model.run import RunParts
+
+MS = 1_000_000
+MODEL, TEACHER = 1, 2
+
+
+class Script:
+    """A script that does nothing but let time go by."""
+
+    def __init__(self) -> None:
+        self.now = self.cpu = self.compiled = 0
+        self.run = RunClock(lambda: self.now, lambda: self.cpu, lambda: float(self.compiled))
+
+    def spend(self, ms: float, *, asleep: bool = False) -> None:
+        self.now += int(ms * MS)
+        self.cpu += 0 if asleep else int(ms * MS)
+
+    def during(self, part: str, ms: float, where: str | None = None) -> None:
+        self.run.enter(part, where)  # type: ignore[arg-type]
+        self.spend(ms)
+        self.run.leave()
+
+    def train(self, steps: int = 1, ms: float = 10, key: int = MODEL) -> None:
+        for _ in range(steps):
+            self.run.model_called(key, True)
+            self.spend(ms / 2)
+            self.run.backward_begins()
+            self.spend(ms / 2)
+            self.run.step_ended("train")
+
+    def evaluate(
+        self, calls: int, ms: float = 5, key: int = MODEL, *, rollout: bool = False
+    ) -> None:
+        for _ in range(calls):
+            self.run.model_called(key, False, is_rollout=rollout, where="eval.py:7")
+            self.spend(ms)
+
+    def parts(self, *, is_cut: bool = False) -> RunParts:
+        return self.run.parts("train", is_cut=is_cut)
+
+
+def ms_of(parts: RunParts) -> dict[str, float]:
+    return {part.name: part.ns / MS for part in parts.parts}
+
+
+def test_parts_add_up_to_the_wall_and_each_second_is_counted_once() -> None:
+    script = Script()
+    script.during("import", 300, "torch")
+    script.spend(50)
+    script.train(10)
+    script.evaluate(6)
+    script.during("checkpoint", 20, "train.py:9")
+    script.train(10)
+    script.spend(4)
+    parts = script.parts()
+    assert ms_of(parts) == {
+        "import": 300,
+        "train": 200,
+        "setup": 50,
+        "eval": 30,
+        "checkpoint": 20,
+        "other": 4,
+    }
+    assert parts.wall_ns == sum(part.ns for part in parts.parts)
+    assert parts.step_share == pytest.approx(200 / 604)
+    assert parts.scope == "the whole run"
+
+
+def test_an_evaluation_is_counted_once_and_named_by_its_line() -> None:
+    script = Script()
+    script.train(3)
+    script.evaluate(5)
+    script.train(3)
+    script.evaluate(5)
+    found = script.parts().part("eval")
+    assert found is not None
+    assert (found.count, found.ns / MS, found.details) == (2, 50, {"eval.py:7": 50 * MS})
+    assert found.repeated_ns == 25 * MS
+
+
+def test_a_teacher_without_gradients_belongs_to_the_training_step() -> None:
+    script = Script()
+    for _ in range(5):
+        script.evaluate(1, key=TEACHER)
+        script.train()
+    assert ms_of(script.parts()) == {"train": 75}
+
+
+def test_a_model_trained_in_evaluation_mode_trains() -> None:
+    script = Script()
+    for _ in range(4):
+        script.evaluate(1)
+        script.run.backward_begins()
+        script.spend(5)
+        script.run.step_ended("train")
+    assert ms_of(script.parts()) == {"train": 40}
+
+
+def test_calls_in_training_mode_without_gradients_are_rollouts() -> None:
+    script = Script()
+    script.train(2)
+    script.evaluate(100, rollout=True)
+    script.train(2)
+    assert ms_of(script.parts())["rollout"] == 500
+
+
+def test_a_forward_only_script_is_inference() -> None:
+    script = Script()
+    for _ in range(4):
+        script.run.model_called(MODEL, True)
+        script.spend(10)
+        script.run.step_ended("forward 8")
+    assert ms_of(script.parts()) == {"eval": 40}
+
+
+def test_a_run_cut_short_extrapolates_to_the_end_of_its_epoch() -> None:
+    script = Script()
+    script.run.loader_started(7, 70, 100, 0, "train.py:5")
+    for _ in range(20):
+        script.spend(1)
+        script.run.batch_came(1 * MS, 70)
+        script.train(ms=9)
+    parts = script.parts(is_cut=True)
+    train = parts.part("train")
+    assert train is not None and train.extrapolated
+    assert train.count == 100
+    assert train.ns / MS == pytest.approx(1000, rel=0.01)
+    assert "80 steps left" in parts.scope
+
+
+def test_an_epoch_that_was_seen_whole_needs_no_extrapolation() -> None:
+    script = Script()
+    for epoch in range(2):
+        script.run.loader_started(7, 70 + epoch, 5, 0, "train.py:5")
+        for _ in range(5):
+            script.run.batch_came(0, 70 + epoch)
+            script.train()
+    assert not script.parts(is_cut=True).extrapolated
+    assert script.run.seen_epochs == 1
+    assert script.run.epoch_left_ns is None
+
+
+def test_workers_that_start_again_are_told_apart_from_the_first_start() -> None:
+    script = Script()
+    for epoch in range(3):
+        script.run.enter("data_start", "train.py:5")
+        script.spend(100)
+        script.run.leave()
+        script.run.loader_started(7, 70 + epoch, 5, 4, "train.py:5")
+        script.spend(60)
+        script.run.batch_came(60 * MS, 70 + epoch)
+        script.train(5)
+    found = script.parts().part("data_start")
+    assert found is not None
+    assert found.ns / MS == 480
+    assert found.repeated_ns / MS == 320
+    assert found.count == 3
+
+
+def test_compilation_is_taken_out_of_the_step_that_paid_for_it() -> None:
+    script = Script()
+    script.train(3)
+    script.run.model_called(MODEL, True)
+    script.spend(500)
+    script.compiled += 480 * MS
+    script.run.backward_begins()
+    script.run.step_ended("train")
+    assert ms_of(script.parts()) == {"compile": 480, "train": 50}
+
+
+def test_a_first_step_that_sets_up_counts_as_set_up() -> None:
+    script = Script()
+    script.train(ms=400)
+    script.train(5)
+    assert ms_of(script.parts()) == {"setup": 390, "train": 60}
+
+
+@pytest.mark.parametrize("asleep, part", [(True, "idle"), (False, "other")])
+def test_a_long_pause_between_steps_is_no_training(asleep: bool, part: str) -> None:
+    script = Script()
+    for _ in range(10):
+        script.spend(1)
+        script.train()
+    script.spend(3000, asleep=asleep)
+    script.train()
+    assert ms_of(script.parts())[part] == 3000
+
+
+def test_steps_under_the_profiler_count_as_long_as_usual_ones() -> None:
+    script = Script()
+    script.train(9)
+    script.run.model_called(MODEL, True)
+    script.spend(90)
+    script.run.step_ended("train", distorted=True)
+    script.run.own(0)
+    assert ms_of(script.parts()) == {"train": 100}
+
+
+def test_boundbys_own_time_is_no_part() -> None:
+    script = Script()
+    script.train(2)
+    script.spend(700)
+    script.run.own(700 * MS)
+    script.train(2)
+    assert ms_of(script.parts()) == {"train": 40}
