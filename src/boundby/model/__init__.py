@@ -10,7 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from boundby.model.cost import DTYPE_BYTES, Argument, Cost, OpCall, Tensor
+    from boundby.model.cost import Argument, Cost, OpCall
+    from boundby.model.hlo import ConvolutionDimensions, HloComputation, HloInstruction, Window
     from boundby.model.machine import (
         CACHE_REACH,
         HOST_COSTS,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from boundby.model.note import Note
     from boundby.model.precision import UNTOLD, Precision
     from boundby.model.record import SCHEMA, Record
+    from boundby.model.tensor import DTYPE_BYTES, Tensor
     from boundby.model.timeline import (
         PYTHON_FRAMES,
         Allocations,
@@ -45,11 +47,14 @@ _MODULE_OF = {
     "Argument": "cost",
     "Bound": "machine",
     "CACHE_REACH": "machine",
+    "ConvolutionDimensions": "hlo",
     "Cost": "cost",
-    "DTYPE_BYTES": "cost",
+    "DTYPE_BYTES": "tensor",
     "DeviceEvents": "timeline",
     "DeviceKind": "timeline",
     "HOST_COSTS": "machine",
+    "HloComputation": "hlo",
+    "HloInstruction": "hlo",
     "HostEvents": "timeline",
     "HostKind": "timeline",
     "Ints": "timeline",
@@ -69,9 +74,10 @@ _MODULE_OF = {
     "SCHEMA": "record",
     "Samples": "timeline",
     "Source": "machine",
-    "Tensor": "cost",
+    "Tensor": "tensor",
     "Timeline": "timeline",
     "UNTOLD": "precision",
+    "Window": "hlo",
 }
 
 __all__ = [
@@ -84,9 +90,12 @@ __all__ = [
     "Allocations",
     "Argument",
     "Bound",
+    "ConvolutionDimensions",
     "Cost",
     "DeviceEvents",
     "DeviceKind",
+    "HloComputation",
+    "HloInstruction",
     "HostEvents",
     "HostKind",
     "Ints",
@@ -106,6 +115,7 @@ __all__ = [
     "Source",
     "Tensor",
     "Timeline",
+    "Window",
 ]
 
 

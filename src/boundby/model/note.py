@@ -37,6 +37,8 @@ Code = Literal[
     "several-devices",
     "launched-before-trace",
     "unmatched-launches",
+    "unmatched-instructions",
+    "damaged-program",
     "clock-mismatch",
     "no-shapes",
     "inferred-stream-waits",

@@ -87,7 +87,9 @@ class DeviceEvents(Record, frozen=True, kw_only=True):
 
     A kernel of a graph has no operator around it. `call` is the operator call that it was recorded
     to do at capture, or the same kernel was seen to do outside of the graph; rows of one such call
-    have the same number in `share`; `source` is the line it came from; -1 is none.
+    have the same number in `share`; `source` is the line it came from; -1 is none. Kernels of a
+    program that was compiled as a whole have no operator either: `inside`, `module` and `phase` are
+    then as those of `HostEvents`.
     """
 
     start_ns: Ints
@@ -102,6 +104,9 @@ class DeviceEvents(Record, frozen=True, kw_only=True):
     call: npt.NDArray[np.int32] | None = None
     share: npt.NDArray[np.int32] | None = None
     source: npt.NDArray[np.int32] | None = None
+    inside: npt.NDArray[np.int32] | None = None
+    module: npt.NDArray[np.int32] | None = None
+    phase: npt.NDArray[np.int8] | None = None
 
     def __len__(self) -> int:
         return len(self.start_ns)

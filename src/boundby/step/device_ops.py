@@ -72,8 +72,8 @@ def device_work(
             work.name = timeline.names[timeline.host.name[op]]
         call = _call_of(timeline, int(row), event)
         cost = costed.of_call[call] if call >= 0 else None
-        if row < 0 and device.source is not None and device.source[event] >= 0:
-            work.source = int(device.source[event])
+        if row < 0:
+            _place_event(work, device, event)
         if call >= 0:
             work.name = timeline.names[timeline.host.name[row]] if row >= 0 else calls[call].name
             work.call = call
@@ -124,6 +124,18 @@ def _place(work: OpRecord, timeline: Timeline, row: int) -> None:
     work.module = int(host.module[row])
     work.phase = int(host.phase[row])
     work.call = int(host.call[row])
+
+
+def _place_event(work: OpRecord, device: DeviceEvents, event: int) -> None:
+    """Where in the program work was asked for that has no operator around it."""
+    if device.source is not None and device.source[event] >= 0:
+        work.source = int(device.source[event])
+    if device.inside is not None:
+        work.inside = int(device.inside[event])
+    if device.module is not None:
+        work.module = int(device.module[event])
+    if device.phase is not None:
+        work.phase = int(device.phase[event])
 
 
 def _call_of(timeline: Timeline, row: int, event: int) -> int:

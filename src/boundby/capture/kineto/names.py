@@ -120,8 +120,8 @@ def frame_of(name: str) -> Frame:
     if match is None:
         return _NO_FRAME
     path = match["path"].replace("\\", "/")
-    origin = _origin(path)
-    return Frame(origin, clean(f"{_shortened(path)}:{match['line']}"))
+    origin = origin_of(path)
+    return Frame(origin, clean(f"{shortened(path)}:{match['line']}"))
 
 
 def is_own(name: str) -> bool:
@@ -130,7 +130,8 @@ def is_own(name: str) -> bool:
     return match is not None and is_own_file(match["path"])
 
 
-def _origin(path: str) -> Origin:
+def origin_of(path: str) -> Origin:
+    """Whose code a file holds."""
     if _NOTEBOOK.search(path):
         return Origin.USER
     inside = _PACKAGES.sub("", path)
@@ -148,7 +149,7 @@ def _origin(path: str) -> Origin:
     return Origin.USER
 
 
-def _shortened(path: str) -> str:
-    """Inside a package from the package on; of another absolute path the last two parts."""
+def shortened(path: str) -> str:
+    """A path to be shown. Inside a package from the package on; of another absolute path the last two parts."""
     inside = _STDLIB.sub("", _PACKAGES.sub("", path))
     return "/".join(inside.split("/")[-2:]) if inside.startswith("/") else inside

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -33,9 +35,14 @@ def order(host: HostRows) -> npt.NDArray[np.intp]:
 
 def parents(host: HostRows) -> Rows:
     """The innermost event around each row on its thread; rows must be in order."""
-    starts, ends = host.start.tolist(), host.end.tolist()
+    return parents_of(host.start, host.end, host.thread)
+
+
+def parents_of(start: Ints, end: Ints, thread: npt.NDArray[np.integer[Any]]) -> Rows:
+    """The same, of columns that are sorted by thread, then start, then longest first."""
+    starts, ends = start.tolist(), end.tolist()
     found = [NONE] * len(starts)
-    changes = np.flatnonzero(np.diff(host.thread)) + 1
+    changes = np.flatnonzero(np.diff(thread)) + 1
     for first, last in zip([0, *changes.tolist()], [*changes.tolist(), len(starts)], strict=True):
         _sweep(starts, ends, first, last, found)
     return np.array(found, np.int32)

@@ -1,0 +1,278 @@
+"""The device planes of a profile: kernels of GPUs, instructions of TPUs and of CPUs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from boundby.capture.xplane.planes import Line, Plane, Stats, StatValue
+from boundby.capture.xplane.rows import NONE, DeviceRows, Names
+from boundby.model import DeviceKind
+
+_DEVICE = re.compile(r"^/device:(?P<kind>GPU|TPU|CUSTOM)[^:]*:(?P<number>\d+)")
+_STREAM = re.compile(r"^Stream #(\d+)")
+_INSTRUCTIONS = re.compile(r"^(?:Async )?XLA Ops$")
+_COLLECTIVE = re.compile(r"nccl|rccl|AllReduce|AllGather|ReduceScatter|all2all", re.IGNORECASE)
+_SIZE = re.compile(r"(?:size|num_bytes):(\d+)")
+_COPY_KERNEL = re.compile(r"^Memcpy(?:(H2D)|(D2H)|(D2D))?|copyBuffer")
+_COLLECTIVE_INSTRUCTION = re.compile(
+    r"^(?:all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all"
+    r"|collective-permute|collective-broadcast|send|recv)\b"
+)
+_LARGEST = 1 << 62
+# Names of events that are bookkeeping of the CPU's executor, not instructions.
+_END = "end: "
+
+
+class DevicePlane(NamedTuple):
+    """A device: what it is, and what ran on it."""
+
+    name: str | None
+    kind: str  # "cuda", "hip", "tpu", "cpu"
+    number: int
+    stats: Stats
+    rows: DeviceRows
+
+
+class _Row(NamedTuple):
+    start: int
+    duration: int
+    kind: int
+    name: int
+    stream: int
+    correlation: int
+    operation: int
+    module: int
+    program: int
+    run: int
+    graph: bool
+    bytes: int
+
+
+def device_planes(planes: Iterable[Plane], names: Names) -> list[DevicePlane]:
+    """Every device on which something ran; the host's CPU where there is no other."""
+    planes = list(planes)
+    found = []
+    for plane in planes:
+        match = _DEVICE.match(plane.name)
+        if match is None:
+            continue
+        rows = _gpu_rows(plane, names) or _tpu_rows(plane, names)
+        if rows:
+            kind = _kind(match["kind"], plane.stats)
+            found.append(_plane(plane, kind, int(match["number"]), rows))
+    if found:
+        return found
+    for plane in planes:
+        if plane.name.startswith("/host:CPU"):
+            rows = _cpu_rows(plane, names)
+            if rows:
+                found.append(_plane(plane, "cpu", 0, rows))
+    return found
+
+
+def _plane(plane: Plane, kind: str, number: int, rows: list[_Row]) -> DevicePlane:
+    rows.sort(key=lambda row: (row.start, -row.duration))
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    small = {"kind": np.int8, "name": np.int32, "operation": np.int32, "module": np.int32}
+    table = DeviceRows(
+        **{
+            name: column.astype(small.get(name, np.bool_ if name == "graph" else np.int64))
+            for name, column in zip(_Row._fields, columns, strict=True)
+        }
+    )
+    name = plane.stats.get("gpu_device_name") or plane.stats.get("device_type_string")
+    return DevicePlane(name if isinstance(name, str) else None, kind, number, plane.stats, table)
+
+
+def _kind(plane: str, stats: Stats) -> str:
+    if plane != "GPU":
+        return "tpu"
+    return "hip" if str(stats.get("device_vendor", "")).upper() == "AMD" else "cuda"
+
+
+def _gpu_rows(plane: Plane, names: Names) -> list[_Row]:
+    """Streams; lines that a viewer derived from them say the same again."""
+    rows: list[_Row] = []
+    for line in plane.lines:
+        if match := _STREAM.match(line.name):
+            rows += _rows(plane, line, names, int(match[1]), _kernel_kind)
+    return rows
+
+
+def _rows(
+    plane: Plane,
+    line: Line,
+    names: Names,
+    stream: int,
+    kind_of: Callable[[str, Stats], DeviceKind],
+) -> list[_Row]:
+    rows = []
+    starts, durations = line.start_ns.tolist(), line.duration_ns.tolist()
+    for index, event in enumerate(line.event.tolist()):
+        stats = plane.event_stats(line, index)
+        name = plane.event_name(event)
+        operation = _text(stats.get("hlo_op"))
+        details = _text(stats.get("memcpy_details")) or _text(
+            stats.get("Memset_details") or stats.get("memset_details")
+        )
+        size = _SIZE.search(details)
+        module = _text(stats.get("hlo_module"))
+        rows.append(
+            _Row(
+                starts[index],
+                durations[index],
+                int(kind_of(name, stats)),
+                names.number(name),
+                stream,
+                _whole(stats.get("correlation_id")),
+                names.number(operation) if operation else NONE,
+                names.number(module) if module else NONE,
+                _whole(stats.get("program_id")),
+                _whole(stats.get("run_id")),
+                "cuda_graph_id" in stats,
+                min(int(size[1][:19]), _LARGEST) if size else NONE,
+            )
+        )
+    return rows
+
+
+def _kernel_kind(name: str, stats: Stats) -> DeviceKind:
+    if name.startswith("Memset"):
+        return DeviceKind.MEMSET
+    if "hlo_op" not in stats and "copyBuffer" in name:
+        return DeviceKind.COPY_H2D  # the runtime's own kernel: instructions say what they are
+    match = _COPY_KERNEL.match(name)
+    if match is not None and name.startswith("Memcpy"):
+        return (
+            DeviceKind.COPY_H2D
+            if match[1]
+            else DeviceKind.COPY_D2H
+            if match[2]
+            else DeviceKind.COPY_D2D
+        )
+    return DeviceKind.COLLECTIVE if _COLLECTIVE.search(name) else DeviceKind.KERNEL
+
+
+def _tpu_rows(plane: Plane, names: Names) -> list[_Row]:
+    """Instructions; those inside a loop or a call lie inside its event, which they replace."""
+    modules = _module_spans(plane)
+    rows: list[_Row] = []
+    for stream, line in enumerate(plane.lines):
+        if not _INSTRUCTIONS.match(line.name):
+            continue
+        found = [
+            _named_in_module(row, plane, line, index, names, modules)
+            for index, row in enumerate(_rows(plane, line, names, stream, _instruction_kind))
+        ]
+        rows += innermost(found)
+    return rows
+
+
+def _named_in_module(
+    row: _Row,
+    plane: Plane,
+    line: Line,
+    index: int,
+    names: Names,
+    modules: list[tuple[int, int, str, int]],
+) -> _Row:
+    """A TPU's event is named by its instruction's text, and lies in the event of its module."""
+    entry = plane.names.get(int(line.event[index]))
+    text = (entry.display or entry.name) if entry else ""
+    operation = text.removeprefix("%").split(" ", 1)[0]
+    module, program = row.module, row.program
+    at = np.searchsorted([start for start, *_ in modules], row.start, side="right") - 1
+    if at >= 0 and row.start < modules[at][1]:
+        if module == NONE:
+            module = names.number(modules[at][2])
+        program = modules[at][3] if program == NONE else program
+    operation_number = names.number(operation) if row.operation == NONE else row.operation
+    return row._replace(
+        name=operation_number,
+        operation=operation_number,
+        module=module,
+        program=program,
+        run=int(at) if row.run == NONE else row.run,
+    )
+
+
+def _module_spans(plane: Plane) -> list[tuple[int, int, str, int]]:
+    """Start, end, name and number of each program's execution: "jit_step(1234)"."""
+    spans = []
+    for line in plane.lines:
+        if line.name != "XLA Modules":
+            continue
+        for index, event in enumerate(line.event.tolist()):
+            name, _, number = plane.event_name(event).partition("(")
+            digits = number.rstrip(")")
+            program = int(digits) if digits.isdecimal() and len(digits) < 19 else NONE
+            start = int(line.start_ns[index])
+            spans.append((start, start + int(line.duration_ns[index]), name, program))
+    return sorted(spans)
+
+
+def innermost(rows: list[_Row]) -> list[_Row]:
+    """The same time without events around others: of those, what nothing inside covers."""
+    rows = sorted(rows, key=lambda row: (row.start, -row.duration))
+    found: list[_Row] = []
+    stack: list[tuple[_Row, int]] = []  # a row, and from where on it is not yet covered
+
+    def close(until: int) -> None:
+        while stack and stack[-1][0].start + stack[-1][0].duration <= until:
+            row, since = stack.pop()
+            end = row.start + row.duration
+            if end > since or since == row.start:
+                found.append(row._replace(start=since, duration=end - since))
+            if stack:
+                stack[-1] = (stack[-1][0], max(end, stack[-1][1]))
+
+    for row in rows:
+        close(row.start)
+        if stack:
+            around, since = stack[-1]
+            around_end = around.start + around.duration
+            if row.start > since:
+                found.append(around._replace(start=since, duration=row.start - since))
+            row = row._replace(duration=min(row.duration, around_end - row.start))
+            stack[-1] = (around, max(since, row.start))
+        stack.append((row, row.start))
+    close(_LARGEST)
+    return found
+
+
+def _instruction_kind(name: str, stats: Stats) -> DeviceKind:
+    text = name.removeprefix("%")
+    return DeviceKind.COLLECTIVE if _COLLECTIVE_INSTRUCTION.match(text) else DeviceKind.KERNEL
+
+
+def _cpu_rows(plane: Plane, names: Names) -> list[_Row]:
+    """Instructions of a CPU, each on the thread that executed it."""
+    rows: list[_Row] = []
+    operation_keys = set()
+    for key, entry in plane.names.items():
+        if not entry.name.startswith(_END):
+            operation_keys.add(key)
+    for stream, line in enumerate(plane.lines):
+        if line.name.startswith("Host Threads"):
+            continue
+        kept = [
+            row
+            for row in _rows(plane, line, names, stream, _instruction_kind)
+            if row.operation != NONE and not names.table[row.name].startswith(_END)
+        ]
+        rows += innermost(kept)
+    return rows
+
+
+def _text(value: StatValue | None) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _whole(value: StatValue | None) -> int:
+    if isinstance(value, str) and value.isdecimal() and len(value) < 19:
+        return int(value)
+    return value if isinstance(value, int) and 0 <= value < _LARGEST else NONE

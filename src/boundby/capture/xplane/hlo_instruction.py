@@ -1,0 +1,153 @@
+"""What of an instruction, besides its shapes, its cost depends on."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+import msgspec
+
+from boundby.capture.xplane import hlo_schema as schema
+from boundby.capture.xplane.wire import Field, fields, packed, signed, text
+from boundby.model import ConvolutionDimensions, Window
+
+_GEMM = "gemm_backend_config"
+_ATTENTION = "cudnn_fmha_backend_config"
+_CAUSAL = "CAUSAL"
+
+
+class Attributes(TypedDict, total=False):
+    """As the fields of `HloInstruction`."""
+
+    parameter: int
+    element: int
+    contracting: tuple[int, ...]
+    window: tuple[Window, ...]
+    convolution: ConvolutionDimensions
+    feature_groups: int
+    batch_groups: int
+    target: str
+    causal: bool
+    trip_count: int
+    group_size: int
+
+
+def read_attributes(data: bytes, parts: list[Field]) -> Attributes:
+    found = Attributes()
+    for part in parts:
+        match part.number:
+            case schema.PARAMETER if not part.end:
+                found["parameter"] = part.value
+            case schema.ELEMENT if not part.end:
+                found["element"] = part.value
+            case schema.FEATURE_GROUPS if part.value > 1:
+                found["feature_groups"] = part.value
+            case schema.BATCH_GROUPS if part.value > 1:
+                found["batch_groups"] = part.value
+            case schema.TARGET:
+                found["target"] = text(data, part)
+            case schema.DOT if part.end:
+                found["contracting"] = tuple(_numbers(data, part).get(1, []))
+            case schema.WINDOW if part.end:
+                found["window"] = _window(data, part)
+            case schema.CONVOLUTION if part.end:
+                found["convolution"] = _convolution(data, part)
+            case schema.REPLICA_GROUPS | schema.DEVICE_LIST if part.end:
+                if size := _group_size(data, part):
+                    found["group_size"] = size
+            case schema.CONFIG if part.end:
+                _configure(found, data[part.value : part.end])
+    return found
+
+
+def _numbers(data: bytes, message: Field) -> dict[int, list[int]]:
+    """All number fields of a message; those that it repeats in order."""
+    found: dict[int, list[int]] = {}
+    for part in fields(data, message.value, message.end):
+        found.setdefault(part.number, []).extend(packed(data, part))
+    return found
+
+
+def _window(data: bytes, message: Field) -> tuple[Window, ...]:
+    dimensions = []
+    for part in fields(data, message.value, message.end):
+        if part.number != 1 or not part.end:
+            continue
+        one = {p.number: signed(p.value) for p in fields(data, part.value, part.end) if not p.end}
+        dimensions.append(
+            Window(
+                size=one.get(1, 1),
+                stride=one.get(2, 1),
+                padding_low=one.get(3, 0),
+                padding_high=one.get(4, 0),
+                dilation=one.get(5, 1),
+                base_dilation=one.get(6, 1),
+            )
+        )
+    return tuple(dimensions)
+
+
+def _convolution(data: bytes, message: Field) -> ConvolutionDimensions:
+    numbers = _numbers(data, message)
+
+    def one(number: int) -> int:
+        return numbers.get(number, [0])[0]
+
+    def several(number: int) -> tuple[int, ...]:
+        return tuple(numbers.get(number, []))
+
+    return ConvolutionDimensions(
+        input_batch=one(7),
+        input_feature=one(8),
+        input_spatial=several(11),
+        kernel_input=one(3),
+        kernel_output=one(4),
+        kernel_spatial=several(6),
+        output_batch=one(9),
+        output_feature=one(10),
+        output_spatial=several(12),
+    )
+
+
+def _group_size(data: bytes, message: Field) -> int:
+    """Devices in a group of a collective: listed, or told as a count."""
+    most = 0
+    for part in fields(data, message.value, message.end):
+        if message.number == schema.REPLICA_GROUPS:
+            most += len(packed(data, part))
+        elif part.number == 1 and part.end:
+            inner = fields(data, part.value, part.end)
+            most = max(most, sum(len(packed(data, one)) for one in inner))
+        elif part.number == 2 and part.end:
+            most = max(most, _numbers(data, part).get(2, [0])[0])
+    return most
+
+
+def _configure(found: Attributes, raw: bytes) -> None:
+    """What the backend notes in JSON: dimensions of library calls, trip counts of loops."""
+    if raw[:1] != b"{":
+        return
+    try:
+        config: Any = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return
+    dimensions = _inside(config, _GEMM, "dot_dimension_numbers", "lhs_contracting_dimensions")
+    if isinstance(dimensions, list):
+        found["contracting"] = tuple(n for n in map(_whole, dimensions) if n is not None)
+    count = _whole(_inside(config, "known_trip_count", "n"))
+    if count is not None:
+        found["trip_count"] = count
+    if _inside(config, _ATTENTION, "mask_type") == _CAUSAL:
+        found["causal"] = True
+
+
+def _inside(value: Any, *names: str) -> Any:
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _whole(value: Any) -> int | None:
+    """A number of JSON: protobuf writes those of 64 bits as text."""
+    if isinstance(value, str) and value.isdecimal() and len(value) < 19:
+        return int(value)
+    return value if type(value) is int and 0 <= value < 1 << 62 else None

@@ -1,0 +1,247 @@
+"""An XLA profile as steps; the timeline of any of them on request."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+import msgspec
+
+from boundby.capture.kineto.metadata import Device, Metadata
+from boundby.capture.kineto.names import clean
+from boundby.capture.xplane.assembly import assemble
+from boundby.capture.xplane.devices import DevicePlane, device_planes
+from boundby.capture.xplane.executions import (
+    Execution,
+    Step,
+    StepsFrom,
+    find_executions,
+    find_steps,
+    launches_of,
+    step_markers,
+)
+from boundby.capture.xplane.host import host_rows
+from boundby.capture.xplane.instructions import Instructions
+from boundby.capture.xplane.planes import Plane, read_planes
+from boundby.capture.xplane.programs import Programs, read_programs
+from boundby.capture.xplane.rows import HostRows, Names
+from boundby.capture.xplane.wire import DamagedError
+from boundby.model import Note, Timeline
+from boundby.model.errors import BoundbyError
+
+_GZIP = b"\x1f\x8b"
+_HEAD = 1 << 16
+_PLANES = 1
+_MOST_BYTES = 4_000_000_000
+_KNOWN_FIELDS = range(1, 5)
+
+
+class XlaTrace:
+    """The steps of one profile on one device."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        metadata: Metadata,
+        steps: list[Step],
+        steps_from: StepsFrom,
+        events: int,
+        notes: list[Note],
+        plane: DevicePlane,
+        host: HostRows,
+        names: Names,
+        executions: list[Execution],
+        programs: Programs,
+    ) -> None:
+        self.path = path
+        self.metadata = metadata
+        self.steps = steps
+        self.steps_from = steps_from
+        self.events = events
+        self.notes = notes
+        self.programs = programs
+        self.executions = executions
+        self.names = names
+        self._plane = plane
+        self._host = host
+        self._instructions = Instructions(programs, names)
+        self._user_files: frozenset[str] | None = None
+
+    @property
+    def median(self) -> int:
+        """The step with the median time, the earlier of two."""
+        walls = [step.wall_ns for step in self.steps]
+        return sorted(range(len(walls)), key=walls.__getitem__)[(len(walls) - 1) // 2]
+
+    def timeline(self, index: int | None = None) -> Timeline:
+        """One step, by default the median one."""
+        index = self.median if index is None else index
+        if not -len(self.steps) <= index < len(self.steps):
+            raise BoundbyError(
+                f"{self.path}: no step {index}: the trace has {len(self.steps)} (0 is the first)"
+            )
+        timeline = assemble(
+            self._plane,
+            self._host,
+            self.names,
+            self.executions,
+            self._instructions,
+            self.steps[index],
+            user_files=self._users(),
+        )
+        notes = [*timeline.notes, *self.notes]
+        if self.programs.damaged:
+            text = f"a program in the file is damaged: {self.programs.damaged[0]}"
+            notes.append(Note(code="damaged-program", text=clean(text)))
+        return msgspec.structs.replace(timeline, notes=notes)
+
+    def _users(self) -> frozenset[str]:
+        """The names of files that hold lines of the user's."""
+        if self._user_files is None:
+            found = set()
+            for module in (
+                self.programs.find(one.program, self.names.table[one.module])
+                for one in {(one.program, one.module): one for one in self.executions}.values()
+            ):
+                for frame in range(1, len(module.frames.frames) + 1) if module else ():
+                    assert module is not None
+                    source = module.frames.lines(frame).source
+                    found.add(source.rpartition(":")[0].rpartition("/")[2])
+            self._user_files = frozenset(found - {""})
+        return self._user_files
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file holds an XSpace message: planes that have names, whatever the file's name."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+            if head.startswith(_GZIP):
+                file.seek(0)
+                with gzip.GzipFile(fileobj=file) as unpacked:
+                    head = unpacked.read(_HEAD)
+    except (OSError, EOFError, zlib.error):
+        return False
+    return _looks_like_planes(head)
+
+
+def _looks_like_planes(head: bytes) -> bool:
+    """The first field is a plane: a message that begins with its number, its name or a line."""
+    if not head or head[0] != _PLANES << 3 | 2:
+        return False
+    at, size, shift = 1, 0, 0
+    while at < len(head) and shift < 64:
+        byte = head[at]
+        size |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            break
+    inside = head[at : at + size]
+    return bool(inside) and inside[0] in (0x08, 0x12, 0x1A, 0x22, 0x2A, 0x32)
+
+
+def read(path: str | Path) -> XlaTrace:
+    """Reads an XLA profile, `.xplane.pb`, also compressed with gzip."""
+    path = Path(path)
+    data = _load(path)
+    try:
+        planes = read_planes(data)
+    except DamagedError as error:
+        raise BoundbyError(
+            f"{path}: damaged or cut short at byte {error.offset} of {len(data)}"
+            f"{' (unpacked)' if _is_packed(path) else ''}: {error.problem}"
+        ) from None
+    return _trace(path, data, planes)
+
+
+def _is_packed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == _GZIP
+
+
+def _load(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+    except IsADirectoryError:
+        raise BoundbyError(f"{path}: a folder, not a trace file") from None
+    except FileNotFoundError:
+        raise BoundbyError(f"{path}: no such file") from None
+    except OSError as error:
+        raise BoundbyError(f"{path}: cannot be read: {error.strerror}") from None
+    if not data.startswith(_GZIP):
+        return data
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        unpacked = unpacker.decompress(data, _MOST_BYTES)
+    except zlib.error as error:
+        raise BoundbyError(f"{path}: the gzip data is damaged: {error}") from None
+    if not unpacker.eof:
+        raise BoundbyError(f"{path}: the gzip data is cut short")
+    return unpacked
+
+
+def _trace(path: Path, data: bytes, planes: list[Plane]) -> XlaTrace:
+    names = Names()
+    devices = device_planes(planes, names)
+    if not devices:
+        found = ", ".join(clean(plane.name) for plane in planes[:6]) or "none"
+        raise BoundbyError(
+            f"{path}: no device events and no instructions of a CPU in it (planes: {found})"
+        )
+    plane = max(devices, key=lambda one: int(one.rows.duration.sum()))
+    wanted = set(plane.rows.correlation.tolist()) - {-1}
+    host = host_rows(planes, names, wanted)
+    launch = launches_of(plane.rows, host)
+    executions = find_executions(plane.rows, host, launch, names, plane.number)
+    markers = step_markers(planes)
+    steps, how = find_steps(executions, plane.rows, host, markers)
+    if not steps:
+        raise BoundbyError(f"{path}: no step in it: its device events have no time")
+    return XlaTrace(
+        path,
+        metadata=_metadata(plane),
+        steps=steps,
+        steps_from=how,
+        events=sum(len(line) for one in planes for line in one.lines),
+        notes=_notes(how, len(steps), devices, plane),
+        plane=plane,
+        host=host,
+        names=names,
+        executions=executions,
+        programs=read_programs(data, planes),
+    )
+
+
+def _metadata(plane: DevicePlane) -> Metadata:
+    memory = plane.stats.get("memory_size")
+    cores = plane.stats.get("core_count")
+    return Metadata(
+        devices=[
+            Device(
+                index=plane.number,
+                name=clean(plane.name) if plane.name else None,
+                memory_bytes=memory if isinstance(memory, int) else None,
+                processors=cores if isinstance(cores, int) else None,
+                capability=None,
+            )
+        ],
+        kind=plane.kind,
+    )
+
+
+def _notes(
+    how: StepsFrom, steps: int, devices: list[DevicePlane], plane: DevicePlane
+) -> list[Note]:
+    notes = []
+    if how == "repeating program":
+        text = f"no step markers: {steps} steps were cut where the largest program begins again"
+        notes.append(Note(code="steps-inferred", text=text))
+    elif how == "whole window":
+        text = "no step markers and no program that repeats: the whole window is one step"
+        notes.append(Note(code="steps-inferred", text=text))
+    if len(devices) > 1:
+        text = f"{len(devices)} devices in one file: number {plane.number}, the busiest, is shown"
+        notes.append(Note(code="several-devices", text=text))
+    return notes

@@ -1,0 +1,66 @@
+"""Instructions of an XLA program, as far as their cost depends on them."""
+
+from __future__ import annotations
+
+from boundby.model.record import Record
+from boundby.model.tensor import Tensor
+
+
+class Window(Record, frozen=True, kw_only=True):
+    """One spatial dimension of the window of a convolution or a windowed reduction."""
+
+    size: int
+    stride: int = 1
+    padding_low: int = 0
+    padding_high: int = 0
+    dilation: int = 1
+    base_dilation: int = 1
+
+
+class ConvolutionDimensions(Record, frozen=True, kw_only=True):
+    """Which dimension of input, kernel and output is what."""
+
+    input_batch: int
+    input_feature: int
+    input_spatial: tuple[int, ...]
+    kernel_input: int
+    kernel_output: int
+    kernel_spatial: tuple[int, ...]
+    output_batch: int
+    output_feature: int
+    output_spatial: tuple[int, ...]
+
+
+class HloInstruction(Record, frozen=True, kw_only=True):
+    """One instruction.
+
+    `results` are the leaves of its result. `operands` are positions in its computation; of an
+    instruction that stands alone (as of an operator call) the first position among its own operands
+    at which the same one stands. `inputs` are then the leaves of each. `called` are the
+    computations that it calls: the fused one, the body of a loop, the branches of a conditional.
+    """
+
+    name: str
+    opcode: str
+    results: tuple[Tensor, ...] = ()
+    operands: tuple[int, ...] = ()
+    inputs: tuple[tuple[Tensor, ...], ...] = ()
+    called: tuple[HloComputation, ...] = ()
+    parameter: int | None = None  # of a parameter: its number
+    element: int | None = None  # of get-tuple-element: which
+    contracting: tuple[int, ...] | None = None  # dimensions of the left side of a product
+    window: tuple[Window, ...] = ()
+    convolution: ConvolutionDimensions | None = None
+    feature_groups: int = 1
+    batch_groups: int = 1
+    target: str = ""  # of a custom call
+    causal: bool = False  # of an attention that skips the half above the diagonal
+    trip_count: int | None = None  # of a loop; None where it is not known
+    group_size: int | None = None  # of a collective: the devices that take part
+
+
+class HloComputation(Record, frozen=True, kw_only=True):
+    """Instructions in order, operands before their users; `root` is the position of the result."""
+
+    instructions: tuple[HloInstruction, ...]
+    root: int
