@@ -92,6 +92,21 @@ class SourceLine(Record, frozen=True, kw_only=True):
     function: str | None = None
 
 
+class ProgramMemory(Record, frozen=True, kw_only=True):
+    """Bytes of device memory that a compiled program needs while it runs.
+
+    `alias_bytes` is what of its outputs is kept in the memory of donated arguments. `peak_bytes`
+    is all that is allocated for it at once.
+    """
+
+    name: str
+    argument_bytes: int
+    output_bytes: int
+    alias_bytes: int
+    temporary_bytes: int
+    peak_bytes: int
+
+
 class Observation(Record, frozen=True, kw_only=True):
     """One step of one process.
 
@@ -99,6 +114,7 @@ class Observation(Record, frozen=True, kw_only=True):
     the script or the file. `step` is None if no step was found; `seen` then counts what was, and
     `started` are the scripts that it ran in other processes. `timeline` is None if no step was
     profiled. `lines` has the text of source lines, by "train.py:42".
+    `programs` are the compiled programs that ran in the step, where the source knows their memory.
     """
 
     source: str
@@ -114,6 +130,7 @@ class Observation(Record, frozen=True, kw_only=True):
     settings: Settings = Settings()
     rank: RankInfo | None = None
     lines: dict[str, SourceLine] = {}
+    programs: list[ProgramMemory] = []
     notes: list[Note] = []
     seen: dict[str, int] = {}
     started: list[str] = []

@@ -150,6 +150,6 @@ def origin_of(path: str) -> Origin:
 
 
 def shortened(path: str) -> str:
-    """A path to be shown. Inside a package from the package on; of another absolute path the last two parts."""
+    """Inside a package the path from there on; of another absolute path the last two parts."""
     inside = _STDLIB.sub("", _PACKAGES.sub("", path))
     return "/".join(inside.split("/")[-2:]) if inside.startswith("/") else inside

@@ -27,6 +27,7 @@ _ORDINAL = re.compile(r"^\[(\d+)\] ")
 # Of the patterns between two executions of the largest program: so many must repeat.
 _ALIKE = 0.9
 _LONGEST_PERIOD = 4096
+_WHOLE = 0.7
 _STEP_STATS = ("step_num", "group_id")
 
 
@@ -140,10 +141,17 @@ def find_steps(
         last = _last_moment(device, host)
         edges = [*cuts, max(last, cuts[-1] + 1)]
         windows = [(None, a, b) for a, b in pairwise(edges)]
-        return charged(windows, device, called), "repeating program"
+        return _whole(charged(windows, device, called)), "repeating program"
     start = min(_first(device.start), _first(host.start))
     windows = [(None, start, _last_moment(device, host))]
     return charged(windows, device, called), "whole window"
+
+
+def _whole(steps: list[Step]) -> list[Step]:
+    """Without the last where the profile ended before it did."""
+    if len(steps) > 2 and steps[-1].wall_ns < _WHOLE * min(one.wall_ns for one in steps[:-1]):
+        return steps[:-1]
+    return steps
 
 
 def _first(starts: Ints) -> int:

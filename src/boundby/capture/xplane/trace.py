@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import zlib
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -21,6 +21,7 @@ from boundby.capture.xplane.executions import (
     launches_of,
     step_markers,
 )
+from boundby.capture.xplane.hlo import Module
 from boundby.capture.xplane.host import host_rows
 from boundby.capture.xplane.instructions import Instructions
 from boundby.capture.xplane.planes import Plane, read_planes
@@ -31,10 +32,7 @@ from boundby.model import Note, Timeline
 from boundby.model.errors import BoundbyError
 
 _GZIP = b"\x1f\x8b"
-_HEAD = 1 << 16
-_PLANES = 1
 _MOST_BYTES = 4_000_000_000
-_KNOWN_FIELDS = range(1, 5)
 
 
 class XlaTrace:
@@ -54,6 +52,7 @@ class XlaTrace:
         names: Names,
         executions: list[Execution],
         programs: Programs,
+        versions: dict[str, str],
     ) -> None:
         self.path = path
         self.metadata = metadata
@@ -64,6 +63,7 @@ class XlaTrace:
         self.programs = programs
         self.executions = executions
         self.names = names
+        self.versions = versions
         self._plane = plane
         self._host = host
         self._instructions = Instructions(programs, names)
@@ -97,6 +97,19 @@ class XlaTrace:
             notes.append(Note(code="damaged-program", text=clean(text)))
         return msgspec.structs.replace(timeline, notes=notes)
 
+    def modules(self, index: int | None = None) -> list[Module]:
+        """The programs that ran in a step, those that took longest first."""
+        step = self.steps[self.median if index is None else index]
+        busy: Counter[tuple[int, int]] = Counter()
+        for one in self.executions:
+            if step.host_start_ns <= one.called_ns < step.host_end_ns:
+                busy[one.program, one.module] += int(self._plane.rows.duration[one.rows].sum())
+        found = (
+            self.programs.find(program, self.names.table[module])
+            for (program, module), _ in busy.most_common()
+        )
+        return [module for module in found if module is not None]
+
     def _users(self) -> frozenset[str]:
         """The names of files that hold lines of the user's."""
         if self._user_files is None:
@@ -111,35 +124,6 @@ class XlaTrace:
                     found.add(source.rpartition(":")[0].rpartition("/")[2])
             self._user_files = frozenset(found - {""})
         return self._user_files
-
-
-def recognises(path: Path) -> bool:
-    """Whether a file holds an XSpace message: planes that have names, whatever the file's name."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD)
-            if head.startswith(_GZIP):
-                file.seek(0)
-                with gzip.GzipFile(fileobj=file) as unpacked:
-                    head = unpacked.read(_HEAD)
-    except (OSError, EOFError, zlib.error):
-        return False
-    return _looks_like_planes(head)
-
-
-def _looks_like_planes(head: bytes) -> bool:
-    """The first field is a plane: a message that begins with its number, its name or a line."""
-    if not head or head[0] != _PLANES << 3 | 2:
-        return False
-    at, size, shift = 1, 0, 0
-    while at < len(head) and shift < 64:
-        byte = head[at]
-        size |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            break
-    inside = head[at : at + size]
-    return bool(inside) and inside[0] in (0x08, 0x12, 0x1A, 0x22, 0x2A, 0x32)
 
 
 def read(path: str | Path) -> XlaTrace:
@@ -211,7 +195,18 @@ def _trace(path: Path, data: bytes, planes: list[Plane]) -> XlaTrace:
         names=names,
         executions=executions,
         programs=read_programs(data, planes),
+        versions=_versions(planes),
     )
+
+
+def _versions(planes: list[Plane]) -> dict[str, str]:
+    """Of the framework and its libraries: "jax" and "jaxlib" of jax_version and jaxlib_version."""
+    found = {}
+    for plane in planes:
+        for name, value in plane.stats.items() if plane.name.startswith("/host:metadata") else ():
+            if name.endswith("_version") and isinstance(value, str) and value:
+                found[name.removesuffix("_version")] = clean(value)
+    return found
 
 
 def _metadata(plane: DevicePlane) -> Metadata:

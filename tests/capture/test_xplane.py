@@ -1,0 +1,165 @@
+"""Reading XLA profiles: planes, programs, steps, instructions, lines."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from boundby.capture import sources, xplane
+from boundby.capture.xplane.source import XplaneSource
+from boundby.model import DeviceKind, HostKind, Phase
+from boundby.model.errors import BoundbyError
+from tests.capture.xplane_files import Event, plane, programs, space
+from tests.capture.xplane_profiles import STEPS, graphed, program, written
+
+DATA = Path(__file__).parent.parent / "data" / "xplane"
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> xplane.XlaTrace:
+    return xplane.read(written(tmp_path_factory.mktemp("profile"), graphed()))
+
+
+def test_a_profile_is_recognised_by_its_content(tmp_path: Path) -> None:
+    assert XplaneSource().recognises(written(tmp_path, graphed(), "anything"))
+    assert XplaneSource().recognises(written(tmp_path, gzip.compress(graphed()), "packed"))
+    assert not XplaneSource().recognises(written(tmp_path, b'{"traceEvents": []}', "json"))
+    assert not XplaneSource().recognises(written(tmp_path, b"", "empty"))
+
+
+def test_steps_begin_where_the_program_that_repeats_does(profile: xplane.XlaTrace) -> None:
+    assert profile.steps_from == "repeating program"
+    assert len(profile.steps) == STEPS
+
+
+def test_kernels_of_a_command_buffer_have_the_instructions_of_their_position(
+    profile: xplane.XlaTrace,
+) -> None:
+    timeline = profile.timeline(1)
+    device = timeline.device
+    assert device.call is not None and device.share is not None
+    names = [timeline.calls[call].hlo.name for call in device.call]  # type: ignore[union-attr]
+    # The memset and both kernels are the library's product.
+    assert names == ["custom-call.1"] * 3 + ["loop_add_fusion.1", "loop_add_fusion"]
+    assert len(set(device.share.tolist())) == 3
+    assert device.kind.tolist() == [DeviceKind.MEMSET] + [DeviceKind.KERNEL] * 4
+    assert device.graph.all()
+
+
+def test_lines_scopes_and_phases_come_from_the_program(profile: xplane.XlaTrace) -> None:
+    timeline = profile.timeline(1)
+    device = timeline.device
+    assert device.source is not None and device.inside is not None
+    assert device.module is not None and device.phase is not None
+    lines = [timeline.sources[source] for source in device.source]
+    assert lines == ["work/train.py:12"] * 4 + ["work/train.py:60"]
+    assert timeline.sources[device.inside[4]] == "optax/_src/update.py:99"
+    assert timeline.modules[device.module[1]] == "block.attn"
+    assert device.phase.tolist() == [Phase.FORWARD] * 3 + [Phase.BACKWARD, Phase.OTHER]
+
+
+def test_launches_and_waits_of_the_host(profile: xplane.XlaTrace) -> None:
+    timeline = profile.timeline(1)
+    by_name = dict(
+        zip((timeline.names[name] for name in timeline.host.name), timeline.host.kind, strict=True)
+    )
+    assert by_name["cuGraphLaunch (CudaGraph:3)"] == HostKind.LAUNCH
+    assert by_name["np.asarray(jax.Array)"] == HostKind.SYNC
+    assert (timeline.device.launch >= 0).all()
+
+
+def test_the_memory_of_a_program(tmp_path: Path) -> None:
+    (observation,) = sources.observe(written(tmp_path, graphed()))
+    (memory,) = observation.programs
+    assert memory.name == "jit_step"
+    assert memory.argument_bytes == 16384 + 65536
+    assert memory.output_bytes == 65536 + 32768
+    assert memory.alias_bytes == 65536
+    assert memory.temporary_bytes == 1000
+    assert memory.peak_bytes == 16384 + 65536 + 32768 + 1000 + 7
+    assert observation.framework == "jax"
+    assert observation.device.name == "NVIDIA H200"
+
+
+def test_markers_are_the_steps(tmp_path: Path) -> None:
+    marks = [Event("train", at * 1_000_000, 900_000, {"step_num": at}) for at in range(2)]
+    kernels = [
+        Event("k", at * 1_000_000 + 1000, 500_000, {"hlo_module": "jit_a", "program_id": 1})
+        for at in range(2)
+    ]
+    data = space(
+        plane("/device:GPU:0", {"Stream #1(Compute)": kernels}),
+        plane("/host:CPU", {"python": marks}),
+    )
+    trace = xplane.read(written(tmp_path, data))
+    assert trace.steps_from == "markers"
+    assert [step.label for step in trace.steps] == ["train 0", "train 1"]
+
+
+def test_instructions_of_a_tpu_without_those_around_them(tmp_path: Path) -> None:
+    runs, instructions = [], []
+    for at in range(2):
+        start = at * 1_000_000
+        runs.append(Event("jit_step(7)", start, 900_000, {}))
+        instructions += [
+            Event("%while.1 = (s32[]) while(...)", start, 800_000, {}),
+            Event("%custom-call.1 = bf16[64,256] custom-call(...)", start + 100_000, 600_000, {}),
+        ]
+    data = space(
+        programs({"jit_step(7)": program()}),
+        plane("/device:TPU:0", {"XLA Modules": runs, "XLA Ops": instructions}),
+    )
+    trace = xplane.read(written(tmp_path, data))
+    timeline = trace.timeline(0)
+    names = [timeline.names[name] for name in timeline.device.name]
+    assert names == ["while.1", "custom-call.1", "while.1"]
+    assert timeline.device.duration_ns.tolist() == [100_000, 600_000, 100_000]
+    assert timeline.device_kind == "tpu"
+    assert timeline.device.call is not None
+    assert timeline.calls[timeline.device.call[1]].name == "hlo::gemm"
+
+
+def test_a_damaged_file_is_told_with_its_offset(tmp_path: Path) -> None:
+    data = graphed()
+    with pytest.raises(BoundbyError, match=rf"damaged or cut short at byte \d+ of {len(data) - 9}"):
+        xplane.read(written(tmp_path, data[:-9]))
+    with pytest.raises(BoundbyError, match="gzip data is cut short"):
+        xplane.read(written(tmp_path, gzip.compress(data)[:-40]))
+    with pytest.raises(BoundbyError, match="no device events"):
+        xplane.read(written(tmp_path, space(plane("/host:CPU", {}))))
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    changes=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=6),
+    cut=st.floats(0.2, 1),
+    whole=st.booleans(),
+)
+def test_damaged_files_are_read_or_refused_in_one_line(
+    tmp_path: Path, changes: list[tuple[float, int]], cut: float, whole: bool
+) -> None:
+    data = bytearray(graphed())
+    for place, value in changes:
+        data[int(place * (len(data) - 1))] = value
+    path = written(tmp_path, bytes(data if whole else data[: int(cut * len(data))]))
+    try:
+        sources.observe(path)
+    except BoundbyError as error:
+        assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(("name", "steps", "kernels"), [("decode", 8, 222), ("sync_host", 2, 48)])
+def test_profiles_of_an_h200(name: str, steps: int, kernels: int) -> None:
+    trace = xplane.read(DATA / f"{name}.xplane.pb.gz")
+    timeline = trace.timeline()
+    assert len(trace.steps) == steps
+    assert len(timeline.device) == kernels
+    assert timeline.device.call is not None
+    computed = timeline.device.kind == DeviceKind.KERNEL
+    assert (timeline.device.call[computed] >= 0).all()
