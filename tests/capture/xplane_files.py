@@ -144,7 +144,9 @@ def computation(number: int, name: str, instructions: Sequence[bytes], root: int
     return message((1, name), *((2, one) for one in instructions), (5, number), (6, root))
 
 
-def frames(files: Sequence[str], locations: Sequence[tuple[int, int]], parents: Sequence[int]):
+def frames(
+    files: Sequence[str], locations: Sequence[tuple[int, int]], parents: Sequence[int]
+) -> bytes:
     """A table with one stack frame for each location (file, line)."""
     return message(
         *((1, file) for file in files),

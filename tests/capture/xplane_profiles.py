@@ -14,7 +14,6 @@ from tests.capture.xplane_files import (
     message,
     plane,
     programs,
-    shape,
     space,
 )
 
@@ -22,14 +21,6 @@ USER = "/home/user/work/train.py"
 LIBRARY = "/usr/lib/python3/site-packages/optax/_src/update.py"
 STEPS = 3
 STEP_NS = 1_000_000
-
-
-def dot(number: int, operands: tuple[int, int], **more: object) -> bytes:
-    """[64, 128] x [128, 256] in bfloat16."""
-    dimensions = (30, message((1, 1), (2, 0)))
-    return instruction(
-        number, f"dot.{number}", "dot", "bf16[64,256]", operands, (), dimensions, **more
-    )
 
 
 def program() -> bytes:
@@ -94,12 +85,12 @@ def program() -> bytes:
     return hlo("jit_step", [entry, fused], 1, [1, 2, 3, 4, 5], stack, buffers)
 
 
-def graphed(**options: object) -> bytes:
+def graphed() -> bytes:
     """Steps of one program, launched as a command buffer; the product has two kernels."""
     device, host = [], []
     for step in range(STEPS):
         at = step * STEP_NS
-        noted = {
+        noted: dict[str, int | str] = {
             "correlation_id": step + 1,
             "hlo_op": "command_buffer_1",
             "hlo_module": "jit_step",
@@ -135,6 +126,3 @@ def written(folder: Path, data: bytes, name: str = "profile.xplane.pb") -> Path:
     path = folder / name
     path.write_bytes(data)
     return path
-
-
-__all__ = ["STEPS", "STEP_NS", "dot", "graphed", "program", "shape", "written"]
