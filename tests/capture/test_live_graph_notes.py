@@ -225,6 +225,7 @@ def test_the_doors_of_a_graph_lead_to_the_notes(notes: GraphRecorder) -> None:
 
     hooks = Hooks()
     hooks._is_compiling = lambda: False
+    hooks._module_class = torch.nn.Module
     begin = hooks._around_capture_begin(Graph.capture_begin)
     end, replay = hooks._around_capture_end(Graph.capture_end), hooks._around_replay(Graph.replay)
     hooks.graphs = notes
@@ -358,7 +359,8 @@ def test_a_failure_of_notes_is_told_with_the_rest(tmp_path: Path) -> None:
     capture = recorder.capture()
     assert capture.failure is not None
     assert (
-        capture.failure.line == "taking notes of captured CUDA graphs failed: KeyError: 'not there'"
+        capture.failure.line
+        == "recording the operators of captured CUDA graphs failed: KeyError: 'not there'"
     )
     assert capture.failure.line in [note.text for note in capture.notes]
 

@@ -64,7 +64,7 @@ def test_the_report_does_not_run_into_a_bar_left_open(tmp_path: Path) -> None:
     source = f"import sys\n{TRAINING}for _ in range(50): sys.stderr.write('|') and train()\n"
     done = run(tmp_path, source)
     assert done.code == 0
-    assert "|\nbound by: unknown" in done.err
+    assert "|\nBound by: unknown" in done.err
 
 
 def test_a_failure_before_any_step_is_the_scripts_own(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_two_ranks(tmp_path: Path) -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"-bound( \(uncertain\))?: |bound by: ", done.stderr)) == 1
+    assert len(re.findall(r"-bound( \(uncertain\))?\. |Bound by: ", done.stderr)) == 1
     for rank in range(2):
         folder = tmp_path / "kept" / f"rank{rank}"
         diagnosis = json.loads((folder / "diagnosis.json").read_text())
