@@ -46,16 +46,16 @@ def for_each_model(
 def _answer(find: Callable[[Any], Any]) -> None:
     """In the process that `look` started: diagnose, and keep what is found in the picture."""
     from boundby.cli import main
-    from boundby.diagnosis import live
+    from boundby.diagnosis import conductor
 
     target, *words = sys.argv[2:]
-    advise, seen = live.advise, []
+    advise, seen = conductor.advise, []
 
     def listen(step_models: Any, timer: Any) -> Any:
         seen.append(step_models[0])
         return advise(step_models, timer)
 
-    live.advise = listen
+    conductor.advise = listen
     sys.argv = ["boundby", "run", "--quiet", "benchmarks/workloads.py", *words]
     with contextlib.suppress(SystemExit):
         main()

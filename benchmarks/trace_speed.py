@@ -29,12 +29,13 @@ _READ = """
 import resource, sys, time
 start = time.perf_counter()
 import boundby.capture.kineto as kineto
-from boundby.diagnosis import diagnose_trace
+from boundby.capture.kineto.source import observe_trace
+from boundby.diagnosis import diagnose
 from boundby.report.display import as_text
 trace = kineto.read(sys.argv[1])
 read = time.perf_counter()
 timeline = trace.timeline()
-as_text(diagnose_trace(trace))
+as_text(diagnose(observe_trace(trace)))
 end = time.perf_counter()
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
 print(f"{trace.events:,} events, {len(trace.steps)} steps ({trace.steps_from});"

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from boundby.capture import kineto
 from boundby.capture.kineto import stream
-from boundby.diagnosis import diagnose_trace
+from boundby.capture.kineto.source import observe_trace
+from boundby.diagnosis import diagnose
 from boundby.model import Timeline
 from boundby.model.diagnosis import Diagnosis
 from boundby.model.errors import BoundbyError
@@ -58,7 +59,7 @@ def check(path: Path, **options: Any) -> None:
     for index in range(min(len(trace.steps), 3)):
         check_sound(trace.timeline(index))
         try:
-            diagnosis = diagnose_trace(trace, index=index)
+            diagnosis = diagnose(observe_trace(trace, index=index))
         except BoundbyError as error:
             assert "takes no time" in str(error)
             continue

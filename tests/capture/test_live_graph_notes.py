@@ -17,8 +17,9 @@ from boundby.capture.process.plan import Plan
 from boundby.capture.torch.graph_recorder import GraphRecorder
 from boundby.capture.torch.graph_replays import Recording, parse, read
 from boundby.capture.torch.hooks import Hooks
+from boundby.capture.torch.observe import observe
 from boundby.capture.torch.recorder import Capture, Recorder
-from boundby.diagnosis import diagnose_capture
+from boundby.diagnosis import diagnose
 from boundby.model import Tensor
 from tests.capture.kineto_events import Event, event, kernel, launch, mark, text, write
 from tests.machines import round_machine
@@ -288,7 +289,7 @@ def test_a_replayed_graph_is_diagnosed_by_what_it_was_captured_from(tmp_path: Pa
         graphs=files,
         replays=[[1], [1], [1]],
     )
-    diagnosis = diagnose_capture(capture, round_machine(), target=None)
+    diagnosis = diagnose(observe(capture), round_machine())
     rows = {row.name: row for row in diagnosis.ops}
     assert rows["aten::mm"].flops == 2 * 64 * 128 * 32 and rows["aten::mm"].ns == 300e3
     # The number that is added counts as a tensor of one double.

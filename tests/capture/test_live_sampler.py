@@ -83,9 +83,7 @@ def test_a_slow_line_without_calls_is_the_slowest(tmp_path: Path, calls: int) ->
     timeline = enrich_timeline(
         timeline, read_profiler_tree(profiler.results), {}, profiler.sampler.samples()
     )
-    attribution = attribute_step(
-        timeline, round_machine(), wall_ns=timeline.wall_ns, folders=[str(tmp_path.parent)]
-    )
+    attribution = attribute_step(timeline, round_machine(), wall_ns=timeline.wall_ns)
     slowest = attribution.lines[0]
     assert slowest.where.endswith(("script.py:5", "script.py:6"))
     assert slowest.share > 0.5

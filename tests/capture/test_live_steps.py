@@ -3,7 +3,7 @@
 import pytest
 
 from boundby.capture.process.step_finder import StepBy, StepFinder
-from boundby.capture.torch.shapes import Shape, Shapes, first_shape
+from boundby.capture.torch.shapes import Shape, first_shape, step_kind
 
 
 class LaunchSequence:
@@ -324,7 +324,7 @@ def test_the_first_shape_is_found_wherever_a_model_takes_its_input() -> None:
     assert first_shape(({"ids": [tensor]},), {}) == (2, 3)
     assert first_shape(((None, (tensor,)),), {}) == (2, 3)
     assert first_shape((1, [2, 3]), {}) is None
-    assert Shapes().words(()) == " scalar"
+    assert step_kind("train", ()).label == "train scalar"
 
 
 def test_weights_updated_by_hand_step_with_every_backward() -> None:

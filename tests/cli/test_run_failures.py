@@ -111,7 +111,7 @@ def test_a_script_that_was_asked_to_end_and_goes_on(tmp_path: Path) -> None:
     source = f"""
 from boundby import diagnosis
 def broken(*args, **kwargs): raise IndexError("not there")
-diagnosis.diagnose_capture = broken
+diagnosis.diagnose = broken
 {TRAINING}
 for _ in range(40):
     try: train()

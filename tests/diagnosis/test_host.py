@@ -2,74 +2,83 @@
 
 import pytest
 
-from boundby.capture.torch.recorder import Capture
 from boundby.diagnosis.host import host_factors, slower_than_measured, unsteady
 from boundby.model import Machine
 from boundby.model.machine import Overheads
+from boundby.model.observation import HostSpeed, StepTiming
+from boundby.model.step_kind import StepKind
+
+KIND = StepKind(label="train", series="train", mode="train")
 
 
-def seen(pace: list[float], issue_pace: list[float], *issue_ns: float) -> Capture:
-    issue = [{"forward": ns} for ns in issue_ns]
-    return Capture(
-        step_by="optimizer", main_kind="train", pace=pace, issue_pace=issue_pace, issue=issue
-    )
+def timing(*issue_ns: float) -> StepTiming:
+    return StepTiming(kind=KIND, wall_source="clean", issue=[{"forward": ns} for ns in issue_ns])
+
+
+def speed(addition_ns: list[float], issue_addition_ns: list[float]) -> HostSpeed:
+    return HostSpeed(addition_ns=addition_ns, issue_addition_ns=issue_addition_ns)
 
 
 def factors(
-    capture: Capture, *, wall_ns: float = 1e9, explaining: float | None = None
+    speed: HostSpeed,
+    *issue_ns: float,
+    wall_ns: float = 1e9,
+    explaining: float | None = None,
 ) -> list[float]:
-    return list(host_factors(capture, wall_ns=wall_ns, issued_ns=1e6, explaining=explaining))
+    step = timing(*issue_ns)
+    found = host_factors(step, speed, wall_ns=wall_ns, issued_ns=1e6, explaining=explaining)
+    return list(found)
 
 
 def test_a_steady_host_differs_by_what_processes_do() -> None:
-    found = factors(seen([20.0] * 10, [20.0] * 3, 1e6, 1e6, 1e6))
+    found = factors(speed([20.0] * 10, [20.0] * 3), 1e6, 1e6, 1e6)
     assert found == pytest.approx([1.0, 0.8, 1.2])
-    assert unsteady(seen([20.0, 21.0] * 5, [20.0])) == []
+    assert unsteady(speed([20.0, 21.0] * 5, [20.0])) == []
 
 
 def test_a_host_timed_while_it_was_slow_may_be_faster_but_not_by_all_that_an_addition_is() -> None:
     """Half of the time it took 20 ns an addition, half of it 40; the steps met only the slow."""
-    likely, fast, slow = factors(seen([20.0] * 5 + [40.0] * 5, [40.0] * 3, 1e6, 1e6, 1e6))
+    likely, fast, slow = factors(speed([20.0] * 5 + [40.0] * 5, [40.0] * 3), 1e6, 1e6, 1e6)
     assert likely == 1.0
     assert 0.5 < fast < 0.65
     assert slow == pytest.approx(1.2)
 
 
-def test_a_host_timed_while_it_was_fast_may_be_nearly_as_slow_as_it_was_seen() -> None:
-    likely, fast, slow = factors(seen([20.0] * 5 + [40.0] * 5, [20.0] * 3, 1e6, 1e6, 1e6))
+def test_a_host_timed_while_it_was_fast_may_be_nearly_as_slow_as_it_was_speed() -> None:
+    likely, fast, slow = factors(speed([20.0] * 5 + [40.0] * 5, [20.0] * 3), 1e6, 1e6, 1e6)
     assert likely == 1.0
     assert fast == pytest.approx(0.8)
     assert 1.6 < slow < 2
 
 
 def test_no_host_takes_longer_than_the_step() -> None:
-    likely, *_ = factors(seen([20.0] * 10, [20.0] * 3, 1e6, 1e6, 1e6), wall_ns=6e5)
+    likely, *_ = factors(speed([20.0] * 10, [20.0] * 3), 1e6, 1e6, 1e6, wall_ns=6e5)
     assert likely == pytest.approx(0.6)
 
 
 def test_a_host_that_explains_the_step_is_likelier_than_any() -> None:
-    capture = seen([20.0] * 5 + [40.0] * 5, [40.0] * 3, 1e6, 1e6, 1e6)
-    assert factors(capture, explaining=1.1)[0] == 1.1
+    host = speed([20.0] * 5 + [40.0] * 5, [40.0] * 3)
+    assert factors(host, 1e6, 1e6, 1e6, explaining=1.1)[0] == 1.1
 
 
 def test_two_paces_are_spoken_of() -> None:
-    (note,) = unsteady(seen([20.0] * 5 + [40.0] * 5, [40.0]))
+    (note,) = unsteady(speed([20.0] * 5 + [40.0] * 5, [40.0]))
     assert "20.0 ns to 40.0 ns" in note.text
 
 
 def test_without_a_look_nothing_is_assumed() -> None:
-    assert factors(seen([], [], 1e6, 1e6)) == pytest.approx([1.0, 0.8, 1.2])
-    assert unsteady(seen([], [])) == []
+    assert factors(speed([], []), 1e6, 1e6) == pytest.approx([1.0, 0.8, 1.2])
+    assert unsteady(speed([], [])) == []
 
 
 def test_a_host_at_another_pace_than_the_machines_takes_longer_but_not_as_an_addition_does() -> (
     None
 ):
     machine = Machine(device="d", kind="cuda", overheads=Overheads(python_add_ns=20.0))
-    found = slower_than_measured(seen([30.0, 40.0], [39.0, 40.0, 80.0], 1e6), machine)
+    found = slower_than_measured(speed([30.0, 40.0], [39.0, 40.0, 80.0]), machine)
     assert found == pytest.approx(2**0.7)
-    assert slower_than_measured(seen([20.0], [20.0], 1e6), machine) == 1.0
+    assert slower_than_measured(speed([20.0], [20.0]), machine) == 1.0
     # Where one of the two is not known, nothing is assumed.
-    assert slower_than_measured(seen([], [], 1e6), machine) == 1.0
+    assert slower_than_measured(speed([], []), machine) == 1.0
     unknown = Machine(device="d", kind="cuda")
-    assert slower_than_measured(seen([40.0], [40.0], 1e6), unknown) == 1.0
+    assert slower_than_measured(speed([40.0], [40.0]), unknown) == 1.0

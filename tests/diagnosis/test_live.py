@@ -12,8 +12,9 @@ torch: Any = pytest.importorskip("torch")
 
 from boundby.capture.process.plan import Plan  # noqa: E402
 from boundby.capture.torch.hooks import Hooks  # noqa: E402
+from boundby.capture.torch.observe import observe  # noqa: E402
 from boundby.capture.torch.recorder import Capture, Recorder  # noqa: E402
-from boundby.diagnosis import diagnose_capture  # noqa: E402
+from boundby.diagnosis import diagnose  # noqa: E402
 from boundby.model.host_counters import ThreadTime  # noqa: E402
 from boundby.report.terminal import as_text  # noqa: E402
 from tests.machines import round_machine  # noqa: E402
@@ -45,16 +46,14 @@ def slowed(capture: Capture, *, stall_sensitivity: float = 0.0) -> Capture:
 
 def test_a_profiled_step_much_faster_than_clean_ones_is_warned_of(capture: Capture) -> None:
     """Also where there is more to doubt: the account is that of a step mostly not profiled."""
-    diagnosis = diagnose_capture(
-        slowed(capture, stall_sensitivity=0.66), round_machine(), target=None, timer=None
-    )
+    diagnosis = diagnose(observe(slowed(capture, stall_sensitivity=0.66)), round_machine())
     assert diagnosis.verdict.uncertain
     assert "for 66% of the clean steps" in diagnosis.verdict.why
     assert "slow-clean-steps" in [note.code for note in diagnosis.notes]
 
 
 def test_verdict_names_the_bound_first_and_then_the_doubt(capture: Capture) -> None:
-    diagnosis = diagnose_capture(slowed(capture), round_machine(), target=None, timer=None)
+    diagnosis = diagnose(observe(slowed(capture)), round_machine())
     first = as_text(diagnosis).partition("\nStep ")[0]
     assert first.startswith("Overhead-bound (uncertain). With zero overhead ")
     assert " But clean steps took " in " ".join(first.split())

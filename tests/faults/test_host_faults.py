@@ -1,7 +1,5 @@
 """Faults of the host's side: each seen where it is, sized by hand, and not seen where it is not."""
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
@@ -220,7 +218,9 @@ def test_two_threads_that_spin_on_one_core_are_told_to_sleep() -> None:
 
 def test_cores_that_other_processes_hold_are_not_all_lost_to_spinning() -> None:
     """They had one core all the time, and our two threads were without one, on average."""
-    seen = replace(scheduled(main=(500, 500), other=(500, 500)), others_ns=1000 * MS)
+    seen = msgspec.structs.replace(
+        scheduled(main=(500, 500), other=(500, 500)), others_ns=1000 * MS
+    )
     found = sure(picture_of(waiting_for_cores().timeline(), host_counters=seen), "openmp-spin")
     assert found.saving_ns.expected == pytest.approx(25 * MS, rel=0.02)
     assert found.saving_ns.low == 0

@@ -137,7 +137,7 @@ def test_one_broken_file_does_not_lose_the_others(tmp_path: Path) -> None:
     [
         ("empty.json", "", "empty.json"),
         ("prose.json", "hello", "prose.json"),
-        ("xla.xplane.pb", "", "not supported yet"),
+        ("picture.png", "\x89PNG", "none of the formats"),
     ],
 )
 def test_a_file_that_is_no_trace_is_one_line(

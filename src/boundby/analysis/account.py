@@ -29,6 +29,7 @@ from boundby.model.diagnosis import (
     Utilisation,
 )
 from boundby.model.intervals import union
+from boundby.model.observation import SourceLine
 from boundby.step.cpu_ops import ExtraPages
 from boundby.step.cpu_step import CpuWait, cpu_step
 from boundby.step.device_ops import device_work, recomputed_flops
@@ -75,7 +76,7 @@ def attribute_step(
     cpu_wait: CpuWait | None = None,
     fresh_pages: ExtraPages | None = None,
     precision: Precision = UNTOLD,
-    folders: Sequence[str] = (),
+    lines: Mapping[str, SourceLine] | None = None,
 ) -> Attribution:
     """Divide a step's clean wall time among compute, bandwidth, overhead and the unknown.
 
@@ -86,7 +87,7 @@ def attribute_step(
     the profiled step finds its batch waiting. `cpu_wait`: standing ready without a core, which on a
     CPU is neither an operator's time nor Python's; None where nobody tells. `fresh_pages`:
     memory that the profiled step was handed, on a CPU, and clean ones have no need of. `precision`
-    is what float32 products may be computed in. `folders` are where source files are looked for.
+    is what float32 products may be computed in. `lines` has the text of source lines.
     """
     notes: list[Note] = []
     dispatch, scaled = 0.0, 1.0
@@ -142,7 +143,7 @@ def attribute_step(
         classes=tables.class_rows(op_records),
         kernel_classes=kernel_classes,
         ops=tables.op_rows(op_records, timeline, machine),
-        lines=tables.line_rows(op_records, spent.scaled(idle), timeline, wall_ns, folders),
+        lines=tables.line_rows(op_records, spent.scaled(idle), timeline, wall_ns, lines or {}),
         modules=tables.module_rows(op_records, timeline, wall_ns),
         collectives=tables.collective_rows(op_records),
         idle=causes,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from boundby.analysis.kernel_classes import class_of
-from boundby.analysis.source_text import SourceText
 from boundby.model import Cost, Machine, Phase, Timeline
 from boundby.model.diagnosis import NO_LINE, ClassName, ClassRow, CollectiveRow, LineRow, OpRow
+from boundby.model.observation import SourceLine
 from boundby.step.device_ops import matrix_flops
 from boundby.step.host_time import LineTime
 from boundby.step.op_record import OpRecord, dtype_of, shapes_of
@@ -141,10 +141,9 @@ def line_rows(
     spent: Sequence[LineTime],
     timeline: Timeline,
     wall_ns: float,
-    folders: Sequence[str],
+    texts: Mapping[str, SourceLine],
 ) -> list[LineRow]:
     """The whole step by the source line that asked for it; backward work at its forward's line."""
-    source = SourceText(folders)
     pieces = [_work_piece(work, work.source) for work in op_records]
     pieces += [_Piece(one.source, "overhead", one.label, one.ns) for one in spent]
     within: dict[str, list[_Piece]] = defaultdict(list)
@@ -158,8 +157,8 @@ def line_rows(
     rows = []
     for row in _rows_by(pieces, timeline.sources, wall_ns):
         inside = _rows_by(within[row.where], timeline.sources, wall_ns)
-        texts = [_with_text(one, source) for one in inside[:_MOST_INSIDE]]
-        rows.append(msgspec.structs.replace(_with_text(row, source), inside=texts))
+        shown = [_with_text(one, texts) for one in inside[:_MOST_INSIDE]]
+        rows.append(msgspec.structs.replace(_with_text(row, texts), inside=shown))
     return rows
 
 
@@ -263,8 +262,8 @@ def _entry(table: list[str], index: int) -> str | None:
     return table[index] if 0 <= index < len(table) else None
 
 
-def _with_text(row: LineRow, source: SourceText) -> LineRow:
-    found = source.at(row.where)
+def _with_text(row: LineRow, texts: Mapping[str, SourceLine]) -> LineRow:
+    found = texts.get(row.where)
     if found is None:
         return row
     return msgspec.structs.replace(row, text=found.text, function=found.function)

@@ -56,3 +56,8 @@ def observe(
 ) -> list[Observation]:
     """Read a file of any known format."""
     return source_of(path).observe(path, index=index, wall_ns=wall_ns)
+
+
+def is_trace(path: Path) -> bool:
+    """Whether some source reads the file."""
+    return path.is_file() and any(source.recognises(path) for source in SOURCES)

@@ -140,27 +140,29 @@ class Results:
         console.print(DiagnosisReport(diagnosis, verbose=self._wanted.verbose))
 
     def _diagnose(self, capture: Capture) -> Diagnosis:
+        from boundby.capture.torch.observe import observe
         from boundby.cli.console import progress_bar
-        from boundby.diagnosis import diagnose_capture, require_steps
+        from boundby.diagnosis import diagnose, require_step
         from boundby.hardware import cache
-        from boundby.session import live as observation
+        from boundby.session import live
 
-        require_steps(capture)
+        observation = observe(capture, target=self._wanted.name)
+        require_step(observation)
         if self._wanted.machine_file is not None:
             machine = cache.read(self._wanted.machine_file)
         else:
             with progress_bar("measuring", shown=not self._quiet) as progress:
-                machine = observation.machine_of(
-                    capture,
+                machine = live.machine_of(
+                    observation,
                     measured_elsewhere=self._local_rank > 0,
                     progress=progress,
                     notice=_say,
                 )
         with (
             progress_bar("timing", shown=not self._quiet) as progress,
-            observation.timer_of(capture, machine, progress=progress) as timer,
+            live.timer_of(observation, machine, progress=progress) as timer,
         ):
-            return diagnose_capture(capture, machine, target=self._wanted.name, timer=timer)
+            return diagnose(observation, machine, timer=timer)
 
     def _save(self, diagnosis: Diagnosis, capture: Capture) -> None:
         from boundby.model import store

@@ -50,24 +50,16 @@ def command(
     from boundby.cli.console import error_console, output_console, progress_bar
     from boundby.cli.outputs import write_json, write_page
     from boundby.hardware import cache
-    from boundby.model.errors import BoundbyError
     from boundby.report.terminal import DiagnosisReport
     from boundby.session import traces as job
 
     wall_ns = parse_time(wall) if wall else None
     machine = cache.read(machine_file) if machine_file else None
     paths = job.find_traces(traces)
-    if len(paths) == 1:
-        member = job.read_member(paths[0], machine, wall_ns, index)
-        if member.diagnosis is None:
-            raise BoundbyError(member.problem or "nothing was read")
-        diagnosis = member.diagnosis
-    else:
-        with progress_bar("reading", shown=not quiet) as progress:
-            members = job.read_members(
-                paths, machine, wall_ns=wall_ns, index=index, progress=progress
-            )
-        diagnosis = job.combine(members)
+    with progress_bar("reading", shown=not quiet and len(paths) > 1) as progress:
+        diagnosis = job.diagnose_traces(
+            paths, machine, wall_ns=wall_ns, index=index, progress=progress
+        )
     write_json(diagnosis, json_file)
     write_page(diagnosis, html_file, perfetto_file, open_page=open_page, quiet=quiet)
     if not quiet:

@@ -1,9 +1,9 @@
-"""The conductor: what was captured, and the machine, into a diagnosis."""
+"""The conductor: what was observed, and the machine, into a diagnosis."""
 
 from __future__ import annotations
 
 from boundby.diagnosis.advice import Timer
-from boundby.diagnosis.live import diagnose_capture, require_steps
-from boundby.diagnosis.traces import diagnose_trace
+from boundby.diagnosis.conductor import diagnose
+from boundby.diagnosis.steps import require_step
 
-__all__ = ["Timer", "diagnose_capture", "diagnose_trace", "require_steps"]
+__all__ = ["Timer", "diagnose", "require_step"]

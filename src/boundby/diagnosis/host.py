@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from boundby.analysis.account import Attribution
-from boundby.capture.torch.recorder import Capture
-from boundby.model import Machine, Note, units
-from boundby.model import host_speed as pace
+from boundby.model import Machine, Note, host_speed, units
 from boundby.model.host_counters import HostCounters
+from boundby.model.observation import HostSpeed, StepTiming
 from boundby.step.idle_causes import CPU_WAIT
 
 # The host's time for one script differs by this much between processes: interleaved runs of
@@ -28,7 +27,12 @@ _UNSTEADY = 1.4
 
 
 def host_factors(
-    capture: Capture, *, wall_ns: float, issued_ns: float, explaining: float | None = None
+    step: StepTiming,
+    speed: HostSpeed,
+    *,
+    wall_ns: float,
+    issued_ns: float,
+    explaining: float | None = None,
 ) -> tuple[float, float, float]:
     """Of the host's time as it was measured: what is likely, the least, and the most.
 
@@ -38,21 +42,21 @@ def host_factors(
     measured. Where its pace was looked at all along, it may come to be as fast, or as slow, as
     that tells.
     """
-    spread = _spread(capture.issue)
-    fast, slow = _paces(capture)
+    spread = _spread(step.issue)
+    fast, slow = _paces(speed)
     likely = explaining or min(1.0, wall_ns / max(issued_ns, 1.0))
     return likely, likely * min(1 - spread, fast), likely * max(1 + spread, slow)
 
 
-def slower_than_measured(capture: Capture, machine: Machine) -> float:
+def slower_than_measured(speed: HostSpeed, machine: Machine) -> float:
     """How many times as long the host took when steps were timed as when the machine was measured.
 
     What a mended step asks of its host comes from the machine, and is held against this step's own.
     """
     then = machine.overheads.python_add_ns
-    if not capture.issue_pace or not then:
+    if not speed.issue_addition_ns or not then:
         return 1.0
-    return pace.slower(statistics.median(capture.issue_pace), then)
+    return host_speed.slower(statistics.median(speed.issue_addition_ns), then)
 
 
 def cpu_contention(attribution: Attribution, seen: HostCounters, wall_ns: float) -> float:
@@ -67,11 +71,11 @@ def cpu_contention(attribution: Attribution, seen: HostCounters, wall_ns: float)
     return 1 + theirs / max(1.0, wall_ns - lost - asleep)
 
 
-def unsteady(capture: Capture) -> list[Note]:
+def unsteady(speed: HostSpeed) -> list[Note]:
     """A note where the speed of the host's cores changed during the run."""
-    if not capture.pace:
+    if not speed.addition_ns:
         return []
-    fast, slow = (float(ns) for ns in np.percentile(capture.pace, [10, 90]))
+    fast, slow = (float(ns) for ns in np.percentile(speed.addition_ns, [10, 90]))
     if slow < _UNSTEADY * fast:
         return []
     text = (
@@ -81,12 +85,12 @@ def unsteady(capture: Capture) -> list[Note]:
     return [Note(code="host-speed-varies", text=text)]
 
 
-def _paces(capture: Capture) -> tuple[float, float]:
+def _paces(speed: HostSpeed) -> tuple[float, float]:
     """How fast and how slow the host may come to be, beside what it was when steps were timed."""
-    if not capture.issue_pace:
+    if not speed.issue_addition_ns:
         return 1.0, 1.0
-    then = statistics.median(capture.issue_pace)
-    fast, slow = (float(ns) / then for ns in np.percentile(capture.pace, [10, 90]))
+    then = statistics.median(speed.issue_addition_ns)
+    fast, slow = (float(ns) / then for ns in np.percentile(speed.addition_ns, [10, 90]))
     return fast**_TOLD_BY_PACE, slow**_TOLD_BY_PACE
 
 

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.capture.kineto.names import frame_of
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import HostKind, units
 from boundby.model.diagnosis import Estimate
@@ -88,9 +87,8 @@ def _lines(step: StepView, calls: np.ndarray[tuple[int], np.dtype[np.int64]]) ->
     """Where the script calls the collector; where it runs by itself says nothing."""
     timeline = step.timeline
     known = step.host_counters.collected_at
-    if len(calls) and known:
-        file, line = known[0]
-        return [frame_of(f"{file}({line}): collect").source]
+    if len(calls) and known and known[0][0]:
+        return ["{}:{}".format(*known[0])]
     found = dict.fromkeys(int(source) for source in timeline.host.source[calls])
     return [timeline.sources[s] for s in found if 0 <= s < len(timeline.sources)]
 

@@ -36,9 +36,10 @@ class KindOfStep(Record, frozen=True, kw_only=True):
 
 
 class StepTimes(Record, frozen=True, kw_only=True):
-    """The step time and how it was measured."""
+    """The step time and how it was measured. `series` is the kind without the step's number."""
 
     kind: str
+    series: str = ""
     wall_ns: float
     wall_source: Literal["clean", "profiled", "warm-up"]
     wall_interval_ns: tuple[float, float]

@@ -10,17 +10,20 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from boundby import diagnosis as conductor
 from boundby import hardware as roofs
 from boundby.capture.process.guard import Failure, Guard, failure_of, stopped_after
 from boundby.capture.process.plan import Plan, plan_of
 from boundby.capture.process.windows import Window
 from boundby.capture.torch.hooks import Hooks
+from boundby.capture.torch.observe import observe
 from boundby.capture.torch.recorder import Capture, Recorder
-from boundby.diagnosis import Timer, diagnose_capture
+from boundby.diagnosis import Timer
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import Machine, Note
 from boundby.model.diagnosis import Diagnosis
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
+from boundby.model.observation import Observation
 from boundby.model.progress import Progress, show_progress
 
 # A quick look takes some seconds; a rank that waits longer for another's takes its own.
@@ -91,15 +94,16 @@ class Watch:
             _warn_of(capture.failure)
         if capture.main_kind is None:
             raise BoundbyError("no step was seen: call step() at the end of each step of the loop")
+        observation = observe(capture)
         machine = self._machine
         if machine is None:
             with show_progress("measuring") as progress:
-                machine = machine_of(capture, progress=progress, notice=_warn)
+                machine = machine_of(observation, progress=progress, notice=_warn)
         with (
             show_progress("timing") as progress,
-            timer_of(capture, machine, progress=progress) as timer,
+            timer_of(observation, machine, progress=progress) as timer,
         ):
-            return diagnose_capture(capture, machine, target=None, timer=timer)
+            return conductor.diagnose(observation, machine, timer=timer)
 
     def __str__(self) -> str:
         return str(self._diagnosis) if self._diagnosis else "a loop under watch"
@@ -213,24 +217,24 @@ def machine(
 
 
 def machine_of(
-    capture: Capture,
+    observation: Observation,
     *,
     measured_elsewhere: bool = False,
     progress: Progress = lambda *_: None,
     notice: Callable[[str], None] = lambda *_: None,
 ) -> Machine:
-    """The roofs of the device that a capture ran on: the saved ones, or a quick look taken now.
+    """The roofs of the device that the step ran on: the saved ones, or measured quickly now.
 
     `measured_elsewhere`: another rank on this machine is taking that look; wait for it to save.
     """
-    device = "cpu" if capture.cuda_index is None else f"cuda:{capture.cuda_index}"
+    device = _device_of(observation)
     identity = roofs.identify(device) if "torch" in sys.modules else None
     if measured_elsewhere and identity is not None:
         roofs.await_saved(identity, seconds=_PATIENCE_S)
     return roofs.obtain(
         device,
         quick=True,
-        threads=capture.settings.get("threads"),
+        threads=observation.settings.threads,
         identity=identity,
         progress=progress,
         notice=notice,
@@ -239,20 +243,20 @@ def machine_of(
 
 @contextlib.contextmanager
 def timer_of(
-    capture: Capture,
+    observation: Observation,
     machine: Machine,
     *,
     progress: Progress = lambda *_: None,
 ) -> Iterator[Timer | None]:
-    """Times single operators on the device that a capture ran on; None where that is not at hand.
+    """Benchmarks single operators on the device that the step ran on; None if it is not here.
 
     Another machine's roofs, given by hand, are not to be mixed with this one's times.
     """
-    device = "cpu" if capture.cuda_index is None else f"cuda:{capture.cuda_index}"
+    device = _device_of(observation)
     if "torch" not in sys.modules or roofs.identify(device).name != machine.device:
         yield None
         return
-    threads = capture.settings.get("threads")
+    threads = observation.settings.threads
     with roofs.OpBenchmarkRunner(device, threads=threads, progress=progress) as operators:
 
         def timer(op_benchmarks: Sequence[OpBenchmark]) -> dict[OpBenchmark, float]:
@@ -263,6 +267,12 @@ def timer_of(
                 return {}
 
         yield timer
+
+
+def _device_of(observation: Observation) -> str:
+    """The device as torch calls it."""
+    index = observation.device.index
+    return "cpu" if index is None else f"cuda:{index}"
 
 
 def _warn(line: str) -> None:

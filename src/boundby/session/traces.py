@@ -10,13 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from boundby.capture import kineto
-from boundby.diagnosis import diagnose_trace
+from boundby.capture import sources
+from boundby.diagnosis import diagnose
 from boundby.model import DeviceKind, Machine, Note, Timeline, store
 from boundby.model.diagnosis import Diagnosis, RankRow
 from boundby.model.errors import BoundbyError
-
-_SUFFIXES = (".json", ".json.gz")
+from boundby.model.observation import Observation
 
 
 class Member(msgspec.Struct, kw_only=True):
@@ -29,14 +28,25 @@ class Member(msgspec.Struct, kw_only=True):
     problem: str | None = None
 
 
+# Files named so are reported if no source reads them.
+_SUFFIXES = (".json", ".json.gz", ".xplane.pb", ".xplane.pb.gz")
+
+
+def _is_meant(path: Path) -> bool:
+    """Whether a file in a folder is a trace, or should be one."""
+    if not path.is_file() or store.is_saved(path):
+        return False
+    return path.name.endswith(_SUFFIXES) or sources.is_trace(path)
+
+
 def find_traces(places: Sequence[Path]) -> list[Path]:
     """The trace files meant: files as given, folders searched."""
     found: list[Path] = []
     for place in places:
         if place.is_dir():
-            inside = sorted(p for p in place.rglob("*") if p.name.endswith(_SUFFIXES))
+            inside = sorted(path for path in place.rglob("*") if _is_meant(path))
             if not inside:
-                raise BoundbyError(f"{place}: no trace files (*.json, *.json.gz) in this folder")
+                raise BoundbyError(f"{place}: no trace files in this folder")
             found += inside
         else:
             found.append(place)
@@ -45,19 +55,21 @@ def find_traces(places: Sequence[Path]) -> list[Path]:
 
 def read_member(
     path: Path, machine: Machine | None, wall_ns: float | None, index: int | None
-) -> Member:
-    """One rank's file, read and diagnosed; a broken one does not lose the others."""
+) -> list[Member]:
+    """The ranks in a file, read and diagnosed; a broken file does not lose the others."""
     try:
-        trace = kineto.read(path)
-        diagnosis = diagnose_trace(trace, machine, wall_ns=wall_ns, index=index)
+        observations = sources.observe(path, index=index, wall_ns=wall_ns)
+        return [_member(path, observation, machine) for observation in observations]
     except BoundbyError as error:
-        return Member(path=str(path), problem=str(error))
-    timeline = trace.timeline(index)
+        return [Member(path=str(path), problem=str(error))]
+
+
+def _member(path: Path, observation: Observation, machine: Machine | None) -> Member:
     return Member(
         path=str(path),
-        rank=trace.metadata.rank,
-        diagnosis=diagnosis,
-        collectives=_collective_times(timeline),
+        rank=None if observation.rank is None else observation.rank.rank,
+        diagnosis=diagnose(observation, machine),
+        collectives=_collective_times(observation.timeline),
     )
 
 
@@ -70,7 +82,7 @@ def read_members(
     progress: Callable[[str, float], None],
 ) -> list[Member]:
     """All ranks, in as many processes as there are cores."""
-    members: dict[Path, Member] = {}
+    members: dict[Path, list[Member]] = {}
     workers = min(len(paths), os.cpu_count() or 1)
     with ProcessPoolExecutor(workers) as pool:
         waiting = {pool.submit(read_member, path, machine, wall_ns, index): path for path in paths}
@@ -82,15 +94,16 @@ def read_members(
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
             raise
-    return [members[path] for path in paths]
+    return [member for path in paths for member in members[path]]
 
 
-def _result(done: Future[Member], path: Path) -> Member:
+def _result(done: Future[list[Member]], path: Path) -> list[Member]:
     """What a process brought back; one that was killed (for memory, say) loses only its file."""
     try:
         return done.result()
     except BrokenProcessPool:
-        return Member(path=str(path), problem=f"{path}: the process that read it was killed")
+        problem = f"{path}: the process that read it was killed"
+        return [Member(path=str(path), problem=problem)]
 
 
 def combine(members: Sequence[Member]) -> Diagnosis:
@@ -128,13 +141,30 @@ def load(
     if store.is_saved(Path(path)):
         return store.read(Path(path), Diagnosis, "diagnosis")
     paths = find_traces([Path(path)])
-    if len(paths) == 1:
-        return diagnose_trace(kineto.read(paths[0]), machine, wall_ns=wall_ns, index=index)
-    members = read_members(paths, machine, wall_ns=wall_ns, index=index, progress=lambda *_: None)
+    return diagnose_traces(paths, machine, wall_ns=wall_ns, index=index, progress=lambda *_: None)
+
+
+def diagnose_traces(
+    paths: Sequence[Path],
+    machine: Machine | None,
+    *,
+    wall_ns: float | None,
+    index: int | None,
+    progress: Callable[[str, float], None],
+) -> Diagnosis:
+    """The diagnosis of the one rank in these files, or of the job that they are the ranks of."""
+    if len(paths) > 1:
+        members = read_members(paths, machine, wall_ns=wall_ns, index=index, progress=progress)
+    else:
+        members = read_member(paths[0], machine, wall_ns, index)
+    if len(members) == 1 and members[0].diagnosis is not None:
+        return members[0].diagnosis
     return combine(members)
 
 
-def _collective_times(timeline: Timeline) -> list[float]:
+def _collective_times(timeline: Timeline | None) -> list[float]:
+    if timeline is None:
+        return []
     device = timeline.device
     return [float(ns) for ns in device.duration_ns[device.kind == DeviceKind.COLLECTIVE]]
 

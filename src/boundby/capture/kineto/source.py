@@ -13,6 +13,8 @@ from boundby.model.observation import Observation, ObservedDevice, RankInfo, Ste
 from boundby.model.step_kind import StepKind
 
 _HEAD_BYTES = 256
+# A gzip block is decompressed as a whole.
+_COMPRESSED_BYTES = 64 << 10
 _GZIP = zlib.MAX_WBITS | 16
 
 
@@ -77,7 +79,7 @@ def _head(path: Path) -> bytes:
     """The first bytes of a file, decompressed."""
     try:
         with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
+            head = file.read(_COMPRESSED_BYTES)
         return zlib.decompressobj(_GZIP).decompress(head, _HEAD_BYTES) if is_gzip(path) else head
     except (OSError, zlib.error):
         return b""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from boundby.capture.torch.shapes import Shape, Shapes
+from boundby.capture.torch.shapes import Shape, Shapes, step_kind
+from boundby.model.step_kind import StepKind
 
 StepBy = Literal["auto", "optimizer", "forward", "backward", "mark"]
 
@@ -24,7 +25,7 @@ _LONGEST_CYCLE = 50
 
 
 class StepFinder:
-    """Tells where a step ends. `on_step(kind)` is called at each end with the kind that ended.
+    """Tells where a step ends. `on_step(label)` is called at each end, with the label of its kind.
 
     `on_training` is called when a script that seemed to run forward only turns out to train.
     Modules and optimizers are known by numbers that are never used again.
@@ -38,6 +39,7 @@ class StepFinder:
     ) -> None:
         self.step_by: StepBy = step_by
         self.seen = {"calls": 0, "backward passes": 0, "optimizer steps": 0, "marks": 0}
+        self.kinds: dict[str, StepKind] = {}  # by label
         self._decided: StepBy | None = None if step_by == "auto" else step_by
         self._on_step = on_step
         self._on_training = on_training
@@ -117,7 +119,9 @@ class StepFinder:
 
     def _end(self) -> None:
         ended, self._inside = self._inside, _Inside()
-        self._on_step(ended.kind(self._shapes))
+        kind = ended.kind(self._shapes)
+        self.kinds[kind.label] = kind
+        self._on_step(kind.label)
 
 
 class _Inside:
@@ -139,12 +143,11 @@ class _Inside:
         if training:
             self.first_training = self.first_training or shape
 
-    def kind(self, shapes: Shapes) -> str:
-        """`train`, `forward` or just `step`, with the shape it saw and what else it ran."""
-        if not self.trained:
-            return f"forward{shapes.words(self.first)}" if self.calls else "step"
-        kind = f"train{shapes.words(self.first_training)}"
-        return f"{kind} with {self.evaluations} evaluation calls" if self.evaluations else kind
+    def kind(self, shapes: Shapes) -> StepKind:
+        """The mode, the shape that it saw and what else it ran."""
+        if self.trained:
+            return step_kind("train", shapes.own(self.first_training), self.evaluations)
+        return step_kind("forward", shapes.own(self.first)) if self.calls else step_kind("step")
 
 
 class _Cycle:

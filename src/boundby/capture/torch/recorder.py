@@ -33,6 +33,7 @@ from boundby.capture.torch.provenance import kernel_lines
 from boundby.capture.torch.shapes import first_shape
 from boundby.model.host_counters import HostCounters
 from boundby.model.note import Note
+from boundby.model.step_kind import StepKind
 
 if TYPE_CHECKING:
     from boundby.model.run import RunParts
@@ -79,6 +80,7 @@ class Capture:
     graphs: Mapping[int, Path] = field(default_factory=dict)  # recordings of captured graphs
     replays: list[list[int]] = field(default_factory=list)  # of which, step by profiled step
     cuda_index: int | None = None
+    kinds: dict[str, StepKind] = field(default_factory=dict)  # by the labels used here
     seen: dict[str, int] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)  # scripts it ran in processes of their own
     rank: int | None = None  # where it is one of several
@@ -292,6 +294,7 @@ class Recorder:
             first_profiled=windows.first_profiled,
             cpu_wait=self._coreless[: self._whole_profiled],
             fresh_pages=self._fresh_pages[: self._whole_profiled],
+            kinds=dict(self.finder.kinds),
             seen=dict(self.finder.seen),
             settings=self._settings or self._read_settings(),
         )

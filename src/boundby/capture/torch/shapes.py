@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from boundby.model.step_kind import Mode, StepKind
+
 Shape = tuple[int, ...]
 
 # With more shapes than this, steps are of one kind whose shapes vary; except those of a shape that
@@ -22,16 +24,23 @@ class Shapes:
         self._seen: dict[Shape, int] = {}
         self._steps = 0
 
-    def words(self, shape: Shape | None) -> str:
-        """` 32x128` for a shape with steps of its own, nothing for one of many."""
+    def own(self, shape: Shape | None) -> Shape | None:
+        """The shape of a step, if steps of this shape are a kind; None for one of many."""
         if shape is None:
-            return ""
+            return None
         self._steps += 1
         self._seen[shape] = self._seen.get(shape, 0) + 1
         many = len(self._seen) > _MOST_SHAPES
-        if many and self._seen[shape] < _OWN_SHARE * self._steps:
-            return ""
-        return " " + ("x".join(map(str, shape)) or "scalar")
+        return None if many and self._seen[shape] < _OWN_SHARE * self._steps else shape
+
+
+def step_kind(mode: Mode, shape: Shape | None = None, evaluations: int = 0) -> StepKind:
+    """`train 32x128 with 2 evaluation calls`. The first of two axes or more is the batch."""
+    label = mode if shape is None else f"{mode} {'x'.join(map(str, shape)) or 'scalar'}"
+    if evaluations:
+        label += f" with {evaluations} evaluation calls"
+    samples = shape[0] if shape is not None and len(shape) > 1 else None
+    return StepKind(label=label, series=label, mode=mode, shape=shape, samples=samples)
 
 
 def first_shape(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Shape | None:

@@ -6,7 +6,8 @@ import ast
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+
+from boundby.model.observation import SourceLine
 
 _LONGEST = 160
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -14,11 +15,6 @@ _COMPOUND = (
     *(*_SCOPES, ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try),
     *(ast.TryStar, ast.Match),
 )
-
-
-class SourceLine(NamedTuple):
-    text: str
-    function: str | None  # "Block.forward"; None at the top of a file
 
 
 class SourceText:
@@ -57,7 +53,7 @@ class _File:
 
     def line(self, number: int) -> SourceLine | None:
         text = self._lines[number - 1].strip() if 0 < number <= len(self._lines) else ""
-        return SourceLine(text, self._function(number)) if text else None
+        return SourceLine(text=text, function=self._function(number)) if text else None
 
     def _function(self, number: int) -> str | None:
         around = [name for first, last, name in self._scopes if first <= number <= last]

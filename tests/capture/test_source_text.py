@@ -5,7 +5,8 @@ from textwrap import dedent
 
 import pytest
 
-from boundby.analysis.source_text import SourceText
+from boundby.capture.source_text import SourceText
+from boundby.model.observation import SourceLine
 
 CODE = """\
 import torch
@@ -58,7 +59,7 @@ def test_text_at_a_line(tmp_path: Path, line: int, text: str | None) -> None:
 def test_what_is_no_python_is_shown_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "old.py").write_text("print 'x', (\n  1)\n")
     text = SourceText([str(tmp_path)])
-    assert text.at("old.py:1") == ("print 'x', (", None)
+    assert text.at("old.py:1") == SourceLine(text="print 'x', (", function=None)
     assert text.at("gone.py:1") is None
     assert text.at("<built-in>") is None
 
@@ -75,7 +76,9 @@ def test_warnings_about_the_code_are_not_ours_to_give(
     tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
     (tmp_path / "escape.py").write_text("x = '\\d'\n")
-    assert SourceText([str(tmp_path)]).at("escape.py:1") == ("x = '\\d'", None)
+    assert SourceText([str(tmp_path)]).at("escape.py:1") == SourceLine(
+        text="x = '\\d'", function=None
+    )
     assert not recwarn
 
 
@@ -92,9 +95,9 @@ def test_a_line_has_its_text_and_the_function_around_it(tmp_path: Path) -> None:
     """
     (tmp_path / "train.py").write_text(dedent(source))
     text = SourceText([str(tmp_path / "nowhere"), str(tmp_path)])
-    assert text.at("train.py:2") == ("import torch", None)
-    assert text.at("train.py:6") == ("return y + 1", "Block.forward.inner")
-    assert text.at("train.py:7") == ("return inner(x)", "Block.forward")
-    assert text.at("train.py:9") == ("loss.backward()", None)
+    assert text.at("train.py:2") == SourceLine(text="import torch", function=None)
+    assert text.at("train.py:6") == SourceLine(text="return y + 1", function="Block.forward.inner")
+    assert text.at("train.py:7") == SourceLine(text="return inner(x)", function="Block.forward")
+    assert text.at("train.py:9") == SourceLine(text="loss.backward()", function=None)
     for nothing in ("train.py:8", "train.py:99", "train.py:0", "other.py:1", "unknown"):
         assert text.at(nothing) is None

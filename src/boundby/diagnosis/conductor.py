@@ -1,0 +1,170 @@
+"""The order of the work: account, step models, verdict, advice, doubts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import msgspec
+
+from boundby.analysis.account import Attribution, attribute_step
+from boundby.analysis.verdict import VerdictResult, find_verdict
+from boundby.diagnosis.advice import Advice, Timer, advise, doubted
+from boundby.diagnosis.assembly import assemble, nothing_known
+from boundby.diagnosis.datasheet import machine_of_datasheet
+from boundby.diagnosis.doubts import doubts, measurement_notes
+from boundby.diagnosis.host import unsteady
+from boundby.diagnosis.models import StepModels, build_models
+from boundby.diagnosis.profiled import shortest_wall_ns, verdict_of_profiled
+from boundby.diagnosis.steps import require_step, step_times
+from boundby.model import Machine, Note, Precision, Timeline
+from boundby.model.diagnosis import Diagnosis, Verdict
+from boundby.model.observation import Observation, StepTiming
+from boundby.step.cpu_ops import ExtraPages
+from boundby.step.cpu_step import CpuWait
+
+_NO_VERDICT = Verdict(bound_by="unknown", uncertain=True, why="No step was profiled.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Result:
+    """What a profiled step gave; without one, the account of a step of which nothing is known."""
+
+    attribution: Attribution
+    verdict: Verdict = _NO_VERDICT
+    replay_error: float | None = None
+    shortest_ns: float | None = None
+    advice: Advice = dataclasses.field(default_factory=Advice)
+    notes: Sequence[Note] = ()
+
+
+def diagnose(
+    observation: Observation, machine: Machine | None = None, *, timer: Timer | None = None
+) -> Diagnosis:
+    """Diagnose an observed step.
+
+    Without a machine it is that of the datasheet for the device. `timer` benchmarks single
+    operators on the device; without it, predicted kernels take what the machine's roofs promise.
+    """
+    step = require_step(observation)
+    timeline = observation.timeline
+    notes = [*observation.notes, *measurement_notes(observation, step)]
+    if machine is None:
+        machine, missing = machine_of_datasheet(observation.device)
+        notes += missing
+    if timeline is None:
+        result = _Result(attribution=nothing_known(step.wall_ns or 0.0))
+        text = "no profile: only the step's time is known, not where it went"
+        notes.append(Note(code="no-profile", text=text))
+    else:
+        result = _look_into(observation, step, timeline, machine, timer)
+        notes += result.notes
+        notes += unsteady(observation.host_speed) if len(timeline.device) else []
+        notes += [note for note in timeline.notes if note not in notes]
+    return assemble(
+        result.attribution,
+        timeline,
+        target=observation.target,
+        machine=machine,
+        step=step_times(
+            step,
+            timeline,
+            result.attribution,
+            replay_error=result.replay_error,
+            shortest_ns=result.shortest_ns,
+        ),
+        precision=_precision(observation),
+        verdict=result.verdict,
+        advice=result.advice,
+        notes=notes,
+        run=observation.run,
+    )
+
+
+def _look_into(
+    observation: Observation,
+    step: StepTiming,
+    timeline: Timeline,
+    machine: Machine,
+    timer: Timer | None,
+) -> _Result:
+    """The profiled step's account, verdict and advice, with doubt where it stands for no other."""
+    wall_ns = float(timeline.wall_ns) if step.wall_ns is None else step.wall_ns
+    attribution = _attribute(observation, step, timeline, machine, wall_ns)
+    models = build_models(observation, step, timeline, machine, attribution)
+    found = find_verdict(models.observed)
+    advice = advise(models.for_advice, timer)
+    found_doubts = doubts(observation, timeline, attribution, wall_ns)
+    verdict = _verdict(found, attribution, step)
+    if found_doubts:
+        why = f"{verdict.why} But {found_doubts[0].text}."
+        verdict = msgspec.structs.replace(verdict, uncertain=True, why=why)
+        advice = doubted(advice, wall_ns)
+    return _Result(
+        attribution=attribution,
+        verdict=verdict,
+        replay_error=found.replay_error if step.wall_source != "given" else None,
+        shortest_ns=shortest_wall_ns(found, attribution),
+        advice=advice,
+        notes=[*found_doubts[1:], *_inferred_waits(models, step)],
+    )
+
+
+def _attribute(
+    observation: Observation,
+    step: StepTiming,
+    timeline: Timeline,
+    machine: Machine,
+    wall_ns: float,
+) -> Attribution:
+    host, profiled = observation.host, observation.profiled
+    data_ns = cpu_wait = pages = None
+    if host is not None:
+        lost_ns = host.cpu_wait_share * wall_ns
+        if host.data_share is not None:
+            data_ns = host.data_share * wall_ns - host.loading_share * lost_ns
+        if host.main is not None:
+            # While it makes batches itself, it may stand without a core as well.
+            waited_ns = profiled.cpu_wait_ns * (1 - host.loading_share)
+            cpu_wait = CpuWait(clean_ns=lost_ns, profiled_ns=waited_ns)
+        more = 0.0
+        if host.steps_ns and profiled.fresh_pages is not None:
+            more = max(0.0, profiled.fresh_pages - host.fresh_pages / len(host.steps_ns))
+        pages = ExtraPages(count=more, each_ns=host.fresh_page_ns)
+    return attribute_step(
+        timeline,
+        machine,
+        wall_ns=wall_ns,
+        phases=step.phases,
+        data_ns=data_ns,
+        cpu_wait=cpu_wait,
+        fresh_pages=pages,
+        precision=_precision(observation),
+        lines=observation.lines,
+    )
+
+
+def _precision(observation: Observation) -> Precision:
+    """In what the device that the step ran on may compute float32 products."""
+    kind, timeline = observation.device.kind, observation.timeline
+    # A step may leave the device of its process unused.
+    idle = timeline is not None and not len(timeline.device)
+    return observation.settings.precision("cpu" if idle else kind)
+
+
+def _verdict(found: VerdictResult, attribution: Attribution, step: StepTiming) -> Verdict:
+    if step.wall_ns is None and attribution.device_busy_ns:
+        return verdict_of_profiled(found.verdict, attribution)
+    return found.verdict
+
+
+def _inferred_waits(models: StepModels, step: StepTiming) -> list[Note]:
+    """A note on waits between streams; a live run knows them no better, but has a clean time."""
+    waits = int((models.observed.launches.depends >= 0).sum())
+    if step.wall_source not in ("given", "profiled") or not waits:
+        return []
+    text = (
+        f"the trace names no events between streams: {waits} waits are inferred from the "
+        "observed order"
+    )
+    return [Note(code="inferred-stream-waits", text=text)]

@@ -1,0 +1,21 @@
+"""The machine of an observation from elsewhere."""
+
+from __future__ import annotations
+
+from boundby.hardware.datasheet_machine import from_datasheet
+from boundby.model import Machine, Note
+from boundby.model.observation import ObservedDevice
+
+
+def machine_of_datasheet(device: ObservedDevice) -> tuple[Machine, list[Note]]:
+    """The machine that the datasheet lists for a device; one without roofs if there is none."""
+    if device.name is None:
+        text = "the trace does not name its device, so there are no roofs: use --machine FILE"
+        note = Note(code="device-not-named", text=text)
+        return Machine(device="unknown device", kind="cpu"), [note]
+    machine = from_datasheet(device.name, device.memory_bytes)
+    if machine is not None:
+        return machine, []
+    text = f"no datasheet lists {device.name}, so there are no roofs: use --machine FILE"
+    unknown = Machine(device=device.name, kind="cuda", memory_bytes=device.memory_bytes)
+    return unknown, [Note(code="device-not-in-datasheet", text=text)]

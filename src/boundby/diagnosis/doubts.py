@@ -1,0 +1,106 @@
+"""Why a measurement may not hold: notes on the clean steps, and on the profiled one beside them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+
+from boundby.analysis.account import Attribution
+from boundby.model import Note, Timeline, units
+from boundby.model.host_counters import HostCounters
+from boundby.model.observation import Observation, StepTiming
+
+# Clean steps that differ by more than this are not one kind of step on a quiet machine.
+_UNEVEN = 1.5
+# A profiled step is never faster than a clean one, unless those were disturbed.
+_FASTER_PROFILED = 0.8
+# A script that waits this much of its time for a core was not alone on the machine.
+_STARVED = 0.15
+# Of a virtual machine's core time, what others may take before it is worth a word.
+_STOLEN = 0.05
+# Work that has to be scaled down by more than this was not the clean step's.
+_SCALED = 1.2
+
+
+def measurement_notes(observation: Observation, step: StepTiming) -> list[Note]:
+    """What makes the step's time itself doubtful."""
+    if step.wall_source == "warm-up":
+        text = "no clean step was measured: the time is that of warm-up steps"
+        return [Note(code="no-clean-steps", text=text)]
+    if step.wall_source != "clean":
+        return []
+    stolen = _stolen(observation.host) if observation.host is not None else []
+    return _uneven(step.samples_ns) + stolen
+
+
+def doubts(
+    observation: Observation, timeline: Timeline, attribution: Attribution, wall_ns: float
+) -> list[Note]:
+    """Why the profiled step cannot stand for the clean ones, the likeliest reason first.
+
+    None, if there were no clean steps on this machine.
+    """
+    host_counters = observation.host
+    if host_counters is None:
+        return []
+    found = []
+    cpu_wait = host_counters.cpu_wait_share
+    clean_ns, own_ns = wall_ns, float(timeline.wall_ns)
+    if not len(timeline.device):
+        # Without waiting for cores, of which the profiled step may have had more than the others.
+        clean_ns *= 1 - cpu_wait
+        own_ns -= observation.profiled.cpu_wait_ns
+    if cpu_wait > _STARVED:
+        # What has run for as long as the script stood there may have had its core.
+        workers = host_counters.worker_cpu_share >= cpu_wait
+        who = "processes that it started (DataLoader workers?)" if workers else ""
+        text = (
+            f"the script waited for a CPU core for {cpu_wait:.0%} of the clean steps, because "
+            f"{who or 'another program or its own threads'} used the cores"
+        )
+        found.append(Note(code="cpu-contention", text=text))
+    if own_ns < _FASTER_PROFILED * clean_ns:
+        times = clean_ns / max(own_ns, 1.0)
+        apart = "apart from waiting for a core, " if found else ""
+        text = (
+            f"{apart}clean steps took {times:.1f} times as long as the profiled one, although that "
+            "includes the profiler; something else may have used the machine, and the difference "
+            "counts as overhead"
+        )
+        found.append(Note(code="slow-clean-steps", text=text))
+    elif attribution.scaled < 1 / _SCALED:
+        # On a starved machine nothing may be left of the step beside its waits.
+        more = 1 / max(attribution.scaled, 0.01) - 1
+        text = (
+            f"the work of the profiled step took {more:.0%} longer than a whole clean step, "
+            "without the profiler's cost: all of it is scaled down to fit"
+        )
+        found.append(Note(code="scaled-to-fit", text=text))
+    return found
+
+
+def _uneven(samples: Sequence[float]) -> list[Note]:
+    """A note when clean steps differ so much that something else must be going on."""
+    low, high = (float(x) for x in np.percentile(samples, [10, 90]))
+    if high < _UNEVEN * low:
+        return []
+    text = (
+        f"clean steps took from {units.time(low)} to {units.time(high)}, "
+        f"{units.time(statistics.mean(samples))} on average: does the work vary, or is something "
+        "else running on this machine?"
+    )
+    return [Note(code="uneven-steps", text=text)]
+
+
+def _stolen(host_counters: HostCounters) -> list[Note]:
+    """A note where other virtual machines used a part of this one's cores."""
+    share = host_counters.steal_share or 0.0
+    if share < _STOLEN:
+        return []
+    text = (
+        f"other virtual machines on the same hardware took {share:.0%} of the core time that this "
+        "one asked for: time bound by the host is longer by that, and varies with it"
+    )
+    return [Note(code="busy-machine", text=text)]

@@ -1,0 +1,164 @@
+"""The step models of an observation: the step as observed, and with other times of its host.
+
+How well the host's time is known depends on how the wall is known: measured with clean steps beside
+the profile, given by the user, or not at all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable
+from functools import partial
+
+from boundby.analysis.account import Attribution
+from boundby.diagnosis.host import cpu_contention, host_factors, slower_than_measured
+from boundby.model import Machine, Timeline
+from boundby.model.observation import Observation, StepTiming
+from boundby.step.build import build_step_model
+from boundby.step.model import OperatorBenchmarks, StepModel
+from boundby.step.simulator import (
+    LaunchSequence,
+    explaining_host,
+    issue_ns,
+    replay,
+    with_host,
+    with_wall,
+)
+
+# Of a trace's host times, how much may be the host's own: half in the middle, from hardly any of it
+# to all. The profilers of our own traces made steps 1.2 to 8 times as long.
+_HOST_FACTORS = (0.5, 0.1, 1.0)
+# Of a clean step, replayed with a host that costs nothing: from here on the device is the limit.
+_KEPT_BUSY = 0.92
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StepModels:
+    """`observed` is the step as it is. `for_advice` are the models that changes are tried in: with
+    the likeliest time of the host, then with the range of it; one, if there is no range."""
+
+    observed: StepModel
+    for_advice: list[StepModel]
+
+
+def build_models(
+    observation: Observation,
+    step: StepTiming,
+    timeline: Timeline,
+    machine: Machine,
+    attribution: Attribution,
+) -> StepModels:
+    if step.wall_ns is None:
+        return _profiled_only(step, timeline, machine, attribution)
+    if step.wall_source == "given":
+        return _given(step.wall_ns, step, timeline, machine, attribution)
+    return _measured(step.wall_ns, observation, step, timeline, machine, attribution)
+
+
+def _measured(
+    wall_ns: float,
+    observation: Observation,
+    step: StepTiming,
+    timeline: Timeline,
+    machine: Machine,
+    attribution: Attribution,
+) -> StepModels:
+    """Clean steps were measured, and the host's time for each phase."""
+    timings = OperatorBenchmarks()
+    # Not the sum of what each phase usually takes: a host that is disturbed now and then is so in
+    # one phase or another, in most of the steps.
+    steps = [sum(phases.values()) for phases in step.issue]
+    slower = slower_than_measured(observation.host_speed, machine)
+    crowded = 1.0
+    if observation.host is not None:
+        crowded = cpu_contention(attribution, observation.host, wall_ns)
+
+    def model(factor: float) -> StepModel:
+        return build_step_model(
+            timeline,
+            machine.with_host_slowdown(slower * factor * crowded),
+            attribution,
+            wall_ns=wall_ns,
+            phases=step.phases,
+            host=partial(with_host, factor=factor),
+            timings=timings,
+            host_counters=observation.host,
+            in_phases_ns=statistics.median(steps) if steps else None,
+            cpu_contention=crowded,
+            samples=step.kind.samples,
+        )
+
+    observed = model(1.0)
+    if observed.device == "cpu":
+        return StepModels(observed=observed, for_advice=[observed])
+    factors = host_factors(
+        step,
+        observation.host_speed,
+        wall_ns=wall_ns,
+        issued_ns=issue_ns(observed.launches),
+        explaining=explaining_host(observed.launches, wall_ns),
+    )
+    return StepModels(observed=observed, for_advice=[model(factor) for factor in factors])
+
+
+def _given(
+    wall_ns: float,
+    step: StepTiming,
+    timeline: Timeline,
+    machine: Machine,
+    attribution: Attribution,
+) -> StepModels:
+    """The host's times are brought down to the clean step's time, which the user knows.
+
+    A host that keeps the device busy nearly all of that time runs ahead of it, nobody knows how
+    far: it may take any part of the step's time.
+    """
+
+    def host(launches: LaunchSequence, factor: float) -> LaunchSequence:
+        return with_host(with_wall(launches, wall_ns), factor)
+
+    def model(factor: float) -> StepModel:
+        return _model(step, timeline, machine, attribution, wall_ns, partial(host, factor=factor))
+
+    limit = model(1.0)
+    if limit.device == "cpu" or replay(with_host(limit.launches, 0.0)) < _KEPT_BUSY * wall_ns:
+        return StepModels(observed=limit, for_advice=[limit])
+    models = [model(factor) for factor in _HOST_FACTORS]
+    return StepModels(observed=models[0], for_advice=models)
+
+
+def _profiled_only(
+    step: StepTiming, timeline: Timeline, machine: Machine, attribution: Attribution
+) -> StepModels:
+    """The profiler's share of the host's times is unknown."""
+
+    def model(factor: float) -> StepModel:
+        host = partial(with_host, factor=factor)
+        return _model(step, timeline, machine, attribution, None, host)
+
+    observed = _model(step, timeline, machine, attribution, float(timeline.wall_ns), _unchanged)
+    return StepModels(observed=observed, for_advice=[model(factor) for factor in _HOST_FACTORS])
+
+
+def _model(
+    step: StepTiming,
+    timeline: Timeline,
+    machine: Machine,
+    attribution: Attribution,
+    wall_ns: float | None,
+    host: Callable[[LaunchSequence], LaunchSequence],
+) -> StepModel:
+    return build_step_model(
+        timeline,
+        machine,
+        attribution,
+        wall_ns=wall_ns,
+        phases=step.phases,
+        host=host,
+        samples=step.kind.samples,
+    )
+
+
+def _unchanged(launches: LaunchSequence) -> LaunchSequence:
+    return launches

@@ -1,0 +1,86 @@
+"""The step that is diagnosed: its kind and its times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from boundby.analysis.account import Attribution
+from boundby.model import Timeline
+from boundby.model.diagnosis import PhaseTime, StepTimes
+from boundby.model.errors import BoundbyError
+from boundby.model.observation import Observation, StepTiming
+
+_NO_STEP = (
+    "no step was found: boundby looks for optimizer steps and, in a script without any, for "
+    "repeated calls of an outermost module or compiled function, or else for backward passes "
+    "(seen: {seen}); mark the end of a step in the script with boundby.step()"
+)
+
+
+def require_step(observation: Observation) -> StepTiming:
+    """The step to diagnose; an explanation where none was found."""
+    if observation.step is None:
+        seen = ", ".join(f"{count} {what}" for what, count in observation.seen.items())
+        words = _NO_STEP.format(seen=seen)
+        if observation.seen.get("calls") and not observation.seen.get("optimizer steps"):
+            words += ", or take every call of the model for one: --step-by forward"
+        if observation.started:
+            others = " or ".join(f"boundby run {command}" for command in observation.started)
+            words = f"{words}; the script ran others: if the steps are there, {others}"
+        raise BoundbyError(words)
+    return observation.step
+
+
+def step_times(
+    step: StepTiming,
+    timeline: Timeline | None,
+    attribution: Attribution,
+    *,
+    replay_error: float | None,
+    shortest_ns: float | None,
+) -> StepTimes:
+    """The step's times as they are saved. `shortest_ns` is where the interval of an unknown wall
+    begins."""
+    profiled_ns = None if timeline is None else float(timeline.wall_ns)
+    wall_ns = step.wall_ns if step.wall_ns is not None else profiled_ns or 0.0
+    dilation = profiled_ns / step.wall_ns if profiled_ns is not None and step.wall_ns else None
+    if step.wall_ns is None:
+        interval = (min(shortest_ns or 0.0, wall_ns), wall_ns)
+    elif step.samples_ns:
+        interval = interval_of_median(step.samples_ns)
+    else:
+        interval = (wall_ns, wall_ns)
+    return StepTimes(
+        kind=step.kind.label,
+        series=step.kind.series,
+        wall_ns=wall_ns,
+        wall_source="clean" if step.wall_source == "given" else step.wall_source,
+        wall_interval_ns=interval,
+        samples_ns=list(step.samples_ns),
+        phases=[
+            PhaseTime(
+                name=name,
+                host_issue_ns=ns,
+                samples_ns=[issued.get(name, 0.0) for issued in step.issue],
+            )
+            for name, ns in step.phases.items()
+        ],
+        device_busy_ns=attribution.device_busy_ns,
+        kernels=attribution.kernels,
+        dilation=dilation,
+        replay_error=replay_error,
+        inferred_share=attribution.inferred_share,
+        others=step.others,
+    )
+
+
+def interval_of_median(samples: Sequence[float]) -> tuple[float, float]:
+    """Where the median lies with 95% confidence, by order statistics: no shape is assumed."""
+    ordered = np.sort(np.asarray(samples, float))
+    count = len(ordered)
+    reach = 0.98 * count**0.5  # 1.96 standard deviations of a binomial with p = 1/2
+    low = max(0, int(np.floor(count / 2 - reach)))
+    high = min(count - 1, int(np.ceil(count / 2 + reach)) - 1)
+    return float(ordered[low]), float(ordered[max(low, high)])
