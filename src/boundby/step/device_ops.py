@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -16,6 +17,11 @@ from boundby.step.op_record import Costs, OpRecord, allowed_dtype, bound_of
 
 # "tf32" in cuDNN's and newer cuBLAS kernels, "s1688" (float in, 16x8x8 tiles) in CUTLASS's.
 _TF32_KERNEL = re.compile(r"tf32|s1688")
+_WINOGRAD = re.compile(r"winograd", re.IGNORECASE)
+# F(4x4, 3x3): 36 products where the direct convolution needs 144. The most that libraries use.
+_WINOGRAD_SAVES = 4.0
+# Below this many bytes inputs may come from a cache, whose bandwidth datasheets do not give.
+_MAY_BE_CACHED = 256e6
 _CHECKPOINT = "torch/utils/checkpoint.py"
 _NODE = "evaluate_function"
 _LINKS = {DeviceKind.COPY_H2D: "host_link.h2d", DeviceKind.COPY_D2H: "host_link.d2h"}
@@ -27,6 +33,21 @@ def owners(timeline: Timeline, costed: Costs) -> Ints:
     has_cost = np.array([*costed.is_costed, False])[host.call]
     around = np.append(nearest(host.parent, has_cost), -1)
     return around[timeline.device.op]
+
+
+def _payloads(timeline: Timeline, costed: Costs) -> Ints:
+    """For each collective that does not tell its size the call that does; -1 for none.
+
+    That is the innermost around its launch, which may be a range that the backend marked
+    (`nccl:all_to_all`) inside an operator without arguments.
+    """
+    host, device = timeline.host, timeline.device
+    has_cost = np.array([*costed.is_costed, False])[host.call]
+    around = np.append(nearest(host.parent, has_cost), -1)[device.launch]
+    silent = (device.kind == DeviceKind.COLLECTIVE) & (device.bytes <= 0) & (around >= 0)
+    found = np.full(len(device), -1, np.int64)
+    found[silent] = host.call[around[silent]]
+    return found
 
 
 def device_work(
@@ -49,7 +70,9 @@ def device_work(
     first = np.full(len(groups), len(device), np.int64)
     np.minimum.at(first, member, np.arange(len(device)))
     names = [timeline.names[index] for index in device.name[first]]
-    on_tf32 = _on_tf32(timeline, member, len(groups))
+    on_tf32 = _on_kernel(_TF32_KERNEL, timeline, member, len(groups))
+    on_winograd = _on_kernel(_WINOGRAD, timeline, member, len(groups))
+    payloads = _payloads(timeline, costed)
     op_records, calls = [], timeline.calls
     for index, row in enumerate(groups):
         event = int(first[index])
@@ -71,16 +94,23 @@ def device_work(
         if op >= 0 and device.kind[event] == DeviceKind.KERNEL:
             work.name = timeline.names[timeline.host.name[op]]
         call = _call_of(timeline, int(row), event)
+        if payloads[event] >= 0:
+            call = int(payloads[event])
         cost = costed.of_call[call] if call >= 0 else None
         if row < 0:
             _place_event(work, device, event)
-        if call >= 0:
+        if payloads[event] >= 0:
+            work.call = call
+        elif call >= 0:
             work.name = timeline.names[timeline.host.name[row]] if row >= 0 else calls[call].name
             work.call = call
-        if cost is not None:
+        if payloads[event] >= 0:
+            work.op_class, work.bound, work.cost = "communication", "network", cost
+        elif cost is not None:
             on_cuda = timeline.device_kind == "cuda"
             dtype = allowed_dtype(precision, work.name, on_cuda=on_cuda)
-            _set_cost(work, machine, costed.on(cost, "tf32" if on_tf32[index] else dtype))
+            cost = costed.on(cost, "tf32" if on_tf32[index] else dtype)
+            _set_cost(work, machine, _winograd(cost) if on_winograd[index] else cost)
         elif call < 0:
             _cost_event(work, timeline, machine, event)
         op_records.append(work)
@@ -95,9 +125,17 @@ def _replayed_groups(device: DeviceEvents) -> Ints:
     return np.where(device.share >= 0, -1 - len(device) - device.share.astype(np.int64), alone)
 
 
-def _on_tf32(timeline: Timeline, member: Ints, groups: int) -> npt.NDArray[np.bool_]:
-    """Which work runs a kernel whose name says that it uses the tf32 units."""
-    says_so = np.array([bool(_TF32_KERNEL.search(name)) for name in timeline.names])
+def _winograd(cost: Cost) -> Cost:
+    """The arithmetic that a Winograd convolution executes at least, in place of the direct one."""
+    flops = {unit: amount / _WINOGRAD_SAVES for unit, amount in cost.flops.items()}
+    return msgspec.structs.replace(cost, flops=flops, repeated=cost.repeated / _WINOGRAD_SAVES)
+
+
+def _on_kernel(
+    named: re.Pattern[str], timeline: Timeline, member: Ints, groups: int
+) -> npt.NDArray[np.bool_]:
+    """Which work runs a kernel whose name matches."""
+    says_so = np.array([bool(named.search(name)) for name in timeline.names])
     found = np.zeros(groups, np.bool_)
     found[member[says_so[timeline.device.name]]] = True
     return found
@@ -105,7 +143,7 @@ def _on_tf32(timeline: Timeline, member: Ints, groups: int) -> npt.NDArray[np.bo
 
 def _contractions(timeline: Timeline, owner: Ints) -> npt.NDArray[np.bool_]:
     by_name = np.array([*(costs.op_class(name) == "contraction" for name in timeline.names), False])
-    name = np.where(owner >= 0, timeline.host.name[owner], -1)
+    name = np.append(timeline.host.name, np.int32(-1))[owner]
     result: npt.NDArray[np.bool_] = by_name[name]
     if timeline.device.call is not None:
         classes = [costs.op_class(call.name) == "contraction" for call in timeline.calls]
@@ -154,6 +192,7 @@ def _set_cost(work: OpRecord, machine: Machine, cost: Cost) -> None:
     work.floor_ns = machine.floor(work.cost)
     work.op_class = costs.op_class(work.name) or "unknown"
     work.bound = bound_of(machine, work.cost, work.kernels)
+    _forget_beaten_memory_roof(work, machine, cost)
     if work.op_class == "communication":
         work.bound, work.floor_ns = "network", None  # the memory's roof is not the network's
 
@@ -180,6 +219,14 @@ def _cost_event(work: OpRecord, timeline: Timeline, machine: Machine, event: int
     work.cost = Cost(bytes_read=reads, bytes_written=size)
     work.floor_ns = machine.floor(work.cost)
     work.bound = bound_of(machine, work.cost, work.kernels)
+    _forget_beaten_memory_roof(work, machine, work.cost)
+
+
+def _forget_beaten_memory_roof(work: OpRecord, machine: Machine, cost: Cost) -> None:
+    """Work faster than device memory had its data in a cache, whose roof may not be known."""
+    cached = machine.rate("memory.cache") is None and cost.footprint < _MAY_BE_CACHED
+    if cached and work.bound == "memory" and (work.floor_ns or 0.0) > work.ns:
+        work.floor_ns = None
 
 
 def recomputed(timeline: Timeline) -> npt.NDArray[np.bool_]:

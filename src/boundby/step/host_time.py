@@ -123,6 +123,8 @@ def _met(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> _Met:
     for thread in np.unique(gaps.threads):
         mine, own = np.flatnonzero(gaps.threads == thread), where.on(int(thread))
         starts, stops = where.start_ns[own], where.end_ns[own]
+        if not len(starts):
+            continue
         synced = np.clip(gaps.synced_ns[mine], gaps.start_ns[mine], issued[mine])
         edges = [starts, stops, gaps.start_ns[mine], synced, issued[mine]]
         times = np.unique(np.concatenate(edges))
@@ -135,7 +137,6 @@ def _met(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> _Met:
         gap, stretch = mine[gap[kept]], stretch[kept] + own.start
         rows = where.row[stretch]
         label = labels[rows]
-        label = np.where((at >= gaps.synced_ns[gap]) & (label != _DATA), _SYNC, label)
         ns = np.where(is_ours[rows], 0.0, lengths)
         found.append(_Met(gap, label, where.source[stretch], where.inside[stretch], ns))
     every = np.arange(len(gaps.start_ns))

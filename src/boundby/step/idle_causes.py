@@ -26,10 +26,11 @@ _LATENCY_NS = 20_000
 def label_idle(timeline: Timeline, begins: Ints, ends: Ints) -> dict[str, float]:
     """The idle time of the step by cause, before the first device event and after the last too.
 
-    `data` inside a loader's next; `sync` from a sync's return until the kernel it delayed starts;
-    and while work that was queued long ago waits, on its stream, for an event; `launch` in the
-    runtime's launch calls, and until work that was just queued starts; `python` is the rest:
-    interpreter, framework, dispatch.
+    `data` inside a loader's next; `sync` from a sync until the kernel that it delayed starts, for
+    as long as it held the host and no longer: by so much the host could be ahead; and while work
+    that was queued long ago waits, on its stream, for an event; `launch` in the runtime's launch
+    calls, and until work that was just queued starts; `python` is the rest: interpreter,
+    framework, dispatch.
     """
     gaps = gap_causes(timeline, begins, ends)
     return {label: float(amount.sum()) for label, amount in gaps.parts.items()}
@@ -67,7 +68,8 @@ def gap_causes(timeline: Timeline, begins: Ints, ends: Ints) -> Gaps:
         mine = threads == thread
         between = gaps_from[mine], gaps_to[mine]
         syncs[mine], synced[mine] = _last_sync(timeline, timeline.host.thread == thread, *between)
-        split = _split(timeline, int(thread), *between, launches[mine], synced[mine])
+        held = np.append(timeline.host.duration_ns, 0)[syncs[mine]].astype(np.float64)
+        split = _split(timeline, int(thread), *between, launches[mine], synced[mine], held)
         for label, amount in split.items():
             parts[label][mine] = amount
     return Gaps(
@@ -84,7 +86,8 @@ def gap_causes(timeline: Timeline, begins: Ints, ends: Ints) -> Gaps:
 def idle_rows(timeline: Timeline, begins: Ints, ends: Ints) -> list[IdleRow]:
     """The syncs and the loaders behind idle time, the longest first.
 
-    A gap is put down to the sync or the loader that ended last in it.
+    A gap is put down to the sync or the loader that ended last in it, a sync's as far as it held
+    the host.
     """
     host = timeline.host
     named = np.flatnonzero((host.kind == HostKind.SYNC) | (host.kind == HostKind.DATA))
@@ -103,7 +106,10 @@ def idle_rows(timeline: Timeline, begins: Ints, ends: Ints) -> list[IdleRow]:
         row = int(named[at])
         cause = "data" if host.kind[row] == HostKind.DATA else "sync"
         key = (cause, timeline.names[host.name[row]], int(host.source[row]))
-        total[key] = total.get(key, 0.0) + float(gap_to - gap_from)
+        lasts = float(gap_to - gap_from)
+        if cause == "sync":
+            lasts = min(lasts, float(host.duration_ns[row]))
+        total[key] = total.get(key, 0.0) + lasts
     rows = [
         IdleRow(
             cause=cause,
@@ -150,8 +156,12 @@ def _split(
     gaps_to: Ints,
     launches: Ints,
     synced_from: Ints,
+    held: Floats,
 ) -> dict[str, Floats]:
-    """Each gap's time by cause, for gaps that end with work from one thread."""
+    """Each gap's time by cause, for gaps that end with work from one thread.
+
+    `held` is how long the sync before the work held the host.
+    """
     host = timeline.host
     rows = host.thread == thread
     of_data, of_launches = (rows & (host.kind == kind) for kind in (HostKind.DATA, HostKind.LAUNCH))
@@ -168,15 +178,18 @@ def _split(
     in_data = data.between(gaps_from, host_to)
     after_sync = np.clip(gaps_to - np.maximum(synced_from, gaps_from), 0, None).astype(np.float64)
     after_sync -= data.between(np.maximum(synced_from, gaps_from), gaps_to)
+    after_sync = np.maximum(after_sync, 0)
     before = np.where(synced_from < gaps_to, np.maximum(synced_from, gaps_from), host_to)
     before = np.minimum(before, host_to)
-    in_launch = launch.between(gaps_from, before) + np.where(
-        synced_from < gaps_to, 0, gaps_to - host_to
-    )
+    # Of what follows a sync, as much is its doing as it held the host; the rest is what it was.
+    own = np.minimum(after_sync, held)
+    left = np.divide(after_sync - own, after_sync, out=np.ones_like(own), where=after_sync > 0)
+    in_launch = launch.between(gaps_from, before)
+    in_launch += (launch.between(before, host_to) + gaps_to - host_to) * left
+    after_sync = own
     whole = (gaps_to - gaps_from).astype(np.float64)
     held_back = queued & (whole > _LATENCY_NS)
-    rest = np.clip(whole - in_data - np.maximum(after_sync, 0) - in_launch, 0, None)
-    after_sync = np.maximum(after_sync, 0)
+    rest = np.clip(whole - in_data - after_sync - in_launch, 0, None)
     return {
         "data": np.where(waiting, in_data, 0.0),
         "sync": np.where(waiting, after_sync, 0.0) + np.where(held_back, whole, 0.0),

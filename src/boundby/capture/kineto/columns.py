@@ -22,6 +22,7 @@ from boundby.capture.kineto.events import (
     Number,
     device_kind,
     host_kind,
+    is_task,
 )
 from boundby.capture.kineto.fields import (
     absent,
@@ -86,7 +87,7 @@ class ColumnBuilder:
             self._add_runtime(calls)
         if operators := [event for event in complete if event.cat in OPERATOR_CATEGORIES]:
             self._add_operators(operators)
-        if device := [event for event in complete if event.cat in DEVICE_CATEGORIES]:
+        if device := [e for e in complete if e.cat in DEVICE_CATEGORIES or is_task(e)]:
             self._add_device(device)
 
     def build(self) -> Columns:
@@ -202,7 +203,10 @@ class ColumnBuilder:
             (
                 start,
                 duration,
-                np.array([DEVICE_CATEGORIES[event.cat] for event in events], np.int8),
+                np.array(
+                    [DEVICE_CATEGORIES.get(event.cat, DeviceKind.KERNEL) for event in events],
+                    np.int8,
+                ),
                 np.array([names[event.name] for event in events], np.int32),
                 np.where(device > 0, device, 0) % 1024 * _DEVICE_STRIDE
                 + integers([stream(event) for event in events]) % _DEVICE_STRIDE,

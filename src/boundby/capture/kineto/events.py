@@ -39,6 +39,7 @@ class Arguments(msgspec.Struct, frozen=True, gc=False):
     block: Raw = ABSENT
     message_elements: Number = field(default=NONE, name="In msg nelems")
     message_type: str | None = field(default=None, name="dtype")
+    task: str | None = field(default=None, name="Task Type")
 
 
 NO_ARGUMENTS = Arguments()
@@ -68,6 +69,11 @@ HOST_CATEGORIES: dict[str, HostKind] = {
     "cuda_driver": HostKind.RUNTIME,
     "hip_runtime": HostKind.RUNTIME,
     "hip_driver": HostKind.RUNTIME,
+    "xpu_runtime": HostKind.RUNTIME,
+    "xpu_driver": HostKind.RUNTIME,
+    "privateuse1_runtime": HostKind.RUNTIME,
+    "privateuse1_driver": HostKind.RUNTIME,
+    "mtia_runtime": HostKind.RUNTIME,
     "Runtime": HostKind.RUNTIME,
 }
 RUNTIME_CATEGORIES = frozenset(
@@ -77,24 +83,38 @@ OPERATOR_CATEGORIES = frozenset(HOST_CATEGORIES) - RUNTIME_CATEGORIES - {PYTHON_
 DEVICE_CATEGORIES: dict[str, DeviceKind] = {
     "kernel": DeviceKind.KERNEL,
     "Kernel": DeviceKind.KERNEL,
+    "mtia_ccp_events": DeviceKind.KERNEL,
+    "mtia_workloadd": DeviceKind.KERNEL,
+    "hpu_op": DeviceKind.KERNEL,
     "gpu_memcpy": DeviceKind.COPY_D2D,
     "Memcpy": DeviceKind.COPY_D2D,
     "gpu_memset": DeviceKind.MEMSET,
     "Memset": DeviceKind.MEMSET,
 }
 
+# Ascend's profiler gives no category: its device's events tell the kind of task, such as AI_CORE.
+_NOT_WORK = ("EVENT", "PROFILER", "NOTIFY", "WAIT", "RECORD", "PLACE_HOLDER")
+
+
+def is_task(event: Event) -> bool:
+    """Whether an event without a category is work on an Ascend device."""
+    task = event.args.task
+    return not event.cat and task is not None and not any(word in task for word in _NOT_WORK)
+
+
 STEP_MARKER = "ProfilerStep"
 OPTIMIZER_STEP = "Optimizer.step#"
 _OPTIMIZER = "Optimizer."
 _DATA_LOADER = "enumerate(DataLoader)"
 _DATA_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): __next__$")
-_COLLECTIVE = re.compile(r"nccl|rccl|msccl", re.IGNORECASE)
+_COLLECTIVE = re.compile(r"nccl|rccl|msccl|oneccl|hccl|^hcom_", re.IGNORECASE)
 _LAUNCH = re.compile(r"Launch|MemcpyAsync|Memcpy\w*Async|Memset\w*|MemsetD\w+")
 # In these the host waits. `hipMemcpyWithStream` is how ROCm's `.item()` copies.
 _SYNC = re.compile(
     r"^(?:cuda|hip|cu)(?:Device|Stream|Event|Ctx)Synchronize(?:_\w+)?$"
     r"|^(?:cuda|hip)Memcpy(?:2D|3D|ToSymbol|FromSymbol|WithStream|Peer)?(?:_\w+)?$"
     r"|^(?:cu|hip)Memcpy(?:HtoD|DtoH|DtoD)(?:_v2)?(?:_\w+)?$"
+    r"|^(?:ur|pi)(?:QueueFinish|EventWait|EventsWait)$|^ze\w+Synchronize$|^aclrtSynchronize\w+$"
 )
 _TO_DEVICE = re.compile(r"HtoD|Host -> Device|HostToDevice")
 _TO_HOST = re.compile(r"DtoH|Device -> Host|DeviceToHost")

@@ -24,12 +24,14 @@ from boundby.capture.kineto.steps import (
 )
 from boundby.capture.kineto.stream import ByteStream, Progress, expected_bytes, part_of, silent
 from boundby.capture.kineto.survey import Survey, survey
-from boundby.model import Note, Timeline
+from boundby.model import HostKind, Note, Timeline
 from boundby.model.errors import BoundbyError
 from boundby.model.units import count
 
 # Columns take about 70 bytes an event: up to here a file is held whole, and read once.
 WHOLE_ROWS = 3_000_000
+# Steps with less work than this share of what steps with any have are not like them.
+_LIKE_OTHERS = 0.5
 _WHOLE_BYTES = 900_000_000  # some 300 bytes an event
 _SURVEY_SHARE = 0.15  # of the time two passes take
 _LAG_NS = 1_000_000_000  # how far past its step's end device work is still looked for
@@ -64,7 +66,20 @@ class Trace:
 
     @property
     def median(self) -> int:
-        return _median(self.steps)
+        """The index of the step with the median time, among those that have work."""
+        return _median(self.steps, self._work())
+
+    def _work(self) -> list[int]:
+        """How much each step asks for: device events, in a CPU trace operators."""
+        columns = self._columns
+        if self._held is not None:
+            return []
+        called = find_launches(columns).called
+        if not len(called):
+            called = columns.host.start[columns.host.kind == HostKind.OP]
+        called = np.sort(called)
+        edges = [(step.host_start_ns, step.host_end_ns) for step in self.steps]
+        return np.diff(np.searchsorted(called, np.array(edges, np.int64)), axis=1).ravel().tolist()
 
     def timeline(self, index: int | None = None) -> Timeline:
         """One step, by default the median one; a file held in part is read again for another."""
@@ -233,10 +248,15 @@ def _devices(columns: Columns) -> int:
     return count if count > 1 else 0
 
 
-def _median(steps: list[Step]) -> int:
-    """The step with the median time, the earlier of two."""
+def _median(steps: list[Step], work: Sequence[int] = ()) -> int:
+    """The step with the median time, the earlier of two; among those that have work like others.
+
+    A marker may be written while nothing runs: the loop's last, before the profiler stops.
+    """
+    least = _LIKE_OTHERS * float(np.median([one for one in work if one])) if any(work) else 0.0
+    full = [i for i in range(len(steps)) if not work or work[i] >= least]
     walls = [step.wall_ns for step in steps]
-    return sorted(range(len(walls)), key=walls.__getitem__)[(len(walls) - 1) // 2]
+    return sorted(full, key=walls.__getitem__)[(len(full) - 1) // 2]
 
 
 def _check_readable(path: Path) -> None:

@@ -1,0 +1,134 @@
+"""Traces that other devices and other profilers write, and damaged ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from boundby.analysis.account import attribute_step
+from boundby.capture import kineto
+from boundby.model import DeviceKind, HostKind, Machine, Timeline
+from tests.capture.kineto_events import (
+    ADDMM,
+    Event,
+    event,
+    frame,
+    kernel,
+    launch,
+    mark,
+    op,
+    text,
+    write,
+)
+
+MACHINE = Machine(device="unknown device", kind="cuda")
+
+
+def _timeline(folder: Path, events: list[Event]) -> Timeline:
+    return kineto.read(write(folder, text(events))).timeline()
+
+
+def _launched(runtime: str, work: str = "kernel") -> list[Event]:
+    events = [mark(0, 0, 1000)]
+    for number in range(30):
+        ts = 10 + number * 30
+        events += [
+            op("aten::addmm", ts, 20, **ADDMM),
+            event(runtime, "enqueue", ts + 2, 5, correlation=100 + number),
+            event(work, "gemm_kernel", ts + 10, 12, 7, correlation=100 + number, stream=7),
+        ]
+    return events
+
+
+@pytest.mark.parametrize(
+    ("runtime", "work"),
+    [
+        ("xpu_runtime", "kernel"),
+        ("xpu_driver", "kernel"),
+        ("privateuse1_runtime", "kernel"),
+        ("mtia_runtime", "mtia_ccp_events"),
+    ],
+)
+def test_work_of_other_devices_is_linked_to_its_launches(
+    tmp_path: Path, runtime: str, work: str
+) -> None:
+    timeline = _timeline(tmp_path, _launched(runtime, work))
+    assert len(timeline.device) == 30
+    assert (timeline.device.launch >= 0).all()
+    assert (timeline.host.kind[timeline.device.launch] == HostKind.LAUNCH).all()
+
+
+def test_tasks_of_an_ascend_device_are_device_work(tmp_path: Path) -> None:
+    tasks = [
+        {"ph": "X", "name": name, "pid": 7, "tid": 3, "ts": ts, "dur": 30.0, "args": arguments}
+        for name, ts, arguments in (
+            ("MatMulV2", 100, {"Task Type": "AI_CORE"}),
+            ("EVENT_WAIT", 140, {"Task Type": "EVENT_WAIT"}),
+            ("hcom_allReduce__1", 180, {"Task Type": "HCCL"}),
+        )
+    ]
+    timeline = _timeline(tmp_path, [op("aten::mm", 0, 300), *tasks])
+    assert list(timeline.device.kind) == [DeviceKind.KERNEL, DeviceKind.COLLECTIVE]
+
+
+def test_kernels_without_any_host_event_have_an_account(tmp_path: Path) -> None:
+    timeline = _timeline(tmp_path, [kernel(i, i * 10, 8, f"sgemm_{i}") for i in range(20)])
+    account = attribute_step(timeline, MACHINE, wall_ns=float(timeline.wall_ns)).account
+    assert sum(group.ns for group in account.groups().values()) == pytest.approx(198_000, rel=1e-4)
+
+
+@pytest.mark.parametrize("category", ["cpu_op", "cuda_runtime", "kernel", "python_function"])
+@pytest.mark.parametrize("value", [1e300, -1e300, 9e15, float("inf")])
+def test_impossible_times_do_not_end_the_account(
+    tmp_path: Path, category: str, value: float
+) -> None:
+    events = _launched("cuda_runtime")
+    events.append({**event(category, "cudaDeviceSynchronize", 900, 5), "dur": value})
+    events.append({**event(category, "cudaDeviceSynchronize", 900, 5), "ts": value})
+    timeline = _timeline(tmp_path, events)
+    account = attribute_step(timeline, MACHINE, wall_ns=float(timeline.wall_ns)).account
+    total = sum(group.ns for group in account.groups().values())
+    assert total == pytest.approx(timeline.wall_ns)
+
+
+def test_a_marker_around_nothing_is_not_the_step(tmp_path: Path) -> None:
+    work = [launch(i, 105 + i * 30) for i in range(30)]
+    work += [kernel(i, 120 + i * 30, 20) for i in range(30)]
+    events = [mark(0, 0, 49), mark(1, 60, 9300), *work]
+    trace = kineto.read(write(tmp_path, text(events)))
+    assert trace.steps[trace.median].label == "ProfilerStep#1"
+
+
+def test_a_collective_has_the_size_of_the_range_around_its_launch(tmp_path: Path) -> None:
+    size: dict[str, Any] = {"Input Dims": [[1024, 1024]], "Input type": ["float"]}
+    events = [
+        mark(0, 0, 300),
+        op("record_param_comms", 95, 90),
+        event("user_annotation", "nccl:all_to_all", 100, 60, **size),
+        launch(1, 110),
+        kernel(1, 130, 50, "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"),
+    ]
+    found = attribute_step(_timeline(tmp_path, events), MACHINE, wall_ns=300_000.0)
+    (row,) = found.collectives
+    assert row.bytes == 4 * 1024 * 1024
+
+
+def test_time_after_a_short_sync_is_what_the_host_did(tmp_path: Path) -> None:
+    events = [
+        mark(0, 0, 300_000),
+        frame("app.py(10): main", 0, 300_000),
+        launch(1, 110),
+        kernel(1, 130, 500),
+        event("cuda_runtime", "cudaStreamSynchronize", 640, 14),
+        frame("app.py(20): preprocess", 700, 217_000),
+        launch(2, 218_010),
+        kernel(2, 218_040, 500),
+    ]
+    timeline = _timeline(tmp_path, events)
+    found = attribute_step(timeline, MACHINE, wall_ns=float(timeline.wall_ns))
+    parts = found.account.overhead.parts
+    assert parts["sync"] == pytest.approx(14_000)
+    assert parts["python"] > 217_000_000
+    assert [row.ns for row in found.idle] == [14_000]
