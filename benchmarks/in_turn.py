@@ -26,8 +26,10 @@ from boundby.capture.process.import_hooks import when_imported
 from boundby.capture.process.plan import Plan
 from boundby.capture.process.script import run_script
 from boundby.capture.process.step_hooks import StepHook, active_hooks
+from boundby.fixes.switch import Program
 from boundby.model.host_speed import addition_ns
-from boundby.prove.worker import treatment
+from boundby.prove.switchboard import Switchboard
+from boundby.prove.worker import fix_of
 
 # What is compiled or captured has settled by then.
 WARMUP = 12
@@ -38,13 +40,27 @@ _NOT_TIMED = 2
 class Turned(StepHook):
     """The script's steps: counted, held up between turns, and timed in them."""
 
-    def __init__(self, line: Connection, torch: Any) -> None:
-        self._line, self._torch = line, torch
+    def __init__(self, line: Connection, torch: Any, keys: list[str]) -> None:
+        self._line, self._torch, self._keys = line, torch, keys
+        self._program = Program(torch=torch)
         self._seen = self._left = self._steps = 0
         self._began = self._pace = 0.0
 
-    def step_ended(self) -> None:
+    def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        models = self._program.models
+        if self._seen < 1 and hasattr(called, "parameters") and called not in models:
+            models.append(called)
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        if self._seen < 1 and optimizer not in self._program.optimizers:
+            self._program.optimizers.append(optimizer)
+
+    def step_ended(self, kind: str) -> None:
         self._seen += 1
+        if self._seen == 1:
+            fixes = {key: fix_of(key) for key in self._keys}
+            step_fixes = tuple(key for key, fix in fixes.items() if fix.scope == "step")
+            Switchboard(self._program, fixes).set(step_fixes)
         if self._seen == WARMUP - FEWEST_STEPS:
             self._start()
         elif self._seen == WARMUP:
@@ -83,17 +99,17 @@ class Turned(StepHook):
 
 
 def main() -> None:
-    keys, script, *args = sys.argv[1:]
+    named, script, *args = sys.argv[1:]
+    keys = list(filter(None, named.split(",")))
     line = Connection(int(os.environ.pop(LINE)))
 
     def arrived(torch: ModuleType) -> None:
-        active_hooks.append(Turned(line, torch))
+        active_hooks.append(Turned(line, torch, keys))
 
     with contextlib.ExitStack() as applied, tempfile.TemporaryDirectory() as folder:
-        for key in filter(None, keys.split(",")):
-            apply = treatment(key).apply
-            if apply is not None:
-                applied.enter_context(apply())
+        for fix in map(fix_of, keys):
+            if fix.scope == "start" and fix.apply is not None:
+                applied.enter_context(fix.apply())
         when_imported("torch", arrived)
         ending = run_script(
             Target(name=script, args=args, is_module=False),

@@ -54,7 +54,6 @@ def run(names: list[str], budget: str) -> None:
                     for one in diagnosis["findings"]
                 ],
                 "proofs": [summary(proof) for proof in diagnosis["proofs"]],
-                "trials": diagnosis["trials"],
             }
         )
 

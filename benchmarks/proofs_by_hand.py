@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import statistics
 import sys
 import tempfile
@@ -15,8 +17,8 @@ from provable import SCRIPTS
 from turns import Player, Turn, Turns
 
 from boundby.faults import FAULTS
-from boundby.prove import process, speedup
-from boundby.prove.worker import treatment
+from boundby.prove.confidence import speedup_of
+from boundby.prove.worker import fix_of
 
 # Rounds of every variant by hand, to choose among them; then of the best and of what `prove` came
 # to, each in two processes.
@@ -78,7 +80,9 @@ def beside(
     if not all(steady):
         print(*(f"{name}: {why}" for name, why in turns.dropped.items()), sep="\n")
         return None
-    found = speedup.estimate(steady[1], steady[0], speedup.scatter(steady))
+    rows = [[statistics.geometric_mean(one) for one in zip(*pair, strict=True)] for pair in steady]
+    found = speedup_of([math.log(hand / own) for own, hand in zip(*rows, strict=True)])
+    assert found is not None
     return {
         "prove": list(keys),
         "hand": chosen,
@@ -92,11 +96,11 @@ def beside(
 
 def player(command: Sequence[str], keys: Sequence[str], log: Path) -> Player:
     """The script in a process of its own, with treatments applied from outside."""
-    extra = {k: v for key in keys for k, v in treatment(key).environment.items()}
+    extra = {k: v for key in keys for k, v in fix_of(key).environment.items()}
     words = [sys.executable, str(ROOT / "benchmarks" / "in_turn.py"), ",".join(keys), *command]
     with log.open("w") as file:
         return Player.started(
-            words, environment=process.environment(extra), cwd=ROOT, stdout=file, stderr=file
+            words, environment={**os.environ, **extra}, cwd=ROOT, stdout=file, stderr=file
         )
 
 

@@ -5,7 +5,7 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -261,27 +261,28 @@ for _ in range(2000):
 
 
 @contextlib.contextmanager
-def treated(*keys: str) -> Iterator[None]:
+def treated(*keys: str, models: Sequence[Any]) -> Iterator[None]:
     """This process as the worker of a trial would have it."""
     import torch
 
     from boundby.capture.torch.hooks import Hooks
     from boundby.fixes.log import touched
-    from boundby.prove.worker import treatment
+    from boundby.fixes.switch import Program
+    from boundby.prove.switchboard import Switchboard
+    from boundby.prove.worker import fix_of
     from tests.capture.test_live_hooks import Events
 
     hooks = Hooks()
     hooks.install(torch)
     hooks.watcher = Events()
     touched.clear()
+    program = Program(torch=torch, models=list(models))
+    board = Switchboard(program, {key: fix_of(key) for key in keys})
+    board.set(keys)
     try:
-        with contextlib.ExitStack() as stack:
-            for key in keys:
-                apply = treatment(key).apply
-                assert apply is not None
-                stack.enter_context(apply())
-            yield
+        yield
     finally:
+        board.set(())
         hooks.remove()
 
 
@@ -295,7 +296,7 @@ def losses_of(*keys: str, set_to_none: bool, parts: int) -> list[float]:
     ).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses: list[float] = []
-    with treated(*keys):
+    with treated(*keys, models=[model]):
         model(torch.ones(32, 64, device="cuda"))
         for _ in range(6):
             optimizer.zero_grad(set_to_none=set_to_none)
@@ -364,7 +365,7 @@ def test_bert_in_plain_operators_is_captured() -> None:
         model = transformers.BertForMaskedLM(config).cuda().train()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         found = []
-        with treated(*keys):
+        with treated(*keys, models=[model]):
             for _ in range(5):
                 ids = torch.randint(0, 512, (4, 64), device="cuda")
                 loss = model(input_ids=ids, labels=ids).loss

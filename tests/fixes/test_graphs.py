@@ -10,7 +10,7 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 from boundby.fixes import cuda_graphs as graphs  # noqa: E402
-from boundby.fixes.cuda_graphs import CUDA_GRAPHS, _Recorder, _without_collector  # noqa: E402
+from boundby.fixes.cuda_graphs import CUDA_GRAPHS, GraphedModules, _without_collector  # noqa: E402
 from boundby.fixes.log import touched  # noqa: E402
 
 # As if on a device.
@@ -80,9 +80,9 @@ def train(*, graphed: bool, set_to_none: bool, parts: int, warm: bool = False) -
     """Gradients of a weight after each of four steps; `warm`: after a forward without backward."""
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
-    recorder, plain = _Recorder(), net.forward
+    plain = net.forward
     if graphed:
-        recorder.attach(net, (), {})
+        GraphedModules(torch, [net]).on()
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
     if warm:
         net(torch.ones(2, 4).as_subclass(OnDevice))
@@ -124,10 +124,10 @@ def test_a_weight_in_two_places_gets_the_gradient_of_both() -> None:
     found = []
     for graphed in (False, True):
         torch.manual_seed(0)
-        net, recorder = Tied(), _Recorder()
+        net = Tied()
         own = list(net.parameters())
         if graphed:
-            recorder.attach(net, (), {})
+            GraphedModules(torch, [net]).on()
         for _ in range(3):
             net.zero_grad()
             loss = net(torch.randn(2, 4).as_subclass(OnDevice)).square().sum()
@@ -141,8 +141,8 @@ def test_a_weight_in_two_places_gets_the_gradient_of_both() -> None:
 
 
 def test_gradients_that_are_ones_own_already_are_not_copied_again() -> None:
-    net, recorder = torch.nn.Linear(4, 1), _Recorder()
-    recorder.attach(net, (), {})
+    net = torch.nn.Linear(4, 1)
+    GraphedModules(torch, [net]).on()
     x = torch.ones(2, 4).as_subclass(OnDevice)
     held = []
     for _ in range(5):
@@ -163,8 +163,8 @@ def test_no_mask_is_built_while_capturing(monkeypatch: pytest.MonkeyPatch) -> No
             seen.append((capturing[0], masking.is_tracing(None), masking.is_tracing(x)))
             return super().forward(x)
 
-    net, recorder = Net(4, 1), _Recorder()
-    recorder.attach(net, (), {})
+    net = Net(4, 1)
+    GraphedModules(torch, [net]).on()
     for _ in range(2):
         net(torch.ones(2, 4).as_subclass(OnDevice))
     assert (True, False, True) in seen
@@ -195,8 +195,8 @@ def test_bert_in_plain_operators_can_be_captured() -> None:
         given[capturing[0]].append(args[1] if len(args) > 1 else kwargs["attention_mask"])
 
     model.bert.encoder.layer[0].register_forward_pre_hook(masked, with_kwargs=True)
-    recorder, ids = _Recorder(), torch.randint(0, 32, (2, 8)).as_subclass(OnDevice)
-    recorder.attach(model, (), {})
+    ids = torch.randint(0, 32, (2, 8)).as_subclass(OnDevice)
+    GraphedModules(torch, [model]).on()
     for _ in range(2):
         model(input_ids=ids, labels=ids).loss.backward()
     assert given[True] == [None]

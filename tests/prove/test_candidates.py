@@ -6,9 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from boundby.model.diagnosis import Diagnosis, Estimate, Finding, WhatIf
+from boundby.prove.candidate import Candidate
 from boundby.prove.candidates import Choice, candidates_of, promised
-from boundby.prove.combination import Candidate
-from boundby.prove.experiment import foresee
 from tests.diagnoses import real_diagnosis
 
 # As a step of BERT on an H200 had them, in ms: of the seventh no combination is imagined.
@@ -75,7 +74,14 @@ def test_a_fault_that_is_in_no_combination_does_not_take_the_promise_of_the_othe
 
 def test_what_they_make_together_is_foreseen_too() -> None:
     found = tried(bert())
-    together = foresee(bert())([found[one] for one in ("compile:reduce-overhead", "sdpa", "fused")])
+    together = promised(
+        bert(),
+        {
+            fault
+            for one in ("compile:reduce-overhead", "sdpa", "fused")
+            for fault in found[one].covers
+        },
+    )
     assert together is not None
     saved = sum(SAVINGS[one] for one in COMBINED if one != "logits-materialised")
     assert together.expected == pytest.approx(WALL / (WALL - saved))

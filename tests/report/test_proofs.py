@@ -6,7 +6,7 @@ import msgspec
 from rich.console import Console
 
 from boundby.model import Note
-from boundby.model.diagnosis import Estimate, Finding, Numerics, Proof, Speedup, TrialRow
+from boundby.model.diagnosis import Estimate, Finding, Numerics, Outcome, Proof, Speedup
 from boundby.report.proofs import ProofsReport, best_of, wants_time
 from tests.diagnoses import full_diagnosis
 
@@ -35,39 +35,43 @@ def shown(*proofs: Proof, findings: tuple[Finding, ...] = (), notes: tuple[Note,
     return out.getvalue()
 
 
-BOTH = proof("autocast", "float32-products", "float32-activations", speedup=1.5, outcome="kept")
-FUSED = proof("fused", "unfused-optimizer", speedup=1.2, outcome="kept")
+BOTH = proof(
+    "autocast", "float32-products", "float32-activations", speedup=1.5, outcome=Outcome.KEPT
+)
+FUSED = proof("fused", "unfused-optimizer", speedup=1.2, outcome=Outcome.KEPT)
 
 
 def test_more_time_is_asked_for_where_it_may_tell_more() -> None:
-    idle = proof("channels-last", "layout-copies", outcome="not run")
-    diagnosis = msgspec.structs.replace(full_diagnosis(), proofs=[idle], trials=[])
-    assert wants_time(diagnosis)
-    ran = TrialRow(treatment="channels-last", step_ns=60e6)
-    assert not wants_time(msgspec.structs.replace(diagnosis, trials=[ran]))
-    unclear = proof("fused", "unfused-optimizer", outcome="no gain", open=True)
-    assert wants_time(msgspec.structs.replace(diagnosis, proofs=[unclear], trials=[ran]))
+    idle = proof("channels-last", "layout-copies", outcome=Outcome.SKIPPED)
+    diagnosis = msgspec.structs.replace(full_diagnosis(), proofs=[idle])
+    assert not wants_time(diagnosis)
+    unclear = proof("fused", "unfused-optimizer", outcome=Outcome.INCONCLUSIVE, open=True)
+    assert wants_time(msgspec.structs.replace(diagnosis, proofs=[unclear]))
 
 
 def test_one_fix_for_two_faults_is_one_fix() -> None:
     assert not BOTH.combines
-    together = proof("fused + tf32", "unfused-optimizer", "float32-products", outcome="kept")
+    together = proof("fused + tf32", "unfused-optimizer", "float32-products", outcome=Outcome.KEPT)
     assert together.combines
     text = shown(BOTH, FUSED)
-    assert "60.0 ms -> 40.0 ms, 1.50x (1.42 to 1.58) with autocast, loss unchanged" in text
+    assert "60.0 ms -> 40.0 ms, 1.50x (1.42 to 1.58) with autocast, same results" in text
     assert "autocast for float32-products, float32-activations: kept" in text
     assert "together" not in text
-    assert "runs: as it is + with the fix" in text
+    assert "rounds: blocks of steps" in text
     assert "to get the same, write\n   # autocast" in text
 
 
 def test_a_combination_that_held_stands_before_what_held_alone() -> None:
     together = proof(
-        "autocast + fused", "float32-products", "unfused-optimizer", speedup=1.4, outcome="kept"
+        "autocast + fused",
+        "float32-products",
+        "unfused-optimizer",
+        speedup=1.4,
+        outcome=Outcome.KEPT,
     )
     assert best_of([BOTH, FUSED, together]) is together
     # The last is what it came to, though one before it looked faster in fewer runs.
-    lucky = proof("autocast + tf32", "float32-products", speedup=1.9, outcome="kept")
+    lucky = proof("autocast + tf32", "float32-products", speedup=1.9, outcome=Outcome.KEPT)
     assert best_of([BOTH, FUSED, lucky, together]) is together
     # One fix is not more for mending more faults.
     assert best_of([FUSED, BOTH]) is BOTH
@@ -76,12 +80,28 @@ def test_a_combination_that_held_stands_before_what_held_alone() -> None:
 
 
 def test_what_is_open_is_not_called_settled() -> None:
-    still = proof("fused", "unfused-optimizer", outcome="no gain", why="open: too few", open=True)
+    words = "0.97x to 1.20x does not decide"
+    still = proof("fused", "unfused-optimizer", outcome=Outcome.INCONCLUSIVE, why=words, open=True)
     assert "no fix held yet, and 1 of 1 are open: more time may tell" in shown(still)
-    assert "for unfused-optimizer: open, too few" in shown(still)
+    assert "for unfused-optimizer: inconclusive, 0.97x" in shown(still)
     assert "no gain" not in shown(still)
-    settled = proof("fused", "unfused-optimizer", outcome="no gain", why="it is slower")
+    settled = proof("fused", "unfused-optimizer", outcome=Outcome.NO_GAIN, why="it is slower")
     assert "no fix held: the step stays as it is" in shown(settled)
+
+
+def test_where_none_was_tried_it_does_not_say_that_none_held() -> None:
+    skipped = proof("fused", "unfused-optimizer", outcome=Outcome.SKIPPED, why="no time")
+    assert "no fix was tried" in shown(skipped)
+    assert "no fix held" not in shown(skipped)
+
+
+def test_whole_processes_of_the_patched_script_are_the_headline() -> None:
+    fresh = proof(
+        "autocast", "float32-products", speedup=1.4, outcome=Outcome.KEPT, fresh=True, why="x"
+    )
+    assert best_of([BOTH, FUSED, fresh]) is fresh
+    slower = msgspec.structs.replace(fresh, outcome=Outcome.NO_GAIN)
+    assert best_of([BOTH, slower]) is None
 
 
 def test_what_is_left_to_do_by_hand_is_said() -> None:

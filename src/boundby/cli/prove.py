@@ -15,7 +15,7 @@ from boundby.model.errors import INTERRUPTED
 
 if TYPE_CHECKING:
     from boundby.model.diagnosis import Diagnosis
-    from boundby.prove.patch import Patch
+    from boundby.prove.patches import SourcePatch
 
 _DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|min|h)?$")
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 1.0}
@@ -52,7 +52,7 @@ class _Names(click.ParamType[list[str]]):
 @click.option(
     "--budget",
     type=_Duration(),
-    default="10m",
+    default="5m",
     show_default=True,
     help="Time to spend, the diagnosis included.",
 )
@@ -70,8 +70,6 @@ class _Names(click.ParamType[list[str]]):
     "(`boundby explain` lists all).",
 )
 @click.option("--all", "everything", is_flag=True, help="Try every fix there is.")
-@click.option("--timeout", type=_Duration(), help="Longest one run may take; default: scaled.")
-@click.option("--steps", type=click.IntRange(3), default=15, show_default=True, help="Timed steps.")
 @click.option(
     "--step-by",
     type=click.Choice(["auto", "optimizer", "forward"]),
@@ -111,14 +109,9 @@ class _Names(click.ParamType[list[str]]):
 )
 @click.option("--scratch", is_flag=True, help="Run in copies of this folder.")
 @click.option(
-    "--fresh",
+    "--accept-unverified",
     is_flag=True,
-    help="Start every run from nothing, none as a fork of a process with the imports done.",
-)
-@click.option(
-    "--resume",
-    is_flag=True,
-    help="Go on with the last proof of this script: interrupted, or out of time.",
+    help="Keep what is faster even where no result could be compared.",
 )
 @click.option("--quiet", is_flag=True, help="Print no report.")
 @click.argument("target", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
@@ -128,8 +121,6 @@ def command(
     skip: list[str],
     also: list[str],
     everything: bool,
-    timeout: float | None,
-    steps: int,
     step_by: str,
     diagnosis_file: Path | None,
     machine_file: Path | None,
@@ -141,16 +132,16 @@ def command(
     open_page: bool,
     patch_file: Path | None,
     scratch: bool,
-    fresh: bool,
-    resume: bool,
+    accept_unverified: bool,
     quiet: bool,
     target: tuple[str, ...],
 ) -> int:
     """Prove fixes on an unmodified script: boundby prove [OPTIONS] train.py --its --own --options.
 
     \b
-    Each fix is applied from outside, in processes of its own, in turn with the script as it is;
-    what is faster and computes the same is kept, then combined. The script is never edited.
+    The script is started once; fixes are switched on and off at its step boundaries and measured
+    in turn. What is faster and computes the same is kept, then combined, and written as a patch
+    that is measured in a fresh process. The script is never edited.
     """
     from boundby.cli.console import progress_bar
     from boundby.model import store
@@ -165,16 +156,13 @@ def command(
         target=target_of(target),
         budget_s=budget,
         choice=Choice(only=only, skip=skip, also=also, everything=everything),
-        limit_s=timeout,
-        steps=steps,
         step_by=step_by,
         diagnosis=store.read(diagnosis_file, Diagnosis, "diagnosis") if diagnosis_file else None,
         machine_file=machine_file,
         plugins=plugins,
         logs=logs,
         scratch=scratch,
-        fresh=fresh,
-        resume=resume,
+        accept_unverified=accept_unverified,
     )
     with progress_bar("proving:", shown=not quiet) as progress:
         proven = prove_target(request, progress, progress.print)
@@ -187,28 +175,28 @@ def command(
     return INTERRUPTED if proven.interrupted else 0
 
 
-def _tell(diagnosis: Diagnosis, *, patch_asked: bool, patch: Patch | None) -> None:
+def _tell(diagnosis: Diagnosis, *, patch_asked: bool, patch: SourcePatch | None) -> None:
     from boundby.cli.console import error_console
     from boundby.report.proofs import ProofsReport, wants_time
 
     console = error_console()
     console.print(ProofsReport(diagnosis))
-    more = "the same command with --resume"
     if wants_time(diagnosis):
-        console.print(f"for what is open or was not run: {more} and a larger --budget", style="dim")
+        words = "for what is inconclusive or was skipped for want of time: a larger --budget"
+        console.print(words, style="dim")
     if patch is not None and patch.diff and not patch_asked:
-        console.print(f"for a diff of the script: {more} and --patch FILE", style="dim")
+        console.print("for a diff of the script: --patch FILE", style="dim")
 
 
-def _write_patch(patch: Patch | None, path: Path) -> None:
+def _write_patch(patch: SourcePatch | None, path: Path) -> None:
     from boundby.model.errors import BoundbyError
 
     if patch is None:
         click.echo("boundby: no fix held: there is nothing to patch", err=True)
         return
     try:
-        path.write_text(patch.text())
+        path.write_bytes(patch.text())
     except OSError as error:
         raise BoundbyError(f"cannot write {path}: {error.strerror}") from None
-    for note in patch.notes:
+    for note in patch.manual:
         click.echo(f"boundby: {note}", err=True)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from boundby.fixes.attributes import PatchSet, when_torch_arrives
+from boundby.fixes.attributes import PatchSet
 from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 from boundby.fixes.root_modules import outermost_modules
+from boundby.fixes.switch import Program
 
 _FEWEST_BLOCKS = 3
 
@@ -64,17 +66,33 @@ def _run_again(original: Any) -> Any:
     return forward
 
 
-@contextlib.contextmanager
-def without_checkpointing() -> Iterator[None]:
+_FLAG = "gradient_checkpointing"  # of the modules of transformers, diffusers and others
+
+
+class WithoutCheckpointing:
     """`torch.utils.checkpoint` runs its function once and keeps what it needs."""
 
-    def arrived(torch: Any, swaps: PatchSet) -> None:
+    def __init__(self, models: Sequence[Any]) -> None:
+        self.objects = models
+        self._swaps = PatchSet()
+
+    def on(self) -> None:
         import torch.utils.checkpoint as checkpointing
 
-        swaps.swap(checkpointing, "checkpoint", _run_once)
+        self._swaps.swap(checkpointing, "checkpoint", _run_once)
+        for model in self.objects:
+            for part in model.modules():
+                if vars(part).get(_FLAG) is True:
+                    setattr(part, _FLAG, False)
+                    self._swaps.later(partial(setattr, part, _FLAG, True))
+                    note("a checkpoint taken off")
 
-    with when_torch_arrives(arrived):
-        yield
+    def off(self) -> None:
+        self._swaps.undo()
+
+
+def _without(program: Program) -> WithoutCheckpointing:
+    return WithoutCheckpointing(program.models)
 
 
 _OPTIONS = ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug")
@@ -98,5 +116,5 @@ CHECKPOINTS = Fix(
 NO_CHECKPOINTS = Fix(
     name="no-checkpoints",
     change="x = block(x)  # instead of checkpoint(block, x)",
-    apply=without_checkpointing,
+    switch=_without,
 )

@@ -1,43 +1,60 @@
-"""The outermost modules compiled in place, before their first call."""
+"""The outermost modules compiled in place; the eager ones stay beside."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from boundby.fixes.fix import Fix
 from boundby.fixes.log import leave, note
-from boundby.fixes.root_modules import outermost_modules
+from boundby.fixes.switch import Program
 
 # Modes that replay CUDA graphs, into the same memory each time.
 _GRAPHED = ("reduce-overhead", "max-autotune")
 
 
-def compiled(mode: str | None = None) -> contextlib.AbstractContextManager[None]:
-    return outermost_modules(partial(_compile, mode=mode))
+class CompiledModules:
+    """`module._compiled_call_impl`, as `module.compile()` sets it; compiled once."""
+
+    def __init__(self, torch: Any, modules: Sequence[Any], mode: str | None) -> None:
+        self.objects = modules
+        self._torch = torch
+        self._mode = mode
+        self._compiled: list[Any] = []
+
+    def on(self) -> None:
+        if not self._compiled:
+            compile_call = partial(self._torch.compile, mode=self._mode)
+            self._compiled = [
+                _without_carried_caches(one, compile_call(one._call_impl), self._mode)
+                for one in self.objects
+            ]
+        for module, compiled in zip(self.objects, self._compiled, strict=True):
+            module._compiled_call_impl = compiled
+            note(f"compiled {type(module).__name__}")
+
+    def off(self) -> None:
+        for module in self.objects:
+            module._compiled_call_impl = None
 
 
-def _compile(
-    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, mode: str | None
-) -> Callable[[], None] | None:
-    # Compiled by the script: an OptimizedModule, or in place.
-    if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
-        return None
-    if mode in _GRAPHED and _is_carried_on(args, kwargs):
-        leave(
-            "it makes CUDA graphs, whose next replay overwrites the cache that "
-            f"{type(module).__name__} hands on from call to call; with one of a fixed size it could"
-        )
-        return None
-    module.compile(mode=mode)
-    note(f"compiled {type(module).__name__}")
+def _without_carried_caches(module: Any, compiled: Any, mode: str | None) -> Callable[..., Any]:
+    """Graphs overwrite a cache that the module hands on from call to call: those stay eager."""
+    if mode not in _GRAPHED:
+        return compiled  # type: ignore[no-any-return]
 
-    def undo() -> None:
-        module._compiled_call_impl = None
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if _is_carried_on(args, kwargs):
+            leave(
+                "it makes CUDA graphs, whose next replay overwrites the cache that "
+                f"{type(module).__name__} hands on from call to call; "
+                "with one of a fixed size it could"
+            )
+            return module._call_impl(*args, **kwargs)
+        return compiled(*args, **kwargs)
 
-    return undo
+    return call
 
 
 def _is_carried_on(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -55,6 +72,16 @@ def _is_carried_on(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return grows or isinstance(kwargs.get("past_key_values"), tuple)
 
 
+def _switch(program: Program, *, mode: str | None) -> CompiledModules | None:
+    # Compiled by the script: an OptimizedModule, or in place.
+    plain = [
+        one
+        for one in program.models
+        if not hasattr(one, "_orig_mod") and getattr(one, "_compiled_call_impl", None) is None
+    ]
+    return CompiledModules(program.torch, plain, mode) if plain else None
+
+
 # About what a model of a dozen layers takes with nothing cached: only to know what may still fit.
 _COMPILING_S, _TUNING_S = 30.0, 240.0
 _FUSED = ("unfused-operators", "repeated-casts", "wasted-tiles")
@@ -62,28 +89,25 @@ _FUSED = ("unfused-operators", "repeated-casts", "wasted-tiles")
 COMPILE = Fix(
     name="compile",
     change="model = torch.compile(model)",
-    apply=compiled,
+    switch=partial(_switch, mode=None),
     preparation_s=_COMPILING_S,
-    again_s=_COMPILING_S,
     slot="compilation",
     covers=_FUSED,
 )
 REDUCE_OVERHEAD = Fix(
     name="compile:reduce-overhead",
     change='model = torch.compile(model, mode="reduce-overhead")',
-    apply=partial(compiled, "reduce-overhead"),
+    switch=partial(_switch, mode="reduce-overhead"),
     devices=("cuda",),
     preparation_s=_COMPILING_S,
-    again_s=_COMPILING_S,
     slot="compilation",
     covers=(*_FUSED, "eager-launches"),
 )
 MAX_AUTOTUNE = Fix(
     name="compile:max-autotune",
     change='model = torch.compile(model, mode="max-autotune")',
-    apply=partial(compiled, "max-autotune"),
+    switch=partial(_switch, mode="max-autotune"),
     preparation_s=_TUNING_S,
-    again_s=_COMPILING_S,  # what was tuned is remembered
     slot="compilation",
     covers=(*_FUSED, "eager-launches"),
 )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from boundby.capture.process.step_hooks import StepHook, accompanied_by
+from boundby.capture.process.patching import PatchSet
 from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 from boundby.fixes.masks import CHANGE as NO_MASKS
 from boundby.fixes.masks import leave_out_needless_masks
-from boundby.fixes.root_modules import outermost_modules
+from boundby.fixes.switch import Program
 
 # Arguments of these kinds are part of what was recorded; anything else may change unseen.
 _CONSTANTS = (type(None), bool, int, float, str)
@@ -21,40 +21,45 @@ _CHANGE = "model = torch.cuda.make_graphed_callables(model, (sample_input,))"
 _MASKS = "masks that a capture would build"
 
 
-@contextlib.contextmanager
-def cuda_graphs() -> Any:
-    recorder = _Recorder()
-    with accompanied_by(recorder), outermost_modules(recorder.attach):
-        yield
+class GraphedModules:
+    """Records a module's call when the same kind of call comes the second time, and replays it."""
 
-
-class _Recorder(StepHook):
-    """Records a module's call when the same kind of call comes the second time."""
-
-    def __init__(self) -> None:
+    def __init__(self, torch: Any, modules: Sequence[Any]) -> None:
+        self.objects = modules
+        self._torch = torch
         self._recorded: dict[Any, Callable[..., Any]] = {}
         self._seen: set[Any] = set()
         self._gradients = _Gradients()
+        self._addresses: tuple[int, ...] = ()
+        self._swaps = PatchSet()
 
-    def start_over(self) -> None:
-        self._recorded.clear()
-        self._seen.clear()
+    def on(self) -> None:
+        # A graph works at the addresses it was captured with: another layout has others.
+        tensors = [
+            one for module in self.objects for one in (*module.parameters(), *module.buffers())
+        ]
+        addresses = tuple(one.data_ptr() for one in tensors)
+        if addresses != self._addresses:
+            self._recorded.clear()
+            self._seen.clear()
+            self._addresses = addresses
+        for module in self.objects:
+            plain, was_its_own = module.forward, "forward" in vars(module)
+            module.forward = self._graphed(module, plain)
+            self._swaps.later(functools.partial(_put_back, module, plain, was_its_own))
 
-    def attach(
-        self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Callable[[], None] | None:
-        plain = module.forward
+    def off(self) -> None:
+        self._swaps.undo()
+        # What a graph has written into is written over by its next replay.
+        for module in self.objects:
+            self._gradients.make_own(module.parameters())
 
+    def _graphed(self, module: Any, plain: Any) -> Any:
         @functools.wraps(plain)
         def forward(*args: Any, **kwargs: Any) -> Any:
             return self._call(module, plain, args, kwargs)
 
-        module.forward = forward
-
-        def undo() -> None:
-            module.forward = plain
-
-        return undo
+        return forward
 
     def _call(self, module: Any, plain: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         import torch
@@ -96,6 +101,18 @@ class _Recorder(StepHook):
                 note(what)
         self._gradients.make_own(module.parameters())
         return self._recorded[key](tensors)
+
+
+def _put_back(module: Any, plain: Any, was_its_own: bool) -> None:
+    if was_its_own:
+        module.forward = plain
+    else:
+        vars(module).pop("forward", None)
+
+
+def _switch(program: Program) -> GraphedModules | None:
+    models = [one for one in program.models if any(p.is_cuda for p in one.parameters())]
+    return GraphedModules(program.torch, models) if models else None
 
 
 class _Gradients:
@@ -263,7 +280,8 @@ CUDA_GRAPHS = Fix(
     name="cuda-graphs",
     change=_CHANGE,
     written=_written,
-    apply=cuda_graphs,
+    switch=_switch,
+    preparation_s=5.0,
     devices=("cuda",),
     slot="compilation",
 )

@@ -1,35 +1,53 @@
-"""A way to mend a fault from outside, in a script nobody touches."""
+"""A change to a running program, and what a user would write to get the same."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Literal
+
+from boundby.fixes.switch import Entered, Program, Switch
+
+# `step`: can be switched at a step boundary of the live program. `start`: needs a new process
+# (environment, allocator, worker processes, what is read at import).
+Scope = Literal["step", "start"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fix:
     """How a program is changed, and what a user would write to get the same.
 
-    `apply` is entered in the script's process before the script starts, and before torch is
-    imported; `environment` is set before that process starts. `precision` names the dtype in which
-    it now computes what had more digits before: None promises the same arithmetic, up to its order.
-    `devices`: where there is a point in trying. `preparation_s`: about how long the program takes
-    longer to start; `again_s`: and once more, where what was prepared is forgotten because the
-    program has changed, as it does when dropout is switched on. Of treatments in one `slot` only
-    one can be applied. `covers`: the faults that are gone with it, where that is more, or other,
-    than the one it is tried for. `written`: the change in the script's own terms, from what was
-    touched in it.
+    `apply` is entered in the script's process: for scope `start` before the script starts, and
+    before torch is imported; for scope `step` between two steps of the running program, unless
+    `switch` is given, which makes a `Switch` for the live objects, or None where there is nothing
+    to change. `environment` is set before the process starts. `precision` names the dtype in
+    which it now computes what had more digits before: None promises the same arithmetic, up to
+    its order. `devices`: where there is a point in trying. `preparation_s`: about how long its
+    first use takes. Of fixes in one `slot` only one can be applied. `covers`: the faults that are
+    gone with it, where that is more, or other, than the one it is tried for. `written`: the change
+    in the script's own terms, from what was changed in it.
     """
 
     name: str
     change: str  # what a user would write in the script
     apply: Callable[[], AbstractContextManager[None]] | None = None
+    switch: Callable[[Program], Switch | None] | None = None
+    scope: Scope = "step"
     environment: Mapping[str, str] = field(default_factory=dict)
     precision: str | None = None
     devices: tuple[str, ...] = ("cpu", "cuda")
     preparation_s: float = 0.0
-    again_s: float = 0.0
     slot: str = ""
     covers: tuple[str, ...] = ()
     written: Callable[[Collection[str]], str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.environment:
+            object.__setattr__(self, "scope", "start")
+
+    def switch_for(self, program: Program) -> Switch | None:
+        """What switches it on the live program; None where there is nothing to change."""
+        if self.switch is not None:
+            return self.switch(program)
+        return Entered(self.apply) if self.apply is not None else None

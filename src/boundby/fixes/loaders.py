@@ -114,6 +114,7 @@ def _workers(name: str, count: Callable[[], int], devices: tuple[str, ...]) -> F
         apply=functools.partial(loader_workers, count),
         devices=devices,
         slot="workers",
+        scope="start",
     )
 
 
@@ -123,5 +124,6 @@ PINNED = Fix(
     name="pinned",
     change="DataLoader(..., pin_memory=True); batch.to(device, non_blocking=True)",
     apply=pinned_copies,
+    scope="start",
     devices=("cuda",),
 )

@@ -29,33 +29,26 @@ def matmul_precision(precision: str) -> Iterator[None]:
         yield
 
 
-class _CudnnInTF32(StepHook):
-    """cuDNN's own switch, as torch has it unless a script has switched it off by its first call."""
-
-    def __init__(self) -> None:
-        self._done = False
-
-    def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._done:
-            return
-        self._done = True
-        import torch
-
-        allowed, cudnn = float32_allowed(torch)["cuda"], torch.backends.cudnn
-        if hasattr(torch.backends, "fp32_precision"):
-            for layers, setting in (("convolutions", cudnn.conv), ("recurrent", cudnn.rnn)):
-                if allowed[layers] == "float32":
-                    setting.fp32_precision = "tf32"
-                    note(f"tf32 {layers}")
-        elif allowed["convolutions"] == "float32":
-            cudnn.allow_tf32 = True
-            note("tf32 convolutions")
-
-
 @contextlib.contextmanager
 def tf32() -> Iterator[None]:
-    with matmul_precision("high"), accompanied_by(_CudnnInTF32()):
+    """Products, convolutions and recurrent layers, as torch itself has the latter two."""
+    with matmul_precision("high"), when_torch_arrives(_cudnn_in_tf32):
         yield
+
+
+def _cudnn_in_tf32(torch: Any, swaps: PatchSet) -> None:
+    allowed, cudnn = float32_allowed(torch)["cuda"], torch.backends.cudnn
+    if hasattr(torch.backends, "fp32_precision"):
+        for layers, setting in (("convolutions", cudnn.conv), ("recurrent", cudnn.rnn)):
+            if allowed[layers] == "float32":
+                before = setting.fp32_precision
+                setting.fp32_precision = "tf32"
+                swaps.later(functools.partial(setattr, setting, "fp32_precision", before))
+                note(f"tf32 {layers}")
+    elif allowed["convolutions"] == "float32":
+        cudnn.allow_tf32 = True
+        swaps.later(functools.partial(setattr, cudnn, "allow_tf32", False))
+        note("tf32 convolutions")
 
 
 class _Autocast(StepHook):
@@ -93,7 +86,7 @@ class _Autocast(StepHook):
     def backward_begins(self, roots: Any) -> None:
         self._leave()
 
-    def step_ended(self) -> None:
+    def step_ended(self, kind: str) -> None:
         self._leave()
 
     def _leave(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from typing import Literal
 
@@ -322,14 +323,40 @@ class Peak(Record, frozen=True, kw_only=True):
     after: float | None = None
 
 
+class Outcome(enum.StrEnum):
+    """What came of trying a fix."""
+
+    KEPT = "kept"
+    NO_GAIN = "no gain"
+    INCONCLUSIVE = "inconclusive"  # the interval does not decide; more time may
+    UNVERIFIED = "unverified"  # faster, but nothing could be compared
+    WRONG_NUMBERS = "wrong numbers"
+    FAILED = "failed"
+    SKIPPED = "skipped"  # not measured, and why
+
+    @classmethod
+    def _missing_(cls, value: object) -> Outcome | None:
+        return cls.SKIPPED if value == "not run" else None  # the word of schema 1
+
+
 class Numerics(Record, frozen=True, kw_only=True):
-    """Whether the changed program still computes what it did."""
+    """Whether the changed program still computes what it did.
+
+    `tensor` is the one that is furthest off, with its relative error and the tolerance.
+    """
 
     ok: bool
     why: str
+    verified: bool = True  # False: nothing could be compared
+    tensor: str | None = None
+    error: float | None = None
+    tolerance: float | None = None
 
-
-Outcome = Literal["kept", "no gain", "wrong numbers", "failed", "not run"]
+    @property
+    def outcome(self) -> Outcome:
+        if not self.verified:
+            return Outcome.UNVERIFIED
+        return Outcome.KEPT if self.ok else Outcome.WRONG_NUMBERS
 
 
 # Between the names of fixes that were applied together.
@@ -337,22 +364,28 @@ FIXES_JOINED = " + "
 
 
 class Proof(Record, frozen=True, kw_only=True):
-    """Faults mended from outside and measured: step times of each process, interleaved."""
+    """A fix applied from outside and measured: step times of blocks in turn, without and with it.
+
+    `against` names the fixes that were applied on both sides; nothing for the program as it is.
+    `fresh`: whole processes of the script in turn, instead of blocks of steps in one.
+    """
 
     faults: list[str]
     treatment: str = ""
-    start: Literal["fresh", "forked"] = "fresh"  # how the processes on both sides were begun
+    against: str = ""
+    fresh: bool = False
     before_ns: list[float] = []
     after_ns: list[float] = []
     speedup: Speedup | None = None
     predicted: Estimate | None = None  # as a speed-up
     peak_bytes: Peak = Peak()
     numerics: Numerics | None = None
+    preparation_s: float | None = None  # its first use, such as compiling
     outcome: Outcome
     why: str = ""
     change: str = ""
     log: str | None = None
-    open: bool = False  # more runs may tell
+    open: bool = False  # more time may tell
 
     @property
     def combines(self) -> bool:
@@ -360,20 +393,6 @@ class Proof(Record, frozen=True, kw_only=True):
         if not self.treatment:  # of a file that names none
             return len(self.faults) > 1
         return FIXES_JOINED in self.treatment
-
-
-class TrialRow(Record, frozen=True, kw_only=True):
-    """One process of a proof, in the order in which they were run."""
-
-    treatment: str
-    reference: bool = False  # computed in float32, to compare with, and not timed
-    start: Literal["fresh", "forked"] = "fresh"
-    seconds: float = 0.0
-    prepared_s: float = 0.0  # that went into what it was forked from, before its own seconds
-    not_prepared: str | None = None  # why some of the script's imports are left to the forks
-    spent_s: dict[str, float] = {}  # by stage, as far as it came
-    step_ns: float | None = None
-    problem: str | None = None
 
 
 class Diagnosis(Record, frozen=True, kw_only=True):
@@ -402,7 +421,6 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     batches: list[BatchRow] = []
     bigger_chips: list[ChipRow] = []
     proofs: list[Proof] = []
-    trials: list[TrialRow] = []
     notes: list[Note] = []
 
     def __str__(self) -> str:

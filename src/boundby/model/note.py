@@ -49,6 +49,7 @@ Code = Literal[
     "collectives-differ",
     # Proofs.
     "interrupted",
+    "no-fix-tried",
     "over-budget",
     "fix-not-applicable",
     "files-written",

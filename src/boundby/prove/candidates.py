@@ -9,7 +9,7 @@ from boundby import faults as remedies
 from boundby.faults import Fault, Fix
 from boundby.model.diagnosis import Diagnosis, Estimate
 from boundby.model.errors import BoundbyError
-from boundby.prove.combination import Candidate
+from boundby.prove.candidate import Candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,20 +99,19 @@ def _candidate(
         predicted=promised(diagnosis, covers),
         precision=treatment.precision,
         excludes=frozenset(fault for remedy in mends for fault in remedy.excludes),
-        environment=tuple(treatment.environment.items()),
+        scope=treatment.scope,
+        environment=dict(treatment.environment),
         preparation_s=treatment.preparation_s,
-        again_s=treatment.again_s,
         slot=treatment.slot,
         covers=covers,
-        frees_host="eager-launches" in covers and diagnosis.machine.kind != "cpu",
         asked=any(name in choice.also for name in (treatment.name, *faults)),
-        written=treatment.written,
         silent=not _is_ours(treatment),
     )
 
 
 def _is_ours(treatment: Fix) -> bool:
-    apply = getattr(treatment.apply, "func", treatment.apply)
+    made = treatment.apply or treatment.switch
+    apply = getattr(made, "func", made)
     return apply is None or apply.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 

@@ -1,4 +1,4 @@
-"""A whole proof: diagnose, try what was found, save after each run, say what to write."""
+"""A whole proof: diagnose, measure what was found live, write the patch, check it afresh."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import importlib.util
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,25 +16,31 @@ from pathlib import Path
 import msgspec
 
 from boundby.capture.process.execution import Target
-from boundby.model import Note, store, units
-from boundby.model.diagnosis import Diagnosis, Estimate
-from boundby.model.errors import BEFORE_A_STEP, CANNOT_MEASURE, BoundbyError
-from boundby.prove import files, process, progress, scratch
-from boundby.prove.candidates import Choice, candidates_of, pointless, promised
-from boundby.prove.combination import Candidate, Foresee
-from boundby.prove.forks import Forks
-from boundby.prove.patch import Known, Patch, make_patch
-from boundby.prove.proving import Progress, Trials
-from boundby.prove.results import BASELINE, TrialStore
-from boundby.prove.scheduler import words
-from boundby.prove.trial_result import TrialResult
+from boundby.model import Note, units
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.errors import CANNOT_MEASURE, BoundbyError
+from boundby.prove import files, scratch
+from boundby.prove.candidate import Candidate
+from boundby.prove.candidates import Choice, candidates_of, pointless
+from boundby.prove.diagnosing import diagnose_script
+from boundby.prove.evidence import Arm, Evidence
+from boundby.prove.fresh import FreshProcesses, Turns, Variant
+from boundby.prove.launch import COMPILED, Setting
+from boundby.prove.live_run import LiveRun
+from boundby.prove.patches import SourcePatch, write_source_patch
+from boundby.prove.proofs import Checked, chosen_fixes, last_words, proofs_of
+from boundby.prove.sites import ProgramSites
+
+Report = Callable[[str, float], None]
 
 _MOST_FILES_NAMED = 8
-_CACHE_FOLDERS = (process.COMPILED, "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME")
-_OURS = "boundby: "  # what the command line's own lines begin with
-_IMPORTS = ".imports"  # what the script imports, beside what was saved
-# Past the budget by this much, a word is due.
-_LONGER = 1.05
+_CACHE_FOLDERS = (COMPILED, "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME")
+# The diagnosis is given this share of the budget at most.
+_MOST_DIAGNOSIS = 0.6
+# Of the budget, for processes after the live one: the final check and fixes of the start.
+_MOST_RESERVED = 0.4
+_FINAL_PROCESSES = 2
+_PROMISING = 1.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,18 +48,15 @@ class Request:
     """What a user asks for."""
 
     target: Target
-    budget_s: float = 600.0
+    budget_s: float = 300.0
     choice: Choice = field(default_factory=Choice)
-    limit_s: float | None = None
-    steps: int = 15
     step_by: str = "auto"
     diagnosis: Diagnosis | None = None
     machine_file: Path | None = None
     plugins: Sequence[str] = ()
     logs: Path | None = None
     scratch: bool = False
-    resume: bool = False
-    fresh: bool = False  # no forks of a prepared process
+    accept_unverified: bool = False
     search_path: Sequence[str] = ()
 
 
@@ -63,13 +65,13 @@ class Proven:
     """The diagnosis with its proofs, what was kept as a patch, and whether it was cut short."""
 
     diagnosis: Diagnosis
-    patch: Patch | None
+    patch: SourcePatch | None
     interrupted: bool
 
 
 def prove_target(
     request: Request,
-    report: Progress = lambda *_: None,
+    report: Report = lambda *_: None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Proven:
     """Prove what can be proven of a script; Ctrl-C keeps what was done by then.
@@ -80,92 +82,235 @@ def prove_target(
     began = time.monotonic()
     _load_plugins(request.plugins)
     request.choice.check()
-    cwd = Path.cwd()
-    saved_at = progress.path_for(request.target, cwd)
     with contextlib.ExitStack() as stack:
         temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="boundby-")))
-        place = _place(request, cwd, temporary)
-        saved = progress.load(saved_at) if request.resume else None
-        if saved is None:
-            report("diagnosing", 0.0)
-            saved = progress.Saved(
-                diagnosis=request.diagnosis or _diagnose(request, place()),
-                observed=[],
-                elapsed_s=time.monotonic() - began,
-            )
-            progress.save(saved_at, saved.diagnosis, saved.observed, saved.elapsed_s)
-            saved_at.with_suffix(_IMPORTS).unlink(missing_ok=True)
-            began = time.monotonic()
-        imports = saved_at.with_suffix(_IMPORTS)
-        setting = _setting(request, imports, temporary / "compiled")
-        forks = None if request.fresh else _forks(setting, imports, temporary)
-        if forks is not None:
-            stack.enter_context(forks)
-        trials = _trials(
-            request,
-            saved,
-            lambda wanted: process.observe(
-                setting, wanted, folder=temporary, cwd=place(), forks=forks
-            ),
-        )
-        trials.elapsed_s += time.monotonic() - began
-        tell(_opening(saved.diagnosis, trials.candidates, trials.elapsed_s))
-
-        def on_observed(observed: TrialResult) -> None:
-            progress.save(saved_at, saved.diagnosis, trials.ledger.observed, trials.elapsed_s)
-            if observed.not_forked is None:
-                tell(trials.told(observed))
-
-        interrupted = False
+        proof = _Proof(request, Path.cwd(), temporary, began, report, tell)
         try:
-            if trials.candidates:
-                trials.run(report, on_observed)
+            proof.run()
         except KeyboardInterrupt:
-            interrupted = True
-    return _proven(request, cwd, trials, saved.diagnosis, interrupted)
+            if proof.diagnosis is None:
+                raise
+            proof.interrupted = True
+        return proof.proven()
 
 
-def _trials(
-    request: Request, saved: progress.Saved, observe: Callable[[process.Wanted], TrialResult]
-) -> Trials:
-    """What is to be tried, from where it was left."""
-    candidates = candidates_of(saved.diagnosis, request.choice)
-    return Trials(
-        observe=observe,
-        candidates=candidates,
-        ledger=ledger_of(candidates, saved.observed, may_fork=not request.fresh),
-        budget_s=request.budget_s,
-        foresee=foresee(saved.diagnosis),
-        limit_s=request.limit_s,
-        elapsed_s=saved.elapsed_s,
-    )
+def _is_promising(one: Candidate) -> bool:
+    """Whether time is kept for it while others are undecided."""
+    return one.asked or (one.predicted is not None and one.predicted.expected > _PROMISING)
 
 
-def _proven(
-    request: Request, cwd: Path, trials: Trials, diagnosis: Diagnosis, interrupted: bool
-) -> Proven:
-    notes = _notes(request, cwd, trials, interrupted, diagnosis)
-    proven = msgspec.structs.replace(
-        diagnosis,
-        proofs=trials.proofs(),
-        trials=trials.rows(),
-        notes=[*diagnosis.notes, *notes],
-    )
-    patch = _patch(request, trials, diagnosis)
-    return Proven(diagnosis=proven, patch=patch, interrupted=interrupted)
+class _Proof:
+    """One proof under way; `proven` tells what is known at any time."""
 
+    def __init__(
+        self,
+        request: Request,
+        cwd: Path,
+        temporary: Path,
+        began: float,
+        report: Report,
+        tell: Callable[[str], None],
+    ) -> None:
+        self.diagnosis: Diagnosis | None = None
+        self.interrupted = False
+        self._request = request
+        self._cwd = cwd
+        self._temporary = temporary
+        self._ends_at = began + request.budget_s
+        self._began = began
+        self._report = report
+        self._tell = tell
+        self._place = _place(request, cwd, temporary)
+        self._setting = _setting(request, temporary)
+        self._candidates: list[Candidate] = []
+        self._evidence = Evidence()
+        self._told: dict[str, str] = {}
+        self._starts: dict[str, Turns] = {}
+        self._chosen_starts: list[str] = []
+        self._patch: SourcePatch | None = None
+        self._final: Turns | None = None
+        self._live_notes: list[str] = []
+        self._wrote: list[str] = []
 
-def _forks(setting: process.Setting, imports: Path, folder: Path) -> Forks:
-    return Forks(
-        target=setting.target,
-        imports=imports,
-        folder=folder,
-        environment=process.environment({}, setting.search_path, setting.compiled),
-    )
+    def run(self) -> None:
+        request = self._request
+        self._report("diagnosing", 0.0)
+        self.diagnosis = request.diagnosis or diagnose_script(
+            self._setting,
+            machine_file=request.machine_file,
+            cwd=self._place(),
+            limit_s=_MOST_DIAGNOSIS * request.budget_s,
+        )
+        self._candidates = candidates_of(self.diagnosis, request.choice)
+        self._tell(_opening(self.diagnosis, self._candidates, time.monotonic() - self._began))
+        if not self._candidates:
+            return
+        self._measure_live()
+        fresh = FreshProcesses(
+            setting=self._setting,
+            candidates=[one for one in self._candidates if one.scope == "step"],
+            place=self._place,
+            ends_at=self._ends_at,
+            report=lambda name: self._report(f"fresh process: {name}", self._share()),
+        )
+        step_s = 20 * (self._evidence.step_ns or 0.0) / 1e9
+        fresh.expect((self._evidence.start_s or 3.0) + step_s)
+        try:
+            self._try_starts(fresh)
+            self._check_finally(fresh)
+        finally:
+            self._wrote += fresh.wrote
+
+    def _measure_live(self) -> None:
+        live = [one for one in self._candidates if one.scope == "step"]
+        if not live:
+            return
+        starts = [one for one in self._candidates if one.scope == "start" and _is_promising(one)]
+        run = LiveRun(
+            setting=self._setting,
+            candidates=live,
+            evidence=self._evidence,
+            deadline=self._ends_at,
+            start_fixes=len(starts),
+            most_reserved_s=_MOST_RESERVED * self._request.budget_s,
+            place=self._place,
+            accept_unverified=self._request.accept_unverified,
+            follow=self._followed,
+        )
+        try:
+            run.run()
+        finally:
+            self._wrote += run.wrote
+            self._live_notes += run.notes
+        if run.problem is not None:
+            raise BoundbyError(
+                f"the script cannot be measured as it is: {run.problem}", exit_code=CANNOT_MEASURE
+            )
+
+    def _followed(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._report(evidence.now, self._share())
+        for fix, words in last_words(evidence, self._candidates).items():
+            if self._told.get(fix) != words:
+                self._told[fix] = words
+                self._tell(words)
+
+    def _share(self) -> float:
+        return min(1.0, (time.monotonic() - self._began) / self._request.budget_s)
+
+    def _try_starts(self, fresh: FreshProcesses) -> None:
+        """Fixes that need a process of their own, each beside what was chosen."""
+        arm = self._evidence.chosen
+        for one in self._candidates:
+            # Time for the final check comes first.
+            if one.scope != "start" or not fresh.has_time(2 + _FINAL_PROCESSES):
+                continue
+            known = {other.key: other for other in self._candidates}
+            if not one.goes_with([known[key] for key in (*arm, *self._chosen_starts)]):
+                continue
+            before = self._variant("without", arm, self._chosen_starts)
+            after = self._variant(one.fix, arm, [*self._chosen_starts, one.key])
+            turns = self._starts[one.key] = fresh.in_turn(
+                before, after, pairs=2, spared=_FINAL_PROCESSES
+            )
+            found = turns.speedup
+            if found is not None and found.low > 1 and turns.problem is None:
+                self._chosen_starts.append(one.key)
+
+    def _variant(
+        self,
+        name: str,
+        arm: Arm,
+        starts: Sequence[str],
+        sources: dict[str, str] | None = None,
+    ) -> Variant:
+        environment: dict[str, str] = {}
+        for one in self._candidates:
+            if one.key in starts:
+                environment.update(one.environment)
+        return Variant(
+            name=name, arm=arm, applied=starts, environment=environment, sources=sources or {}
+        )
+
+    def _check_finally(self, fresh: FreshProcesses) -> None:
+        """The script as it is, and its patched copy, in processes that run in turn."""
+        chosen = (*self._evidence.chosen, *self._chosen_starts)
+        if not chosen:
+            return
+        self._patch = self._write_patch()
+        written = set(self._patch.written) if self._patch is not None else set()
+        known = {one.key: one for one in self._candidates}
+        arm = tuple(key for key in self._evidence.chosen if known[key].fix not in written)
+        starts = [key for key in self._chosen_starts if known[key].fix not in written]
+        sources = {}
+        for at, (path, text) in enumerate((self._patch.sources if self._patch else {}).items()):
+            copy = self._temporary / f"patched-{at}-{path.name}"
+            copy.write_bytes(text)
+            sources[str(path)] = str(copy)
+        before = self._variant("the script as it is", (), ())
+        after = self._variant("the patched script", arm, starts, sources)
+        self._final = fresh.in_turn(before, after)
+
+    def _write_patch(self) -> SourcePatch | None:
+        path = _script_path(self._request.target)
+        chosen = chosen_fixes(self._evidence, self._candidates, self._chosen_starts)
+        if path is None or not chosen:
+            return None
+        sites = self._evidence.sites or ProgramSites(device="cpu")
+        return write_source_patch(sites, chosen, script=path)
+
+    def proven(self) -> Proven:
+        assert self.diagnosis is not None
+        request = self._request
+        if self._patch is None:
+            self._patch = self._write_patch()
+        checked = Checked(
+            starts=self._starts,
+            chosen_starts=self._chosen_starts,
+            final=self._final,
+            manual=[str(one) for one in self._patch.manual] if self._patch else [],
+        )
+        proofs = proofs_of(self._evidence, self._candidates, checked)
+        diagnosis = msgspec.structs.replace(
+            self.diagnosis,
+            proofs=proofs,
+            notes=[*self.diagnosis.notes, *self._notes(self.diagnosis, request)],
+        )
+        return Proven(diagnosis=diagnosis, patch=self._patch, interrupted=self.interrupted)
+
+    def _notes(self, diagnosis: Diagnosis, request: Request) -> list[Note]:
+        notes = [Note(code="too-few-steps", text=text) for text in self._live_notes]
+        if self.interrupted:
+            text = "interrupted: what was measured until then is shown"
+            notes.append(Note(code="interrupted", text=text))
+        elif self._candidates and not self._evidence.steps and not self._starts:
+            text = (
+                f"no fix was tried: the diagnosis took {time.monotonic() - self._began:.0f} of "
+                f"{request.budget_s:.0f} s"
+            )
+            notes.append(Note(code="no-fix-tried", text=text))
+        kind = diagnosis.machine.kind
+        notes += [
+            Note(
+                code="fix-not-applicable",
+                text=f"{name} was not tried: it has no effect on a {kind} device",
+            )
+            for name in pointless(diagnosis, request.choice)
+        ]
+        caches = [os.environ.get(name) for name in _CACHE_FOLDERS]
+        ours = [Path(folder).absolute() for folder in (*caches, request.logs) if folder]
+        written = files.left_behind(self._wrote, self._cwd, ours)
+        if written:
+            named = ", ".join(written[:_MOST_FILES_NAMED])
+            more = len(written) - _MOST_FILES_NAMED
+            named += f" and {more} more" * (more > 0)
+            text = f"the script wrote files while it was measured: {named}"
+            notes.append(Note(code="files-written", text=text))
+        return notes
 
 
 def _opening(diagnosis: Diagnosis, candidates: Sequence[Candidate], seconds: float) -> str:
-    names = ", ".join(words((one.key,)) for one in candidates) or "nothing"
+    names = ", ".join(one.fix for one in candidates) or "nothing"
     return (
         f"diagnosed: {diagnosis.step.kind}, {units.time(diagnosis.step.wall_ns)} a step, bound by "
         f"{diagnosis.verdict.bound_by} ({seconds:.0f} s); to be tried: {names}"
@@ -192,136 +337,22 @@ def _place(request: Request, cwd: Path, temporary: Path) -> Callable[[], Path]:
     return lambda: scratch.copy_of(cwd, temporary)
 
 
-def _setting(request: Request, notes_of_imports: Path, compiled: Path) -> process.Setting:
+def _setting(request: Request, temporary: Path) -> Setting:
     if request.logs is not None:
         request.logs.mkdir(parents=True, exist_ok=True)
-    return process.Setting(
+    return Setting(
         target=request.target,
+        folder=temporary,
+        # Logs outlive the proof: those of processes that failed are named in the report.
+        logs=(
+            request.logs.absolute()
+            if request.logs is not None
+            else Path(tempfile.mkdtemp(prefix="boundby-logs-"))
+        ),
         step_by=request.step_by,
-        steps=request.steps,
         plugins=request.plugins,
-        logs=request.logs.absolute() if request.logs is not None else _logs_folder(),
         search_path=request.search_path,
-        imports=None if request.fresh else notes_of_imports,
-        compiled=compiled,
-    )
-
-
-def foresee(diagnosis: Diagnosis) -> Foresee:
-    """What the diagnosis promises for several fixes together."""
-
-    def together(chosen: Sequence[Candidate]) -> Estimate | None:
-        return promised(diagnosis, {fault for one in chosen for fault in one.covers})
-
-    return together
-
-
-def ledger_of(
-    candidates: Sequence[Candidate], observed: Sequence[TrialResult], *, may_fork: bool = False
-) -> TrialStore:
-    return TrialStore(
-        observed,
-        precisions={one.key: one.precision for one in candidates},
-        environments={one.key for one in candidates if one.environment},
-        silent={one.key for one in candidates if one.silent},
-        preparations={one.key: one.preparation_s for one in candidates},
-        again={one.key: one.again_s for one in candidates},
-        may_fork=may_fork,
-    )
-
-
-def _logs_folder() -> Path:
-    """Logs outlive the proof: those of runs that failed are named in the report."""
-    return Path(tempfile.mkdtemp(prefix="boundby-logs-"))
-
-
-def _diagnose(request: Request, cwd: Path) -> Diagnosis:
-    """That of `boundby run`, in a process of its own."""
-    with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
-        path = Path(folder) / "diagnosis.json"
-        options = ["--quiet", "--json", str(path), "--step-by", request.step_by]
-        if request.machine_file is not None:
-            options += ["--machine", str(request.machine_file.absolute())]
-        target = request.target
-        name = ["-m", target.name] if target.is_module else [target.name]
-        done = subprocess.run(
-            [sys.executable, "-m", "boundby", "run", *options, *name, *target.args],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=cwd,
-            env=process.environment({}, request.search_path),
-        )
-        if not path.exists():
-            raise BoundbyError(
-                _last_words(done.stderr), exit_code=done.returncode or CANNOT_MEASURE
-            )
-        return store.read(path, Diagnosis, "diagnosis")
-
-
-def _last_words(errors: str) -> str:
-    """Why there is no diagnosis: what boundby says of it, and what a script died of said."""
-    lines = errors.strip().splitlines()
-    ours = [line.removeprefix(_OURS) for line in lines if line.startswith(_OURS)]
-    its_own = [line.strip() for line in lines if not line.startswith(_OURS) and line.strip()]
-    if ours and not ours[-1].endswith(BEFORE_A_STEP):
-        return ours[-1]
-    words = [*ours[-1:], *(f"its last line: {line}" for line in its_own[-1:])]
-    return "; ".join(words) or "no diagnosis came of it"
-
-
-def _notes(
-    request: Request, cwd: Path, trials: Trials, interrupted: bool, diagnosis: Diagnosis
-) -> list[Note]:
-    notes = []
-    if interrupted:
-        text = "interrupted: the same command with --resume continues from here"
-        notes.append(Note(code="interrupted", text=text))
-    if trials.elapsed_s > _LONGER * request.budget_s and not interrupted:
-        notes.append(
-            Note(
-                code="over-budget",
-                text=f"took {trials.elapsed_s:.0f} s instead of {request.budget_s:.0f}: the "
-                "diagnosis and one run of the script take longer than the budget",
-            )
-        )
-    kind = diagnosis.machine.kind
-    notes += [
-        Note(
-            code="fix-not-applicable",
-            text=f"{name} was not tried: it has no effect on a {kind} device",
-        )
-        for name in pointless(diagnosis, request.choice)
-    ]
-    written = _written(request, cwd, trials)
-    if written:
-        named = ", ".join(written[:_MOST_FILES_NAMED])
-        more = f" and {len(written) - _MOST_FILES_NAMED} more" * (len(written) > _MOST_FILES_NAMED)
-        text = f"the script wrote files while it was measured: {named}{more}"
-        notes.append(Note(code="files-written", text=text))
-    return notes
-
-
-def _written(request: Request, cwd: Path, trials: Trials) -> list[str]:
-    names = [name for one in trials.ledger.observed for name in one.wrote]
-    caches = [os.environ.get(name) for name in _CACHE_FOLDERS]
-    ours = [Path(folder).absolute() for folder in (*caches, request.logs) if folder]
-    return files.left_behind(names, cwd, ours)
-
-
-def _patch(request: Request, trials: Trials, diagnosis: Diagnosis) -> Patch | None:
-    """What was kept, as a change to the script."""
-    kept = trials.kept
-    path = _script_path(request.target)
-    timed = trials.ledger.timed(BASELINE)
-    if path is None or not timed or kept is None:
-        return None
-    chosen = {one.key: trials.change(one, kept) for one in trials.candidates}
-    return make_patch(
-        path,
-        [(key.partition("/")[2], chosen[key]) for key in kept],
-        Known(modules=timed[0].notes.modules, device=diagnosis.machine.kind),
+        compiled=temporary / "compiled",
     )
 
 

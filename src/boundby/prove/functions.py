@@ -7,7 +7,6 @@ import os
 import pickle
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,30 +17,28 @@ from boundby.capture.process.execution import Target
 from boundby.model import Machine, store
 from boundby.model.diagnosis import Diagnosis
 from boundby.model.progress import show_progress
-from boundby.prove.candidates import Choice, candidates_of
-from boundby.prove.experiment import Request, foresee, ledger_of, prove_target
-from boundby.prove.in_process import CAVEAT, SameProcess
-from boundby.prove.proving import Trials
-from boundby.session import live as observation
+from boundby.prove.candidates import Choice
+from boundby.prove.experiment import Request, prove_target
+from boundby.prove.same_process import prove_here
 
 
 def prove(
     function: Callable[..., Any],
     *args: Any,
-    budget_s: float = 600.0,
+    budget_s: float = 300.0,
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
     also: Sequence[str] = (),
-    steps: int = 15,
     machine: Machine | None = None,
+    accept_unverified: bool = False,
     **kwargs: Any,
 ) -> Diagnosis:
     """Diagnose a function that is one step, apply each fix to it, and measure what that brings.
 
     `only`, `skip` and `also` name faults or fixes; `also` those that nothing speaks for.
 
-    A function that can be imported, with arguments that can be pickled, is run in fresh processes;
-    any other in this one.
+    A function that can be imported, with arguments that can be pickled, is run in processes of its
+    own; any other in this one, with modules and optimizers put back at the end.
     """
     choice = Choice(only=only, skip=skip, also=also)
     if _is_importable(function) and (arguments := _pickled(args, kwargs)) is not None:
@@ -50,44 +47,19 @@ def prove(
                 target=_driver(function, arguments, Path(folder)),
                 budget_s=budget_s,
                 choice=choice,
-                steps=steps,
                 machine_file=_saved(machine, Path(folder)),
+                accept_unverified=accept_unverified,
                 search_path=[entry or str(Path.cwd()) for entry in sys.path],
             )
             with show_progress("proving:") as progress:
                 diagnosis = prove_target(request, progress).diagnosis
         return msgspec.structs.replace(diagnosis, target=function.__qualname__)
-    return _prove_here(
-        functools.partial(function, *args, **kwargs), budget_s, choice, steps, machine
-    )
-
-
-def _prove_here(
-    call: Callable[[], Any],
-    budget_s: float,
-    choice: Choice,
-    steps: int,
-    machine: Machine | None,
-) -> Diagnosis:
-    began = time.monotonic()
-    trial = SameProcess(call, steps)
-    # A process that has run the profiler is slower for good: here it slows all trials alike.
-    diagnosis = observation.diagnose(call, machine=machine)
-    candidates = candidates_of(diagnosis, choice)
-    candidates = [one for one in candidates if not one.environment]
-    trials = Trials(
-        observe=trial.observe,
-        candidates=candidates,
-        ledger=ledger_of(candidates, ()),
+    return prove_here(
+        functools.partial(function, *args, **kwargs),
         budget_s=budget_s,
-        foresee=foresee(diagnosis),
-        elapsed_s=time.monotonic() - began,
-    )
-    if candidates:
-        with show_progress("proving:") as progress:
-            trials.run(progress)
-    return msgspec.structs.replace(
-        diagnosis, proofs=trials.proofs(), notes=[*diagnosis.notes, CAVEAT]
+        choice=choice,
+        machine=machine,
+        accept_unverified=accept_unverified,
     )
 
 

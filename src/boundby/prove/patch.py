@@ -29,6 +29,7 @@ class Known:
 class Patch:
     diff: str
     notes: list[str]
+    after: str
 
     def text(self) -> str:
         """A file that `patch` and `git apply` take: what stands before the diff is passed over."""
@@ -58,7 +59,7 @@ def make_patch(path: Path, changes: Sequence[tuple[str, str]], known: Known) -> 
         fromfile=f"a/{path.name}",
         tofile=f"b/{path.name}",
     )
-    return Patch(diff="".join(diff), notes=notes)
+    return Patch(diff="".join(diff), notes=notes, after=text)
 
 
 def _edit(text: str, editor: Editor, known: Known) -> str | None:

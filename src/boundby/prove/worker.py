@@ -1,7 +1,8 @@
-"""One trial, in a process of its own: `python -m boundby.prove.worker SPEC.json`.
+"""The script's process: `python -m boundby.prove.worker SPEC.json`.
 
-Applies treatments, runs the script under the hooks of `boundby run`, without any profiler, ends it
-when enough steps were timed, and writes down what was seen. Standard library only until the script
+Starts the script once, switches variants at its step boundaries, and writes down what is known
+after each block. With `timed`, a single variant is measured, as fixes that need a process of their
+own and the final check of a patch do. Nothing heavy is imported before the script
 imports torch: it may set how that is loaded.
 """
 
@@ -9,192 +10,223 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
-import resource
+import random
 import sys
+import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
+
+from boundby.capture.process import script
 from boundby.capture.process.execution import Ending, Target
 from boundby.capture.process.guard import Failure
 from boundby.capture.process.import_hooks import when_imported
-from boundby.capture.process.patching import PatchSet
+from boundby.capture.process.patching import tell_of_aliases
 from boundby.capture.process.plan import Plan
-from boundby.capture.process.script import run_script
 from boundby.capture.process.step_hooks import StepHook, active_hooks
-from boundby.capture.torch.recorder import Capture
 from boundby.fixes import FIXES, Fix
-from boundby.fixes.log import touched
-from boundby.fixes.precision import switch_autocast_off
 from boundby.model.errors import BoundbyError
+from boundby.prove.candidate import Candidate
+from boundby.prove.evidence import Evidence
 from boundby.prove.files import note_written_files
-from boundby.prove.imports import Imports
-from boundby.prove.numerics_recorder import EXACT_STEPS, SEEDED_STEPS, NumericsRecorder
-from boundby.prove.stages import Stages
+from boundby.prove.replaced_sources import replace_sources
+from boundby.prove.search import Search
+from boundby.prove.site_recorder import SiteRecorder
 
-_COMPARED = EXACT_STEPS + SEEDED_STEPS
-# Steps beyond the compared ones before warm-up can be over.
-_STEADY_STEPS = 3
-# Where none is compared: three before a capture, and two replays of it.
-_LEAST_WARMUP = 5
-# A program whose steps never become steady is timed nonetheless, after this many.
-_MOST_WARMUP = 40
-_LEAST_CLEAN_S, _MOST_CLEAN_S = 1.0, 15.0
+_NEVER = 1_000_000_000
 
 
-def treatment(key: str) -> Fix:
+class Timed(msgspec.Struct, kw_only=True):
+    """Measure so many steps of one arm, and nothing else."""
+
+    arm: tuple[str, ...]
+    steps: int
+
+
+class Spec(msgspec.Struct, kw_only=True):
+    """What one process is to do."""
+
+    target: str
+    args: list[str]
+    is_module: bool
+    step_by: str = "auto"
+    plugins: list[str] = []
+    result: str
+    files: str
+    began: float  # on the machine's monotonic clock: when the process was asked for
+    deadline: float  # and when measuring has to end
+    # live
+    candidates: list[Candidate] = []
+    evidence: Evidence | None = None  # what earlier processes found
+    accept_unverified: bool = False
+    most_steps: int | None = None
+    seed: int = 0
+    start_fixes: int = 0  # for whose processes time is kept
+    most_reserved_s: float = 0.0
+    # timed
+    timed: Timed | None = None
+    applied: list[str] = []  # fixes that are entered before the script starts
+    sources: dict[str, str] = {}  # files to be read in the place of others, by path
+
+
+def fix_of(key: str) -> Fix:
     """A fix by `fault/name`; those of plugins are known once the faults are loaded."""
     fault_id, _, name = key.partition("/")
     for found in FIXES:
         if found.name == name:
             return found
     faults = importlib.import_module("boundby.faults")
-    offered: list[Fix] = [
-        fix for fault in faults.FAULTS if fault.id == fault_id for fix in fault.fixes
-    ]
-    for found in offered:
-        if found.name == name:
-            return found
+    for fault in faults.FAULTS:
+        for found in fault.fixes:
+            if fault.id == fault_id and found.name == name:
+                return found  # type: ignore[no-any-return]
     raise BoundbyError(f"no fix is called {key}")
 
 
-class Trial:
-    """The script with its treatments, and what is written down of it."""
-
-    def __init__(self, spec: dict[str, Any]) -> None:
-        self._spec = spec
-        self._notebook: NumericsRecorder | None = None
-        self._graphs = _Graphs()
-        self._imports: Imports | None = None
-        self._compared = _COMPARED if spec["compared"] else 0
-        self._stages = Stages(spec["began_s"], self._compared)
-
-    def run(self) -> None:
-        spec = self._spec
-        # A reference is compared, never timed.
-        plan = Plan(
-            warmup=self._compared if spec["reference"] else None,
-            clean=1 if spec["reference"] else spec["steps"],
-            issue=0,
-            profiled=0,
-            least_warmup=max(_LEAST_WARMUP, self._compared + _STEADY_STEPS),
-            most_warmup=_MOST_WARMUP,
-            most_warmup_s=spec["patience_s"],
-            least_clean_s=_LEAST_CLEAN_S,
-            most_clean_s=_MOST_CLEAN_S,
+def main(spec: Spec) -> None:
+    for plugin in spec.plugins:
+        importlib.import_module(plugin)
+    note_written_files(Path(spec.files))
+    if spec.sources:
+        replace_sources(spec.sources)
+    run = _Live(spec)
+    with contextlib.ExitStack() as applied:
+        for key in spec.applied:
+            apply = fix_of(key).apply
+            if apply is not None:
+                applied.enter_context(apply())
+        when_imported("torch", run.torch_arrived)
+        run.before()
+        ending = script.run_script(
+            Target(name=spec.target, args=spec.args, is_module=spec.is_module),
+            plan=run.plan,
+            step_by=spec.step_by,  # type: ignore[arg-type]
+            folder=Path(spec.result).parent,
+            keep_going=False,
+            on_refusal=lambda capture: run.end(Ending(exit_code=0, capture=capture)),
+            on_failure=run.failed,
         )
-        # The script as it is needs none of them, nor what they import.
-        for plugin in spec["plugins"] if spec["treatments"] else ():
-            importlib.import_module(plugin)
-        note_written_files(Path(spec["files"]))
-        if spec["imports"] is not None:
-            self._imports = Imports()
-        with contextlib.ExitStack() as applied:
-            for key in spec["treatments"]:
-                apply = treatment(key).apply
-                if apply is not None:
-                    applied.enter_context(apply())
-            # After the treatments, which may want torch first.
-            when_imported("torch", self._torch_arrived)
-            target = spec["target"]
-            ending = run_script(
-                Target(name=target["name"], args=target["args"], is_module=target["is_module"]),
-                plan=plan,
-                step_by=spec["step_by"],
-                folder=Path(spec["result"]).parent,
-                keep_going=False,
-                on_refusal=self._refused,
-                on_failure=self._failed,
-            )
-            if not ending.forked:
-                self._write(ending)
-                # Threads and exit handlers of a script are not waited for.
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(0)
+        if not ending.forked:
+            run.end(ending)
 
-    def _torch_arrived(self, torch: ModuleType) -> None:
-        if self._spec["reference"]:
-            compute_in_float32(torch)
-        active_hooks.append(self._stages)
-        if self._compared:
-            self._notebook = NumericsRecorder(
-                torch,
-                seed=self._spec["seed"],
-                has_dropout=self._spec["has_dropout"],
-                nudged=self._spec["nudged"],
-                exact=self._spec["exact"],
-            )
-            active_hooks.append(self._notebook)
-        active_hooks.append(self._graphs)
-        if self._imports is not None:
-            active_hooks.append(self._imports)
-        self._stages.torch_arrived()
 
-    def _refused(self, capture: Capture) -> None:
-        self._write(Ending(exit_code=0, capture=capture))
-        os._exit(0)
+class _Live:
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.plan = Plan(warmup=_NEVER, clean=1, issue=0, profiled=0)
+        self.evidence = spec.evidence or Evidence()
+        self.evidence.done = self.evidence.script_ended = False
+        self.evidence.ended = None
+        self.sites = SiteRecorder()
+        self.engine: Any = None
+        self.steps_before = self.evidence.steps
+        self.seconds_before = self.evidence.seconds
 
-    def _failed(self, failure: Failure) -> None:
-        """Boundby itself has failed: there is nothing to be timed any more."""
+    def before(self) -> None:
+        """Right before the script's first line."""
+        if self.spec.timed is None:
+            self.sites.begin()
+
+    def failed(self, failure: Failure) -> None:
+        """Boundby itself has failed: nothing can be measured any more."""
         sys.stderr.write(failure.text)
-        self._write(Ending(exit_code=1, failure=failure))
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+        self.end(Ending(exit_code=1, failure=failure))
 
-    def _write(self, ending: Ending) -> None:
-        capture = ending.capture
-        seen: dict[str, Any] = {"touched": dict(touched), "kind": None, "samples_ns": []}
-        if capture is not None:
-            kind = capture.main_kind
-            seen["kind"] = kind
-            seen["samples_ns"] = capture.clean.get(kind, []) if kind else []
-            seen["warmup_ns"] = capture.warmup.get(kind, []) if kind else []
-            seen["pace_ns"] = capture.pace
-            seen["peak_bytes"] = peak_bytes()
-        if self._notebook is not None:
-            seen["notes"] = self._notebook.written()
-        seen["graphs_while_clean"] = self._graphs.since(len(seen["samples_ns"]))
-        clean = sum(map(len, capture.clean.values())) if capture is not None else 0
-        seen["spent"] = self._stages.spent(clean)
-        seen["problem"] = _problem(ending)
-        if self._imports is not None:
-            self._imports.write(Path(self._spec["imports"]))
-        path = Path(self._spec["result"])
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(seen))
-        partial.replace(path)
+    def write(self, value: object) -> None:
+        path = Path(self.spec.result)
+        partial_ = path.with_suffix(".partial")
+        partial_.write_bytes(msgspec.json.encode(value))
+        partial_.replace(path)
+
+    def torch_arrived(self, torch: ModuleType) -> None:
+        active_hooks.append(_Starter(partial(self.start, torch)))
+
+    def start(self, torch: Any, starter: StepHook) -> StepHook:
+        """At the first call of the program: all it imports is there."""
+        from boundby.capture.torch.device import TorchDevice
+        from boundby.prove.live import LiveEngine
+
+        spec = self.spec
+        tell_of_aliases([name for name in sys.modules if name.partition(".")[0] == "torch"])
+        self.evidence.start_s = time.monotonic() - spec.began
+        # Two, in turn, for each fix of the start, and for the final check.
+        a_process_s = 2 * (self.evidence.start_s + 2.0)
+        search = Search(
+            candidates=spec.candidates,
+            evidence=self.evidence,
+            now=time.monotonic,
+            ends_at=spec.deadline,
+            reserved_s=min(spec.start_fixes * a_process_s, spec.most_reserved_s / 2),
+            reserved_if_chosen_s=min(a_process_s, spec.most_reserved_s / 2),
+            random=random.Random(spec.seed),
+            accept_unverified=spec.accept_unverified,
+            most_steps=spec.most_steps,
+            since_start_s=lambda: time.monotonic() - spec.began,
+        )
+        if spec.timed is not None:
+            plan = search.timed(spec.timed.arm, spec.timed.steps)
+        else:
+            plan = search.run()
+        self.engine = LiveEngine(
+            torch,
+            fixes={one.key: fix_of(one.key) for one in spec.candidates},
+            silent=frozenset(one.key for one in spec.candidates if one.silent),
+            search=search,
+            plan=plan,
+            device=TorchDevice(torch),
+            sites=self.sites,
+            main_kind=script.main_kind,
+            unseen=script.unseen,
+            on_step=self.save,
+            on_done=self.leave,
+        )
+        active_hooks[active_hooks.index(starter)] = self.engine
+        return self.engine  # type: ignore[no-any-return]
+
+    def save(self) -> None:
+        self.evidence.seconds = self.seconds_before + time.monotonic() - self.spec.began
+        self.write(self.evidence)
+
+    def leave(self) -> None:
+        self.save()
+        _exit()
+
+    def end(self, ending: Ending) -> None:
+        evidence = self.evidence
+        if not evidence.done:
+            evidence.ended = _problem(ending)
+            if evidence.ended is None:
+                steps = evidence.steps - self.steps_before
+                evidence.script_ended = True
+                evidence.ended = f"the script ended after {steps} steps"
+        else:
+            evidence.running = ()
+        if evidence.sites is None:
+            evidence.sites = self.sites.seen()
+        self.save()
+        _exit()
 
 
-class _Graphs(StepHook):
-    """How many graphs Dynamo had compiled at each step's end."""
+class _Starter(StepHook):
+    """Gives way to the engine at the first call or optimizer's step."""
 
-    def __init__(self) -> None:
-        self._counts: list[int] = []
+    def __init__(self, start: Callable[[StepHook], StepHook]) -> None:
+        self._start = start
 
-    def step_ended(self) -> None:
-        utils = sys.modules.get("torch._dynamo.utils")
-        counters = utils.counters["stats"] if utils is not None else {}
-        self._counts.append(int(counters.get("unique_graphs", 0)))
+    def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._start(self).call_begins(called, args, kwargs)
 
-    def since(self, steps: int) -> int:
-        """Graphs that were compiled during the last so many steps."""
-        if len(self._counts) <= steps or not steps:
-            return 0
-        return self._counts[-1] - self._counts[-1 - steps]
+    def optimizer_begins(self, optimizer: Any) -> None:
+        self._start(self).optimizer_begins(optimizer)
 
-
-def peak_bytes() -> float | None:
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        return float(torch.cuda.max_memory_allocated())
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(kilobytes) * (1 if sys.platform == "darwin" else 1024)
+    def step_ended(self, kind: str) -> None:
+        self._start(self).step_ended(kind)
 
 
 def _problem(ending: Ending) -> str | None:
@@ -211,23 +243,12 @@ def _problem(ending: Ending) -> str | None:
     return None
 
 
-def compute_in_float32(torch: Any) -> Callable[[], None]:
-    """The reference: no autocast, no tf32, whatever the script asks for. Gives back its undoing."""
-    swaps = PatchSet()
-    precision, loose = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-
-    switch_autocast_off(torch, swaps)
-    torch.set_float32_matmul_precision("highest")
-    swaps.swap(torch, "set_float32_matmul_precision", lambda _: lambda wanted: None)
-    torch.backends.cudnn.allow_tf32 = False
-
-    def undo() -> None:
-        swaps.undo()
-        torch.set_float32_matmul_precision(precision)
-        torch.backends.cudnn.allow_tf32 = loose
-
-    return undo
+def _exit() -> None:
+    """Threads and exit handlers of a script are not waited for."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":
-    Trial(json.loads(Path(sys.argv[1]).read_text())).run()
+    main(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Spec))

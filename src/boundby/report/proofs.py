@@ -13,15 +13,17 @@ from rich.text import Text
 from boundby.model import units
 from boundby.model.diagnosis import Diagnosis, Estimate, Outcome, Proof, Speedup
 
-_COLOURS: dict[Outcome, str] = {
-    "kept": "green",
-    "no gain": "bright_black",
-    "wrong numbers": "red",
-    "failed": "red",
-    "not run": "bright_black",
+_COLOURS = {
+    Outcome.KEPT: "green",
+    Outcome.NO_GAIN: "bright_black",
+    Outcome.INCONCLUSIVE: "yellow",
+    Outcome.UNVERIFIED: "yellow",
+    Outcome.WRONG_NUMBERS: "red",
+    Outcome.FAILED: "red",
+    Outcome.SKIPPED: "bright_black",
 }
 
-_RUNS = "measured: with its 95% interval; runs: as it is + with the fix"
+_ROUNDS = "measured: with its 95% interval; rounds: blocks of steps, or fresh processes, in turn"
 
 
 class ProofsReport:
@@ -41,7 +43,7 @@ class ProofsReport:
         yield final_line(proofs)
         yield Padding(_table(proofs), (1, 0, 0, 0))
         if any(proof.after_ns for proof in proofs):
-            yield Padding(Text(_RUNS, style="dim"), (0, 0, 1, 0))
+            yield Padding(Text(_ROUNDS, style="dim"), (0, 0, 1, 0))
         yield from _reasons(proofs)
         best = best_of(proofs)
         if best is not None:
@@ -68,25 +70,31 @@ class ProofsReport:
 
 
 def wants_time(diagnosis: Diagnosis) -> bool:
-    """Whether something is open or had no turn: what ran to its end and found nothing to change
-    will find nothing next time either."""
-    timed = {row.treatment for row in diagnosis.trials if row.step_ns is not None}
-    return any(
-        proof.open or (proof.outcome == "not run" and proof.treatment not in timed)
-        for proof in diagnosis.proofs
-    )
+    """Whether more time may tell more."""
+    return any(proof.open for proof in diagnosis.proofs)
 
 
 def best_of(proofs: list[Proof]) -> Proof | None:
-    """What to keep: of those that held together the last, else the best that held alone."""
-    kept = [proof for proof in proofs if proof.outcome == "kept" and proof.speedup is not None]
+    """What to keep: as measured in fresh processes, else all together, else the best alone."""
+    final = [proof for proof in proofs if proof.fresh and proof.why and _is_final(proof, proofs)]
+    if final and final[-1].speedup is not None:
+        return final[-1] if final[-1].outcome is Outcome.KEPT else None
+    kept = [one for one in proofs if one.outcome is Outcome.KEPT and one.speedup is not None]
     together = [proof for proof in kept if proof.combines]
     return max(together[-1:] or kept, key=lambda one: _median(one.speedup), default=None)
+
+
+def _is_final(proof: Proof, proofs: list[Proof]) -> bool:
+    """The last of all, which measures what the others came to."""
+    return proof is proofs[-1]
 
 
 def final_line(proofs: list[Proof]) -> Text:
     best = best_of(proofs)
     if best is None or best.speedup is None:
+        tried = [proof for proof in proofs if proof.outcome is not Outcome.SKIPPED]
+        if not tried:
+            return Text("no fix was tried", style="bold")
         doubtful = sum(proof.open for proof in proofs)
         if doubtful:
             words = f"no fix held yet, and {doubtful} of {len(proofs)} are open: more time may tell"
@@ -98,33 +106,36 @@ def final_line(proofs: list[Proof]) -> Text:
     return Text.assemble(
         (f"{units.time(before)} -> {units.time(after)}, {_speedup(best.speedup)}", "bold green"),
         f" with {best.treatment}" if best.treatment else "",
-        ", loss unchanged within noise" if best.numerics and best.numerics.ok else "",
+        ", same results within tolerance" if best.numerics and best.numerics.ok else "",
     )
 
 
 def _table(proofs: list[Proof]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("fix", overflow="fold")
-    for heading in ("predicted", "measured", "runs", "memory"):
+    for heading in ("predicted", "measured", "rounds", "memory"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("outcome", no_wrap=True)
     for proof in proofs:
         table.add_row(
-            Text.assemble((proof.treatment, "bold")),
+            Text.assemble((proof.treatment, "bold"), (_beside(proof), "dim")),
             _promised(proof.predicted),
             _speedup(proof.speedup) if proof.speedup else "-",
-            f"{len(proof.before_ns)}+{len(proof.after_ns)}",
+            f"{len(proof.after_ns)}" + " fresh" * proof.fresh,
             _memory(proof),
             _outcome(proof),
         )
     return table
 
 
+def _beside(proof: Proof) -> str:
+    if proof.fresh and proof.outcome is Outcome.KEPT:
+        return " in fresh processes"
+    return f" beside {proof.against}" if proof.against else ""
+
+
 def _outcome(proof: Proof) -> Text:
-    """What there is no gain of yet may have one: more runs would tell."""
-    if proof.open:
-        return Text("open", style="yellow")
-    return Text(proof.outcome, style=_COLOURS[proof.outcome])
+    return Text(proof.outcome.value, style=_COLOURS[proof.outcome])
 
 
 def _reasons(proofs: list[Proof]) -> list[Text]:
@@ -133,7 +144,7 @@ def _reasons(proofs: list[Proof]) -> list[Text]:
             (proof.treatment, "bold"),
             (f" for {', '.join(dict.fromkeys(proof.faults))}: ", "dim"),
             _outcome(proof),
-            f", {proof.why.removeprefix('open: ')}" if proof.why else "",
+            f", {proof.why}" if proof.why else "",
             (f" (log: {proof.log})" if proof.log else "", "dim"),
         )
         for proof in proofs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
-import io
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -101,11 +100,11 @@ def _without_our_frames(trace: TracebackType | None) -> TracebackType | None:
 def _script(name: str) -> tuple[CodeType, ModuleType]:
     path = str(Path(name).absolute())
     _look_first_in(str(Path(path).resolve().parent))
-    with io.open_code(path) as file:
-        code = compile(file.read(), path, "exec", dont_inherit=True)
+    loader = importlib.machinery.SourceFileLoader("__main__", path)
+    code = compile(loader.get_data(path), path, "exec", dont_inherit=True)
     main = ModuleType("__main__")
     main.__file__ = path
-    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    main.__loader__ = loader
     main.__package__ = None
     vars(main).update(__spec__=None, __cached__=None, __builtins__=__builtins__)
     return code, main

@@ -20,6 +20,7 @@ def tell_of_aliases(before: Collection[str]) -> None:
     with torch itself, which never get to see that.
     """
     kinds = (FunctionType, BuiltinFunctionType, type)
+    _aliases.clear()
     modules = [
         (name, vars(module))
         for name, module in list(sys.modules.items())
@@ -53,12 +54,17 @@ class PatchSet:
         inherited = isinstance(owner, type) and name not in vars(owner)
         ours = around(original)
         setattr(owner, name, ours)
+        aliased = []
         if isinstance(owner, ModuleType):
             for names, alias in _aliases.get(id(original), ()):
                 if names.get(alias) is original:
                     names[alias] = ours
+                    aliased.append((names, alias))
 
         def restore() -> None:
+            for names, alias in aliased:
+                if names.get(alias) is ours:
+                    names[alias] = original
             # What somebody has wrapped since is left to them. A descriptor of ours may give
             # out the original: what is asked for is what stands there.
             if inspect.getattr_static(owner, name, None) is not ours:

@@ -37,6 +37,16 @@ def mark_step() -> None:
         _current[-1].mark()
 
 
+def main_kind() -> str | None:
+    """The kind of step in which most of the script's time went so far."""
+    return _current[-1].main_kind() if _current else None
+
+
+def unseen(act: Callable[[], Any]) -> Any:
+    """What `act` returns: whatever it calls is no part of the script's steps."""
+    return _current[-1].unseen(act) if _current else act()
+
+
 def run_script(
     target: Target,
     *,
@@ -169,6 +179,16 @@ class _Watch:
         self._recorder = self._capture = None
         self._is_taken = False
         self._run = None
+
+    def main_kind(self) -> str | None:
+        return self._recorder.windows.main_kind if self._recorder is not None else None
+
+    def unseen(self, act: Callable[[], Any]) -> Any:
+        watcher, self._hooks.watcher = self._hooks.watcher, None
+        try:
+            return act()
+        finally:
+            self._hooks.watcher = watcher
 
     @property
     def has_steps(self) -> bool:

@@ -20,17 +20,21 @@ class StepHook:
     def call_ends(self, called: Any, result: Any) -> None:
         """It has returned this."""
 
+    def call_failed(self, called: Any, error: Exception) -> bool:
+        """It has raised; True where that was a change of ours, which is undone: call it again."""
+        return False
+
     def backward_begins(self, roots: Any) -> None:
         """Backward is about to run from these tensors."""
 
     def optimizer_begins(self, optimizer: Any) -> None:
         """An optimizer is about to step."""
 
-    def start_over(self) -> None:
-        """The program has changed: what was compiled or recorded of it is out of date."""
+    def step_ended(self, kind: str) -> None:
+        """A step of the program has ended, of this kind."""
 
-    def step_ended(self) -> None:
-        """A step of the program has ended."""
+    def optimizer_made(self, optimizer: Any) -> None:
+        """An optimizer was constructed, copied or loaded."""
 
 
 # All who go along now. One script runs at a time, as do those who change it.

@@ -206,7 +206,12 @@ class Hooks:
         try:
             for companion in active_hooks:
                 companion.call_begins(called, args, kwargs)
-            result = run(*args, **kwargs)
+            try:
+                result = run(*args, **kwargs)
+            except Exception as error:
+                if not any(one.call_failed(called, error) for one in tuple(active_hooks)):
+                    raise
+                result = run(*args, **kwargs)
             for companion in active_hooks:
                 companion.call_ends(called, result)
         finally:
@@ -260,6 +265,8 @@ class Hooks:
             hooks._do(hooks._watch_optimizer_class, type(optimizer))
             if hooks.watcher is not None:
                 hooks._do(hooks.watcher.optimizer_made, optimizer)
+            for companion in active_hooks:
+                companion.optimizer_made(optimizer)
 
         return _patch_step_function
 

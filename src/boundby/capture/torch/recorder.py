@@ -172,8 +172,8 @@ class Recorder:
         if self._on_first_step is not None:
             self._on_first_step()
             self._on_first_step = None
-        for companion in active_hooks:
-            companion.step_ended()
+        for companion in tuple(active_hooks):  # which may put others in their place
+            companion.step_ended(kind)
         if self.windows.window is Window.CLEAN and self._is_profiling():
             self._disturbed = True
         if self.windows.window is Window.PROFILED:

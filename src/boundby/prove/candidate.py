@@ -1,0 +1,54 @@
+"""A fix that is worth measuring on one program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from boundby.fixes.fix import Scope
+from boundby.model.diagnosis import Estimate
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """One fix, the faults it removes, and the speed-up that the diagnosis predicts for it.
+
+    `asked`: the user wants it tried, whatever speaks for it. `silent`: a user's own fix, which
+    need not say what it changes.
+    """
+
+    key: str  # FAULT/FIX
+    faults: tuple[str, ...]
+    change: str
+    scope: Scope = "step"
+    predicted: Estimate | None = None
+    precision: str | None = None
+    excludes: frozenset[str] = frozenset()
+    environment: dict[str, str] = {}
+    preparation_s: float = 0.0
+    slot: str = ""
+    covers: tuple[str, ...] = ()
+    asked: bool = False
+    silent: bool = False
+
+    @property
+    def fix(self) -> str:
+        return self.key.partition("/")[2]
+
+    def is_rival(self, other: Candidate) -> bool:
+        """Whether the two are different ways to do one thing."""
+        if self.slot or other.slot:
+            return self.slot == other.slot
+        return self.faults[0] == other.faults[0]
+
+    def goes_with(self, others: Sequence[Candidate]) -> bool:
+        return not any(
+            self.is_rival(other)
+            or not other.excludes.isdisjoint(self.faults)
+            or not self.excludes.isdisjoint(other.faults)
+            or any(
+                self.environment.get(name, value) != value
+                for name, value in other.environment.items()
+            )
+            for other in others
+        )

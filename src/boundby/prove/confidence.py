@@ -1,0 +1,47 @@
+"""How much faster, and how sure that is: an interval that may be looked at after every round.
+
+A ratio of a round is the logarithm of the time of a block without a change over that of a block
+with it. The interval is the t-mixture confidence sequence: it holds the true mean at all rounds
+together with 95%, so that measuring may stop as soon as it decides. It assumes that rounds are
+alike and differ normally; on recorded steps of quiet and noisy hosts it was wrong less often than
+5% promise (1% or less), because it is wide for few rounds.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from boundby.model.diagnosis import Speedup
+
+FEWEST_ROUNDS = 3
+_ALPHA = 0.05
+# Variance of the prior on the effect, in units of the rounds' own variance.
+_PRIOR = 10.0
+# Rounds that agree better than clocks do show no more than this.
+_LEAST_SD = 0.002
+# A fix is worth a change to the script above the first, and cannot be worth it below the second.
+WORTHWHILE, NOTHING = 1.01, 1.02
+
+
+def speedup_of(log_ratios: Sequence[float]) -> Speedup | None:
+    """The mean ratio with its interval; None for fewer rounds than can decide."""
+    count = len(log_ratios)
+    if count < FEWEST_ROUNDS:
+        return None
+    middle = statistics.fmean(log_ratios)
+    half = half_width(count) * max(statistics.stdev(log_ratios), _LEAST_SD)
+    return Speedup(
+        low=math.exp(middle - half), median=math.exp(middle), high=math.exp(min(middle + half, 20))
+    )
+
+
+def half_width(count: int) -> float:
+    """Of the interval, in standard deviations of a round; infinite below three rounds."""
+    spread = 1 + count * _PRIOR
+    limit = (math.sqrt(spread) / _ALPHA) ** (2 / count)
+    if limit >= spread:
+        return math.inf
+    t_squared = (count - 1) * (limit - 1) / (1 - limit / spread)
+    return math.sqrt(t_squared / count)

@@ -1,0 +1,101 @@
+"""What was measured so far, as a value: written by the script's process, read by boundby's.
+
+It is also what a later process of the same script starts from, so that nothing is measured twice.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Literal
+
+import msgspec
+
+from boundby.model.diagnosis import Numerics, Outcome, Speedup
+from boundby.prove.confidence import FEWEST_ROUNDS, NOTHING, WORTHWHILE, speedup_of
+from boundby.prove.sites import ObjectSite, ProgramSites
+
+Arm = tuple[str, ...]  # keys of fixes, in the order in which they are applied
+BASELINE: Arm = ()
+
+# This much slower twice, a fix is not measured a third time.
+_CLEARLY_SLOWER = 0.85
+Verdict = Literal["faster", "no gain", "open"]
+
+
+class Comparison(msgspec.Struct, kw_only=True):
+    """An arm measured in turn with another that it would replace."""
+
+    arm: Arm
+    against: Arm
+    log_ratios: list[float] = []  # one of each round
+    before_ns: list[float] = []  # median step of each round's blocks
+    after_ns: list[float] = []
+    peak_bytes_before: float | None = None
+    peak_bytes_after: float | None = None
+
+    @property
+    def speedup(self) -> Speedup | None:
+        return speedup_of(self.log_ratios)
+
+    @property
+    def verdict(self) -> Verdict:
+        found = self.speedup
+        if found is None:
+            ratios = self.log_ratios
+            slower = len(ratios) == FEWEST_ROUNDS - 1 and max(ratios) < math.log(_CLEARLY_SLOWER)
+            return "no gain" if slower else "open"
+        if found.low > WORTHWHILE:
+            return "faster"
+        return "no gain" if found.high < NOTHING else "open"
+
+    @property
+    def middle(self) -> float:
+        """The ratio as far as it is known; 1 before the first round."""
+        return math.exp(statistics.fmean(self.log_ratios)) if self.log_ratios else 1.0
+
+
+class Ruled(msgspec.Struct, frozen=True, kw_only=True):
+    """An arm that is settled otherwise than by its time."""
+
+    outcome: Outcome
+    why: str
+    log: str | None = None
+
+
+class Evidence(msgspec.Struct, kw_only=True):
+    """Everything known of the variants of one script."""
+
+    comparisons: list[Comparison] = []
+    ruled: dict[str, Ruled] = {}  # by arm name
+    checked: dict[str, Numerics] = {}  # by arm name
+    chosen: Arm = BASELINE
+    preparation_s: dict[str, float] = {}  # of each first use, by arm name
+    touched: dict[str, list[str]] = {}  # by fix: what it has changed, in words
+    objects: dict[str, list[ObjectSite]] = {}  # by fix
+    sites: ProgramSites | None = None
+    step_ns: float | None = None
+    steps: int = 0  # taken by all processes
+    seconds: float = 0.0  # of live measurement, all processes together
+    start_s: float | None = None  # from the start of the process to the first step
+    timed_ns: list[float] = []  # of a process that measures one arm
+    timed_peak_bytes: float | None = None
+    first_kept_s: float | None = None
+    running: Arm = BASELINE  # what is switched on now
+    preparing: bool = False  # its first use, such as compiling
+    now: str = ""
+    done: bool = False
+    ended: str | None = None  # why it stopped before it was done
+    script_ended: bool = False  # by itself, without an error
+
+    def of(self, arm: Arm, against: Arm) -> Comparison:
+        for one in self.comparisons:
+            if one.arm == arm and one.against == against:
+                return one
+        made = Comparison(arm=arm, against=against)
+        self.comparisons.append(made)
+        return made
+
+
+def arm_name(arm: Arm) -> str:
+    return "+".join(arm)

@@ -1,0 +1,176 @@
+"""Starting the script's process, following what it writes, and ending it in time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from boundby.capture.process.execution import Target
+
+# Experiment loggers that have a switch for it record nothing outside this machine.
+_OFFLINE = {
+    "BOUNDBY": "1",
+    "WANDB_MODE": "offline",
+    "NEPTUNE_MODE": "offline",
+    "CLEARML_OFFLINE_MODE": "1",
+    "COMET_START_ONLINE": "0",
+    "SWANLAB_MODE": "offline",
+}
+# Where torch.compile keeps what it made for the next process.
+COMPILED = "TORCHINDUCTOR_CACHE_DIR"
+_TAIL = 4000
+_POLL_S = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What all processes of one script share."""
+
+    target: Target
+    folder: Path  # for what processes write down
+    logs: Path
+    step_by: str = "auto"
+    plugins: Sequence[str] = ()
+    search_path: Sequence[str] = ()  # where python is to find modules, if not where usual
+    compiled: Path | None = None  # where compilers keep what they made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """How a process came to its end. `late`: it was ended by us."""
+
+    problem: str | None
+    late: bool
+    log: Path
+    result: bytes | None
+    wrote: list[str]
+
+
+def launch(
+    setting: Setting,
+    spec: Mapping[str, object],
+    *,
+    name: str,
+    cwd: Path,
+    kill_at: float,
+    environment: Mapping[str, str] | None = None,
+    follow: Callable[[bytes], None] = lambda _: None,
+) -> Launched:
+    """Run one process until it ends, or until `kill_at` on the monotonic clock.
+
+    `follow` gets what it has written down so far, each time that it has changed. An exception in
+    this process, Ctrl-C included, ends the script's process first.
+    """
+    result, files, spec_file = (
+        setting.folder / one for one in ("result.json", "written.txt", "spec.json")
+    )
+    for one in (result, files):
+        one.unlink(missing_ok=True)
+    target = setting.target
+    told = {
+        "target": target.name,
+        "args": list(target.args),
+        "is_module": target.is_module,
+        "step_by": setting.step_by,
+        "plugins": list(setting.plugins),
+        "result": str(result),
+        "files": str(files),
+        "began": time.monotonic(),
+        **spec,
+    }
+    spec_file.write_bytes(msgspec.json.encode(told))
+    handle, log_name = tempfile.mkstemp(prefix=f"{name}.", suffix=".log", dir=setting.logs)
+    os.close(handle)
+    log = Path(log_name)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "boundby.prove.worker", str(spec_file)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env=environment_of(setting, environment or {}),
+            start_new_session=True,
+        )
+        try:
+            late = _wait(process, result, kill_at, follow)
+        finally:
+            _end_group(process)
+    content = result.read_bytes() if result.exists() else None
+    if content is not None:
+        follow(content)
+    return Launched(
+        problem=None if late else _reason(process.returncode, log),
+        late=late,
+        log=log,
+        result=content,
+        wrote=_written(files),
+    )
+
+
+def _wait(
+    process: subprocess.Popen[bytes], result: Path, kill_at: float, follow: Callable[[bytes], None]
+) -> bool:
+    """Whether it had to be ended."""
+    seen = 0
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_POLL_S)
+            return False
+        if time.monotonic() > kill_at:
+            return True
+        with contextlib.suppress(OSError):
+            changed = result.stat().st_mtime_ns
+            if changed != seen:
+                seen = changed
+                follow(result.read_bytes())
+
+
+def environment_of(setting: Setting, extra: Mapping[str, str]) -> dict[str, str]:
+    """What the script finds in its environment."""
+    found = {**os.environ, **_OFFLINE, **extra}
+    if setting.compiled is not None:
+        found[COMPILED] = str(setting.compiled)
+    if setting.search_path:
+        found["PYTHONPATH"] = os.pathsep.join(setting.search_path)
+    return found
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """End the process and all it has started, in its own group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _written(notes: Path) -> list[str]:
+    """The files that a process opened for writing, in the order in which it did."""
+    if not notes.exists():
+        return []
+    names = (os.fsdecode(line) for line in notes.read_bytes().split(b"\0") if line)
+    return list(dict.fromkeys(names))
+
+
+def _reason(code: int, log: Path) -> str | None:
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"ended by {name}" + (": out of memory?" if name == "SIGKILL" else "")
+    if code == 0:
+        return None
+    lines = log.read_bytes()[-_TAIL:].decode(errors="replace").strip().splitlines()
+    starts = [at for at, line in enumerate(lines) if line.startswith("Traceback (")]
+    # What was raised stands under its traceback, and may go on over more lines.
+    raised = (
+        [line for line in lines[starts[-1] + 1 :] if line[:1].strip()] if starts else lines[-1:]
+    )
+    return raised[0].strip() if raised else f"exit code {code}"

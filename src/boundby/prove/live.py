@@ -1,0 +1,316 @@
+"""Measures variants on the live program: switches at step boundaries, times blocks of steps."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from boundby.capture.process.step_hooks import StepHook
+from boundby.capture.process.windows import Device
+from boundby.fixes import Fix
+from boundby.fixes.switch import Program
+from boundby.model.diagnosis import Numerics
+from boundby.prove.call_recorder import CallRecorder
+from boundby.prove.checks import Checks
+from boundby.prove.evidence import BASELINE, Evidence, arm_name
+from boundby.prove.search import Block, Check, Ran, Reply, Request, Search, Steps
+from boundby.prove.site_recorder import SiteRecorder
+from boundby.prove.snapshots import random_state
+from boundby.prove.switchboard import Switchboard
+
+_WARM_STEPS, _MOST_WARM_STEPS, _MOST_WARM_S = 4, 12, 20.0
+_STABLE = 0.15
+_RECOMPILE_LIMIT = 64
+# A block waits for steps of its kind for so many times as many of any.
+_MOST_OTHERS = 20
+
+
+@dataclass(slots=True)
+class _Open:
+    """The block that runs now."""
+
+    block: Block
+    marks: list[Any]
+    times_ns: list[float] = field(default_factory=list)
+    failure: str | None = None
+
+
+class LiveEngine(StepHook):
+    """Drives a `Search` from the step boundaries of the running program.
+
+    `on_step` is called after each request with what is known; `on_done` once, at the end.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        *,
+        fixes: Mapping[str, Fix],
+        silent: frozenset[str],
+        search: Search,
+        plan: Steps,
+        device: Device,
+        sites: SiteRecorder,
+        main_kind: Callable[[], str | None],
+        unseen: Callable[[Callable[[], Any]], Any],
+        on_step: Callable[[], None],
+        on_done: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.search = search
+        self._torch = torch
+        self._evidence: Evidence = search.evidence
+        self._silent = silent
+        self._device = device
+        self._sites = sites
+        self._main_kind = main_kind
+        self._unseen = unseen  # runs something that is no step of the script
+        self._on_step = on_step
+        self._on_done = on_done
+        self._clock = clock
+        self._program = Program(torch=torch)
+        self._board = Switchboard(self._program, fixes)
+        self._recorder = CallRecorder(torch)
+        self._plan = plan
+        self._open: _Open | None = None
+        self._kind: str | None = None
+        self._kinds: list[str] = []
+        self._warm: list[float] = []
+        self._began: float | None = None
+        self._last: float | None = None
+        self._restore_random: Callable[[], None] | None = None
+        self._limits: dict[str, Any] = {}
+        self._is_over = False
+
+    # What the program does.
+
+    def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._is_over:
+            return
+        if self._recorder.is_open:
+            self._recorder.call_begins(called, args, kwargs)
+            self._sites.called(called)
+            self._add_model(called)
+        elif self._board.on:
+            self._restore_random = random_state(self._torch)
+
+    def _add_model(self, called: Any) -> None:
+        if not isinstance(called, self._torch.nn.Module):
+            return
+        is_known = any(one is called for one in self._program.models)
+        if not is_known and next(iter(called.parameters()), None) is not None:
+            self._program.models.append(called)
+
+    def backward_begins(self, roots: Any) -> None:
+        if self._recorder.is_open and not self._is_over:
+            self._sites.backward()
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        if self._recorder.is_open and not self._is_over:
+            self._sites.optimizer_stepped(optimizer)
+            if not any(one is optimizer for one in self._program.optimizers):
+                self._program.optimizers.append(optimizer)
+
+    def call_failed(self, called: Any, error: Exception) -> bool:
+        """A variant has failed in forward: everything off, and the call is made once more."""
+        open_ = self._open
+        if open_ is None or not self._board.on or self._is_over:
+            return False
+        open_.failure = _first_line(error)
+        self._board.set(BASELINE)
+        if self._restore_random is not None:
+            self._restore_random()
+        if isinstance(error, self._torch.OutOfMemoryError):
+            self._torch.cuda.empty_cache()
+        return True
+
+    def step_ended(self, kind: str) -> None:
+        if self._is_over:
+            return
+        self._evidence.steps += 1
+        if self._open is None:
+            self._warm_up(kind)
+            return
+        self._open.marks.append(self._device.mark())
+        # A step of another kind, such as an evaluation between, is no step of the block.
+        self._kinds.append(kind)
+        counted = sum(self._counts(one) for one in self._kinds)
+        block = self._open.block
+        wanted = block.dropped + block.kept
+        is_full = counted >= wanted or len(self._kinds) >= _MOST_OTHERS * wanted
+        if self._open.failure is None and not is_full:
+            return
+        self._go_on(self._close())
+
+    # From request to request.
+
+    def _warm_up(self, kind: str) -> None:
+        now = self._clock()
+        if self._began is None:
+            self._began = self._last = now
+        assert self._last is not None
+        self._warm.append(now - self._last)
+        self._last = now
+        recent = self._warm[-3:]
+        is_stable = max(recent) <= (1 + _STABLE) * min(recent) and len(self._warm) > _WARM_STEPS
+        is_enough = len(self._warm) >= _MOST_WARM_STEPS or now - self._began > _MOST_WARM_S
+        if len(self._warm) < _WARM_STEPS or not (is_stable or is_enough):
+            return
+        self._recorder.is_open = False
+        self._kind = self._main_kind()
+        self._sites.close()
+        self._raise_compile_limits()
+        self._next(lambda: next(self._plan))
+
+    def _go_on(self, reply: Reply) -> None:
+        self._next(lambda: self._plan.send(reply))
+
+    def _next(self, advance: Callable[[], Request]) -> None:
+        """Answer checks at once; open the next block; or be done."""
+        try:
+            request = advance()
+            while True:
+                if isinstance(request, Check):
+                    self._show(request)
+                    request = self._plan.send(self._check(request))
+                    continue
+                refused = self._begin(request)
+                if refused is None:
+                    return
+                request = self._plan.send(refused)
+        except StopIteration:
+            self.finish()
+
+    def _begin(self, block: Block) -> Ran | None:
+        """Open a block; what came of it where it cannot be."""
+        self._show(block)
+        if any(self._board.switch(key) is None for key in block.arm):
+            return Ran(nothing_changed=True)
+        try:
+            self._board.set(block.arm)
+        except Exception as error:  # noqa: BLE001 - a fix may fail in any way
+            self._board.set(BASELINE)
+            return Ran(failure=_first_line(error))
+        self._device.sync()
+        if self._device_is_cuda:
+            self._torch.cuda.reset_peak_memory_stats()
+        self._kinds = []
+        self._open = _Open(block, [self._device.mark()])
+        return None
+
+    def _close(self) -> Ran:
+        assert self._open is not None
+        opened, self._open = self._open, None
+        self._device.sync()
+        if opened.failure is not None:
+            return Ran(failure=opened.failure)
+        arm = opened.block.arm
+        if len(arm) == 1 and arm[0] not in self._silent and not self._board.has_changed(arm[0]):
+            return Ran(nothing_changed=True)
+        times = self._device.between(opened.marks)
+        counted = [ns for ns, kind in zip(times, self._kinds, strict=True) if self._counts(kind)]
+        peak = None
+        if self._device_is_cuda:
+            peak = float(self._torch.cuda.max_memory_allocated())
+        return Ran(times_ns=counted[opened.block.dropped :], peak_bytes=peak)
+
+    @property
+    def _device_is_cuda(self) -> bool:
+        return bool(self._torch.cuda.is_initialized())
+
+    def _counts(self, kind: str) -> bool:
+        return self._kind is None or kind == self._kind
+
+    def _check(self, request: Check) -> Numerics:
+        keys = request.arm
+        fixes = [one for one in self.search.candidates if one.key in keys]
+        precision = _coarsest([one.precision for one in fixes])
+        dear_s = self._evidence.preparation_s.get(arm_name(keys), 0.0)
+        left_s = self.search.deadline - self._clock()
+        checks = Checks(
+            self._torch,
+            list(self._recorder.calls.values()),
+            self._program.optimizers,
+            self._recorder.skipped,
+        )
+
+        def set_arm(changed: bool) -> None:
+            self._board.set(keys if changed else BASELINE)
+
+        def run() -> Numerics:
+            return checks.verdict(
+                set_arm,
+                precision,
+                expensive=any(one.preparation_s for one in fixes),
+                quick=dear_s > left_s / 3,
+            )
+
+        try:
+            verdict = self._unseen(run)
+        except Exception as error:  # noqa: BLE001 - neither the program's fault nor the fix's
+            self._board.set(BASELINE)
+            verdict = Numerics(
+                ok=False, verified=False, why=f"comparing failed: {_first_line(error)}"
+            )
+        assert isinstance(verdict, Numerics)
+        return verdict
+
+    def _show(self, request: Request) -> None:
+        evidence = self._evidence
+        evidence.running = request.arm
+        evidence.preparing = isinstance(request, Block) and request.preparing
+        for key, words in self._board.touched.items():
+            if key:
+                evidence.touched[key] = sorted(words)
+        for key in {*request.arm} - evidence.objects.keys():
+            evidence.objects[key] = self._sites.of(self._board.objects(key))
+        evidence.sites = self._sites.seen()
+        name = " + ".join(key.partition("/")[2] for key in request.arm) or "as it is"
+        doing = "checking" if isinstance(request, Check) else "preparing" * request.preparing
+        evidence.now = f"{doing} {name}".strip()
+        self._on_step()
+
+    def finish(self) -> None:
+        """The program as it was; nothing more is measured."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._board.set(BASELINE)
+        self._restore_compile_limits()
+        self._evidence.running = BASELINE
+        self._evidence.sites = self._sites.seen()
+        self._on_done()
+
+    def _raise_compile_limits(self) -> None:
+        """Every variant is compiled code of its own for the same functions."""
+        if not any(one.slot == "compilation" for one in self.search.candidates):
+            return
+        import torch._dynamo
+
+        config = torch._dynamo.config
+        for name in ("recompile_limit", "accumulated_recompile_limit", "cache_size_limit"):
+            if hasattr(config, name):
+                self._limits[name] = getattr(config, name)
+                setattr(config, name, max(_RECOMPILE_LIMIT, self._limits[name]))
+
+    def _restore_compile_limits(self) -> None:
+        for name, value in self._limits.items():
+            setattr(self._torch._dynamo.config, name, value)
+
+
+_FINENESS = ["float64", "float32", "tf32", "float16", "bfloat16"]
+
+
+def _coarsest(precisions: list[str | None]) -> str | None:
+    known = [one for one in precisions if one is not None]
+    return max(
+        known, key=lambda one: _FINENESS.index(one) if one in _FINENESS else math.inf, default=None
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}".strip(": ")

@@ -1,0 +1,282 @@
+"""What was measured, as proofs: one for each fix, one for all together, one in fresh processes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from boundby.fixes import FIXES, Fix
+from boundby.model.diagnosis import FIXES_JOINED, Outcome, Peak, Proof, Speedup
+from boundby.prove.candidate import Candidate
+from boundby.prove.evidence import BASELINE, Arm, Comparison, Evidence, Ruled, arm_name
+from boundby.prove.fresh import Turns
+from boundby.prove.search import comparisons_of
+from boundby.prove.sites import ChosenFix
+
+_BUDGET = "the budget ended before its turn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What whole processes of the script came to."""
+
+    starts: Mapping[str, Turns] = field(default_factory=dict)  # by fix of the start
+    chosen_starts: Sequence[str] = ()
+    final: Turns | None = None
+    manual: Sequence[str] = ()  # what the patch does not contain
+
+
+_NONE = Checked()
+
+
+def proofs_of(
+    evidence: Evidence, candidates: Sequence[Candidate], checked: Checked = _NONE
+) -> list[Proof]:
+    proofs = []
+    for one in candidates:
+        if one.scope == "start":
+            proofs.append(_of_start(one, checked))
+        else:
+            proofs.append(_of_step(one, evidence, candidates))
+    chosen = [*evidence.chosen, *checked.chosen_starts]
+    if len(chosen) > 1:
+        proofs.append(_together(evidence, candidates, checked))
+    if checked.final is not None and chosen:
+        proofs.append(_finally(chosen, candidates, evidence, checked))
+    return proofs
+
+
+def last_words(evidence: Evidence, candidates: Sequence[Candidate]) -> dict[str, str]:
+    """A line for each fix of which something is settled, while others are still measured."""
+    lines = {}
+    for one in candidates:
+        if one.scope == "start":
+            continue
+        proof = _of_step(one, evidence, candidates)
+        is_kept = proof.outcome is Outcome.KEPT
+        found = comparisons_of(evidence, one.key)
+        is_settled = is_kept or any(each.verdict == "no gain" for each in found)
+        if not is_settled and _ruled(one, found[0] if found else None, evidence) is None:
+            continue
+        ratio = f", {proof.speedup.median:.2f}x" if proof.speedup else ""
+        beside = f" beside {proof.against}" if proof.against else ""
+        why = f" ({proof.why})" if not is_kept and proof.why else ""
+        lines[one.key] = f"{one.fix}{beside}: {proof.outcome}{ratio}{why}"
+    return lines
+
+
+def chosen_fixes(
+    evidence: Evidence, candidates: Sequence[Candidate], starts: Sequence[str] = ()
+) -> list[ChosenFix]:
+    known = {one.key: one for one in candidates}
+    return [
+        ChosenFix(
+            fix=known[key].fix,
+            change=_change(known[key], evidence),
+            environment=known[key].environment,
+            objects=evidence.objects.get(key, []),
+        )
+        for key in (*evidence.chosen, *starts)
+    ]
+
+
+def _of_step(one: Candidate, evidence: Evidence, candidates: Sequence[Candidate]) -> Proof:
+    measured = comparisons_of(evidence, one.key)
+    found = next((c for c in measured if c.against == BASELINE), measured[-1] if measured else None)
+    is_chosen = one.key in evidence.chosen
+    if is_chosen:
+        found = _joining(evidence, one.key) or found
+    outcome, why, log = _outcome(one, found, evidence, is_chosen)
+    arm = found.arm if found is not None else (one.key,)
+    return Proof(
+        faults=list(one.faults),
+        treatment=one.fix,
+        against=_names(found.against, candidates) if found is not None else "",
+        before_ns=list(found.before_ns) if found is not None else [],
+        after_ns=list(found.after_ns) if found is not None else [],
+        speedup=found.speedup if found is not None else None,
+        predicted=one.predicted,
+        peak_bytes=_peak(found),
+        numerics=evidence.checked.get(arm_name(arm)),
+        preparation_s=evidence.preparation_s.get(arm_name(arm)),
+        outcome=outcome,
+        why=why,
+        change=_change(one, evidence),
+        log=log,
+        open=outcome is Outcome.INCONCLUSIVE,
+    )
+
+
+def _joining(evidence: Evidence, key: str) -> Comparison | None:
+    """The comparison by which a fix came to be among the chosen."""
+    at = evidence.chosen.index(key)
+    arm = evidence.chosen[: at + 1]
+    found = [one for one in evidence.comparisons if one.arm == arm and one.verdict == "faster"]
+    return found[0] if found else None
+
+
+def _outcome(
+    one: Candidate, found: Comparison | None, evidence: Evidence, is_chosen: bool
+) -> tuple[Outcome, str, str | None]:
+    if is_chosen:
+        arm = found.arm if found is not None else (one.key,)
+        numerics = evidence.checked.get(arm_name(arm))
+        return Outcome.KEPT, numerics.why if numerics is not None else "", None
+    ruled = _ruled(one, found, evidence)
+    if ruled is not None:
+        return ruled.outcome, ruled.why, ruled.log
+    if found is None:
+        return Outcome.SKIPPED, evidence.ended or _BUDGET, None
+    speedup = found.speedup
+    if found.verdict == "faster":
+        return Outcome.NO_GAIN, "faster alone, and no faster beside what was kept", None
+    if found.verdict == "no gain":
+        slower = found.middle < 1 and (speedup is None or speedup.high < 1)
+        return Outcome.NO_GAIN, "it is slower" if slower else _interval(speedup), None
+    if speedup is None:
+        return Outcome.INCONCLUSIVE, f"{len(found.log_ratios)} rounds are too few to tell", None
+    return Outcome.INCONCLUSIVE, f"{_interval(speedup)} does not decide; more time may", None
+
+
+def _ruled(one: Candidate, found: Comparison | None, evidence: Evidence) -> Ruled | None:
+    arms = [arm_name(found.arm)] if found is not None else []
+    names = [*arms, one.key, *(n for n in evidence.ruled if n.endswith(f"+{one.key}"))]
+    return next((evidence.ruled[name] for name in names if name in evidence.ruled), None)
+
+
+def _interval(speedup: Speedup | None) -> str:
+    return f"{speedup.low:.2f}x to {speedup.high:.2f}x" if speedup is not None else ""
+
+
+def _together(evidence: Evidence, candidates: Sequence[Candidate], checked: Checked) -> Proof:
+    """The chain of what was added, each beside what was there before it."""
+    chain = [one for key in evidence.chosen if (one := _joining(evidence, key)) is not None]
+    starts = [checked.starts[key] for key in checked.chosen_starts]
+    ratios = [*(one.speedup for one in chain), *(one.speedup for one in starts)]
+    speedup = _product([one for one in ratios if one is not None])
+    after = list(starts[-1].after_ns if starts else chain[-1].after_ns if chain else [])
+    fixes = {one.key: one for one in candidates}
+    chosen = (*evidence.chosen, *checked.chosen_starts)
+    changes = chosen_fixes(evidence, candidates, checked.chosen_starts)
+    return Proof(
+        faults=[fault for key in chosen for fault in fixes[key].faults],
+        treatment=_names(chosen, candidates),
+        before_ns=[ns * speedup.median for ns in after] if speedup is not None else [],
+        after_ns=after,
+        speedup=speedup,
+        peak_bytes=Peak(
+            before=chain[0].peak_bytes_before if chain else None,
+            after=chain[-1].peak_bytes_after if chain else None,
+        ),
+        numerics=evidence.checked.get(arm_name(evidence.chosen)),
+        outcome=Outcome.KEPT,
+        why="the product of the steps by which they were added",
+        change="\n".join(one.change for one in changes),
+    )
+
+
+def _product(speedups: Sequence[Speedup]) -> Speedup | None:
+    """Of ratios that were measured one after the other: their errors are independent."""
+    if not speedups:
+        return None
+    middle = sum(math.log(one.median) for one in speedups)
+    below = math.hypot(*(math.log(one.median / one.low) for one in speedups))
+    above = math.hypot(*(math.log(one.high / one.median) for one in speedups))
+    return Speedup(
+        low=math.exp(middle - below), median=math.exp(middle), high=math.exp(middle + above)
+    )
+
+
+def _finally(
+    chosen: Sequence[str], candidates: Sequence[Candidate], evidence: Evidence, checked: Checked
+) -> Proof:
+    final = checked.final
+    assert final is not None
+    known = {one.key: one for one in candidates}
+    speedup = final.speedup
+    if speedup is None:
+        outcome = Outcome.FAILED if final.problem else Outcome.SKIPPED
+        why = final.problem or "no time was left for two processes of the script"
+    elif speedup.high < 1:
+        outcome, why = Outcome.NO_GAIN, "as a whole process it is slower"
+    elif speedup.median <= 1:
+        outcome, why = Outcome.INCONCLUSIVE, "whole processes differ by more than the gain"
+    else:
+        outcome, why = Outcome.KEPT, "the script and its patched copy, in fresh processes"
+    if checked.manual and outcome is Outcome.KEPT:
+        why += "; not in the patch, applied from outside: " + "; ".join(checked.manual)
+    fixes = chosen_fixes(evidence, candidates, checked.chosen_starts)
+    return Proof(
+        faults=[fault for key in chosen for fault in known[key].faults],
+        treatment=_names(chosen, candidates),
+        fresh=True,
+        before_ns=final.before_ns,
+        after_ns=final.after_ns,
+        speedup=speedup,
+        peak_bytes=Peak(before=final.peak_before, after=final.peak_after),
+        numerics=evidence.checked.get(arm_name(evidence.chosen)),
+        outcome=outcome,
+        why=why,
+        change="\n".join(one.change for one in fixes),
+        log=final.log,
+    )
+
+
+def _of_start(one: Candidate, checked: Checked) -> Proof:
+    turns = checked.starts.get(one.key)
+    if turns is None:
+        outcome, why = Outcome.SKIPPED, f"it needs a process of its own; {_BUDGET}"
+        return Proof(
+            faults=list(one.faults),
+            treatment=one.fix,
+            predicted=one.predicted,
+            outcome=outcome,
+            why=why,
+            change=one.change,
+        )
+    speedup = turns.speedup
+    if turns.problem is not None:
+        outcome, why = Outcome.FAILED, turns.problem
+    elif one.key in checked.chosen_starts:
+        outcome, why = Outcome.KEPT, "it changes no arithmetic"
+    elif speedup is not None and speedup.high < 1:
+        outcome, why = Outcome.NO_GAIN, "it is slower"
+    elif speedup is not None and speedup.low < 1 < speedup.high and speedup.median > 1:
+        outcome, why = Outcome.INCONCLUSIVE, f"{_interval(speedup)} does not decide; more time may"
+    else:
+        outcome, why = Outcome.NO_GAIN, _interval(speedup)
+    return Proof(
+        faults=list(one.faults),
+        treatment=one.fix,
+        fresh=True,
+        before_ns=turns.before_ns,
+        after_ns=turns.after_ns,
+        speedup=speedup,
+        predicted=one.predicted,
+        peak_bytes=Peak(before=turns.peak_before, after=turns.peak_after),
+        outcome=outcome,
+        why=why,
+        change=one.change,
+        log=turns.log,
+        open=outcome is Outcome.INCONCLUSIVE,
+    )
+
+
+def _change(one: Candidate, evidence: Evidence) -> str:
+    fix: Fix | None = next((fix for fix in FIXES if fix.name == one.fix), None)
+    words = evidence.touched.get(one.key)
+    if fix is not None and fix.written is not None and words:
+        return fix.written(words)
+    return one.change
+
+
+def _names(arm: Arm | Sequence[str], candidates: Sequence[Candidate]) -> str:
+    known = {one.key: one.fix for one in candidates}
+    return FIXES_JOINED.join(known.get(key, key) for key in arm)
+
+
+def _peak(found: Comparison | None) -> Peak:
+    if found is None:
+        return Peak()
+    return Peak(before=found.peak_bytes_before, after=found.peak_bytes_after)

@@ -1,0 +1,35 @@
+"""Runs a program with other files in the place of some of its own."""
+
+from __future__ import annotations
+
+import importlib.machinery
+from collections.abc import Mapping
+from typing import Any
+
+from boundby.capture.process.patching import PatchSet
+
+
+def replace_sources(sources: Mapping[str, str]) -> None:
+    """From now on, python reads the second file where it is asked for the first.
+
+    The program finds itself where it always is: its folder, its `__file__`, its neighbours.
+    """
+    swaps = PatchSet()
+    loader = importlib.machinery.SourceFileLoader
+
+    def reading(original: Any) -> Any:
+        def get_data(self: Any, path: str) -> bytes:
+            return original(self, sources.get(path, path))  # type: ignore[no-any-return]
+
+        return get_data
+
+    def dating(original: Any) -> Any:
+        def path_stats(self: Any, path: str) -> Any:
+            if path in sources:
+                raise OSError(f"{path} has no compiled form")  # python compiles the text then
+            return original(self, path)
+
+        return path_stats
+
+    swaps.swap(loader, "get_data", reading)
+    swaps.swap(loader, "path_stats", dating)

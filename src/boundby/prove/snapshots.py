@@ -1,0 +1,191 @@
+"""Copies of what goes into a module and of what comes out, and the program's state put back."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+
+class UnrecordableError(Exception):
+    """Something that cannot be copied, in words."""
+
+
+def copied(torch: Any, value: Any) -> Any:
+    """A deep copy whose tensors share nothing with the program; tensors become leaves."""
+    if isinstance(value, torch.Tensor):
+        try:
+            copy_ = value.detach().clone()
+            return copy_.requires_grad_() if value.requires_grad else copy_
+        except (RuntimeError, NotImplementedError, TypeError) as error:
+            raise UnrecordableError(
+                f"{described(torch, value)} cannot be copied: {error}"
+            ) from None
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, torch.dtype)):
+        return value
+    if type(value) is dict:
+        return {key: copied(torch, one) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(copied(torch, one) for one in value)
+    if isinstance(value, (torch.device, torch.nn.Module)):
+        return value
+    try:
+        return copy.deepcopy(value)
+    except Exception as error:  # noqa: BLE001 - any object's own __deepcopy__ may be called
+        raise UnrecordableError(f"a {type(value).__name__} cannot be copied: {error}") from None
+
+
+def cast(torch: Any, value: Any, dtype: Any) -> Any:
+    """Floating-point tensors of a copied value in another dtype."""
+    if isinstance(value, torch.Tensor):
+        if not value.is_floating_point():
+            return value
+        return value.detach().to(dtype).requires_grad_(value.requires_grad)
+    if type(value) is dict:
+        return {key: cast(torch, one, dtype) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(cast(torch, one, dtype) for one in value)
+    return value
+
+
+def named_tensors(torch: Any, value: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
+    """All tensors inside of a value, with the way to each."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from named_tensors(torch, one, f"{name}.{key}")
+    elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        for index, one in enumerate(value):
+            yield from named_tensors(torch, one, f"{name}[{index}]")
+    elif hasattr(value, "__dataclass_fields__"):
+        for field in value.__dataclass_fields__:
+            yield from named_tensors(torch, getattr(value, field, None), f"{name}.{field}")
+
+
+def is_plain(torch: Any, tensor: Any) -> bool:
+    """Dense, real and floating point: what can be compared element by element."""
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
+        and not tensor.is_quantized
+        and tensor.is_floating_point()
+        and tensor.numel() > 0
+    )
+
+
+def described(torch: Any, tensor: Any) -> str:
+    """The kind of tensor that cannot be compared, in words."""
+    if tensor.layout is not torch.strided:
+        return f"a sparse tensor ({tensor.layout})"
+    if tensor.is_nested:
+        return "a nested tensor"
+    if tensor.is_quantized:
+        return "a quantized tensor"
+    if tensor.is_complex():
+        return "a complex tensor"
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return f"a {type(tensor).__name__}"
+    return f"a tensor of {str(tensor.dtype).removeprefix('torch.')}"
+
+
+@contextlib.contextmanager
+def state_kept(torch: Any, modules: Sequence[Any], optimizers: Sequence[Any]) -> Iterator[None]:
+    """Parameters, buffers, gradients, modes, optimizers and random state as before, at the end."""
+    restore: list[Callable[[], None]] = [random_state(torch)]
+    restore += [_module_state(torch, module) for module in modules]
+    restore += [_optimizer_state(torch, optimizer) for optimizer in optimizers]
+    try:
+        yield
+    finally:
+        while restore:
+            restore.pop()()
+
+
+def random_state(torch: Any) -> Callable[[], None]:
+    """What puts all generators back to where they are now."""
+    cpu = torch.get_rng_state()
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    python = random.getstate()
+    numpy = sys.modules.get("numpy")
+    numbers = numpy.random.get_state() if numpy is not None else None
+
+    def restore() -> None:
+        torch.set_rng_state(cpu)
+        if devices is not None:
+            torch.cuda.set_rng_state_all(devices)
+        random.setstate(python)
+        if numpy is not None:
+            numpy.random.set_state(numbers)
+
+    return restore
+
+
+def _module_state(torch: Any, module: Any) -> Callable[[], None]:
+    modes = [(part, part.training) for part in module.modules()]
+    buffers = [
+        (owner, name, buffer, buffer.detach().clone())
+        for owner in module.modules()
+        for name, buffer in owner._buffers.items()
+        if buffer is not None
+    ]
+    gradients = [(parameter, parameter.grad) for parameter in module.parameters()]
+
+    def restore() -> None:
+        for part, training in modes:
+            part.training = training
+        with torch.no_grad():
+            for owner, name, buffer, value in buffers:
+                owner._buffers[name] = buffer
+                buffer.copy_(value)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+
+    for parameter, _ in gradients:
+        parameter.grad = None  # the program's own is not added to
+    return restore
+
+
+def _optimizer_state(torch: Any, optimizer: Any) -> Callable[[], None]:
+    """Parameters are the optimizer's to change: kept here."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    weights = [p.detach().clone() for p in parameters]
+    groups = [dict(group) for group in optimizer.param_groups]
+    states = [
+        (
+            p,
+            {
+                name: (value, value.detach().clone() if isinstance(value, torch.Tensor) else value)
+                for name, value in optimizer.state[p].items()
+            }
+            if p in optimizer.state
+            else None,
+        )
+        for p in parameters
+    ]
+
+    def restore() -> None:
+        with torch.no_grad():
+            for parameter, weight in zip(parameters, weights, strict=True):
+                parameter.copy_(weight)
+            for parameter, state in states:
+                if state is None:
+                    optimizer.state.pop(parameter, None)
+                    continue
+                found = optimizer.state[parameter]
+                found.clear()
+                for name, (value, kept) in state.items():
+                    if isinstance(value, torch.Tensor):
+                        value.copy_(kept)
+                    found[name] = value
+        for group, kept in zip(optimizer.param_groups, groups, strict=True):
+            params = group["params"]
+            group.clear()
+            group.update(kept)
+            group["params"] = params
+
+    return restore

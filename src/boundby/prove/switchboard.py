@@ -1,0 +1,67 @@
+"""Switches arms, one or several fixes together, on a live program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from boundby.fixes import Fix
+from boundby.fixes.log import touched
+from boundby.fixes.switch import Program, Switch
+from boundby.prove.evidence import BASELINE, Arm
+
+
+class Switchboard:
+    """Keeps one `Switch` for each fix, and what is on now, in order."""
+
+    def __init__(self, program: Program, fixes: Mapping[str, Fix]) -> None:
+        self.on: Arm = BASELINE
+        self.touched: dict[str, set[str]] = {}  # by fix: the words for what it has changed
+        self._program = program
+        self._fixes = fixes
+        self._switches: dict[str, Switch | None] = {}
+
+    def set(self, arm: Arm) -> None:
+        """Off in reverse order down to what both have in common, then on. All off if one fails."""
+        common = 0
+        while common < min(len(arm), len(self.on)) and arm[common] == self.on[common]:
+            common += 1
+        self._note()
+        for key in reversed(self.on[common:]):
+            self.on = self.on[:-1]
+            switch = self._switches[key]
+            if switch is not None:
+                switch.off()
+        touched.clear()
+        for key in arm[common:]:
+            switch = self.switch(key)
+            if switch is not None:
+                try:
+                    switch.on()
+                except Exception:
+                    switch.off()
+                    raise
+            self.on = (*self.on, key)
+
+    def switch(self, key: str) -> Switch | None:
+        """None where the fix finds nothing to change in this program."""
+        if key not in self._switches:
+            self._switches[key] = self._fixes[key].switch_for(self._program)
+        return self._switches[key]
+
+    def has_changed(self, key: str) -> bool:
+        """Whether a fix that is on by itself has changed anything so far."""
+        self._note()
+        return bool(self.touched.get(key))
+
+    def _note(self) -> None:
+        """What was changed since the last time, counted for all fixes that are on."""
+        words = {word for word, count in touched.items() if count}
+        for key in self.on:
+            self.touched.setdefault(key, set()).update(words)
+
+    def objects(self, key: str) -> Sequence[object]:
+        switch = self._switches.get(key)
+        return switch.objects if switch is not None else ()
+
+
+Resolve = Callable[[str], Fix]

@@ -1,0 +1,100 @@
+"""A program with known step times under each fix, and a clock of its own."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+
+from boundby.model.diagnosis import Numerics
+from boundby.prove.candidate import Candidate
+from boundby.prove.evidence import Arm, Evidence
+from boundby.prove.search import Block, Check, Ran, Reply, Search
+
+FINE = Numerics(ok=True, why="outputs within 1 ppm")
+
+
+def candidate(name: str, *, preparation_s: float = 0.0, slot: str = "") -> Candidate:
+    return Candidate(
+        key=f"fault-{name}/{name}",
+        faults=(f"fault-{name}",),
+        change=f"# {name}",
+        preparation_s=preparation_s,
+        slot=slot,
+    )
+
+
+class Simulated:
+    """Fixes multiply the step time, whatever else is applied; noise is per block and per step."""
+
+    def __init__(
+        self,
+        ratios: Mapping[str, float],
+        *,
+        step_s: float = 0.1,
+        block_sd: float = 0.0,
+        seed: int = 0,
+        first_use_s: Mapping[str, float] | None = None,
+        failing: Sequence[str] = (),
+        wrong: Sequence[str] = (),
+        unverified: Sequence[str] = (),
+    ) -> None:
+        self.clock = 0.0
+        self.blocks: list[Block] = []
+        self._ratios = ratios
+        self._step_s = step_s
+        self._block_sd = block_sd
+        self._random = random.Random(seed)
+        self._first_use_s = dict(first_use_s or {})
+        self._failing, self._wrong, self._unverified = failing, wrong, unverified
+
+    def search(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        budget_s: float = 300.0,
+        accept_unverified: bool = False,
+        evidence: Evidence | None = None,
+    ) -> Evidence:
+        evidence = evidence or Evidence()
+        search = Search(
+            candidates=candidates,
+            evidence=evidence,
+            now=lambda: self.clock,
+            ends_at=budget_s,
+            random=random.Random(1),
+            accept_unverified=accept_unverified,
+        )
+        plan = search.run()
+        reply: Reply | None = None
+        try:
+            while True:
+                request = next(plan) if reply is None else plan.send(reply)
+                reply = self._checked(request) if isinstance(request, Check) else self._ran(request)
+        except StopIteration:
+            return evidence
+
+    def _ran(self, block: Block) -> Ran:
+        self.blocks.append(block)
+        names = _names(block.arm)
+        if any(name in self._failing for name in names):
+            return Ran(failure="RuntimeError: planted")
+        quicker = math.prod(self._ratios.get(name, 1.0) for name in names)
+        usual = self._step_s / quicker * math.exp(self._random.gauss(0, self._block_sd))
+        times = [usual] * (block.dropped + block.kept)
+        for name in names:
+            times[0] += self._first_use_s.pop(name, 0.0)
+        self.clock += sum(times)
+        return Ran(times_ns=[s * 1e9 for s in times[block.dropped :]])
+
+    def _checked(self, check: Check) -> Numerics:
+        names = _names(check.arm)
+        if any(name in self._wrong for name in names):
+            return Numerics(ok=False, why="output off by 12% (0.1% allowed)")
+        if any(name in self._unverified for name in names):
+            return Numerics(ok=False, verified=False, why="nothing could be compared")
+        return FINE
+
+
+def _names(arm: Arm) -> list[str]:
+    return [key.partition("/")[2] for key in arm]

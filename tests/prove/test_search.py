@@ -1,0 +1,112 @@
+"""Which variants are measured, and what is decided, on simulated programs with known ratios."""
+
+import pytest
+
+from boundby.model.diagnosis import Outcome
+from boundby.prove.evidence import Evidence
+from boundby.prove.proofs import proofs_of
+from tests.prove.simulated import Simulated, candidate
+
+FUSED, CASTS, COMPILE = candidate("fused"), candidate("casts"), candidate("c", preparation_s=30.0)
+
+
+def outcomes(evidence: Evidence, *candidates: object) -> dict[str, Outcome]:
+    proofs = proofs_of(evidence, list(candidates))  # type: ignore[arg-type]
+    return {proof.treatment: proof.outcome for proof in proofs}
+
+
+def test_what_helps_is_combined_and_what_does_not_is_left_out() -> None:
+    program = Simulated({"fused": 1.2, "casts": 1.5, "idle": 1.0}, block_sd=0.003)
+    every = [FUSED, CASTS, candidate("idle")]
+    evidence = program.search(every)
+    assert evidence.chosen == (CASTS.key, FUSED.key)
+    assert evidence.done
+    assert outcomes(evidence, *every) == {
+        "fused": Outcome.KEPT,
+        "casts": Outcome.KEPT,
+        "idle": Outcome.NO_GAIN,
+        "casts + fused": Outcome.KEPT,
+    }
+    together = proofs_of(evidence, every)[-1].speedup
+    assert together is not None
+    assert together.low < 1.8 < together.high
+
+
+def test_decisions_need_few_rounds_on_a_quiet_machine() -> None:
+    program = Simulated({"fused": 1.1}, block_sd=0.002)
+    evidence = program.search([FUSED])
+    assert evidence.chosen == (FUSED.key,)
+    assert len(evidence.of((FUSED.key,), ()).log_ratios) <= 5
+
+
+@pytest.mark.parametrize("block_sd", [0.002, 0.02])
+def test_a_fix_that_changes_nothing_is_seldom_called_faster(block_sd: float) -> None:
+    false = 0
+    for seed in range(200):
+        program = Simulated({}, block_sd=block_sd, seed=seed)
+        evidence = program.search([FUSED], budget_s=30.0)
+        false += bool(evidence.chosen)
+    assert false <= 2
+
+
+def test_planted_ratios_are_decided_under_noise() -> None:
+    decided = 0
+    for seed in range(40):
+        program = Simulated({"fused": 1.1}, block_sd=0.02, seed=seed)
+        decided += bool(program.search([FUSED], budget_s=120.0).chosen)
+    assert decided >= 36
+
+
+def test_a_failing_fix_is_dropped_and_the_others_are_measured() -> None:
+    program = Simulated({"fused": 1.3}, failing=["casts"])
+    evidence = program.search([CASTS, FUSED])
+    assert evidence.chosen == (FUSED.key,)
+    assert outcomes(evidence, CASTS)["casts"] is Outcome.FAILED
+
+
+def test_wrong_numbers_are_refused_and_unverified_ones_need_consent() -> None:
+    program = Simulated({"fused": 1.3, "casts": 1.5}, wrong=["casts"], unverified=["fused"])
+    evidence = program.search([CASTS, FUSED])
+    assert evidence.chosen == ()
+    found = outcomes(evidence, CASTS, FUSED)
+    assert found == {"casts": Outcome.WRONG_NUMBERS, "fused": Outcome.UNVERIFIED}
+    program = Simulated({"fused": 1.3, "casts": 1.5}, wrong=["casts"], unverified=["fused"])
+    assert program.search([CASTS, FUSED], accept_unverified=True).chosen == (FUSED.key,)
+
+
+def test_compiling_is_measured_beside_what_was_chosen() -> None:
+    program = Simulated({"casts": 2.0, "c": 1.5}, first_use_s={"c": 40.0})
+    evidence = program.search([COMPILE, CASTS])
+    assert evidence.chosen == (CASTS.key, COMPILE.key)
+    assert evidence.preparation_s[f"{CASTS.key}+{COMPILE.key}"] == pytest.approx(40.0, rel=0.01)
+
+
+def test_compiling_that_would_take_what_is_left_is_skipped_with_its_expected_time() -> None:
+    again = candidate("again", preparation_s=30.0)
+    program = Simulated({"c": 1.0, "again": 1.0}, first_use_s={"c": 150.0, "again": 150.0})
+    evidence = program.search([COMPILE, again], budget_s=300.0)
+    assert "expected to take 150 s" in evidence.ruled[again.key].why
+
+
+def test_the_budget_is_kept_within_a_step() -> None:
+    names = [f"fix{i}" for i in range(6)]
+    program = Simulated({}, step_s=1.0, block_sd=0.05)
+    program.search([candidate(name) for name in names], budget_s=60.0)
+    assert program.clock <= 61.0
+
+
+def test_much_slower_fixes_are_given_up_after_two_rounds() -> None:
+    program = Simulated({"fused": 0.5})
+    evidence = program.search([FUSED])
+    assert len(evidence.of((FUSED.key,), ()).log_ratios) == 2
+    assert outcomes(evidence, FUSED)["fused"] is Outcome.NO_GAIN
+
+
+def test_a_later_process_measures_nothing_twice() -> None:
+    program = Simulated({"fused": 1.3})
+    evidence = program.search([FUSED])
+    rounds = len(evidence.of((FUSED.key,), ()).log_ratios)
+    again = Simulated({"fused": 1.3})
+    again.search([FUSED], evidence=evidence)
+    assert len(evidence.of((FUSED.key,), ()).log_ratios) == rounds
+    assert all(block.preparing for block in again.blocks)
