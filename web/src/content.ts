@@ -36,6 +36,8 @@ export interface Line {
   groups: Groups;
   parts?: Groups;
   inside?: Line[];
+  callers?: { where: string; ns: number; count: number }[];
+  advice?: string;
 }
 
 export interface Group { ns: number; share: number; excess_ns: number | null; parts: Groups }
@@ -46,7 +48,11 @@ export interface Finding {
   where: string[];
   inside?: string[];
   saving_ns: Range;
+  relative_to?: string;
   out_of?: string;
+  evidence?: string;
+  static?: boolean;
+  remark?: string;
   change: string;
   assumes: string;
   excludes: string[];
@@ -161,8 +167,13 @@ export interface Lane {
   floor: Float64Array;
 }
 
+export interface RunPart { name: string; ns: number; share: number; extrapolated?: boolean; count?: number }
+
+export interface Run { wall_ns: number; parts: RunPart[]; step_share?: number | null; scope: string }
+
 export interface Diagnosis {
   kind: "diagnosis";
+  run?: Run | null;
   version: string;
   target: string | null;
   machine: Machine;

@@ -26,7 +26,7 @@ export function findings(diagnosis: Diagnosis): HTMLElement | null {
 }
 
 function card(diagnosis: Diagnosis, finding: Finding, index: number): HTMLElement {
-  const wall = diagnosis.step.wall_ns;
+  const wall = whole(diagnosis, finding);
   const proofs = diagnosis.proofs.filter((proof) => !combines(proof) && proof.faults.includes(finding.fault));
   const { low, expected, high } = finding.saving_ns;
   return h(
@@ -37,6 +37,9 @@ function card(diagnosis: Diagnosis, finding: Finding, index: number): HTMLElemen
     saving(finding, wall),
     whisker({ low, expected, high }, wall, finding.group, low < high ? `${time(low)} to ${time(high)}` : ""),
     h("div", { class: "code" }, h("code", {}, finding.change), copyButton("the change", () => finding.change)),
+    finding.static && h("p", { class: "muted" }, "found by reading the source alone, not measured"),
+    finding.evidence && h("p", {}, h("span", { class: "muted" }, "seen: "), finding.evidence),
+    finding.remark && h("p", { class: "muted" }, finding.remark),
     finding.assumes && h("p", {}, h("span", { class: "muted" }, "if "), finding.assumes),
     finding.where.length > 0 && h(
       "p",
@@ -56,6 +59,11 @@ function card(diagnosis: Diagnosis, finding: Finding, index: number): HTMLElemen
 
 function folded(heading: string, words: string): HTMLElement | null {
   return words ? h("details", {}, h("summary", {}, heading), h("p", {}, words)) : null;
+}
+
+/** What a saving is a share of: the step, or the run. */
+export function whole(diagnosis: Diagnosis, finding: Finding): number {
+  return finding.relative_to === "run" && diagnosis.run ? diagnosis.run.wall_ns : diagnosis.step.wall_ns;
 }
 
 /** The saving in words; one that is not expected at all is only what it may be. */

@@ -1,7 +1,8 @@
 // The top of the page: the verdict, the step's time, and the three answers one comes for.
 
 import { accountBar, accountTable } from "./account";
-import type { Diagnosis, Line } from "./content";
+import type { Diagnosis, Line, RunPart } from "./content";
+import { whole } from "./findings";
 import { copyButton, h } from "./dom";
 import { age, lastPart, share, time } from "./format";
 import { overheadWords } from "./tables";
@@ -44,6 +45,7 @@ export function summary(diagnosis: Diagnosis): HTMLElement {
     "section",
     { id: "top", "aria-label": "verdict" },
     h("div", { class: "hero" }, verdict(diagnosis), stepTime(diagnosis)),
+    runLine(diagnosis),
     accountBar(diagnosis),
     h("div", { class: "columns" }, accountTable(diagnosis), ifFree(diagnosis)),
     h("div", { class: "answers" }, doFirst(diagnosis), costliest(diagnosis)),
@@ -85,6 +87,19 @@ function stepTime(diagnosis: Diagnosis): HTMLElement {
   );
 }
 
+const PARTS: Record<string, string> = { import: "imports", setup: "set-up", train: "training", eval: "evaluation", rollout: "rollouts", checkpoint: "checkpoints", data_start: "starting data workers" };
+
+/** The script's whole life in one line. */
+function runLine(diagnosis: Diagnosis): HTMLElement | null {
+  const run = diagnosis.run;
+  if (!run) return null;
+  const trains = run.parts.some((part) => part.name === "train");
+  const name = (part: RunPart) => (part.name === "eval" && !trains ? "inference" : PARTS[part.name] ?? part.name);
+  const parts = run.parts.filter((part) => part.share >= 0.005).map((part) => `${name(part)} ${share(part.share)}${part.extrapolated ? " (extrapolated)" : ""}`);
+  const covered = run.step_share ? `; this kind of step is ${share(run.step_share)} of it` : "";
+  return h("p", { class: "muted", id: "run" }, `Run of ${time(run.wall_ns)}: ${parts.join(", ")}${covered} (${run.scope})`);
+}
+
 function ifFree(diagnosis: Diagnosis): HTMLElement | null {
   const free = FREE.filter((name) => diagnosis.verdict.if_free[name] !== undefined);
   if (!free.length) return null;
@@ -112,9 +127,7 @@ function ifFree(diagnosis: Diagnosis): HTMLElement | null {
 }
 
 function doFirst(diagnosis: Diagnosis): HTMLElement {
-  // A larger batch is another step, not this one mended: it goes with nothing, and comes last.
-  const mends = new Set(diagnosis.what_if.flatMap((one) => one.faults));
-  const first = diagnosis.findings.find((one) => mends.has(one.fault)) ?? diagnosis.findings[0];
+  const first = diagnosis.findings[0];
   if (!first) {
     return h(
       "div",
@@ -133,7 +146,7 @@ function doFirst(diagnosis: Diagnosis): HTMLElement {
       h("a", { href: `#finding-${first.fault}` }, first.fault),
       " would save ",
       h("strong", {}, time(first.saving_ns.expected)),
-      `, ${share(first.saving_ns.expected / diagnosis.step.wall_ns)} of ${first.out_of ?? "the step"}`,
+      `, ${share(first.saving_ns.expected / whole(diagnosis, first))} of ${first.out_of ?? "the step"}`,
     ),
     h("div", { class: "code" }, h("code", {}, first.change), copyButton("the change", () => first.change)),
     h("p", { class: "muted" }, first.where.length ? `at ${first.where.slice(0, 3).map(lastPart).join(", ")}; ` : "", `if ${first.assumes}`),
@@ -150,6 +163,8 @@ function costliest(diagnosis: Diagnosis): HTMLElement | null {
     h("p", { class: "large" }, h("a", { href: "#tables" }, lastPart(line.where)), ": ", h("strong", {}, time(line.ns)), `, ${share(line.share)} of the step`),
     line.text && h("div", { class: "code" }, h("code", {}, line.text)),
     h("p", { class: "muted" }, lineWords(line)),
+    line.advice && h("p", {}, line.advice),
+    line.callers && line.callers.length > 1 && h("p", {}, h("span", { class: "muted" }, "called from "), line.callers.map((one) => `${lastPart(one.where)} (${time(one.ns)})`).join(", ")),
     line.inside?.length ? h("p", {}, h("span", { class: "muted" }, "most of it in "), ...mostInside(line.inside)) : null,
   );
 }

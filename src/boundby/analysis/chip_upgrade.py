@@ -36,7 +36,8 @@ def faster_chips(step_model: StepModel, findings: Sequence[Finding]) -> list[Chi
     machine = step_model.machine
     here = next((chip for chip in datasheet.chips() if chip.name == machine.chip), None)
     busy = sum(record.exposed_ns for record in step_model.op_records)
-    fixable = max((finding.saving_ns.expected for finding in findings), default=0.0)
+    of_step = [finding for finding in findings if finding.relative_to != "run"]
+    fixable = max((finding.saving_ns.expected for finding in of_step), default=0.0)
     wall = step_model.wall_ns
     if here is None or step_model.device == "cpu" or busy < _BUSY * wall:
         return []

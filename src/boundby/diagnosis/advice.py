@@ -55,7 +55,9 @@ def _in_another_process(advice: Advice, wall_ns: float) -> Advice:
     """A fix is seen in another process than the step was: every range holds what they differ by."""
     by_ns = _PROCESSES_DIFFER * wall_ns
     findings = [
-        msgspec.structs.replace(finding, saving_ns=_widened(finding.saving_ns, by_ns, wall_ns))
+        finding
+        if finding.relative_to == "run"
+        else msgspec.structs.replace(finding, saving_ns=_widened(finding.saving_ns, by_ns, wall_ns))
         for finding in advice.findings
     ]
     what_if = [
@@ -100,6 +102,9 @@ def doubted(advice: Advice, wall_ns: float) -> Advice:
 
     findings = []
     for finding in advice.findings:
+        if finding.relative_to == "run":
+            findings.append(finding)
+            continue
         saving = finding.saving_ns
         twice = wall_ns - again(max(0.0, wall_ns - saving.expected))
         wider = Estimate(low=0.0, expected=saving.expected, high=max(saving.high, twice))

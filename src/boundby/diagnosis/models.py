@@ -87,6 +87,7 @@ def _measured(
             in_phases_ns=statistics.median(steps) if steps else None,
             cpu_contention=crowded,
             samples=step.kind.samples,
+            run=observation.run,
         )
 
     observed = model(1.0)

@@ -11,9 +11,11 @@ import msgspec
 
 from boundby.faults import (
     batch_too_small,
+    checkpoint_dominates,
     collector_pauses,
     dense_tables,
     eager_launches,
+    evaluation_dominates,
     exposed_collectives,
     far_from_roof,
     float32_activations,
@@ -39,11 +41,13 @@ from boundby.faults import (
     waiting_for_data,
     wasted_tiles,
     wasteful_checkpointing,
+    workers_restarted,
     zeroed_gradients,
 )
 from boundby.faults.batch_too_small import batches
 from boundby.faults.combinations import combined
 from boundby.faults.fault import HEADINGS, Detection, Fault, Fix, Stage
+from boundby.faults.ranking import ranked
 from boundby.model.diagnosis import Estimate, Finding, RelativeTo, WhatIf
 from boundby.step.model import Edit, StepModel, StepView
 from boundby.step.prediction import predict_saving
@@ -94,6 +98,9 @@ FAULTS: list[Fault] = [
     memory_given_back.FAULT,
     recompilation.FAULT,
     openmp_spin.FAULT,
+    evaluation_dominates.FAULT,
+    checkpoint_dominates.FAULT,
+    workers_restarted.FAULT,
     eager_launches.FAULT,
     batch_too_small.FAULT,
 ]
@@ -116,7 +123,7 @@ def register(fault: Fault) -> None:
 
 
 def find(step_models: Sequence[StepModel]) -> list[Finding]:
-    """What would fix this step, the largest expected saving first.
+    """What would fix this step, in the order in which it should be done (`ranking`).
 
     Several models are the same step under different assumptions, the likeliest first: the saving's
     range then spans them all.
@@ -128,10 +135,18 @@ def find(step_models: Sequence[StepModel]) -> list[Finding]:
         if not known:
             continue
         finding = _finding(known, fault, step_models[0])
-        if finding.saving_ns.high >= _WORTH_SAYING * step_models[0].wall_ns:
+        if finding.saving_ns.high >= _WORTH_SAYING * _whole_ns(fault, step_models[0]):
             findings.append(finding)
-    ranked = sorted(findings, key=lambda finding: -finding.saving_ns.expected)
-    return _without_repeats(ranked)
+    step = step_models[0]
+    found = _without_repeats(sorted(findings, key=lambda finding: -finding.saving_ns.expected))
+    before = {fault.id: fault.before for fault in FAULTS if fault.before}
+    return ranked(found, wall_ns=step.wall_ns, run=step.run, before=before)
+
+
+def _whole_ns(fault: Fault, step: StepModel) -> float:
+    """What the fault's saving is a share of."""
+    is_of_run = fault.relative_to == "run" and step.run is not None
+    return step.run.recurring_ns if is_of_run and step.run else step.wall_ns
 
 
 def _without_repeats(findings: Sequence[Finding]) -> list[Finding]:
@@ -191,11 +206,13 @@ def _finding(
         group=fault.group,
         where=detection.where,
         inside=_inside(*known[0]) if detection.where else [],
-        saving_ns=predict_saving(edits, likeliest),
+        saving_ns=detection.of_run_ns or predict_saving(edits, likeliest),
         relative_to=fault.relative_to,
         out_of=_OUT_OF[fault.relative_to],
         change=detection.change,
         assumes=detection.assumes,
+        evidence=detection.evidence,
+        static=detection.is_static,
         fixes=_fix_ids(fault, detection, likeliest.machine.kind),
         excludes=list(fault.excludes),
         provable=bool(fault.fixes),

@@ -27,7 +27,9 @@ class Detection:
     """A fault found in a step: where it is, and the edits that would remove it.
 
     `low`, `expected` and `high` are named for what they save. `fix`: what `change` asks for, where
-    that is not the first of the fault's fixes.
+    that is not the first of the fault's fixes. `evidence`: what was seen that makes it certain.
+    `is_static`: found by reading the source alone, not measured. `of_run_ns`: what it saves of the
+    run, where it is not about the step.
     """
 
     low: Edit
@@ -37,6 +39,26 @@ class Detection:
     change: str
     assumes: str
     fix: Fix | None = None
+    evidence: str = ""
+    is_static: bool = False
+    of_run_ns: Estimate | None = None
+
+    @classmethod
+    def of_run(
+        cls, saving_ns: Estimate, *, where: list[str], change: str, assumes: str, evidence: str
+    ) -> Detection:
+        """A detection about a part of the run: no edit of the step tells what it saves."""
+        nothing = Edit()
+        return cls(
+            low=nothing,
+            expected=nothing,
+            high=nothing,
+            where=where,
+            change=change,
+            assumes=assumes,
+            evidence=evidence,
+            of_run_ns=saving_ns,
+        )
 
     @classmethod
     def of_saving(
@@ -72,7 +94,8 @@ class Fault:
     which it is looked for. `fixes`: the likeliest first. `excludes`: faults whose saving cannot be
     added to this one's. `combines`: whether other faults can be fixed in the step without it.
     `stage`: what its fix changes, which orders fixes that are applied together.
-    `relative_to`: what its saving is a share of.
+    `relative_to`: what its saving is a share of. `before`: faults whose change should come after
+    this one's.
     """
 
     id: str
@@ -87,6 +110,7 @@ class Fault:
     stage: Stage = Stage.OPERATORS
     combines: bool = True
     relative_to: RelativeTo = "step"
+    before: tuple[str, ...] = ()
 
     def find_in(self, step: StepModel) -> Detection | None:
         """The fault in a step; None where it is not there, or not looked for on its device."""

@@ -254,7 +254,9 @@ class Finding(Record, frozen=True, kw_only=True):
     fault. `fixes` are the ids of the fixes for it on this device, the one that `change` asks for
     first. `also` are faults that the same fix removes, whose saving is within this one's. `inside`
     are the lines of libraries that the user's lines lead to. `relative_to` is what the saving is a
-    share of, `out_of` the same in words: a larger batch makes no step shorter.
+    share of, `out_of` the same in words: a larger batch makes no step shorter. `evidence` is what
+    was seen that makes it certain. `static`: found by reading the source alone. `remark` explains a
+    saving that looks odd.
     """
 
     fault: str
@@ -268,6 +270,9 @@ class Finding(Record, frozen=True, kw_only=True):
     out_of: str = "the step"
     change: str
     assumes: str = ""
+    evidence: str = ""
+    static: bool = False
+    remark: str = ""
     fixes: list[str] = []
     excludes: list[str] = []
     also: list[str] = []
@@ -422,6 +427,11 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     bigger_chips: list[ChipRow] = []
     proofs: list[Proof] = []
     notes: list[Note] = []
+
+    def whole_ns(self, finding: Finding) -> float:
+        """What a finding's saving is a share of: the step, or the run."""
+        is_of_run = finding.relative_to == "run" and self.run is not None
+        return self.run.wall_ns if is_of_run and self.run else self.step.wall_ns
 
     def __str__(self) -> str:
         """Return the terminal report, if the report package is loaded."""

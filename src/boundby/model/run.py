@@ -23,6 +23,10 @@ RunPartName = Literal[
 ]
 
 
+# What a script pays once, however long it runs.
+ONCE: tuple[RunPartName, ...] = ("import", "setup", "compile")
+
+
 class RunPart(Record, frozen=True, kw_only=True):
     """All time of one kind. `count`: how often it came, as far as that is a number of events.
 
@@ -55,6 +59,18 @@ class RunParts(Record, frozen=True, kw_only=True):
     @property
     def extrapolated(self) -> bool:
         return any(part.extrapolated for part in self.parts)
+
+    @property
+    def recurring_ns(self) -> float:
+        """What goes on for as long as the script runs: not imports, set-up and compilation."""
+        return sum(part.ns for part in self.parts if part.name not in ONCE)
+
+    @property
+    def step_share_of_recurring(self) -> float | None:
+        """The share of that which lies in steps of the diagnosed kind."""
+        if self.step_share is None or not self.recurring_ns:
+            return None
+        return min(1.0, self.step_share * self.wall_ns / self.recurring_ns)
 
     def part(self, name: RunPartName) -> RunPart | None:
         return next((part for part in self.parts if part.name == name), None)

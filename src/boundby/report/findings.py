@@ -35,7 +35,7 @@ def findings(diagnosis: Diagnosis) -> list[RenderableType]:
         lines.append(
             _numbered(
                 number,
-                _headline(finding, diagnosis.step.wall_ns),
+                _headline(finding, diagnosis.whole_ns(finding)),
                 Text(finding.change, style="cyan"),
                 Text(_conditions(finding, diagnosis.findings), style="dim"),
             )
@@ -60,7 +60,7 @@ def short_findings(diagnosis: Diagnosis) -> list[RenderableType]:
     if not shown:
         lines.append(_nothing() if not diagnosis.findings else Text("nothing above 1% of the step"))
     for number, finding in enumerate(shown, 1):
-        headline = _headline(finding, diagnosis.step.wall_ns, short=True)
+        headline = _headline(finding, diagnosis.whole_ns(finding), short=True)
         change = (one_line(line, "cyan") for line in _change(finding))
         lines.append(_numbered(number, headline, *change))
     return lines
@@ -103,6 +103,8 @@ def _headline(finding: Finding, wall_ns: float, *, short: bool = False) -> Text:
         (title_of(finding), f"bold {COLOURS[finding.group]}"),
         f": {units.time_range(saving.expected, saving.low, saving.high)}, {share}{of_what}{where}",
         (f" [{finding.fault}]", "dim"),
+        (" (by reading the source alone)" if finding.static else "", "dim"),
+        (f"; {finding.remark}" if finding.remark and not short else "", "dim"),
     )
 
 
@@ -113,15 +115,19 @@ def title_of(finding: Finding) -> str:
 
 def _by_worth(diagnosis: Diagnosis, most: int) -> tuple[list[Finding], list[Finding]]:
     """The findings to act on, and those that are only named."""
-    least_ns = _WORTH_ACTING * diagnosis.step.wall_ns
+
+    def is_worth(finding: Finding) -> bool:
+        return finding.saving_ns.expected >= _WORTH_ACTING * diagnosis.whole_ns(finding)
+
     shown = diagnosis.findings[:most]
-    worthwhile = [finding for finding in shown if finding.saving_ns.expected >= least_ns]
-    return worthwhile, [finding for finding in shown if finding.saving_ns.expected < least_ns]
+    return [one for one in shown if is_worth(one)], [one for one in shown if not is_worth(one)]
 
 
 def _conditions(finding: Finding, others: Sequence[Finding]) -> str:
     """What the saving assumes, what else the change fixes, and what it cannot be combined with."""
-    words = [sentence(f"Assumes: {finding.assumes}")] if finding.assumes else []
+    words = [sentence(f"Seen: {finding.evidence}")] if finding.evidence else []
+    if finding.assumes:
+        words.append(sentence(f"Assumes: {finding.assumes}"))
     if finding.also:
         words.append(f"Also fixes: {', '.join(finding.also)}.")
     instead = [

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from boundby.model import Machine, Timeline
 from boundby.model.host_counters import HostCounters
+from boundby.model.run import RunParts
 from boundby.step.cpu import CpuStep
 from boundby.step.device import DeviceStep
 from boundby.step.model import Attributed, OperatorBenchmarks, StepModel
@@ -25,6 +26,7 @@ def build_step_model(
     in_phases_ns: float | None = None,
     cpu_contention: float = 1.0,
     samples: int | None = None,
+    run: RunParts | None = None,
 ) -> StepModel:
     """A model of the step: of a device's where it has device events, else of a CPU's."""
     if len(timeline.device):
@@ -39,6 +41,7 @@ def build_step_model(
             host_counters=host_counters,
             cpu_contention=cpu_contention,
             samples=samples,
+            run=run,
         )
     return CpuStep(
         timeline,
@@ -51,4 +54,5 @@ def build_step_model(
         host_counters=host_counters,
         cpu_contention=cpu_contention,
         samples=samples,
+        run=run,
     )

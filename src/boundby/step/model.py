@@ -19,6 +19,7 @@ from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import HostKind, Ints, Machine, OpCall, Timeline
 from boundby.model.diagnosis import Account, LineRow
 from boundby.model.host_counters import HostCounters
+from boundby.model.run import RunParts
 from boundby.step.dataflow import Flow, flow_of
 from boundby.step.edit import Edit, Floats, HostTime, MatmulPrecision
 from boundby.step.host_intervals import HostIntervals
@@ -97,9 +98,11 @@ class StepView(ABC):
         host_counters: HostCounters | None = None,
         cpu_contention: float = 1.0,
         samples: int | None = None,
+        run: RunParts | None = None,
     ) -> None:
         """`cpu_contention`: on a CPU, the factor by which other processes slow its operators.
         `samples`: the batch size. `launches` is empty for a CPU step.
+        `run`: the script's whole life.
         """
         self.timeline = timeline
         self.machine = machine
@@ -114,6 +117,7 @@ class StepView(ABC):
         self.timings = timings or OperatorBenchmarks()
         self.cpu_contention = cpu_contention
         self.samples = samples
+        self.run = run
         self.unfusible: frozenset[int] = frozenset()
         self.product_precision: MatmulPrecision | None = None
         self.no_user_python = False

@@ -1,0 +1,75 @@
+"""The order in which findings are shown: what an expert would do first.
+
+1. Mistakes that were measured and cost something, the largest expected saving first.
+2. Everything else that makes the step or the run shorter. A saving that may be nothing is ranked by
+   its expected value like any other; its `remark` says that it may.
+3. Mistakes that were found by reading the source alone.
+4. A larger batch, which makes no step shorter: first only when nothing else is worth doing.
+
+A finding whose change must come before another's (`before`) is put before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from boundby.model.diagnosis import Finding
+from boundby.model.run import RunParts
+
+# Of the step or the run, what a mistake costs at least to be put before tuning that saves more.
+_MATTERS = 0.02
+# Below this share of the step, a finding does not keep a larger batch from being first.
+_WORTH_ACTING = 0.01
+_MAY_BE_NOTHING = (
+    "the range starts at zero, so it may save nothing: it is ranked by its expected saving"
+)
+
+
+def ranked(
+    findings: Sequence[Finding],
+    *,
+    wall_ns: float,
+    run: RunParts | None = None,
+    before: Mapping[str, Sequence[str]] | None = None,
+) -> list[Finding]:
+    """The findings in the order of the headings above. `before`: by fault, what it precedes."""
+
+    def share(finding: Finding) -> float:
+        expected = finding.saving_ns.expected
+        if finding.relative_to == "run":
+            return expected / run.recurring_ns if run is not None and run.recurring_ns else 0.0
+        steps = run.step_share_of_recurring if run is not None else None
+        return expected / wall_ns * (1.0 if steps is None else steps) if wall_ns else 0.0
+
+    def tier(finding: Finding) -> int:
+        if finding.relative_to == "samples":
+            return 3 if share(finding) >= _WORTH_ACTING else 4
+        if share(finding) < _WORTH_ACTING:
+            return 4
+        if finding.static:
+            return 2
+        return 0 if finding.kind == "mistake" and share(finding) >= _MATTERS else 1
+
+    ordered = sorted(findings, key=lambda finding: (tier(finding), -share(finding)))
+    return [_remarked(finding) for finding in _respecting(ordered, before or {})]
+
+
+def _respecting(findings: list[Finding], before: Mapping[str, Sequence[str]]) -> list[Finding]:
+    """Move each finding before the first of those that must come after it."""
+    ordered = list(findings)
+    for finding in reversed(findings):
+        after = set(before.get(finding.fault, ()))
+        at = ordered.index(finding)
+        first = next((i for i, one in enumerate(ordered[:at]) if one.fault in after), None)
+        if first is not None:
+            ordered.insert(first, ordered.pop(at))
+    return ordered
+
+
+def _remarked(finding: Finding) -> Finding:
+    saving = finding.saving_ns
+    if saving.low > 0 or not saving.expected or finding.remark:
+        return finding
+    return msgspec.structs.replace(finding, remark=_MAY_BE_NOTHING)

@@ -1,0 +1,59 @@
+"""Worker processes of a DataLoader start again at every epoch.
+
+What it looks for
+    Time in which a loader with workers starts to iterate again, and waits for its first batch,
+    after it did so once: the starts are timed over the run.
+
+Why it costs time
+    Without `persistent_workers` all workers end with the epoch. At the next one they are forked or
+    spawned again (which imports the script's modules again), copy the dataset and begin with empty
+    queues, while the device waits.
+
+What to change
+    `DataLoader(..., persistent_workers=True)`.
+
+When it does not help
+    With a single epoch, or when the dataset object is changed between epochs: persistent workers
+    keep the copy that they started with.
+
+Measured on
+    Not yet measured.
+"""
+
+from __future__ import annotations
+
+from boundby.faults.fault import Detection, Fault, Stage
+from boundby.model.diagnosis import Estimate
+from boundby.step.model import StepView
+
+_LEAST_SHARE = 0.01
+# What is left of a start with workers that are there already: they still make the first batch.
+_LEFT = (0.6, 0.25, 0.05)
+
+
+def detect(step: StepView) -> Detection | None:
+    run = step.run
+    train, found = (run.part("train"), run.part("data_start")) if run is not None else (None, None)
+    if train is None or found is None or found.repeated_ns < _LEAST_SHARE * train.ns:
+        return None
+    low, expected, high = ((1 - left) * found.repeated_ns for left in _LEFT)
+    return Detection.of_run(
+        Estimate(low=low, expected=expected, high=high),
+        where=list(found.details)[:1],
+        change="DataLoader(..., persistent_workers=True)",
+        assumes=f"workers that stay need {_LEFT[1]:.0%} of that time for their first batch",
+        evidence=f"starting them again took {found.repeated_ns / 1e6:.3g} ms of the run so far",
+    )
+
+
+FAULT = Fault(
+    id="workers-restarted",
+    title="Data workers start again every epoch",
+    kind="mistake",
+    group="overhead",
+    document=__doc__,
+    detect=detect,
+    stage=Stage.HOST,
+    combines=False,
+    relative_to="run",
+)

@@ -1,0 +1,74 @@
+"""What is shown first is what an expert would do first."""
+
+from __future__ import annotations
+
+from boundby.faults.ranking import ranked
+from boundby.model.diagnosis import Estimate, Finding, FindingKind, RelativeTo
+from boundby.model.run import RunPart, RunParts
+
+
+def finding(
+    fault: str,
+    percent: float,
+    *,
+    kind: FindingKind = "tuning",
+    relative_to: RelativeTo = "step",
+    static: bool = False,
+    low: float | None = None,
+) -> Finding:
+    saving = Estimate(low=percent if low is None else low, expected=percent, high=percent)
+    return Finding(
+        fault=fault,
+        kind=kind,
+        group="overhead",
+        saving_ns=saving,
+        relative_to=relative_to,
+        static=static,
+        change="",
+    )
+
+
+def order(*findings: Finding, run: RunParts | None = None, **before: list[str]) -> list[str]:
+    return [one.fault for one in ranked(findings, wall_ns=100.0, run=run, before=before)]
+
+
+def test_a_measured_mistake_comes_before_tuning_that_may_save_more() -> None:
+    assert order(finding("fuse", 30), finding("sync", 5, kind="mistake")) == ["sync", "fuse"]
+
+
+def test_a_mistake_that_costs_next_to_nothing_does_not() -> None:
+    assert order(finding("fuse", 30), finding("sync", 1.2, kind="mistake")) == ["fuse", "sync"]
+
+
+def test_a_larger_batch_is_first_only_when_nothing_else_is_worth_doing() -> None:
+    batch = finding("batch", 60, relative_to="samples")
+    assert order(batch, finding("fuse", 2)) == ["fuse", "batch"]
+    assert order(batch, finding("fuse", 0.2)) == ["batch", "fuse"]
+
+
+def test_what_was_only_read_in_the_source_comes_after_what_was_measured() -> None:
+    read = finding("read", 40, kind="mistake", static=True)
+    assert order(read, finding("fuse", 3)) == ["fuse", "read"]
+
+
+def test_what_must_come_first_is_ranked_first() -> None:
+    assert order(finding("fuse", 9), finding("loop", 4), loop=["fuse"]) == ["loop", "fuse"]
+
+
+def test_a_saving_that_may_be_nothing_is_ranked_by_its_expected_value_and_says_so() -> None:
+    rows = ranked([finding("sure", 5), finding("maybe", 20, low=0.0)], wall_ns=100.0)
+    assert [row.fault for row in rows] == ["maybe", "sure"]
+    assert "may save nothing" in rows[0].remark
+    assert rows[1].remark == ""
+
+
+def test_the_run_and_the_step_are_compared_by_what_goes_on_as_long_as_the_run_does() -> None:
+    parts = [("import", 500.0), ("eval", 300.0), ("train", 200.0)]
+    run = RunParts(
+        wall_ns=1000.0,
+        parts=[RunPart(name=name, ns=ns, share=ns / 1000) for name, ns in parts],  # type: ignore[arg-type]
+        step_share=0.2,
+    )
+    evaluate = finding("evaluate", 250, kind="mistake", relative_to="run")
+    sync = finding("sync", 50, kind="mistake")
+    assert order(sync, evaluate, run=run) == ["evaluate", "sync"]

@@ -1,0 +1,69 @@
+"""Faults about parts of the run, on accounts that are made up."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from types import SimpleNamespace as Step
+
+import pytest
+
+from boundby.faults import checkpoint_dominates, evaluation_dominates, workers_restarted
+from boundby.faults.fault import Detection
+from boundby.model.run import RunPart, RunParts
+
+
+def detect(fault: ModuleType, **parts: RunPart) -> Detection | None:
+    total = sum(part.ns for part in parts.values())
+    found: Detection | None = fault.detect(
+        Step(run=RunParts(wall_ns=total, parts=list(parts.values())))
+    )
+    return found
+
+
+def part(name: str, ms: float, count: int = 1, **more: object) -> RunPart:
+    return RunPart(name=name, ns=ms * 1e6, share=0.0, count=count, **more)  # type: ignore[arg-type]
+
+
+TRAIN = part("train", 1000, 100)
+
+
+def test_evaluation_as_long_as_training_is_found_at_its_line() -> None:
+    found = detect(
+        evaluation_dominates, train=TRAIN, eval=part("eval", 1000, 4, details={"a.py:7": 1e9})
+    )
+    assert found is not None and found.of_run_ns is not None
+    assert found.where == ["a.py:7"]
+    assert found.of_run_ns.expected == pytest.approx(0.9e9)
+    assert "10 times less often" in found.change
+    assert "4 times in 100 training steps" in found.evidence
+
+
+def test_evaluation_of_a_fifth_is_usual() -> None:
+    assert detect(evaluation_dominates, train=TRAIN, eval=part("eval", 250)) is None
+
+
+def test_inference_has_no_evaluation_that_dominates() -> None:
+    assert detect(evaluation_dominates, eval=part("eval", 1000)) is None
+
+
+def test_a_step_of_which_no_run_is_known_has_none_of_these() -> None:
+    for fault in (evaluation_dominates, checkpoint_dominates, workers_restarted):
+        assert fault.detect(Step(run=None)) is None
+
+
+def test_checkpoints_of_a_tenth_of_the_training_are_too_many() -> None:
+    found = detect(checkpoint_dominates, train=TRAIN, checkpoint=part("checkpoint", 100, 50))
+    assert found is not None and found.of_run_ns is not None
+    assert found.of_run_ns.expected == pytest.approx(90e6)
+    assert "10 times less often" in found.change
+    assert detect(checkpoint_dominates, train=TRAIN, checkpoint=part("checkpoint", 20, 1)) is None
+
+
+def test_workers_that_start_again_cost_what_came_after_the_first_start() -> None:
+    start = part("data_start", 400, 4, repeated_ns=300e6, details={"t.py:5": 400e6})
+    found = detect(workers_restarted, train=TRAIN, data_start=start)
+    assert found is not None and found.of_run_ns is not None
+    assert found.where == ["t.py:5"]
+    assert 0.5 * 300e6 < found.of_run_ns.expected < 300e6
+    once = part("data_start", 400, 1, details={"t.py:5": 400e6})
+    assert detect(workers_restarted, train=TRAIN, data_start=once) is None
