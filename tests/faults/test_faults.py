@@ -10,7 +10,7 @@ from boundby.faults import host_sync, materialised_attention, wasted_tiles
 from boundby.model import Argument, HostKind, OpCall, Phase, Tensor, Timeline
 from boundby.model.diagnosis import Finding
 from boundby.step.build import build_step_model
-from tests.faults.step_models import in_phase, sure
+from tests.faults.step_models import finding, in_phase, sure
 from tests.faults.test_contract import picture_of
 from tests.machines import roof, round_machine
 from tests.step.test_replay import PRODUCT, scene_of
@@ -90,6 +90,42 @@ def test_a_per_parameter_adam_is_told_to_fuse() -> None:
         assert told == ([change] if change else [])
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "operators", "bytes_per_parameter"),
+    [
+        ("SGD", ["_foreach_mul_", "_foreach_add_", "_foreach_add_"], 20),
+        ("SGD", ["_foreach_add", "_foreach_add_"], 12),  # weight decay, no momentum
+        ("Adagrad", ["_foreach_addcmul_", "_foreach_sqrt", "_foreach_addcdiv_"], 20),
+    ],
+)
+def test_sgd_and_adagrad_are_told_to_fuse(
+    optimizer: str, operators: list[str], bytes_per_parameter: int
+) -> None:
+    elements = 1 << 26
+    tensors = (tensor(elements),)
+    work = [
+        (OpCall(name=f"aten::{name}", args=(tensors, tensors, tensors)), 500.0)
+        for name in operators
+    ]
+    timeline = scene_of(work, host_us=5).timeline()
+    timeline = in_phase(timeline, Phase.OPTIMIZER)
+    timeline = msgspec.structs.replace(
+        timeline, names=[*timeline.names, f"Optimizer.step#{optimizer}.step"]
+    )
+    one = sure(picture_of(timeline), "unfused-optimizer")
+    assert one.change == f"torch.optim.{optimizer}(..., fused=True)"
+    # At 72% of 5 TB/s.
+    after_ns = bytes_per_parameter * elements / 5e12 / 0.72 * 1e9
+    before_ns = 500e3 * len(operators)
+    assert one.saving_ns.expected == pytest.approx(before_ns - after_ns, rel=0.1)
+    # Any optimizer adds: a class that is not known is not taken for SGD.
+    other = msgspec.structs.replace(
+        timeline, names=[*timeline.names[:-1], "Optimizer.step#Own.step"]
+    )
+    is_adam_like = optimizer == "Adagrad"
+    assert (finding(picture_of(other), "unfused-optimizer") is not None) is is_adam_like
+
+
 def test_on_a_cpu_a_fused_adam_asks_for_next_to_nothing() -> None:
     """Of a step of 2,000 us, the optimizer's clean phase takes 1,500, its 64 operators 640."""
     small = tensor(64, 64)
@@ -104,10 +140,10 @@ def test_on_a_cpu_a_fused_adam_asks_for_next_to_nothing() -> None:
     step_model = build_step_model(
         timeline, machine, attribution, wall_ns=wall, phases={"optimizer": 1.5e6}
     )
-    finding = sure(step_model, "unfused-optimizer")
+    one = sure(step_model, "unfused-optimizer")
     worked = sum(work.exposed_ns for work in step_model.op_records)
     asked = 1.5e6 - worked
-    assert finding.saving_ns.expected == pytest.approx(worked + 0.88 * asked, rel=0.05)
+    assert one.saving_ns.expected == pytest.approx(worked + 0.88 * asked, rel=0.05)
 
 
 def test_an_odd_vocabulary_is_told_to_pad() -> None:

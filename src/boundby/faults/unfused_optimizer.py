@@ -6,12 +6,13 @@ What it looks for
 
 Why it costs time
     AdamW has to read the parameter, its gradient and two moments and write three of them: 28 bytes
-    per parameter in float32. With separate operators the same bytes move several times, and the
-    host issues about eight launches per parameter tensor.
+    per parameter in float32; SGD with momentum and Adagrad 20 bytes, plain SGD 12. With separate
+    operators the same bytes move several times, and the host issues up to eight launches per
+    parameter tensor.
 
 What to change
-    Pass `fused=True`: `torch.optim.AdamW(parameters, fused=True)`, or `Adam`. The finding names the
-    optimizer of the script.
+    Pass `fused=True`: `torch.optim.AdamW(parameters, fused=True)`, or `Adam`, `SGD`, `Adagrad`.
+    The finding names the optimizer of the script.
 
 When it does not help
     When something that overlaps with the optimizer limits the step. With an optimizer that has no
@@ -24,6 +25,7 @@ Measured on
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import optimizers
@@ -33,8 +35,6 @@ from boundby.model.machine import UPDATE
 from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
 
-# Read and write parameter and both moments, read the gradient: seven passes.
-_PASSES = 7
 # Of the memory roof, as fused kernels over many tensors were seen to reach on an H200: 2.8 to 3.8
 # of 4.7 TB/s.
 _WORST, _EXPECTED, _BEST = 0.60, 0.72, 0.81
@@ -45,12 +45,31 @@ _LEFT = 0.25
 # On a CPU, where the unfused form goes through the parameters one by one: of 8.7 ms for 120 small
 # ones 1.4 were left, half of it the fused kernel's own.
 _LEFT_ON_CPU = 0.12
-_ADAM = ("addcdiv", "addcmul")
 _MARK = re.compile(r"Optimizer\.step#(\w+)\.step")
-# Of torch's own that update as Adam does: those with a fused form, and those without.
-_FUSED = ("Adam", "AdamW")
+# Of torch's own: those with a fused form, and those without.
+_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 _NEVER_FUSED = ("Adadelta", "Adamax", "NAdam", "RAdam", "Rprop", "RMSprop", "SparseAdam")
 _FEWEST_PARAMETERS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rule:
+    """How an optimizer updates.
+
+    `passes`: how often its fused form reads or writes a tensor as large as the parameters: the
+    gradient once, the parameter and each of its states twice.
+    """
+
+    operators: tuple[str, ...]  # parts of names that all occur in it
+    passes: int
+    benchmark: str
+    options: tuple[bool, ...] = ()
+
+
+_ADAM = _Rule(operators=("addcdiv", "addcmul"), passes=7, benchmark="adamw")
+_ADAGRAD = _Rule(operators=("addcdiv", "addcmul"), passes=5, benchmark="adagrad")
+_SGD = _Rule(operators=("add_",), passes=3, benchmark="sgd", options=(False,))
+_MOMENTUM = _Rule(operators=("mul_", "add_"), passes=5, benchmark="sgd", options=(True,))
 
 
 def detect(step: StepView) -> Detection | None:
@@ -61,21 +80,23 @@ def detect(step: StepView) -> Detection | None:
     ]
     if not mine or any("_fused_" in record.name for _, record in mine):
         return None
-    if not all(any(part in record.name for _, record in mine) for part in _ADAM):
-        return None
     known = class_of(step)
     if known in _NEVER_FUSED:
         return None
+    records = [record for _, record in mine]
+    rule = next((one for one in _rules(known) if _follows(records, one)), None)
+    if rule is None:
+        return None
     name = f"torch.optim.{known}" if known in _FUSED else known
-    updated = _updated(step, [record for _, record in mine])
+    updated = _updated(step, records, rule)
     size = sum(tensor.elements * DTYPE_BYTES.get(tensor.dtype, 4) for tensor in updated)
     rate = step.machine.rate
     memory = rate(f"memory.dram.{UPDATE}") or rate("memory.dram")
     if size < _FEWEST_PARAMETERS * 4 or memory is None:
         return None
-    ns = _PASSES * size / memory * 1e9
+    ns = rule.passes * size / memory * 1e9
     slow, middle, fast = ns / _WORST, ns / _EXPECTED, ns / _BEST
-    timed = step.timings.ns(OpBenchmark(name="adamw", args=(updated,)))
+    timed = step.timings.ns(OpBenchmark(name=rule.benchmark, args=(updated, *rule.options)))
     if timed is not None:
         slow, middle, fast = max(slow, timed), timed, min(fast, timed)
     return Detection(
@@ -98,12 +119,33 @@ def class_of(step: StepView) -> str | None:
     return next(iter(names)) if len(names) == 1 else None
 
 
-def _updated(step: StepView, op_records: list[OpRecord]) -> tuple[Tensor, ...]:
-    """The parameters that the step updates: those of its last update, addcdiv."""
+def _rules(known: str | None) -> tuple[_Rule, ...]:
+    """The ways in which an optimizer of this class may update, the first that fits counts."""
+    by_class = {"Adagrad": (_ADAGRAD,), "SGD": (_MOMENTUM, _SGD)}
+    # A class of the user's own may be an Adam; operators of SGD alone occur in any optimizer.
+    return by_class.get(known or "", (_ADAM,))
+
+
+def _follows(op_records: list[OpRecord], rule: _Rule) -> bool:
+    return all(any(part in record.name for record in op_records) for part in rule.operators)
+
+
+def _updated(step: StepView, op_records: list[OpRecord], rule: _Rule) -> tuple[Tensor, ...]:
+    """The parameters that the step updates: those of its last update.
+
+    That is addcdiv; in SGD an addition in place, where the one that follows a product in place
+    updates the momentum.
+    """
+    is_sgd = rule.benchmark == "sgd"
+    last = "add_" if is_sgd else "addcdiv"
     found: list[Tensor] = []
+    before = ""
     for record in op_records:
+        name, previous, before = record.name, before, record.name
         call = step.call(record)
-        if call is None or "addcdiv" not in record.name or not call.args:
+        if call is None or not name.endswith((last, f"{last}_")) or not call.args:
+            continue
+        if is_sgd and previous.endswith("mul_"):
             continue
         target = call.args[0]
         found += [

@@ -49,8 +49,9 @@ class OpBenchmark(Record, frozen=True, kw_only=True):
     cannot be asked of a CPU.
 
     Names of our own: `attention` (q, k, v, dropout, causal, with backward or not, and then one of
-    the framework's kernels and a bias, where they are given) and `adamw` (a list of parameters),
-    each as the framework's fused form does it.
+    the framework's kernels and a bias, where they are given), and `adamw`, `adagrad` (a list of
+    parameters) and `sgd` (the same, with momentum or not), each as the framework's fused form does
+    it.
     """
 
     name: str
@@ -306,7 +307,50 @@ def _adamw(torch: Any, args: list[Any]) -> Workload:
     return run
 
 
-_OWN: dict[str, Callable[[Any, list[Any]], Workload]] = {"attention": _attention, "adamw": _adamw}
+def _sgd(torch: Any, args: list[Any]) -> Workload:
+    parameters, with_momentum = args
+    gradients = [torch.rand_like(p) for p in parameters]
+    buffers = [torch.rand_like(p) for p in parameters] if with_momentum else []
+    constants = {
+        "lr": 1e-4,
+        "momentum": 0.9 if with_momentum else 0.0,
+        "weight_decay": 1e-4,
+        "dampening": 0.0,
+        "nesterov": False,
+        "maximize": False,
+        "is_first_step": False,
+    }
+
+    def run() -> Any:
+        return torch._fused_sgd_(parameters, gradients, buffers, **constants)
+
+    return run
+
+
+def _adagrad(torch: Any, args: list[Any]) -> Workload:
+    (parameters,) = args
+    gradients, sums = ([torch.rand_like(p) for p in parameters] for _ in range(2))
+    steps = [torch.full((), 1_000.0, device=p.device) for p in parameters]
+    constants = {
+        "lr": 1e-4,
+        "lr_decay": 0.0,
+        "weight_decay": 0.0,
+        "eps": 1e-10,
+        "maximize": False,
+    }
+
+    def run() -> Any:
+        return torch._fused_adagrad_(parameters, gradients, sums, steps, **constants)
+
+    return run
+
+
+_OWN: dict[str, Callable[[Any, list[Any]], Workload]] = {
+    "attention": _attention,
+    "adamw": _adamw,
+    "sgd": _sgd,
+    "adagrad": _adagrad,
+}
 
 
 def channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
