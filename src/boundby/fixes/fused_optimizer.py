@@ -10,6 +10,8 @@ from boundby.fixes.switch import Program
 
 FUSED_CLASSES = ("Adam", "AdamW", "SGD", "Adagrad")
 _SCALING = "_step_supports_amp_scaling"
+# Set by an optimizer's first fused step.
+_CHECKED = "_need_device_dtype_check_for_fused"
 _MISSING = object()
 
 
@@ -20,11 +22,12 @@ class FusedOptimizers:
         self.objects = optimizers
         self._torch = torch
         self._groups: list[tuple[Any, dict[str, Any]]] = []
-        self._scaling: list[tuple[Any, Any]] = []
+        self._attributes: list[tuple[Any, str, Any]] = []
 
     def on(self) -> None:
         for optimizer in self.objects:
-            self._scaling.append((optimizer, vars(optimizer).get(_SCALING, _MISSING)))
+            for name in (_SCALING, _CHECKED):
+                self._attributes.append((optimizer, name, vars(optimizer).get(name, _MISSING)))
             setattr(optimizer, _SCALING, True)
             for group in optimizer.param_groups:
                 kept = {name: group[name] for name in ("fused", "foreach") if name in group}
@@ -42,12 +45,12 @@ class FusedOptimizers:
                 group.pop(name, None)
             group.update(kept)
         self._groups.clear()
-        for optimizer, before in self._scaling:
+        for optimizer, name, before in self._attributes:
             if before is _MISSING:
-                vars(optimizer).pop(_SCALING, None)
+                vars(optimizer).pop(name, None)
             else:
-                setattr(optimizer, _SCALING, before)
-        self._scaling.clear()
+                setattr(optimizer, name, before)
+        self._attributes.clear()
         for optimizer in self.objects:
             self._bring_steps_back(optimizer)
 

@@ -1,0 +1,274 @@
+"""Numerical checks on recorded calls: right changes pass, planted wrong ones are refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from boundby.fixes import FIXES  # noqa: E402
+from boundby.fixes.switch import Program  # noqa: E402
+from boundby.model.diagnosis import Numerics  # noqa: E402
+from boundby.prove.call_recorder import RecordedCall  # noqa: E402
+from boundby.prove.checks import Checks  # noqa: E402
+
+
+class Experts(nn.Module):  # type: ignore[misc]
+    """Two of four experts for each token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(32, 4)
+        self.experts = nn.ModuleList(nn.Linear(32, 32) for _ in range(4))
+
+    def forward(self, x: Any) -> Any:
+        weight, chosen = self.gate(x).softmax(-1).topk(2, dim=-1)
+        out = torch.zeros_like(x)
+        for at, expert in enumerate(self.experts):
+            share = (weight * (chosen == at)).sum(-1, keepdim=True)
+            out = out + share * expert(x).to(out.dtype)
+        return out
+
+
+class Noisy(nn.Module):  # type: ignore[misc]
+    """Draws noise in its forward, in both modes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32))
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x + 0.3 * torch.randn_like(x))
+
+
+def plain() -> Any:
+    return nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.Linear(64, 8))
+
+
+def with_dropout() -> Any:
+    return nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Dropout(0.3), nn.Linear(64, 8))
+
+
+def with_batch_norm() -> Any:
+    return nn.Sequential(nn.Linear(32, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 8))
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "plain": plain,
+    "dropout": with_dropout,
+    "batch norm": with_batch_norm,
+    "noise": Noisy,
+    "experts": Experts,
+}
+
+
+class Rig:
+    """Recorded calls of tiny models, with an optimizer each, and the fix to be checked."""
+
+    def __init__(self, *models: Any, inputs: Any = None) -> None:
+        torch.manual_seed(0)
+        self.models = models
+        self.optimizers = [torch.optim.AdamW(one.parameters(), lr=1e-2) for one in models]
+        self.x = torch.randn(64, 32) if inputs is None else inputs
+        for model, optimizer in zip(models, self.optimizers, strict=True):
+            out = model(self.x)
+            if isinstance(out, torch.Tensor) and out.layout is torch.strided:
+                out.square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+    def verdict(
+        self, set_arm: Callable[[bool], None], precision: str | None = None, **options: Any
+    ) -> Numerics:
+        calls = [
+            RecordedCall(module=one, args=(self.x,), kwargs={}, training=True, with_gradients=True)
+            for one in self.models
+        ]
+        checks = Checks(torch, calls, self.optimizers, [])
+        return checks.verdict(set_arm, precision, expensive=False, **options)
+
+    def fix(self, name: str) -> Callable[[bool], None]:
+        found = next(one for one in FIXES if one.name == name)
+        program = Program(torch=torch, models=list(self.models), optimizers=self.optimizers)
+        switch = found.switch_for(program)
+        assert switch is not None
+        on = [False]
+
+        def set_arm(changed: bool) -> None:
+            if changed != on[0]:
+                on[0] = changed
+                (switch.on if changed else switch.off)()
+
+        return set_arm
+
+
+def hooked(module: Any, make: Callable[[], Any]) -> Callable[[bool], None]:
+    """A planted change: a hook that is registered while it is on."""
+    handles: list[Any] = []
+
+    def set_arm(changed: bool) -> None:
+        if changed and not handles:
+            made = make()
+            handles.extend(made if isinstance(made, list) else [made])
+        elif not changed:
+            while handles:
+                handles.pop().remove()
+
+    return set_arm
+
+
+@pytest.mark.parametrize("name", ["fused", "autocast", "bf16-products"])
+@pytest.mark.parametrize("model", MODELS)
+def test_right_changes_are_accepted(model: str, name: str) -> None:
+    torch.manual_seed(1)
+    rig = Rig(MODELS[model]())
+    precision = next(one for one in FIXES if one.name == name).precision
+    found = rig.verdict(rig.fix(name), precision)
+    assert found.ok, found.why
+    assert found.verified
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_scaled_gradients_are_refused(model: str) -> None:
+    torch.manual_seed(1)
+    module = MODELS[model]()
+    rig = Rig(module)
+    plant = hooked(
+        module, lambda: [p.register_hook(lambda grad: grad * 1.1) for p in module.parameters()]
+    )
+    found = rig.verdict(plant, "bfloat16")
+    assert not found.ok and found.verified, found.why
+    assert found.tensor is not None and "gradient" in found.tensor
+    assert found.error is not None and found.tolerance is not None
+    assert found.error > found.tolerance
+
+
+@pytest.mark.parametrize("model", ["plain", "dropout", "batch norm", "noise"])
+def test_a_dropped_layer_is_refused(model: str) -> None:
+    torch.manual_seed(1)
+    module = MODELS[model]()
+    relu = next(one for one in module.modules() if isinstance(one, (nn.ReLU, nn.GELU)))
+    found = Rig(module).verdict(
+        hooked(relu, lambda: relu.register_forward_hook(lambda m, args, out: args[0])), "bfloat16"
+    )
+    assert not found.ok and found.verified, found.why
+
+
+def test_dropout_that_is_gone_is_refused() -> None:
+    module = with_dropout()
+    before = module[2].p
+
+    def set_arm(changed: bool) -> None:
+        module[2].p = 0.0 if changed else before
+
+    found = Rig(module).verdict(set_arm)
+    assert not found.ok, found.why
+    assert found.tensor is not None and "spread" in found.tensor
+
+
+def test_a_stale_buffer_is_refused() -> None:
+    """As a graph that was captured with other data, and is replayed without copying them in."""
+    module = plain()
+    rig = Rig(module)
+    stale = module(torch.randn(64, 32)).detach()
+    found = rig.verdict(
+        hooked(module, lambda: module.register_forward_hook(lambda m, args, out: out * 0 + stale))
+    )
+    assert not found.ok and found.verified
+
+
+def test_a_scaled_update_is_refused() -> None:
+    module = plain()
+    rig = Rig(module)
+    group = rig.optimizers[0].param_groups[0]
+
+    def set_arm(changed: bool) -> None:
+        group["lr"] = 1.1e-2 if changed else 1e-2
+
+    found = rig.verdict(set_arm)
+    assert not found.ok
+    assert found.tensor is not None and "optimizer" in found.tensor
+
+
+def test_both_halves_of_an_adversarial_pair_are_compared() -> None:
+    torch.manual_seed(1)
+    pair = plain(), nn.Sequential(nn.Linear(32, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1))
+    rig = Rig(*pair)
+    assert rig.verdict(rig.fix("fused")).ok
+    found = rig.verdict(
+        hooked(pair[1], lambda: pair[1].register_forward_hook(lambda m, args, out: out * 1.01))
+    )
+    assert not found.ok
+
+
+def test_a_program_is_left_as_it_was_bit_for_bit() -> None:
+    torch.manual_seed(1)
+    module = nn.Sequential(nn.Linear(32, 64), nn.BatchNorm1d(64), nn.Dropout(0.2))
+    rig = Rig(module)
+    optimizer = rig.optimizers[0]
+    module[0].weight.grad = torch.ones_like(module[0].weight)
+
+    def state() -> Any:
+        return (
+            {k: v.clone() for k, v in module.state_dict().items()},
+            {
+                at: {k: v.clone() for k, v in one.items()}
+                for at, one in enumerate(optimizer.state.values())
+            },
+            [dict(group) for group in optimizer.param_groups],
+            module[0].weight.grad.clone(),
+            torch.get_rng_state(),
+            [one.training for one in module.modules()],
+        )
+
+    before = state()
+    gradient = module[0].weight.grad
+    for name in ("fused", "autocast"):
+        rig.verdict(rig.fix(name), "bfloat16")
+    torch.testing.assert_close(state(), before, rtol=0, atol=0)
+    assert module[0].weight.grad is gradient
+
+
+class Sparse(nn.Module):  # type: ignore[misc]
+    """Multiplies by a sparse adjacency, and gives back a sparse and an integer result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(32, 4))
+
+    def forward(self, adjacency: Any) -> Any:
+        return torch.sparse.mm(adjacency, self.weight)
+
+
+def test_sparse_inputs_are_no_obstacle() -> None:
+    adjacency = torch.eye(32).to_sparse()
+    rig = Rig(Sparse(), inputs=adjacency)
+    found = rig.verdict(rig.fix("fused"))
+    assert found.ok, found.why
+
+
+class Oddities(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4))
+
+    def forward(self, x: Any) -> Any:
+        whole = torch.view_as_complex(torch.randn(3, 2))
+        nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+        return {"sparse": torch.eye(3).to_sparse(), "complex": whole, "nested": nested, "n": 3}
+
+
+def test_results_that_cannot_be_compared_are_named_and_unverified() -> None:
+    module = Oddities()
+    calls = [
+        RecordedCall(module=module, args=(torch.ones(2),), kwargs={}, training=True,
+                     with_gradients=True)
+    ]  # fmt: skip
+    checks = Checks(torch, calls, [], [])
+    found = checks.verdict(lambda changed: None, None, expensive=False)
+    assert not found.verified and not found.ok
+    for word in ("nothing could be compared", "sparse", "complex", "nested"):
+        assert word in found.why
