@@ -96,7 +96,7 @@ def test_the_budget_is_kept_within_a_step() -> None:
 
 
 def test_much_slower_fixes_are_given_up_after_two_rounds() -> None:
-    program = Simulated({"fused": 0.5})
+    program = Simulated({"fused": 0.4})
     evidence = program.search([FUSED])
     assert len(evidence.of((FUSED.key,), ()).log_ratios) == 2
     assert outcomes(evidence, FUSED)["fused"] is Outcome.NO_GAIN

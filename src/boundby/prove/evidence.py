@@ -19,7 +19,7 @@ Arm = tuple[str, ...]  # keys of fixes, in the order in which they are applied
 BASELINE: Arm = ()
 
 # This much slower twice, a fix is not measured a third time.
-_CLEARLY_SLOWER = 0.85
+_CLEARLY_SLOWER = 0.5
 Verdict = Literal["faster", "no gain", "open"]
 
 
@@ -87,6 +87,15 @@ class Evidence(msgspec.Struct, kw_only=True):
     done: bool = False
     ended: str | None = None  # why it stopped before it was done
     script_ended: bool = False  # by itself, without an error
+
+    def progress(self) -> str:
+        """What is running, with what is known of it so far."""
+        found = [one for one in self.comparisons if one.arm == self.running and one.log_ratios]
+        if not found:
+            return self.now
+        rounds = len(found[-1].log_ratios)
+        so_far = f"{found[-1].middle:.2f}x after {rounds} round{'s' * (rounds > 1)}"
+        return f"{self.now}: {so_far}"
 
     def of(self, arm: Arm, against: Arm) -> Comparison:
         for one in self.comparisons:

@@ -189,7 +189,8 @@ class _Proof:
 
     def _followed(self, evidence: Evidence) -> None:
         self._evidence = evidence
-        self._report(evidence.now, self._share())
+        left_s = max(0.0, self._ends_at - time.monotonic())
+        self._report(f"{evidence.progress()}, {left_s:.0f} s left", self._share())
         for fix, words in last_words(evidence, self._candidates).items():
             if self._told.get(fix) != words:
                 self._told[fix] = words

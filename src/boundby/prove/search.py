@@ -23,8 +23,12 @@ _DROPPED = 1
 _KEPT, _FEWEST_KEPT, _MOST_KEPT = 4, 2, 50
 _SLOW_NS, _LEAST_BLOCK_NS = 2e9, 40e6
 _MOST_ROUNDS, _MOST_ROUNDS_AT_END = 10, 60
+# Rounds that take hardly any time may be more, up to this share of the time that is left.
+_ROUNDS_SHARE = 0.1
 # A first use is over when a step is within this of the quickest before it.
 _SETTLED, _MOST_SETTLING = 1.25, 6
+# Where steps are few, a first use that took no longer than this in another process gets one step.
+_QUICK_S = 0.5
 # Compiling may take so much of the time that is left.
 _MOST_PREPARATION = 0.6
 # In company a fix may gain what it did not gain alone, unless it was slower than this.
@@ -204,6 +208,10 @@ class Search:
         for arm in (against, *left):
             if not self._is_late():
                 yield from self._prepare(arm)
+        if left and not self._is_late():
+            left_s = self.deadline - self.now()
+            affordable = int(_ROUNDS_SHARE * left_s / (self._round_s(left, against) or 1.0))
+            most = max(most, min(_MOST_ROUNDS_AT_END, affordable))
         while not self._is_late():
             left = [arm for arm in left if self._is_open(arm, against, most)]
             if not left:
@@ -240,7 +248,9 @@ class Search:
             return
         self._prepared.add(arm)
         times: list[float] = []
-        while len(times) < _MOST_SETTLING:
+        known_s = self.evidence.preparation_s.get(arm_name(arm), math.inf)
+        is_quick = self.most_steps is not None and known_s < _QUICK_S
+        while len(times) < (1 if is_quick else _MOST_SETTLING):
             ran = yield Block(arm=arm, dropped=0, kept=1, preparing=True)
             assert isinstance(ran, Ran)
             if self._has_ended(arm, ran):
@@ -250,8 +260,9 @@ class Search:
                 break
         quickest = min(times)
         self._step_ns[arm] = quickest
-        spent = sum(times) - quickest * len(times)
-        self.evidence.preparation_s[arm_name(arm)] = spent / 1e9
+        if not is_quick:
+            spent = sum(times) - quickest * len(times)
+            self.evidence.preparation_s[arm_name(arm)] = spent / 1e9
         if arm == BASELINE:
             self.evidence.step_ns = quickest
 
@@ -331,6 +342,8 @@ class Search:
         step_ns = self._step_ns.get(arm) or self._step_ns.get(BASELINE) or 1e8
         if step_ns > _SLOW_NS:
             return _FEWEST_KEPT
+        if self.most_steps is not None:
+            return _KEPT
         return max(_KEPT, min(_MOST_KEPT, math.ceil(_LEAST_BLOCK_NS / step_ns)))
 
     def _block_s(self, arm: Arm) -> float:
