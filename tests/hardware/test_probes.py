@@ -158,7 +158,7 @@ def test_a_cpu_is_called_by_its_name(
     (tmp_path / "cpuinfo").write_text(told)
     monkeypatch.setattr(device_module, "_CPU_INFO", tmp_path / "cpuinfo")
     monkeypatch.setattr(platform, "processor", lambda: "aarch64")
-    assert device_module._cpu_name() == name
+    assert device_module.cpu_name() == name
 
 
 def test_a_cpu_without_a_compiler_has_the_vector_units_of_its_products(

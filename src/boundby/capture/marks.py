@@ -7,6 +7,8 @@ the events. Nothing else looks at these names.
 from __future__ import annotations
 
 _NAMESPACE = "boundby::phase::"
+# The range of one profiled step in a profile of XLA.
+STEP_MARK = "boundby::step"
 
 
 def phase_mark(phase: str) -> str:

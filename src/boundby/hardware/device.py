@@ -115,13 +115,13 @@ def _cpu(torch: Any, warning: str | None) -> Device:
     import psutil
 
     threads: int = torch.get_num_threads()
-    caches = _cpu_caches(threads)
+    caches = cpu_caches(threads)
     warnings = [warning] if warning else []
     if not caches:
         caches = (Cache(name="memory.cache", capacity=_USUAL_LAST_LEVEL),)
         warnings.append("the system does not tell its cache sizes; 32 MiB is assumed")
     return Device(
-        name=_cpu_name(),
+        name=cpu_name(),
         kind="cpu",
         driver=platform.release(),
         torch=str(torch.__version__),
@@ -133,7 +133,7 @@ def _cpu(torch: Any, warning: str | None) -> Device:
     )
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
     try:
         told = _CPU_INFO.read_text(errors="replace")
     except OSError:
@@ -148,7 +148,7 @@ def _cpu_name() -> str:
     return named or platform.processor() or platform.machine()
 
 
-def _cpu_caches(threads: int) -> tuple[Cache, ...]:
+def cpu_caches(threads: int) -> tuple[Cache, ...]:
     """The second and the last level, counting every instance the threads can use."""
     levels: dict[int, int] = {}
     for folder in sorted(_CACHE_FOLDER.glob("index*")):

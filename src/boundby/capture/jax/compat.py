@@ -1,0 +1,101 @@
+"""Everything that touches private or version-dependent attributes of jax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# Functions of jax that make a compiled function, and their namespaces. Private copies, which jax
+# itself calls, are left alone.
+COMPILERS = (("", "jit"), ("", "pmap"), ("experimental.pjit", "pjit"))
+# Functions that make a Python function which computes gradients operator by operator.
+GRADIENTS = (("", "grad"), ("", "value_and_grad"), ("", "vjp"))
+# What a compiled function offers beside being called: `lower`, `trace`, `eval_shape`, ...
+_PUBLIC = ("lower", "trace", "eval_shape", "clear_cache", "_cache_size", "_fun", "_jit_info")
+
+
+def namespace(jax: Any, path: str) -> Any:
+    """A module of jax by its path inside the package; None where this version has none."""
+    found = jax
+    for part in path.split(".") if path else ():
+        found = getattr(found, part, None)
+    return found
+
+
+def is_compiled_function(value: object) -> bool:
+    return callable(value) and hasattr(value, "lower")
+
+
+def public_attributes(compiled: Any) -> dict[str, Any]:
+    """What a wrapper of a compiled function must offer as well."""
+    return {name: getattr(compiled, name) for name in _PUBLIC if hasattr(compiled, name)}
+
+
+def variants(compiled: Any) -> int | None:
+    """For how many kinds of arguments a function was compiled."""
+    size = getattr(compiled, "_cache_size", None)
+    return int(size()) if size is not None else None
+
+
+def is_tracing() -> bool:
+    """Whether Python runs under a transformation, where calls compute nothing yet."""
+    from jax._src import core
+
+    return not core.trace_state_clean()
+
+
+def leaves(jax: Any, tree: Any) -> list[Any]:
+    """The arrays of a tree of arguments or results."""
+    return [leaf for leaf in jax.tree_util.tree_leaves(tree) if isinstance(leaf, jax.Array)]
+
+
+def is_ready_to_wait(array: Any) -> bool:
+    """Whether waiting for an array is possible: its memory was not donated."""
+    return not array.is_deleted()
+
+
+def platform(jax: Any) -> str:
+    """`cpu`, `gpu` or `tpu`: where computations run by default."""
+    return str(jax.default_backend())
+
+
+def gpu_vendor(jax: Any) -> str:
+    """`cuda` or `rocm` on a GPU."""
+    version = str(getattr(jax.devices()[0].client, "platform_version", "")).lower()
+    return "rocm" if "rocm" in version else "cuda"
+
+
+def start_profiler(jax: Any, folder: Path) -> None:
+    """Profile without Python calls, whose cost falls on the host side of every step."""
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    options.host_tracer_level = 2
+    jax.profiler.start_trace(str(folder), profiler_options=options)
+
+
+def stop_profiler(jax: Any) -> None:
+    jax.profiler.stop_trace()
+
+
+def on_compile(jax: Any, told: Callable[[str, float, str], None]) -> Callable[[], None]:
+    """Call `told(event, seconds, function)` at each compilation; returns what undoes it."""
+
+    def listen(event: str, seconds: float, **facts: Any) -> None:
+        told(event, seconds, str(facts.get("fun_name", "")))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+
+    def undo() -> None:
+        from jax._src import monitoring
+
+        for name in (
+            "unregister_event_duration_listener",
+            "_unregister_event_duration_listener_by_callback",
+        ):
+            remove = getattr(monitoring, name, None)
+            if remove is not None:
+                remove(listen)
+                return
+
+    return undo

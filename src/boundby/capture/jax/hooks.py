@@ -1,0 +1,174 @@
+"""Calls of a script's compiled functions, seen from outside.
+
+`jax.jit` and its relatives are replaced by functions that return a thin wrapper of what jax returns.
+The compiled function keeps its own fast path inside. Types and special methods of jax stay as they
+are. Gradient transformations are wrapped as well: they tell training from inference, and delimit
+the steps of a script that compiles nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Hashable
+from types import FunctionType
+from typing import Any, Protocol
+
+from boundby.capture.jax import compat
+from boundby.capture.process.guard import Guard
+from boundby.capture.process.patching import PatchSet
+
+
+class CallListener(Protocol):
+    def calls(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[Any], None] | None:
+        """A call from the script's own level begins; what is returned is told the result."""
+        ...
+
+
+class Function:
+    """A compiled or gradient function of the script; `key` is equal for equal code."""
+
+    __slots__ = ("compiled", "has_gradient", "key", "made", "name", "place", "traced_gradient")
+
+    def __init__(self, key: Hashable, wrapped: Any, *, compiled: Any, has_gradient: bool) -> None:
+        code = getattr(wrapped, "__code__", None)
+        self.key = key
+        self.name = str(getattr(wrapped, "__name__", type(wrapped).__name__))
+        self.place = (code.co_filename, code.co_firstlineno) if code is not None else None
+        self.compiled = compiled
+        self.has_gradient = has_gradient  # computes gradients operator by operator
+        self.traced_gradient = False  # gradients were taken while it was traced
+        self.made = 0  # how often a function of this code was wrapped
+
+
+class JaxHooks:
+    """One per run: wrapped functions stay wrapped, and cost one comparison without a watcher."""
+
+    def __init__(self, guard: Guard | None = None) -> None:
+        self.watcher: CallListener | None = None
+        self._guard = guard or Guard()
+        self._patches = PatchSet()
+        self._local = threading.local()
+        self._functions: dict[Hashable, Function] = {}
+        self._thread = threading.main_thread().ident
+
+    @property
+    def is_installed(self) -> bool:
+        return len(self._patches) > 0
+
+    @property
+    def functions(self) -> list[Function]:
+        return list(self._functions.values())
+
+    def install(self, jax: Any) -> None:
+        for path, name in compat.COMPILERS:
+            owner = compat.namespace(jax, path)
+            if owner is not None:
+                self._patches.swap(owner, name, self._compiler)
+        for path, name in compat.GRADIENTS:
+            owner = compat.namespace(jax, path)
+            if owner is not None:
+                self._patches.swap(owner, name, self._gradient)
+
+    def remove(self) -> None:
+        self._patches.undo()
+
+    def _compiler(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def make(*args: Any, **kwargs: Any) -> Any:
+            made = original(*args, **kwargs)
+            if compat.is_compiled_function(made):
+                return self._guard.do(self._wrap, made, otherwise=made)
+            if callable(made):  # jax.jit(static_argnums=0) returns a decorator
+                return lambda function: self._guard.do(
+                    self._wrap, decorated := made(function), otherwise=decorated
+                )
+            return made
+
+        return make
+
+    def _gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        is_called_at_once = original.__name__ == "vjp"
+
+        @functools.wraps(original)
+        def make(*args: Any, **kwargs: Any) -> Any:
+            if is_called_at_once:
+                self._note_gradient()
+                return original(*args, **kwargs)
+            made = original(*args, **kwargs)
+            if not isinstance(made, FunctionType):
+                return made
+            function = self._function(args[0] if args else made, None, has_gradient=True)
+
+            @functools.wraps(made)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                self._note_gradient()
+                if self.watcher is None or self._is_inside():
+                    return made(*args, **kwargs)
+                return self._observed(function, made, args, kwargs)
+
+            return call
+
+        return make
+
+    def _wrap(self, compiled: Any) -> Any:
+        function = self._function(inspect.unwrap(compiled), compiled, has_gradient=False)
+
+        @functools.wraps(compiled)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self.watcher is None:
+                return compiled(*args, **kwargs)
+            return self._observed(function, compiled, args, kwargs)
+
+        vars(call).update(compat.public_attributes(compiled))
+        return call
+
+    def _function(self, wrapped: Any, compiled: Any, *, has_gradient: bool) -> Function:
+        inner = wrapped
+        while isinstance(inner, functools.partial):
+            inner = inner.func
+        inner = getattr(inner, "__func__", inner)
+        key = (getattr(inner, "__code__", None) or id(inner), has_gradient)
+        function = self._functions.get(key)
+        if function is None:
+            function = Function(key, inner, compiled=compiled, has_gradient=has_gradient)
+            self._functions[key] = function
+        function.made += 1
+        function.compiled = compiled
+        return function
+
+    def _is_inside(self) -> bool:
+        """Whether this call is part of another one, or of its tracing."""
+        inside = getattr(self._local, "inside", ())
+        return bool(inside) or threading.get_ident() != self._thread or compat.is_tracing()
+
+    def _note_gradient(self) -> None:
+        for function in getattr(self._local, "inside", ()):
+            function.traced_gradient = True
+
+    def _observed(
+        self,
+        function: Function,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        local = self._local
+        stack = getattr(local, "inside", None)
+        if stack is None:
+            stack = local.inside = []
+        if stack or threading.get_ident() != self._thread:
+            return original(*args, **kwargs)
+        watcher = self.watcher
+        told = self._guard.do(watcher.calls, function, args, kwargs) if watcher else None
+        stack.append(function)
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            stack.pop()
+        if told is not None:
+            self._guard.do(told, result)
+        return result

@@ -1,0 +1,213 @@
+"""The watcher that turns a running JAX script into a capture."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from boundby.capture.host.counters import HostCounters, HostCounterSampler
+from boundby.capture.host.speed import Pace
+from boundby.capture.jax import compat
+from boundby.capture.jax.compilations import Compilation, Compilations
+from boundby.capture.jax.device import JaxDevice
+from boundby.capture.jax.hooks import Function, JaxHooks
+from boundby.capture.jax.profiler import JaxProfiler
+from boundby.capture.jax.step_finder import JaxStepFinder
+from boundby.capture.process.guard import Guard
+from boundby.capture.process.plan import PROFILER_START, How, Plan, Spelling, shortfall
+from boundby.capture.process.windows import Window, Windows
+from boundby.capture.torch.phases import usual_phases
+from boundby.model.note import Note
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class JaxCapture:
+    """What was seen of one script."""
+
+    main_kind: str | None
+    clean: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    warmup: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    samples: dict[str, int | None] = dataclasses.field(default_factory=dict)  # by kind of step
+    phases: dict[str, float] = dataclasses.field(default_factory=dict)
+    issue: list[dict[str, float]] = dataclasses.field(default_factory=list)
+    trace: Path | None = None
+    profiled: list[str] = dataclasses.field(default_factory=list)
+    first_profiled: int = PROFILER_START
+    platform: str = "cpu"
+    functions: list[Function] = dataclasses.field(default_factory=list)
+    anchor: Function | None = None
+    donates: bool | None = None
+    leaves: int | None = None
+    compilations: list[Compilation] = dataclasses.field(default_factory=list)
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    host_counters: HostCounters = dataclasses.field(default_factory=HostCounters)
+    seen: dict[str, int] = dataclasses.field(default_factory=dict)
+    notes: list[Note] = dataclasses.field(default_factory=list)
+
+    @property
+    def profiled_steps(self) -> list[int]:
+        """Which of the profiled steps can be looked into."""
+        if self.trace is None:
+            return []
+        kinds = enumerate(self.profiled)
+        return [at for at, kind in kinds if at >= self.first_profiled and kind == self.main_kind]
+
+
+class JaxRecorder:
+    """Implements the hooks' `CallListener`; one per run."""
+
+    def __init__(
+        self,
+        jax: Any,
+        *,
+        plan: Plan,
+        by_marks: bool,
+        folder: Path,
+        on_done: Callable[[], None],
+        hooks: JaxHooks,
+        spelling: Spelling = "options",
+        guard: Guard | None = None,
+        on_first_step: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._jax = jax
+        self._plan = plan
+        self._spelling = spelling
+        self._hooks = hooks
+        self._device = JaxDevice()
+        self._profiler = JaxProfiler(jax, self._device, folder)
+        self._sampler = HostCounterSampler()
+        self._paces = {window: Pace() for window in Window}
+        self.windows = Windows(
+            plan,
+            self._device,
+            self._profiler,
+            on_done,
+            observer=self._sampler,
+            look=lambda window: self._paces[window].look(),
+        )
+        self.finder = JaxStepFinder(
+            jax, self._step_ended, self.windows.start_over, by_marks=by_marks
+        )
+        self._compilations = Compilations(jax, lambda: self.windows.steps)
+        self._on_first_step = on_first_step
+        self._samples: dict[str, int | None] = {}
+        self._compile_ns = 0.0
+        self._clean_compile_ns: list[float] = []
+        self._settings: dict[str, Any] = {}
+
+    def calls(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[Any], None] | None:
+        if self.windows.window is Window.DONE:
+            return None
+        if not self.windows.steps:
+            self.windows.phase_changed("forward")
+        return self.finder.calls_begin(function, args, kwargs)
+
+    def mark(self) -> None:
+        self.finder.mark()
+
+    def _step_ended(self, kind: str, samples: int | None, array: Any) -> None:
+        if not self.windows.steps:
+            self._on_first_step()
+        if array is not None:
+            self._device.completed(array)
+        self._samples.setdefault(kind, samples)
+        if self.windows.window is Window.CLEAN:
+            spent = self._compilations.spent_ns
+            self._clean_compile_ns.append(spent - self._compile_ns)
+            self._compile_ns = spent
+        if self.windows.window is Window.PROFILED:
+            self._settings = self._settings or self._read_settings()
+        before = self.windows.window
+        self.windows.step_ended(kind)
+        if before is not Window.CLEAN and self.windows.window is Window.CLEAN:
+            self._clean_compile_ns = []
+            self._compile_ns = self._compilations.spent_ns
+
+    def give_up(self, *, count_on: bool) -> list[Exception]:
+        """boundby failed: what is under way in the script's process ends."""
+        failed: list[Exception] = []
+        quietly = Guard(failed.append)
+        quietly.do(self.windows.finish)
+        quietly.do(self._profiler.stop)
+        quietly.do(self._sampler.end)
+        quietly.do(self._compilations.close)
+        if count_on:
+            self.windows.count_on()
+        return failed
+
+    def capture(self, *, how: How = "ended") -> JaxCapture:
+        """Everything seen so far; the script has ended, has failed or is made to end."""
+        windows = self.windows
+        stopped_in = windows.window
+        windows.finish()
+        self._profiler.stop()
+        self._compilations.close()
+        counters = self._sampler.host_counters(
+            tuple(sample.ns for sample in windows.clean), self._peak_bytes()
+        )
+        if any(self._clean_compile_ns):
+            compiled = tuple(self._clean_compile_ns)
+            counters = dataclasses.replace(counters, compiler_ns=compiled)
+        taken = JaxCapture(
+            main_kind=windows.main_kind,
+            samples=dict(self._samples),
+            profiled=list(windows.profiled),
+            first_profiled=windows.first_profiled,
+            platform=self._platform(),
+            functions=self._hooks.functions,
+            anchor=self.finder.anchor,
+            donates=self.finder.donates,
+            leaves=self.finder.leaves,
+            compilations=list(self._compilations.seen),
+            settings=self._settings or self._read_settings(),
+            host_counters=counters,
+            seen={"calls": self.finder.calls, "marks": self.finder.marks},
+            trace=self._profiler.trace,
+        )
+        for sample in windows.warmup:
+            taken.warmup.setdefault(sample.kind, []).append(sample.ns)
+        for sample in windows.clean:
+            taken.clean.setdefault(sample.kind, []).append(sample.ns)
+        taken.issue = windows.issue
+        taken.phases = usual_phases(windows.issue, windows.steady)
+        if self._profiler.problem:
+            taken.notes.append(Note(code="profiler-unavailable", text=self._profiler.problem))
+        if windows.steps and stopped_in not in (Window.COUNTED, Window.DONE):
+            wanted = self._plan.profiled if not taken.profiled_steps else 0
+            text = shortfall(
+                stopped_in.value,
+                windows.steps,
+                wanted,
+                spelling=self._spelling,
+                share=windows.main_share,
+                how=how,
+            )
+            taken.notes.append(Note(code="too-few-steps", text=text))
+        return taken
+
+    def _platform(self) -> str:
+        # A script that never computed has no backend, and asking would start one.
+        if not self.finder.calls and not self.windows.steps:
+            return "cpu"
+        return compat.platform(self._jax)
+
+    def _peak_bytes(self) -> int | None:
+        if not self.windows.steps:
+            return None
+        stats = self._jax.local_devices()[0].memory_stats() or {}
+        peak = stats.get("peak_bytes_in_use")
+        return int(peak) if peak is not None else None
+
+    def _read_settings(self) -> dict[str, Any]:
+        config = self._jax.config
+        return {
+            "jax": str(self._jax.__version__),
+            "x64": bool(config.jax_enable_x64),
+            "matmul_precision": config.jax_default_matmul_precision,
+            "compilation_cache": config.jax_compilation_cache_dir,
+            "debug_nans": bool(config.jax_debug_nans),
+        }

@@ -1,0 +1,257 @@
+"""From calls of compiled functions to steps: which function's return ends one.
+
+A training step is delimited by the function that carries state: what it returned is passed to it
+again. Of several the one that is called least often is taken, so that accumulated gradients and the
+update that follows are one step. Without such a function the one with most time is taken.
+
+While the function is being looked for, each call is waited for, to know its time.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from boundby.capture.jax import compat
+from boundby.capture.jax.hooks import Function
+from boundby.capture.torch.shapes import Shape, Shapes
+
+# A function is the delimiter of steps after so many calls.
+_CALLS = 3
+# Without a function that carries state, the longest one is taken after so many calls of it.
+_CALLS_WITHOUT_STATE = 5
+# An update may follow so many calls of the function that computes gradients.
+_MOST_CALLS_A_STEP = 64
+# Arrays of one call that are looked at.
+_MOST_LEAVES = 4096
+
+
+class _Arrays:
+    """Some arrays by identity, without keeping them alive: the script may be short of memory."""
+
+    def __init__(self, arrays: Iterable[Any]) -> None:
+        self._refs = {id(array): weakref.ref(array) for array in arrays}
+
+    def __len__(self) -> int:
+        return len(self._refs)
+
+    def __contains__(self, array: Any) -> bool:
+        found = self._refs.get(id(array))
+        return found is not None and found() is array
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known of one function of the script."""
+
+    function: Function
+    calls: int = 0
+    ns: float = 0.0  # of all calls but the first, which compiles
+    carries: int = 0
+    leaves: int = 0
+    outputs: _Arrays = field(default_factory=lambda: _Arrays(()))
+    # By position or name of each argument: the arrays that it held last.
+    held: dict[int | str, _Arrays] = field(default_factory=dict)
+    sample: int | str | None = None  # the argument that holds the batch
+    donates: bool = False
+
+    @property
+    def carries_state(self) -> bool:
+        return self.carries > 0 or self.function.has_gradient
+
+
+class JaxStepFinder:
+    """Tells where a step ends: `on_step(kind, samples, array)` with an array of its results."""
+
+    def __init__(
+        self,
+        jax: Any,
+        on_step: Callable[[str, int | None, Any], None],
+        on_restart: Callable[[], None],
+        *,
+        by_marks: bool = False,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self.calls = 0
+        self.marks = 0
+        self.anchor: Function | None = None
+        self._jax = jax
+        self._on_step = on_step
+        self._on_restart = on_restart
+        self._by_marks = by_marks
+        self._clock = clock
+        self._seen: dict[Hashable, _Seen] = {}
+        self._shapes = Shapes()
+        self._latest: Any = None
+
+    @property
+    def found_by(self) -> str | None:
+        if self.marks:
+            return "mark"
+        return "call" if self.anchor is not None else None
+
+    @property
+    def leaves(self) -> int | None:
+        """How many arrays the step's function takes."""
+        seen = self._seen.get(self.anchor.key) if self.anchor is not None else None
+        return seen.leaves if seen is not None else None
+
+    @property
+    def donates(self) -> bool | None:
+        """Whether the step's function reuses the memory of its arguments."""
+        seen = self._seen.get(self.anchor.key) if self.anchor is not None else None
+        return seen.donates if seen is not None and seen.carries else None
+
+    def mark(self) -> None:
+        """The script says itself that a step ends here."""
+        if not self.marks and self.anchor is not None:
+            self._on_restart()
+        self.marks += 1
+        self._on_step("step", None, self._latest)
+
+    def calls_begin(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[Any], None]:
+        """A top-level call begins; the returned function is told its result."""
+        self.calls += 1
+        seen = self._seen.get(function.key)
+        if seen is None:
+            seen = self._seen[function.key] = _Seen(function)
+        seen.function = function
+        if self.marks or self._by_marks:
+            return self._keep
+        if self.anchor is None or (seen.calls < _CALLS and function is not self.anchor):
+            return self._look_at(seen, args, kwargs)
+        seen.calls += 1
+        if function is not self.anchor:
+            return _nothing
+        shape = self._shape_of(seen, args, kwargs)
+        return lambda result: self._step_ended(seen, shape, result)
+
+    def _look_at(
+        self, seen: _Seen, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[Any], None]:
+        """Measure one call and what it has in common with the one before."""
+        held = {name: self._arrays_in(value) for name, value in _arguments(args, kwargs)}
+        seen.leaves = sum(map(len, held.values()))
+        carried = next((a for arrays in held.values() for a in arrays if a in seen.outputs), None)
+        seen.carries += carried is not None
+        if seen.calls:
+            seen.sample = self._batch_argument(seen, held)
+        seen.held = {name: _Arrays(arrays) for name, arrays in held.items()}
+        shape = self._shape_of(seen, args, kwargs)
+        began = self._clock()
+
+        def ended(result: Any) -> None:
+            leaves = self._arrays_in(result)
+            for leaf in leaves:
+                if compat.is_ready_to_wait(leaf):
+                    leaf.block_until_ready()
+            seen.calls += 1
+            if seen.calls > 1:
+                seen.ns += self._clock() - began
+            seen.outputs = _Arrays(leaves)
+            if carried is not None and carried.is_deleted():
+                seen.donates = True
+            self._choose()
+            if self.anchor is seen.function:
+                self._step_ended(seen, shape, result)
+
+        return ended
+
+    def _choose(self) -> None:
+        """Decide on the delimiter, or change to one that is called less often."""
+        with_state = [
+            seen for seen in self._seen.values() if seen.carries_state and seen.calls >= _CALLS
+        ]
+        if with_state:
+            best = min(with_state, key=lambda seen: (seen.calls, -seen.ns))
+            now = self._seen.get(self.anchor.key) if self.anchor is not None else None
+            is_inner = now is not None and now.calls <= _MOST_CALLS_A_STEP * best.calls
+            if now is None or not now.carries_state or (best is not now and is_inner and best.calls < now.calls):
+                self._take(best)
+        elif self.anchor is None:
+            often = [seen for seen in self._seen.values() if seen.calls >= _CALLS_WITHOUT_STATE]
+            if often:
+                known = [seen for seen in self._seen.values() if seen.calls >= _CALLS]
+                self._take(max(known, key=lambda seen: seen.ns))
+
+    def _take(self, seen: _Seen) -> None:
+        if self.anchor is not None and self.anchor is not seen.function:
+            self._on_restart()
+        self.anchor = seen.function
+
+    def _step_ended(self, seen: _Seen, shape: Shape | None, result: Any) -> None:
+        self._latest = self._smallest(seen, result)
+        trains = seen.function.traced_gradient or seen.function.has_gradient
+        trains = trains or any(
+            other.function.traced_gradient or other.function.has_gradient
+            for other in self._seen.values()
+            if other.calls >= seen.calls
+        )
+        kind = ("train" if trains else "forward") + self._shapes.words(shape)
+        self._on_step(kind, shape[0] if shape else None, self._latest)
+
+    def _keep(self, result: Any) -> None:
+        leaves = compat.leaves(self._jax, result)
+        self._latest = min(leaves, key=lambda leaf: leaf.size, default=self._latest)
+
+    def _smallest(self, seen: _Seen, result: Any) -> Any:
+        """The result that is least likely to be donated to the next call."""
+        leaves = compat.leaves(self._jax, result)
+        return min(leaves, key=lambda leaf: leaf.size, default=None)
+
+    def _arrays_in(self, value: Any) -> list[Any]:
+        return compat.leaves(self._jax, value)[:_MOST_LEAVES]
+
+    def _batch_argument(self, seen: _Seen, held: dict[int | str, list[Any]]) -> int | str | None:
+        """The argument that holds the batch: new in each call, and no result of the last one.
+
+        Parameters that are updated outside of the function are new as well: they come before the
+        batch, whose parts have their first extent in common. Where no argument is new, the
+        smallest one is taken.
+        """
+        shapes = {name: self._shape_in(arrays) for name, arrays in held.items()}
+        given = [
+            name
+            for name, arrays in held.items()
+            if shapes[name] and not any(array in seen.outputs for array in arrays)
+        ]
+        fresh = [
+            name
+            for name in given
+            if not all(array in seen.held.get(name, _Arrays(())) for array in held[name])
+        ]
+        if fresh:
+            last = shapes[fresh[-1]]
+            return next(name for name in fresh if (shapes[name] or ())[:1] == (last or ())[:1])
+        return min(given, key=lambda name: sum(a.nbytes for a in held[name]), default=None)
+
+    def _shape_of(self, seen: _Seen, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Shape | None:
+        if isinstance(seen.sample, int):
+            return self._shape_in(args[seen.sample]) if seen.sample < len(args) else None
+        return self._shape_in(kwargs[seen.sample]) if seen.sample in kwargs else None
+
+    def _shape_in(self, value: Any) -> Shape | None:
+        for leaf in self._jax.tree_util.tree_leaves(value)[:_MOST_LEAVES]:
+            shape = getattr(leaf, "shape", None)
+            if shape and hasattr(leaf, "dtype") and not _is_random_key(leaf):
+                return tuple(int(extent) for extent in shape)
+        return None
+
+
+def _is_random_key(array: Any) -> bool:
+    """Keys of the random generator are arrays as well: of a type of their own, or two words."""
+    name = str(array.dtype)
+    return name.startswith("key<") or (name == "uint32" and tuple(array.shape) == (2,))
+
+
+def _arguments(args: Sequence[Any], kwargs: dict[str, Any]) -> list[tuple[int | str, Any]]:
+    return [*enumerate(args), *kwargs.items()]
+
+
+def _nothing(_: Any) -> None:
+    return

@@ -1,0 +1,203 @@
+"""Calls of a script's compiled functions, seen from outside; jax itself stays as it was."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from boundby.capture.jax.hooks import Function, JaxHooks
+from boundby.capture.jax.step_finder import JaxStepFinder
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+
+class _Calls:
+    """Notes the names of functions that are called from the script's own level."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def calls(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[Any], None]:
+        self.names.append(function.name)
+        return lambda result: None
+
+
+@pytest.fixture
+def hooks() -> Iterator[JaxHooks]:
+    found = JaxHooks()
+    found.install(jax)
+    yield found
+    found.remove()
+
+
+@pytest.fixture
+def calls(hooks: JaxHooks) -> _Calls:
+    listener = _Calls()
+    hooks.watcher = listener
+    return listener
+
+
+def test_jax_is_as_before_when_the_hooks_are_removed() -> None:
+    names = ("jit", "pmap", "grad", "value_and_grad", "vjp")
+    before = [getattr(jax, name) for name in names]
+    hooks = JaxHooks()
+    hooks.install(jax)
+    assert jax.jit is not before[0]
+    hooks.remove()
+    assert [getattr(jax, name) for name in names] == before
+
+
+def test_decorators_partials_and_nested_calls_are_one_call_each(calls: _Calls) -> None:
+    @jax.jit
+    def inner(x: Any) -> Any:
+        return x + 1
+
+    @functools.partial(jax.jit, static_argnames=("times",))
+    def outer(x: Any, times: int) -> Any:
+        return inner(x) * times
+
+    assert float(outer(jnp.float32(1), times=3)) == 6
+    assert float(inner(jnp.float32(1))) == 2
+    assert calls.names == ["outer", "inner"]
+
+
+def test_a_compiled_function_offers_what_jax_gave_it(calls: _Calls) -> None:
+    f = jax.jit(lambda x: x * 2)
+    assert f.lower(jnp.ones(3)).compile()(jnp.ones(3)).sum() == 6
+    assert f._cache_size() == 0
+    assert list(jax.vmap(f)(jnp.arange(3.0))) == [0.0, 2.0, 4.0]
+    assert float(jax.grad(f)(2.0)) == 2.0
+
+
+def test_methods_can_be_compiled(calls: _Calls) -> None:
+    class Model:
+        @functools.partial(jax.jit, static_argnums=0)
+        def apply(self, x: Any) -> Any:
+            return x * 2
+
+    assert float(Model().apply(jnp.float32(2))) == 4
+    assert calls.names == ["apply"]
+
+
+def test_gradients_inside_a_compiled_function_mark_it_as_training(hooks: JaxHooks) -> None:
+    hooks.watcher = _Calls()
+    trains = jax.jit(lambda w: w - jax.grad(lambda v: v * v)(w))
+    trains(jnp.float32(1))
+    jax.jit(lambda w: w + 1)(jnp.float32(1))
+    assert [f.traced_gradient for f in hooks.functions if not f.has_gradient] == [True, False]
+
+
+def test_functions_compiled_anew_in_a_loop_are_one_function(hooks: JaxHooks) -> None:
+    def step(x: Any) -> Any:
+        return x + 1
+
+    for _ in range(4):
+        jax.jit(step)
+    (function,) = hooks.functions
+    assert (function.name, function.made) == ("step", 4)
+
+
+class _Steps:
+    """What a step finder reports for calls of compiled functions."""
+
+    def __init__(self, hooks: JaxHooks) -> None:
+        self.kinds: list[tuple[str, int | None]] = []
+        self.restarts = 0
+        self.finder = JaxStepFinder(jax, self._ended, self._restart)
+        hooks.watcher = self
+
+    def calls(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[Any], None]:
+        return self.finder.calls_begin(function, args, kwargs)
+
+    def _ended(self, kind: str, samples: int | None, array: Any) -> None:
+        self.kinds.append((kind, samples))
+
+    def _restart(self) -> None:
+        self.restarts += 1
+        self.kinds.clear()
+
+
+def test_a_training_step_is_one_call_of_the_function_that_carries_state(hooks: JaxHooks) -> None:
+    steps = _Steps(hooks)
+    make_batch = jax.jit(lambda i: jnp.full((8, 4), i, jnp.float32))
+    evaluate = jax.jit(lambda w, x: (x @ w).mean())
+
+    @jax.jit
+    def step(w: Any, x: Any) -> Any:
+        return w - 0.1 * jax.grad(lambda v: ((x @ v) ** 2).mean())(w)
+
+    w = jnp.ones(4)
+    for i in range(8):
+        w = step(w, make_batch(i))
+        if i % 3 == 2:
+            evaluate(w, make_batch(0))
+    assert steps.finder.anchor is not None
+    assert steps.finder.anchor.name == "step"
+    assert steps.kinds == [("train 8x4", 8)] * 6  # from the third call on
+    assert steps.finder.donates is False
+
+
+def test_accumulated_gradients_and_their_update_are_one_step(hooks: JaxHooks) -> None:
+    steps = _Steps(hooks)
+
+    @jax.jit
+    def accumulate(sums: Any, w: Any, x: Any) -> Any:
+        return sums + jax.grad(lambda v: ((x @ v) ** 2).mean())(w)
+
+    update = jax.jit(lambda w, sums: w - 0.1 * sums)
+    w = jnp.ones(4)
+    for _ in range(8):
+        sums = jnp.zeros(4)
+        for _ in range(3):
+            sums = accumulate(sums, w, jnp.ones((2, 4)))
+        w = update(w, sums)
+    assert steps.finder.anchor is not None
+    assert steps.finder.anchor.name == "<lambda>"
+    assert steps.restarts == 1
+    assert len(steps.kinds) == 6
+
+
+def test_donated_arguments_are_noticed(hooks: JaxHooks) -> None:
+    steps = _Steps(hooks)
+    step = jax.jit(lambda w: w * 0.5, donate_argnums=0)
+    w = jnp.ones(64)
+    for _ in range(5):
+        w = step(w)
+    assert steps.finder.donates is True
+    assert float(w[0]) == 0.5**5
+
+
+def test_inference_is_delimited_by_its_longest_function(hooks: JaxHooks) -> None:
+    steps = _Steps(hooks)
+    weights = jnp.ones((256, 256))
+    model = jax.jit(lambda w, x: jnp.tanh(x @ w @ w @ w))
+    small = jax.jit(lambda x: x + 1)
+    for _ in range(8):
+        small(jnp.float32(1))
+        model(weights, jnp.ones((512, 256)))
+    assert steps.finder.anchor is not None
+    assert steps.finder.anchor.name == "<lambda>"
+    assert steps.kinds[-1] == ("forward 512x256", 512)
+
+
+def test_gradients_without_compilation_delimit_steps(hooks: JaxHooks) -> None:
+    steps = _Steps(hooks)
+
+    def loss(w: Any, x: Any) -> Any:
+        return ((x @ w) ** 2).mean()
+
+    w = jnp.ones(4)
+    for _ in range(6):
+        value, slope = jax.value_and_grad(loss)(w, jnp.ones((8, 4)))
+        w = w - 0.1 * slope
+    assert steps.finder.anchor is not None
+    assert steps.finder.anchor.name == "loss"
+    assert steps.kinds == [("train 8x4", 8)] * 4
