@@ -12,6 +12,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from boundby.hardware import datasheet
@@ -160,7 +161,7 @@ def _products(jax: Any, dtype: str, sides: tuple[int, ...]) -> list[Point]:
     curve = []
     for side in sides:
         a = jax.numpy.full((side, side), 0.5, dtype)
-        ns = min(_times(jax, lambda a=a: multiply(a, a)))
+        ns = min(_times(jax, partial(multiply, a, a)))
         flops = 2.0 * side**3
         curve.append(Point(size=flops, value=flops / ns * 1e9, ns=ns, label=f"{side}"))
     return curve
@@ -172,7 +173,7 @@ def _copies(jax: Any, arrays: tuple[int, ...]) -> list[Point]:
     curve = []
     for size in arrays:
         a = jax.numpy.zeros(size // 4, "float32")
-        ns = min(_times(jax, lambda a=a: add(a)))
+        ns = min(_times(jax, partial(add, a)))
         curve.append(Point(size=2.0 * size, value=2.0 * size / ns * 1e9, ns=ns))
     return curve
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from boundby.model.diagnosis import KindOfStep
 from boundby.model.host_counters import HostCounters
+from boundby.model.jax_facts import JaxFacts
 from boundby.model.note import Note
 from boundby.model.precision import UNTOLD, Precision
 from boundby.model.record import Record
@@ -131,6 +132,7 @@ class Observation(Record, frozen=True, kw_only=True):
     rank: RankInfo | None = None
     lines: dict[str, SourceLine] = {}
     programs: list[ProgramMemory] = []
+    jax: JaxFacts | None = None
     notes: list[Note] = []
     seen: dict[str, int] = {}
     started: list[str] = []

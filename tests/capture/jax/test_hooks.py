@@ -196,7 +196,7 @@ def test_gradients_without_compilation_delimit_steps(hooks: JaxHooks) -> None:
 
     w = jnp.ones(4)
     for _ in range(6):
-        value, slope = jax.value_and_grad(loss)(w, jnp.ones((8, 4)))
+        _, slope = jax.value_and_grad(loss)(w, jnp.ones((8, 4)))
         w = w - 0.1 * slope
     assert steps.finder.anchor is not None
     assert steps.finder.anchor.name == "loss"

@@ -11,8 +11,11 @@ from boundby.capture.jax import compat
 
 # The event whose duration is that of the compiler itself.
 _BACKEND = "/jax/core/compile/backend_compile_duration"
-_TRACING = ("/jax/core/compile/jaxpr_trace_duration", _BACKEND)
-_TRACING += ("/jax/core/compile/jaxpr_to_mlir_module_duration",)
+_TRACING = (
+    "/jax/core/compile/jaxpr_trace_duration",
+    "/jax/core/compile/jaxpr_to_mlir_module_duration",
+    _BACKEND,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from boundby.capture.host.counters import HostCounters, HostCounterSampler
+import msgspec
+
+from boundby.capture.host.counters import HostCounterSampler
 from boundby.capture.host.speed import Pace
 from boundby.capture.jax import compat
 from boundby.capture.jax.compilations import Compilation, Compilations
@@ -15,10 +17,11 @@ from boundby.capture.jax.device import JaxDevice
 from boundby.capture.jax.hooks import Function, JaxHooks
 from boundby.capture.jax.profiler import JaxProfiler
 from boundby.capture.jax.step_finder import JaxStepFinder
-from boundby.capture.process.guard import Guard
+from boundby.capture.process.guard import Failure, Guard
 from boundby.capture.process.plan import PROFILER_START, How, Plan, Spelling, shortfall
 from boundby.capture.process.windows import Window, Windows
 from boundby.capture.torch.phases import usual_phases
+from boundby.model.host_counters import HostCounters
 from boundby.model.note import Note
 
 
@@ -44,6 +47,11 @@ class JaxCapture:
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     host_counters: HostCounters = dataclasses.field(default_factory=HostCounters)
     seen: dict[str, int] = dataclasses.field(default_factory=dict)
+    carried_bytes: int | None = None
+    started: list[str] = dataclasses.field(default_factory=list)
+    rank: int | None = None
+    world: int | None = None
+    failure: Failure | None = None
     notes: list[Note] = dataclasses.field(default_factory=list)
 
     @property
@@ -151,7 +159,7 @@ class JaxRecorder:
         )
         if any(self._clean_compile_ns):
             compiled = tuple(self._clean_compile_ns)
-            counters = dataclasses.replace(counters, compiler_ns=compiled)
+            counters = msgspec.structs.replace(counters, compiler_ns=compiled)
         taken = JaxCapture(
             main_kind=windows.main_kind,
             samples=dict(self._samples),
@@ -162,6 +170,7 @@ class JaxRecorder:
             anchor=self.finder.anchor,
             donates=self.finder.donates,
             leaves=self.finder.leaves,
+            carried_bytes=self.finder.carried_bytes,
             compilations=list(self._compilations.seen),
             settings=self._settings or self._read_settings(),
             host_counters=counters,
@@ -174,6 +183,8 @@ class JaxRecorder:
             taken.clean.setdefault(sample.kind, []).append(sample.ns)
         taken.issue = windows.issue
         taken.phases = usual_phases(windows.issue, windows.steady)
+        if self._jax.distributed.is_initialized():
+            taken.rank, taken.world = self._jax.process_index(), self._jax.process_count()
         if self._profiler.problem:
             taken.notes.append(Note(code="profiler-unavailable", text=self._profiler.problem))
         if windows.steps and stopped_in not in (Window.COUNTED, Window.DONE):

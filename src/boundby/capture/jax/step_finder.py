@@ -57,6 +57,7 @@ class _Seen:
     held: dict[int | str, _Arrays] = field(default_factory=dict)
     sample: int | str | None = None  # the argument that holds the batch
     donates: bool = False
+    carried_bytes: int = 0
 
     @property
     def carries_state(self) -> bool:
@@ -105,6 +106,12 @@ class JaxStepFinder:
         seen = self._seen.get(self.anchor.key) if self.anchor is not None else None
         return seen.donates if seen is not None and seen.carries else None
 
+    @property
+    def carried_bytes(self) -> int | None:
+        """The size of the state that the step's function returns and takes again."""
+        seen = self._seen.get(self.anchor.key) if self.anchor is not None else None
+        return seen.carried_bytes if seen is not None and seen.carries else None
+
     def mark(self) -> None:
         """The script says itself that a step ends here."""
         if not self.marks and self.anchor is not None:
@@ -138,7 +145,10 @@ class JaxStepFinder:
         held = {name: self._arrays_in(value) for name, value in _arguments(args, kwargs)}
         seen.leaves = sum(map(len, held.values()))
         carried = next((a for arrays in held.values() for a in arrays if a in seen.outputs), None)
-        seen.carries += carried is not None
+        if carried is not None:
+            seen.carries += 1
+            every = (a for arrays in held.values() for a in arrays)
+            seen.carried_bytes = sum(a.nbytes for a in every if a in seen.outputs)
         if seen.calls:
             seen.sample = self._batch_argument(seen, held)
         seen.held = {name: _Arrays(arrays) for name, arrays in held.items()}
@@ -171,7 +181,11 @@ class JaxStepFinder:
             best = min(with_state, key=lambda seen: (seen.calls, -seen.ns))
             now = self._seen.get(self.anchor.key) if self.anchor is not None else None
             is_inner = now is not None and now.calls <= _MOST_CALLS_A_STEP * best.calls
-            if now is None or not now.carries_state or (best is not now and is_inner and best.calls < now.calls):
+            if (
+                now is None
+                or not now.carries_state
+                or (best is not now and is_inner and best.calls < now.calls)
+            ):
                 self._take(best)
         elif self.anchor is None:
             often = [seen for seen in self._seen.values() if seen.calls >= _CALLS_WITHOUT_STATE]

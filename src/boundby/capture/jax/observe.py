@@ -1,0 +1,152 @@
+"""From the capture of a JAX script to an Observation."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+
+import msgspec
+
+from boundby.capture.jax import compat
+from boundby.capture.jax.hooks import Function
+from boundby.capture.jax.recorder import JaxCapture
+from boundby.capture.xplane.source import observe_trace
+from boundby.capture.xplane.trace import read
+from boundby.model import Note
+from boundby.model.diagnosis import KindOfStep
+from boundby.model.jax_facts import JaxCompilation, JaxFacts, JaxFunction
+from boundby.model.observation import (
+    Observation,
+    ObservedDevice,
+    Settings,
+    StepTiming,
+    WallSource,
+)
+from boundby.model.step_kind import StepKind
+
+
+def observe(capture: JaxCapture, *, target: str | None = None) -> Observation:
+    """One step of a script that was watched."""
+    profile = _profiled(capture)
+    facts = _facts(capture)
+    versions = {"jax": facts_version} if (facts_version := capture.settings.get("jax")) else {}
+    if profile is None:
+        profile = Observation(
+            source="jax", framework="jax", device=ObservedDevice(kind=_kind(capture))
+        )
+    settings = Settings(versions={**profile.settings.versions, **versions})
+    notes = [*capture.notes, *profile.notes]
+    device = profile.device
+    if device.kind == "cuda" or device.kind == "cpu":
+        device = msgspec.structs.replace(device, index=0 if device.kind == "cuda" else None)
+    return msgspec.structs.replace(
+        profile,
+        source="jax",
+        target=target,
+        device=device,
+        step=_timing(capture, notes),
+        host=capture.host_counters,
+        settings=settings,
+        jax=facts,
+        seen=capture.seen,
+        started=capture.started,
+        notes=notes,
+    )
+
+
+def _profiled(capture: JaxCapture) -> Observation | None:
+    """The profiled step of the main kind that is nearest to the clean ones."""
+    if capture.trace is None or not capture.profiled_steps or capture.main_kind is None:
+        return None
+    trace = read(capture.trace)
+    wall_ns = statistics.median(_samples(capture, capture.main_kind))
+    wanted = [at for at in capture.profiled_steps if at < len(trace.steps)]
+    if not wanted:
+        return None
+    index = min(wanted, key=lambda at: abs(trace.steps[at].wall_ns - wall_ns))
+    return observe_trace(trace, index=index, wall_ns=wall_ns)
+
+
+def _samples(capture: JaxCapture, kind: str) -> list[float]:
+    warmup = capture.warmup.get(kind, [])
+    return capture.clean.get(kind) or warmup[1:] or warmup
+
+
+def _timing(capture: JaxCapture, notes: list[Note]) -> StepTiming | None:
+    kind = capture.main_kind
+    if kind is None:
+        return None
+    samples = _samples(capture, kind)
+    source: WallSource = "clean" if kind in capture.clean else "warm-up"
+    return StepTiming(
+        kind=_step_kind(capture, kind),
+        wall_source=source,
+        wall_ns=statistics.median(samples),
+        samples_ns=list(samples),
+        warmup_ns=list(capture.warmup.get(kind, [])),
+        phases=capture.phases,
+        issue=capture.issue,
+        others=_others(capture, kind),
+    )
+
+
+def _step_kind(capture: JaxCapture, label: str) -> StepKind:
+    mode, _, _ = label.partition(" ")
+    return StepKind(label=label, series=mode, samples=capture.samples.get(label))
+
+
+def _others(capture: JaxCapture, main: str) -> list[KindOfStep]:
+    seen: dict[str, list[float]] = {}
+    for kinds in (capture.warmup, capture.clean):
+        for kind, times in kinds.items():
+            seen.setdefault(kind, []).extend(times)
+    return [
+        KindOfStep(kind=kind, steps=len(times), wall_ns=statistics.median(times))
+        for kind, times in seen.items()
+        if kind != main
+    ]
+
+
+def _kind(capture: JaxCapture) -> str:
+    return {"gpu": "cuda", "tpu": "tpu"}.get(capture.platform, "cpu")
+
+
+def _facts(capture: JaxCapture) -> JaxFacts:
+    settings = capture.settings
+    return JaxFacts(
+        function=_function(capture.anchor) if capture.anchor is not None else None,
+        functions=[_function(one) for one in capture.functions],
+        donates=capture.donates,
+        leaves=capture.leaves,
+        carried_bytes=capture.carried_bytes,
+        compilations=[
+            JaxCompilation(function=one.function, step=one.step, ns=one.ns)
+            for one in capture.compilations
+        ],
+        warmup_steps=sum(map(len, capture.warmup.values())),
+        matmul_precision=settings.get("matmul_precision"),
+        x64=bool(settings.get("x64")),
+        debug_nans=bool(settings.get("debug_nans")),
+        has_compilation_cache=settings.get("compilation_cache") is not None,
+    )
+
+
+def _function(function: Function) -> JaxFunction:
+    source = None
+    if function.place is not None:
+        file, line = function.place
+        source = f"{_relative(file)}:{line}"
+    return JaxFunction(
+        name=function.name,
+        source=source,
+        made=function.made,
+        variants=compat.variants(function.compiled) if function.compiled is not None else None,
+        traced_gradient=function.traced_gradient,
+    )
+
+
+def _relative(file: str) -> str:
+    """A file as seen from where it is imported, as profiles name it."""
+    roots = sorted((f"{root}/" for root in sys.path if root), key=len, reverse=True)
+    root = next((root for root in roots if file.startswith(root)), "")
+    return file[len(root) :]

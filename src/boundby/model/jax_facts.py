@@ -1,0 +1,42 @@
+"""What is known of a JAX script beside its profile: compiled functions, compilations, settings."""
+
+from __future__ import annotations
+
+from boundby.model.record import Record
+
+
+class JaxCompilation(Record, frozen=True, kw_only=True):
+    """One compilation: of which function, after how many steps."""
+
+    function: str
+    step: int
+    ns: float
+
+
+class JaxFunction(Record, frozen=True, kw_only=True):
+    """A function that the script compiles. `made` is how often it was handed to `jax.jit`,
+    `variants` for how many kinds of arguments it was compiled."""
+
+    name: str
+    source: str | None = None  # "train.py:42"
+    made: int = 1
+    variants: int | None = None
+    traced_gradient: bool = False
+
+
+class JaxFacts(Record, frozen=True, kw_only=True):
+    """`function` is the one whose call ends a step, `donates` whether it reuses the memory of its
+    arguments (None: it carries no state), `leaves` how many arrays it takes, `carried_bytes` the
+    size of the state that it returns and takes again."""
+
+    function: JaxFunction | None = None
+    functions: list[JaxFunction] = []
+    donates: bool | None = None
+    leaves: int | None = None
+    carried_bytes: int | None = None
+    compilations: list[JaxCompilation] = []
+    warmup_steps: int = 0
+    matmul_precision: str | None = None
+    x64: bool = False
+    debug_nans: bool = False
+    has_compilation_cache: bool = False
