@@ -1,9 +1,9 @@
 """Calls of a script's compiled functions, seen from outside.
 
 `jax.jit` and its relatives are replaced by functions that return a thin wrapper of what jax
-returns. The compiled function keeps its own fast path inside. Types and special methods of jax stay as they
-are. Gradient transformations are wrapped as well: they tell training from inference, and delimit
-the steps of a script that compiles nothing.
+returns. The compiled function keeps its own fast path inside. Types and special methods of jax
+stay as they are. Gradient transformations are wrapped as well: they tell training from inference,
+and delimit the steps of a script that compiles nothing.
 """
 
 from __future__ import annotations
