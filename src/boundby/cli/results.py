@@ -17,12 +17,12 @@ from boundby.cli.outputs import write_page
 from boundby.model.errors import BEFORE_A_STEP
 
 if TYPE_CHECKING:
+    from boundby.capture.live_run import LiveCapture
     from boundby.capture.process.children import Watched
     from boundby.capture.process.execution import Ending
     from boundby.capture.process.guard import Failure
     from boundby.capture.process.plan import Plan
     from boundby.capture.process.step_finder import StepBy
-    from boundby.capture.torch.recorder import Capture
     from boundby.model.diagnosis import Diagnosis
 
 # How long threads of a script that was ended may go on before a word is said.
@@ -61,7 +61,7 @@ class Results:
         self._stdout = _set_stdout_aside() if is_aside else None
         self._told: list[Failure] = []
 
-    def refused(self, capture: Capture) -> None:
+    def refused(self, capture: LiveCapture) -> None:
         """Called inside the script, between two of its steps: nothing may be raised here."""
         _say("the script was asked to end and goes on; it is not watched any more")
         self._conclude(capture, must_succeed=False)
@@ -101,14 +101,14 @@ class Results:
         if ending.asked:
             _mind_threads()
 
-    def _conclude(self, capture: Capture | None, *, must_succeed: bool) -> Diagnosis | None:
+    def _conclude(self, capture: LiveCapture | None, *, must_succeed: bool) -> Diagnosis | None:
         """Diagnose what was captured; a script that failed still yields what there is."""
         from boundby.model.errors import BoundbyError
 
         try:
             if capture is None:
                 raise BoundbyError(
-                    f"{self._wanted.name} ended without importing torch: there was nothing to watch"
+                    f"{self._wanted.name} ended without importing torch or jax: there was nothing to watch"
                 )
             diagnosis = self._diagnose(capture)
         except BoundbyError as error:
@@ -139,8 +139,8 @@ class Results:
         console.print()
         console.print(DiagnosisReport(diagnosis, verbose=self._wanted.verbose))
 
-    def _diagnose(self, capture: Capture) -> Diagnosis:
-        from boundby.capture.torch.observe import observe
+    def _diagnose(self, capture: LiveCapture) -> Diagnosis:
+        from boundby.capture.live_run import observe
         from boundby.cli.console import progress_bar
         from boundby.diagnosis import diagnose, require_step
         from boundby.hardware import cache
@@ -164,7 +164,7 @@ class Results:
         ):
             return diagnose(observation, machine, timer=timer)
 
-    def _save(self, diagnosis: Diagnosis, capture: Capture) -> None:
+    def _save(self, diagnosis: Diagnosis, capture: LiveCapture) -> None:
         from boundby.model import store
 
         wanted = self._wanted
@@ -190,7 +190,7 @@ class Results:
             with os.fdopen(self._stdout, "wb") as stdout:
                 stdout.write(text + b"\n")
 
-    def of_child(self, capture: Capture, left: Path) -> None:
+    def of_child(self, capture: LiveCapture, left: Path) -> None:
         """Conclude in a process that the script has started; the script's own will find it."""
         from boundby.model import store
 
@@ -199,7 +199,7 @@ class Results:
             left.write_bytes(store.as_json(diagnosis) if diagnosis else b"")
 
 
-def _saw_nothing(capture: Capture | None) -> bool:
+def _saw_nothing(capture: LiveCapture | None) -> bool:
     """Whether a script ended before anything in it ran that could be a step."""
     return capture is None or not (any(capture.seen.values()) or capture.started)
 
@@ -227,7 +227,7 @@ def attend_child(
     def fail(failure: Failure) -> None:
         Results(wanted, rank=watched.number(args) or 0, world=1, is_child=True).failed(failure)
 
-    def conclude(capture: Capture) -> None:
+    def conclude(capture: LiveCapture) -> None:
         number = capture.rank if capture.rank is not None else watched.number(args)
         if number is None and not _claim(folder / _CLAIM):
             return

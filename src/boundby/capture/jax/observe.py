@@ -18,6 +18,7 @@ from boundby.model.jax_facts import JaxCompilation, JaxFacts, JaxFunction
 from boundby.model.observation import (
     Observation,
     ObservedDevice,
+    RankInfo,
     Settings,
     StepTiming,
     WallSource,
@@ -48,6 +49,8 @@ def observe(capture: JaxCapture, *, target: str | None = None) -> Observation:
         host=capture.host_counters,
         settings=settings,
         jax=facts,
+        run=capture.run,
+        rank=None if capture.rank is None else RankInfo(rank=capture.rank, world=capture.world),
         seen=capture.seen,
         started=capture.started,
         notes=notes,

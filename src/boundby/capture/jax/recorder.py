@@ -19,10 +19,12 @@ from boundby.capture.jax.profiler import JaxProfiler
 from boundby.capture.jax.step_finder import JaxStepFinder
 from boundby.capture.process.guard import Failure, Guard
 from boundby.capture.process.plan import PROFILER_START, How, Plan, Spelling, shortfall
+from boundby.capture.process.run_clock import RunClock
 from boundby.capture.process.windows import Window, Windows
 from boundby.capture.torch.phases import usual_phases
 from boundby.model.host_counters import HostCounters
 from boundby.model.note import Note
+from boundby.model.run import RunParts
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -52,6 +54,7 @@ class JaxCapture:
     rank: int | None = None
     world: int | None = None
     failure: Failure | None = None
+    run: RunParts | None = None
     notes: list[Note] = dataclasses.field(default_factory=list)
 
     @property
@@ -78,8 +81,10 @@ class JaxRecorder:
         spelling: Spelling = "options",
         guard: Guard | None = None,
         on_first_step: Callable[[], None] = lambda: None,
+        run: RunClock | None = None,
     ) -> None:
         self._jax = jax
+        self._run = run or RunClock()
         self._plan = plan
         self._spelling = spelling
         self._hooks = hooks
@@ -130,6 +135,7 @@ class JaxRecorder:
         if self.windows.window is Window.PROFILED:
             self._settings = self._settings or self._read_settings()
         before = self.windows.window
+        self._run.step_ended(kind, distorted=before not in (Window.WARMUP, Window.CLEAN))
         self.windows.step_ended(kind)
         if before is not Window.CLEAN and self.windows.window is Window.CLEAN:
             self._clean_compile_ns = []

@@ -15,9 +15,9 @@ from boundby.capture.own_files import is_own_file
 from boundby.model.errors import INTERRUPTED, BoundbyError
 
 if TYPE_CHECKING:
+    from boundby.capture.live_run import LiveCapture
     from boundby.capture.process.guard import Failure
     from boundby.capture.process.plan import How
-    from boundby.capture.torch.recorder import Capture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Ending:
 
     exit_code: int
     error: BaseException | None = None
-    capture: Capture | None = None
+    capture: LiveCapture | None = None
     failure: Failure | None = None  # of boundby itself
     asked: bool = False
     refused: bool = False

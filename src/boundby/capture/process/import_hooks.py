@@ -15,12 +15,22 @@ from types import ModuleType
 from typing import Any
 
 
-def when_imported(name: str, act: Callable[[ModuleType], None]) -> None:
-    """Call `act` with the module: now if it is loaded already, else right after it is."""
+def when_imported(name: str, act: Callable[[ModuleType], None]) -> Callable[[], None]:
+    """Call `act` with the module: now if it is loaded already, else right after it is.
+
+    The function that is returned stops waiting for it.
+    """
     if name in sys.modules:
         act(sys.modules[name])
-    else:
-        sys.meta_path.insert(0, _Finder(name, act))
+        return lambda: None
+    finder = _Finder(name, act)
+    sys.meta_path.insert(0, finder)
+
+    def stop() -> None:
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
+
+    return stop
 
 
 class _Finder(importlib.abc.MetaPathFinder):

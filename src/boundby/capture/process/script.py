@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from boundby.capture.host.counters import compiled_ns
 from boundby.capture.process.children import Attend, Children, Watched
@@ -22,6 +22,10 @@ from boundby.capture.process.step_finder import StepBy
 from boundby.capture.torch.hooks import Hooks
 from boundby.capture.torch.recorder import Capture, Recorder
 from boundby.model.note import Note
+
+if TYPE_CHECKING:
+    from boundby.capture.jax.hooks import JaxHooks
+    from boundby.capture.jax.recorder import JaxCapture, JaxRecorder
 
 # How long the rest of an epoch may take for it to be waited for, and what comes between two epochs.
 _MOST_EPOCH_S = 10.0
@@ -54,7 +58,7 @@ def run_script(
     step_by: StepBy,
     folder: Path,
     keep_going: bool,
-    on_refusal: Callable[[Capture], None],
+    on_refusal: Callable[[Capture | JaxCapture], None],
     on_failure: Callable[[Failure], None],
     attend: Attend | None = None,
 ) -> Ending:
@@ -69,11 +73,13 @@ def run_script(
     children = Children(attend, lambda: not watch.has_steps, watch.guard)
     os.environ["BOUNDBY"] = "1"
     when_imported("torch", watch.torch_arrived)
+    stop_waiting = when_imported("jax", watch.jax_arrived)
     _current.append(watch)
     children.follow()
     try:
         ending = execute(target)
     finally:
+        stop_waiting()
         children.let_go()
         _current.remove(watch)
     if watch.is_forked:
@@ -97,7 +103,7 @@ def attend_to(
     step_by: StepBy,
     folder: Path,
     keep_going: bool,
-    conclude: Callable[[Capture], None],
+    conclude: Callable[[Capture | JaxCapture], None],
     on_failure: Callable[[Failure], None],
 ) -> Any:
     """Run a function that the script handed to this process, under watch.
@@ -129,7 +135,7 @@ class _Watch:
         step_by: StepBy,
         folder: Path,
         keep_going: bool,
-        on_refusal: Callable[[Capture], None],
+        on_refusal: Callable[[Capture | JaxCapture], None],
         on_failure: Callable[[Failure], None],
     ) -> None:
         self.guard = Guard(self._failed)
@@ -145,9 +151,11 @@ class _Watch:
         self._on_failure = on_failure
         self._hooks = Hooks(self.guard)
         self._recorder: Recorder | None = None
-        self._capture: Capture | None = None
+        self._jax_hooks: JaxHooks | None = None
+        self._jax: JaxRecorder | None = None
+        self._capture: Capture | JaxCapture | None = None
         self._is_taken = False
-        self._on_enough: Callable[[Capture], None] | None = None
+        self._on_enough: Callable[[Capture | JaxCapture], None] | None = None
         self._concluded = False
         self._run: RunClock | None = None
         self._run_hooks: RunHooks | None = None
@@ -168,7 +176,7 @@ class _Watch:
         folder: Path,
         *,
         keep_going: bool,
-        on_enough: Callable[[Capture], None] | None,
+        on_enough: Callable[[Capture | JaxCapture], None] | None,
         on_failure: Callable[[Failure], None],
     ) -> None:
         """Watch this process: a forked one has all this from the script's, hooks included."""
@@ -176,7 +184,7 @@ class _Watch:
         self._plan, self._step_by, self._folder = plan, step_by, folder
         self._keep_going, self._on_enough = keep_going, on_enough
         self._on_failure, self.failure = on_failure, None
-        self._recorder = self._capture = None
+        self._recorder = self._jax = self._capture = None
         self._is_taken = False
         self._run = None
 
@@ -192,7 +200,16 @@ class _Watch:
 
     @property
     def has_steps(self) -> bool:
-        return self._recorder is not None and self._recorder.windows.steps > 0
+        recorder = self._chosen
+        return recorder is not None and recorder.windows.steps > 0
+
+    @property
+    def _chosen(self) -> Recorder | JaxRecorder | None:
+        """The recorder of the framework that takes the steps."""
+        if self._recorder is None or self._jax is None:
+            return self._recorder or self._jax
+        is_jax = self._jax.windows.steps > self._recorder.windows.steps
+        return self._jax if is_jax else self._recorder
 
     @property
     def is_forked(self) -> bool:
@@ -222,18 +239,48 @@ class _Watch:
         self._hooks.watcher = self._recorder
         self._hooks.graphs = self._recorder.graphs
 
+    def jax_arrived(self, jax: ModuleType) -> None:
+        self.guard.do(self._begin_jax, jax)
+
+    def _begin_jax(self, jax: ModuleType) -> None:
+        if self.is_forked or self._jax is not None:
+            return
+        from boundby.capture.jax.hooks import JaxHooks
+        from boundby.capture.jax.recorder import JaxRecorder
+
+        self._jax_hooks = JaxHooks(self.guard)
+        self._jax = JaxRecorder(
+            jax,
+            plan=self._plan,
+            by_marks=self._step_by == "mark",
+            folder=self._folder,
+            on_done=self._enough,
+            hooks=self._jax_hooks,
+            guard=self.guard,
+            on_first_step=self._stop_imports,
+            run=self._run,
+        )
+        self._jax_hooks.install(jax)
+        self._jax_hooks.watcher = self._jax
+
     def _first_step(self) -> None:
         self._stop_imports()
         self._hooks.narrow()
 
     def mark(self) -> None:
+        if self._jax_hooks is not None and (self._recorder is None or self._chosen is self._jax):
+            if self._jax is not None and self._jax_hooks.watcher is self._jax:
+                self.guard.do(self._jax.mark)
+            elif self._jax_hooks.watcher is not None:
+                self.guard.do(self._refuse)
+            return
         watcher = self._hooks.watcher
         if watcher is not None and watcher is self._recorder:
             self.guard.do(self._recorder.mark)
         elif watcher is not None:
             self.guard.do(self._refuse)
 
-    def last_capture(self, *, how: How) -> Capture | None:
+    def last_capture(self, *, how: How) -> Capture | JaxCapture | None:
         """What was seen of a script that is over; None also where that cannot be told any more."""
         try:
             capture = self._take(how=how)
@@ -245,17 +292,18 @@ class _Watch:
             return None
         return capture
 
-    def conclude(self, conclude: Callable[[Capture], None]) -> None:
+    def conclude(self, conclude: Callable[[Capture | JaxCapture], None]) -> None:
         """The function that was watched has ended, before enough was seen of it."""
         capture = self._take()
         if capture is not None and not self._concluded and capture.main_kind is not None:
             conclude(capture)
 
-    def _take(self, *, how: How = "ended") -> Capture | None:
-        if not self._is_taken and self._recorder is not None:
+    def _take(self, *, how: How = "ended") -> Capture | JaxCapture | None:
+        recorder = self._chosen
+        if not self._is_taken and recorder is not None:
             self._is_taken = True
-            self._hooks.watcher = None
-            self._capture = self._recorder.capture(how=how)
+            self._watch_by(None)
+            self._capture = recorder.capture(how=how)
             if self._run is not None and self._keep_going:
                 # The account of the run goes on; steps are not looked at any more.
                 self._hooks.watcher = self._recorder
@@ -264,7 +312,7 @@ class _Watch:
                 self._capture.notes.append(note)
         return self._capture
 
-    def _account(self, capture: Capture) -> None:
+    def _account(self, capture: Capture | JaxCapture) -> None:
         if self._run is not None and capture.main_kind is not None:
             capture.run = self._run.parts(capture.main_kind, is_cut=self.asked)
 
@@ -310,13 +358,18 @@ class _Watch:
             self.asked = True
             self.guard.do(self._account, self._capture)
         # Should the script catch this, its next step is the first sign that it did.
-        self._hooks.watcher = _Refusal(self._refuse)
+        self._watch_by(_Refusal(self._refuse))
         self.asked = True
         # No class of our own: on a thread, python shows any other with a traceback.
         raise SystemExit(0)
 
+    def _watch_by(self, refusal: _Refusal | None) -> None:
+        self._hooks.watcher = refusal
+        if self._jax_hooks is not None:
+            self._jax_hooks.watcher = refusal
+
     def _refuse(self) -> None:
-        self._hooks.watcher = None
+        self._watch_by(None)
         self.refused = True
         if self._capture is not None:
             self._account(self._capture)
@@ -324,14 +377,18 @@ class _Watch:
 
     def _failed(self, error: Exception) -> None:
         """Something of ours has raised inside the script, which goes on, unwatched."""
-        self._hooks.watcher = self._hooks.graphs = None
-        recorder, is_first = self._recorder, self.failure is None
+        recorder, is_first = self._chosen, self.failure is None
+        self._watch_by(None)
+        self._hooks.graphs = None
         errors = [error]
         if recorder is not None and is_first:
             # Ranks of a job end after the same step, or those that go on wait for ever.
             counts = self._plan.in_step and not self._keep_going and not self._is_taken
             errors += recorder.give_up(count_on=counts)
-            self._hooks.watcher = recorder if counts else None
+            if counts and recorder is self._jax and self._jax_hooks is not None:
+                self._jax_hooks.watcher = self._jax
+            elif counts:
+                self._hooks.watcher = self._recorder
         steps = recorder.windows.steps if recorder is not None else 0
         self.failure = failure_of(stopped_after(steps), errors)
         self._on_failure(self.failure)
@@ -344,6 +401,10 @@ class _Refusal:
         self._on_step = on_step
 
     def call_begins(self, *_: Any) -> None:
+        self._on_step()
+
+    def calls(self, *_: Any) -> None:
+        """A compiled function of jax begins."""
         self._on_step()
 
     def backward_begins(self) -> None:

@@ -1,0 +1,20 @@
+"""The capture of a live run, of either framework, as an observation."""
+
+from __future__ import annotations
+
+from boundby.capture.jax.recorder import JaxCapture
+from boundby.capture.torch.recorder import Capture
+from boundby.model.observation import Observation
+
+LiveCapture = Capture | JaxCapture
+
+
+def observe(capture: LiveCapture, *, target: str | None = None) -> Observation:
+    """The steps of the main kind, and the profiled one that is most like them."""
+    if isinstance(capture, JaxCapture):
+        from boundby.capture.jax.observe import observe as observe_jax
+
+        return observe_jax(capture, target=target)
+    from boundby.capture.torch.observe import observe as observe_torch
+
+    return observe_torch(capture, target=target)
