@@ -108,7 +108,8 @@ class Results:
         try:
             if capture is None:
                 raise BoundbyError(
-                    f"{self._wanted.name} ended without importing torch or jax: there was nothing to watch"
+                    f"{self._wanted.name} ended without importing torch or jax: "
+                    "there was nothing to watch"
                 )
             diagnosis = self._diagnose(capture)
         except BoundbyError as error:

@@ -50,9 +50,9 @@ def build_models(
     attribution: Attribution,
 ) -> StepModels:
     if step.wall_ns is None:
-        return _profiled_only(step, timeline, machine, attribution)
+        return _profiled_only(observation, step, timeline, machine, attribution)
     if step.wall_source == "given":
-        return _given(step.wall_ns, step, timeline, machine, attribution)
+        return _given(step.wall_ns, observation, step, timeline, machine, attribution)
     return _measured(step.wall_ns, observation, step, timeline, machine, attribution)
 
 
@@ -88,6 +88,7 @@ def _measured(
             cpu_contention=crowded,
             samples=step.kind.samples,
             run=observation.run,
+            observation=observation,
         )
 
     observed = model(1.0)
@@ -105,6 +106,7 @@ def _measured(
 
 def _given(
     wall_ns: float,
+    observation: Observation,
     step: StepTiming,
     timeline: Timeline,
     machine: Machine,
@@ -120,7 +122,9 @@ def _given(
         return with_host(with_wall(launches, wall_ns), factor)
 
     def model(factor: float) -> StepModel:
-        return _model(step, timeline, machine, attribution, wall_ns, partial(host, factor=factor))
+        return _model(
+            observation, step, timeline, machine, attribution, wall_ns, partial(host, factor=factor)
+        )
 
     limit = model(1.0)
     if limit.device == "cpu" or replay(with_host(limit.launches, 0.0)) < _KEPT_BUSY * wall_ns:
@@ -130,19 +134,26 @@ def _given(
 
 
 def _profiled_only(
-    step: StepTiming, timeline: Timeline, machine: Machine, attribution: Attribution
+    observation: Observation,
+    step: StepTiming,
+    timeline: Timeline,
+    machine: Machine,
+    attribution: Attribution,
 ) -> StepModels:
     """The profiler's share of the host's times is unknown."""
 
     def model(factor: float) -> StepModel:
         host = partial(with_host, factor=factor)
-        return _model(step, timeline, machine, attribution, None, host)
+        return _model(observation, step, timeline, machine, attribution, None, host)
 
-    observed = _model(step, timeline, machine, attribution, float(timeline.wall_ns), _unchanged)
+    observed = _model(
+        observation, step, timeline, machine, attribution, float(timeline.wall_ns), _unchanged
+    )
     return StepModels(observed=observed, for_advice=[model(factor) for factor in _HOST_FACTORS])
 
 
 def _model(
+    observation: Observation,
     step: StepTiming,
     timeline: Timeline,
     machine: Machine,
@@ -158,6 +169,7 @@ def _model(
         phases=step.phases,
         host=host,
         samples=step.kind.samples,
+        observation=observation,
     )
 
 

@@ -94,7 +94,8 @@ def batches(likeliest: StepModel, *others: StepModel) -> list[BatchRow]:
     The others are the same step with a host that is faster or slower.
     """
     rows: list[BatchRow] = []
-    if rolls_out(likeliest):
+    # Which operands grow with the batch is known of torch's operators only.
+    if rolls_out(likeliest) or likeliest.framework != "torch":
         return rows
     runs = [(likeliest, growth) for growth in _GROWTHS]
     runs += [(other, LIKELY) for other in others]

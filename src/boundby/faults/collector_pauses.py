@@ -95,6 +95,7 @@ def _lines(step: StepView, calls: np.ndarray[tuple[int], np.dtype[np.int64]]) ->
 
 FAULT = Fault(
     id="collector-pauses",
+    frameworks=("torch", "jax"),
     title="Garbage collector pauses the step",
     kind="tuning",
     group="overhead",

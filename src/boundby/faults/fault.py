@@ -90,6 +90,7 @@ class Stage(enum.IntEnum):
 class Fault:
     """One fault.
 
+    `frameworks`: whose programs it is looked for in.
     `kind`: a mistake in the script, or tuning of a correct one. `devices`: the kinds of step in
     which it is looked for. `fixes`: the likeliest first. `excludes`: faults whose saving cannot be
     added to this one's. `combines`: whether other faults can be fixed in the step without it.
@@ -103,6 +104,7 @@ class Fault:
     kind: FindingKind = "tuning"
     group: GroupName
     devices: tuple[str, ...] = ("cuda", "cpu")
+    frameworks: tuple[str, ...] = ("torch",)
     document: str
     detect: Callable[[StepModel], Detection | None]
     fixes: tuple[Fix, ...] = ()
@@ -113,8 +115,9 @@ class Fault:
     before: tuple[str, ...] = ()
 
     def find_in(self, step: StepModel) -> Detection | None:
-        """The fault in a step; None where it is not there, or not looked for on its device."""
-        return self.detect(step) if step.device in self.devices else None
+        """The fault in a step; None if it is not there, or not looked for in such a step."""
+        is_looked_for = step.device in self.devices and step.framework in self.frameworks
+        return self.detect(step) if is_looked_for else None
 
     @property
     def summary(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from boundby.model import Machine, Timeline
 from boundby.model.host_counters import HostCounters
+from boundby.model.observation import Observation
 from boundby.model.run import RunParts
 from boundby.step.cpu import CpuStep
 from boundby.step.device import DeviceStep
@@ -27,6 +28,7 @@ def build_step_model(
     cpu_contention: float = 1.0,
     samples: int | None = None,
     run: RunParts | None = None,
+    observation: Observation | None = None,
 ) -> StepModel:
     """A model of the step: of a device's where it has device events, else of a CPU's."""
     if len(timeline.device):
@@ -42,6 +44,7 @@ def build_step_model(
             cpu_contention=cpu_contention,
             samples=samples,
             run=run,
+            observation=observation,
         )
     return CpuStep(
         timeline,
@@ -55,4 +58,5 @@ def build_step_model(
         cpu_contention=cpu_contention,
         samples=samples,
         run=run,
+        observation=observation,
     )

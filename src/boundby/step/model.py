@@ -19,6 +19,7 @@ from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import HostKind, Ints, Machine, OpCall, Timeline
 from boundby.model.diagnosis import Account, LineRow
 from boundby.model.host_counters import HostCounters
+from boundby.model.observation import Observation
 from boundby.model.run import RunParts
 from boundby.step.dataflow import Flow, flow_of
 from boundby.step.edit import Edit, Floats, HostTime, MatmulPrecision
@@ -99,10 +100,11 @@ class StepView(ABC):
         cpu_contention: float = 1.0,
         samples: int | None = None,
         run: RunParts | None = None,
+        observation: Observation | None = None,
     ) -> None:
         """`cpu_contention`: on a CPU, the factor by which other processes slow its operators.
-        `samples`: the batch size. `launches` is empty for a CPU step.
-        `run`: the script's whole life.
+        `samples`: the batch size. `launches` is empty for a CPU step. `run`: the script's whole
+        life. `observation`: all else that is known of the program, such as its settings.
         """
         self.timeline = timeline
         self.machine = machine
@@ -118,6 +120,7 @@ class StepView(ABC):
         self.cpu_contention = cpu_contention
         self.samples = samples
         self.run = run
+        self.observation = observation
         self.unfusible: frozenset[int] = frozenset()
         self.product_precision: MatmulPrecision | None = None
         self.no_user_python = False
@@ -135,6 +138,11 @@ class StepView(ABC):
 
         A device with enough work queued continues through a pause.
         """
+
+    @property
+    def framework(self) -> str:
+        """The framework of the program: "torch" or "jax"."""
+        return self.observation.framework if self.observation is not None else "torch"
 
     @property
     def flow(self) -> Flow | None:

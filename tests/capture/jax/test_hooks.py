@@ -10,6 +10,7 @@ import pytest
 
 from boundby.capture.jax.hooks import Function, JaxHooks
 from boundby.capture.jax.step_finder import JaxStepFinder
+from boundby.model.step_kind import StepKind
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -117,8 +118,8 @@ class _Steps:
     ) -> Callable[[Any], None]:
         return self.finder.calls_begin(function, args, kwargs)
 
-    def _ended(self, kind: str, samples: int | None, array: Any) -> None:
-        self.kinds.append((kind, samples))
+    def _ended(self, kind: StepKind, array: Any) -> None:
+        self.kinds.append((kind.label, kind.samples))
 
     def _restart(self) -> None:
         self.restarts += 1

@@ -16,6 +16,7 @@ from boundby.model import Note
 from boundby.model.diagnosis import KindOfStep
 from boundby.model.jax_facts import JaxCompilation, JaxFacts, JaxFunction
 from boundby.model.observation import (
+    HostSpeed,
     Observation,
     ObservedDevice,
     RankInfo,
@@ -23,7 +24,6 @@ from boundby.model.observation import (
     StepTiming,
     WallSource,
 )
-from boundby.model.step_kind import StepKind
 
 
 def observe(capture: JaxCapture, *, target: str | None = None) -> Observation:
@@ -48,6 +48,7 @@ def observe(capture: JaxCapture, *, target: str | None = None) -> Observation:
         step=_timing(capture, notes),
         host=capture.host_counters,
         settings=settings,
+        host_speed=HostSpeed(addition_ns=capture.pace, issue_addition_ns=capture.issue_pace),
         jax=facts,
         run=capture.run,
         rank=None if capture.rank is None else RankInfo(rank=capture.rank, world=capture.world),
@@ -82,7 +83,7 @@ def _timing(capture: JaxCapture, notes: list[Note]) -> StepTiming | None:
     samples = _samples(capture, kind)
     source: WallSource = "clean" if kind in capture.clean else "warm-up"
     return StepTiming(
-        kind=_step_kind(capture, kind),
+        kind=capture.kinds[kind],
         wall_source=source,
         wall_ns=statistics.median(samples),
         samples_ns=list(samples),
@@ -91,11 +92,6 @@ def _timing(capture: JaxCapture, notes: list[Note]) -> StepTiming | None:
         issue=capture.issue,
         others=_others(capture, kind),
     )
-
-
-def _step_kind(capture: JaxCapture, label: str) -> StepKind:
-    mode, _, _ = label.partition(" ")
-    return StepKind(label=label, series=mode, samples=capture.samples.get(label))
 
 
 def _others(capture: JaxCapture, main: str) -> list[KindOfStep]:

@@ -25,6 +25,7 @@ from boundby.capture.torch.phases import usual_phases
 from boundby.model.host_counters import HostCounters
 from boundby.model.note import Note
 from boundby.model.run import RunParts
+from boundby.model.step_kind import StepKind
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -34,7 +35,9 @@ class JaxCapture:
     main_kind: str | None
     clean: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     warmup: dict[str, list[float]] = dataclasses.field(default_factory=dict)
-    samples: dict[str, int | None] = dataclasses.field(default_factory=dict)  # by kind of step
+    kinds: dict[str, StepKind] = dataclasses.field(default_factory=dict)  # by label
+    pace: list[float] = dataclasses.field(default_factory=list)  # of the host: ns an addition
+    issue_pace: list[float] = dataclasses.field(default_factory=list)
     phases: dict[str, float] = dataclasses.field(default_factory=dict)
     issue: list[dict[str, float]] = dataclasses.field(default_factory=list)
     trace: Path | None = None
@@ -105,7 +108,7 @@ class JaxRecorder:
         )
         self._compilations = Compilations(jax, lambda: self.windows.steps)
         self._on_first_step = on_first_step
-        self._samples: dict[str, int | None] = {}
+        self._kinds: dict[str, StepKind] = {}
         self._compile_ns = 0.0
         self._clean_compile_ns: list[float] = []
         self._settings: dict[str, Any] = {}
@@ -122,12 +125,13 @@ class JaxRecorder:
     def mark(self) -> None:
         self.finder.mark()
 
-    def _step_ended(self, kind: str, samples: int | None, array: Any) -> None:
+    def _step_ended(self, ended: StepKind, array: Any) -> None:
+        kind = ended.label
         if not self.windows.steps:
             self._on_first_step()
         if array is not None:
             self._device.completed(array)
-        self._samples.setdefault(kind, samples)
+        self._kinds.setdefault(kind, ended)
         if self.windows.window is Window.CLEAN:
             spent = self._compilations.spent_ns
             self._clean_compile_ns.append(spent - self._compile_ns)
@@ -168,7 +172,9 @@ class JaxRecorder:
             counters = msgspec.structs.replace(counters, compiler_ns=compiled)
         taken = JaxCapture(
             main_kind=windows.main_kind,
-            samples=dict(self._samples),
+            kinds=dict(self._kinds),
+            pace=[ns for pace in self._paces.values() for ns in pace.seen],
+            issue_pace=self._paces[Window.ISSUE].seen,
             profiled=list(windows.profiled),
             first_profiled=windows.first_profiled,
             platform=self._platform(),

@@ -17,7 +17,8 @@ from typing import Any
 
 from boundby.capture.jax import compat
 from boundby.capture.jax.hooks import Function
-from boundby.capture.torch.shapes import Shape, Shapes
+from boundby.capture.torch.shapes import Shape, Shapes, step_kind
+from boundby.model.step_kind import StepKind
 
 # A function is the delimiter of steps after so many calls.
 _CALLS = 3
@@ -65,12 +66,12 @@ class _Seen:
 
 
 class JaxStepFinder:
-    """Tells where a step ends: `on_step(kind, samples, array)` with an array of its results."""
+    """Tells where a step ends: `on_step(kind, array)` with an array of its results."""
 
     def __init__(
         self,
         jax: Any,
-        on_step: Callable[[str, int | None, Any], None],
+        on_step: Callable[[StepKind, Any], None],
         on_restart: Callable[[], None],
         *,
         by_marks: bool = False,
@@ -117,7 +118,7 @@ class JaxStepFinder:
         if not self.marks and self.anchor is not None:
             self._on_restart()
         self.marks += 1
-        self._on_step("step", None, self._latest)
+        self._on_step(step_kind("step"), self._latest)
 
     def calls_begin(
         self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -206,8 +207,8 @@ class JaxStepFinder:
             for other in self._seen.values()
             if other.calls >= seen.calls
         )
-        kind = ("train" if trains else "forward") + self._shapes.words(shape)
-        self._on_step(kind, shape[0] if shape else None, self._latest)
+        kind = step_kind("train" if trains else "forward", self._shapes.own(shape))
+        self._on_step(kind, self._latest)
 
     def _keep(self, result: Any) -> None:
         leaves = compat.leaves(self._jax, result)
