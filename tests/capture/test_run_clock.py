@@ -210,3 +210,12 @@ def test_boundbys_own_time_is_no_part() -> None:
     script.run.own(700 * MS)
     script.train(2)
     assert ms_of(script.parts()) == {"train": 40}
+
+
+def test_one_look_at_the_model_in_training_mode_is_part_of_the_step() -> None:
+    script = Script()
+    for _ in range(4):
+        script.train()
+        script.evaluate(1, rollout=True)
+    script.train()
+    assert ms_of(script.parts()) == {"train": 70}

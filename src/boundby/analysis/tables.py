@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from boundby.analysis.callers import with_callers
 from boundby.analysis.kernel_classes import class_of
 from boundby.model import Cost, Machine, Phase, Timeline
 from boundby.model.diagnosis import NO_LINE, ClassName, ClassRow, CollectiveRow, LineRow, OpRow
@@ -159,7 +160,7 @@ def line_rows(
         inside = _rows_by(within[row.where], timeline.sources, wall_ns)
         shown = [_with_text(one, texts) for one in inside[:_MOST_INSIDE]]
         rows.append(msgspec.structs.replace(_with_text(row, texts), inside=shown))
-    return rows
+    return with_callers(rows, op_records, timeline)
 
 
 def module_rows(op_records: list[OpRecord], timeline: Timeline, wall_ns: float) -> list[LineRow]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.analysis.account import Attribution
+from boundby.analysis.line_advice import with_advice
 from boundby.analysis.slices import slices_of
 from boundby.diagnosis.advice import Advice
 from boundby.model import UNTOLD, Machine, Note, Precision, Timeline
@@ -38,7 +39,7 @@ def assemble(
         classes=attribution.classes,
         kernel_classes=attribution.kernel_classes,
         ops=attribution.ops,
-        lines=attribution.lines,
+        lines=with_advice(attribution.lines, attribution.ops, advice.findings),
         modules=attribution.modules,
         collectives=attribution.collectives,
         idle=attribution.idle,

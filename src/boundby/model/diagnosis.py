@@ -164,12 +164,21 @@ class OpRow(Record, frozen=True, kw_only=True):
 NO_LINE = "unknown"
 
 
+class CallerRow(Record, frozen=True, kw_only=True):
+    """A line's time in calls from one place; `count` is how often its function was called there."""
+
+    where: str
+    ns: float
+    count: int
+
+
 class LineRow(Record, frozen=True, kw_only=True):
     """A source line with all of its time, forward and backward, operators and overhead.
 
     The lines add up to the step. `groups` are the account's, `parts` those of its groups that have
-    any. `inside` are the lines of libraries that it led to, the longest first. Of a module it is
-    the work alone.
+    any. `inside` are the lines of libraries that it led to, the longest first. `callers` divide it
+    by the lines that called its function. `advice`: what it does, what bounds it, what could be
+    done; of the costliest line. Of a module it is the work alone.
     """
 
     where: str
@@ -181,6 +190,8 @@ class LineRow(Record, frozen=True, kw_only=True):
     groups: dict[str, float] = {}
     parts: dict[str, float] = {}
     inside: list[LineRow] = []
+    callers: list[CallerRow] = []
+    advice: str = ""
 
 
 class CollectiveRow(Record, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from boundby.model import units
-from boundby.model.diagnosis import NO_LINE, Diagnosis, LineRow, RankRow
+from boundby.model.diagnosis import NO_LINE, CallerRow, Diagnosis, LineRow, RankRow
 from boundby.report.layout import one_line, table_of
 from boundby.report.words import COLOURS, SHORT_PART_NAMES, counted, last_part, short_name
 
@@ -37,6 +37,8 @@ def source_lines(diagnosis: Diagnosis, most_rows: int | None = None) -> Table:
     rows = []
     for row in shown:
         rows.append((row, _OUTSIDE if row.where == NO_LINE else row.where))
+        if len(row.callers) > 1:
+            rows += [(_as_row(row, one), f"  from {last_part(one.where)}") for one in row.callers]
         rows += [
             (inner, f"  {last_part(inner.where)}")
             for inner in row.inside[:_MOST_INSIDE]
@@ -49,6 +51,18 @@ def source_lines(diagnosis: Diagnosis, most_rows: int | None = None) -> Table:
         ns, share = sum(row.ns for row in rest), sum(row.share for row in rest)
         table.add_row("", units.time(ns), units.share(share), counted(len(rest), "more line"), "")
     return table
+
+
+def _as_row(row: LineRow, caller: CallerRow) -> LineRow:
+    share = row.share * caller.ns / row.ns if row.ns else 0.0
+    return LineRow(
+        where=caller.where,
+        ns=caller.ns,
+        share=share,
+        groups=row.groups,
+        parts=row.parts,
+        text=counted(caller.count, "call"),
+    )
 
 
 def modules(diagnosis: Diagnosis) -> Table | None:

@@ -15,7 +15,7 @@ from boundby.report.findings import chips, findings, short_findings, together
 from boundby.report.header import account, run_line, step_line, utilisation_words, verdict_line
 from boundby.report.layout import Trimmed, one_line, plain_text, spaced, warning_line
 from boundby.report.proofs import ProofsReport, final_line
-from boundby.report.words import TEXT_WIDTH, counted
+from boundby.report.words import TEXT_WIDTH, counted, last_part
 
 # The short report fits one screen of this many lines at 100 columns.
 MOST_LINES = 35
@@ -77,6 +77,10 @@ def _end(diagnosis: Diagnosis, room: int) -> Iterator[RenderableType]:
         table = tables.source_lines(diagnosis, rows)
         yield spaced(table)
         room -= table.row_count + 2
+        advised = next((row for row in diagnosis.lines if row.advice), None)
+        if advised is not None and room > 3:
+            yield Text(f"{last_part(advised.where)}: {advised.advice}", style="dim")
+            room -= 2
     yield Text()
     shown = diagnosis.notes[: max(0, min(_MOST_NOTES, room))]
     for note in shown:
@@ -115,6 +119,9 @@ def _everything(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         yield spaced(chips(diagnosis))
     if _has_lines(diagnosis):
         yield spaced(tables.source_lines(diagnosis))
+        for row in diagnosis.lines:
+            if row.advice:
+                yield Text(f"{last_part(row.where)}: {row.advice}", style="dim")
         modules = tables.modules(diagnosis)
         if modules is not None:
             yield spaced(modules)

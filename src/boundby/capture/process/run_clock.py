@@ -357,13 +357,15 @@ class RunClock:
         """A training call, a backward pass or an optimizer's step ends a row of evaluations.
 
         A few calls that a backward pass follows at once were the training calls, of a model in
-        evaluation mode; a few of a model that is never trained are a teacher's.
+        evaluation mode; a few of a model that is never trained are a teacher's; a few in training
+        mode look at what was just trained.
         """
         found = self._evaluations
         if not found.calls:
             return
         found.ns += self._take_flushed()
-        is_training = found.calls < _FEWEST_EVALUATIONS and (not is_call or not found.of_trained)
+        evaluates = is_call and found.of_trained and not found.is_rollout
+        is_training = found.calls < _FEWEST_EVALUATIONS and not evaluates
         if is_training:
             self._step_ns += found.ns
         else:

@@ -1,0 +1,99 @@
+"""A source line's time by the line that called its function: a forward run twice shows as two."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from boundby.model import HostKind, Ints, Timeline
+from boundby.model.diagnosis import CallerRow, LineRow
+from boundby.step.nesting import nearest
+from boundby.step.op_record import OpRecord
+
+# Callers with less than this share of a line are not told apart from it.
+_COUNTS = 0.02
+# How far out two calls of one function may part.
+_MOST_LEVELS = 12
+_MOST_CALLERS = 8
+
+
+def with_callers(
+    rows: Sequence[LineRow], op_records: Sequence[OpRecord], timeline: Timeline
+) -> list[LineRow]:
+    """The rows, each divided by caller where its function has one in the script.
+
+    Where all calls come from one line, which may itself be in a function that is called from
+    several, the innermost callers that differ are taken. What no operator says anything about is
+    divided in the operators' proportions.
+    """
+    called = timeline.host.called
+    if called is None or not op_records:
+        return list(rows)
+    function, caller, above = _functions(timeline, called.astype(np.int64))
+    by_line: dict[str, list[OpRecord]] = defaultdict(list)
+    for record in op_records:
+        if record.source >= 0 and record.row >= 0:
+            by_line[timeline.sources[record.source]].append(record)
+    forward = timeline.host.forward
+    found = []
+    for row in rows:
+        records = by_line.get(row.where, [])
+        at = np.array([record.row for record in records], np.int64)
+        at = np.where(forward[at] >= 0, forward[at], at)
+        ns = np.array([record.exposed_ns for record in records])
+        split = _split(row, function[at], ns, caller, above, timeline.sources)
+        found.append(msgspec.structs.replace(row, callers=split) if split else row)
+    return found
+
+
+def _functions(timeline: Timeline, called: Ints) -> tuple[Ints, Ints, Ints]:
+    """For each row the script's function around it; of each, its caller's line, and the function
+    around that."""
+    host = timeline.host
+    own = (host.kind == HostKind.PYTHON) & (called >= 0) & (called != host.source)
+    function = np.append(nearest(host.parent, own), -1)
+    above = np.append(function[np.append(host.parent, -1)], -1)
+    return function, np.append(called, -1), above
+
+
+def _split(
+    row: LineRow, function: Ints, ns: np.ndarray, caller: Ints, above: Ints, sources: list[str]
+) -> list[CallerRow]:
+    """By the innermost callers of which there are several that count; by one where there is one."""
+    innermost: list[CallerRow] = []
+    known = function >= 0
+    at, ns = function[known], ns[known]
+    total = float(ns.sum())
+    if total <= 0:
+        return []
+    for _ in range(_MOST_LEVELS):
+        rows = _by_caller(row, at, ns / total, caller, sources)
+        if len(rows) > 1:
+            return rows
+        innermost = innermost or rows
+        at = above[at]
+        if not len(at) or (at < 0).any():
+            break
+    return innermost
+
+
+def _by_caller(
+    row: LineRow, function: Ints, share: np.ndarray, caller: Ints, sources: list[str]
+) -> list[CallerRow]:
+    places: dict[int, float] = defaultdict(float)
+    calls: dict[int, set[int]] = defaultdict(set)
+    for place, one, part in zip(
+        caller[function].tolist(), function.tolist(), share.tolist(), strict=True
+    ):
+        places[place] += part
+        calls[place].add(one)
+    kept = {place: part for place, part in places.items() if place >= 0 and part >= _COUNTS}
+    whole = sum(kept.values())
+    ranked = sorted(kept, key=lambda place: -kept[place])[:_MOST_CALLERS]
+    return [
+        CallerRow(where=sources[place], ns=row.ns * kept[place] / whole, count=len(calls[place]))
+        for place in ranked
+    ]

@@ -1,0 +1,89 @@
+"""A sentence on the costliest line: what it does, what bounds it, what could be done."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from boundby.model import units
+from boundby.model.diagnosis import NO_LINE, Finding, LineRow, OpRow
+
+# How many of a line's operators are named.
+_MOST_OPS = 2
+# Work this close to its roofline minimum leaves nothing to be tuned.
+_AT_ROOF = 0.6
+_PARTS = {
+    "python": "Python and framework code",
+    "launch": "launching kernels",
+    "sync": "waiting for the device",
+    "data": "waiting for data",
+    "core": "waiting for a CPU core",
+    "small_kernels": "kernels too small for the device",
+    "device_memory": "memory traffic",
+    "network": "communication",
+    "host_link": "copies between host and device",
+}
+
+
+def with_advice(
+    lines: Sequence[LineRow], ops: Sequence[OpRow], findings: Sequence[Finding]
+) -> list[LineRow]:
+    """The lines; the costliest of the script's own has a sentence."""
+    first = next((at for at, row in enumerate(lines) if row.where != NO_LINE), None)
+    if first is None:
+        return list(lines)
+    row = lines[first]
+    words = " ".join([_does(row, ops), _bounded(row), _do(row, findings)])
+    advised = msgspec.structs.replace(row, advice=words)
+    return [*lines[:first], advised, *lines[first + 1 :]]
+
+
+def _does(row: LineRow, ops: Sequence[OpRow]) -> str:
+    ns: dict[str, float] = defaultdict(float)
+    counts: dict[str, int] = defaultdict(int)
+    for op in ops:
+        if op.where == row.where:
+            ns[op.name] += op.ns
+            counts[op.name] += op.count
+    named = sorted(ns, key=lambda name: -ns[name])[:_MOST_OPS]
+    if not named:
+        return "It runs no operator of its own."
+    total = sum(ns.values())
+    words = " and ".join(
+        f"{name} ({units.share(ns[name] / total)} of its operator time"
+        + (f", {counts[name]} calls)" if counts[name] > 1 else ")")
+        for name in named
+    )
+    several = len(row.callers) > 1
+    twice = f" for {len(row.callers)} different callers" if several else ""
+    return f"It mostly runs {words}{twice}."
+
+
+def _bounded(row: LineRow) -> str:
+    group = max(row.groups, key=lambda name: row.groups[name], default="unknown")
+    share = row.groups.get(group, 0.0) / row.ns if row.ns else 0.0
+    if group == "unknown":
+        return "What bounds it is unknown: its operators have no cost formula."
+    words = f"{units.share(share)} of its time is {group}"
+    parts = {name: ns for name, ns in row.parts.items() if name in _PARTS}
+    if group == "overhead" and parts:
+        words += f", mostly {_PARTS[max(parts, key=lambda name: parts[name])]}"
+    elif row.floor_ns and row.ns:
+        words += f", at {units.share(min(1.0, row.floor_ns / row.ns))} of the roofline"
+    return f"{words}."
+
+
+def _do(row: LineRow, findings: Sequence[Finding]) -> str:
+    """The first finding about it; or why there is none."""
+    at = next((n for n, one in enumerate(findings) if row.where in one.where), None)
+    if at is not None:
+        title = findings[at].title or findings[at].fault
+        return f"Finding {at + 1} is about it: {title[:1].lower()}{title[1:]}."
+    if row.floor_ns and row.floor_ns >= _AT_ROOF * row.ns:
+        return (
+            "It is near what the device can do: only less work, a smaller dtype or a faster "
+            "device would help."
+        )
+    return "Nothing that boundby knows would make it faster."
