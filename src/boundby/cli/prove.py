@@ -15,7 +15,7 @@ from boundby.model.errors import INTERRUPTED
 
 if TYPE_CHECKING:
     from boundby.model.diagnosis import Diagnosis
-    from boundby.prove.patches import SourcePatch
+    from boundby.prove.patching.patch import SourcePatch
 
 _DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|min|h)?$")
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 1.0}

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,9 +28,11 @@ from boundby.prove.evidence import Arm, Evidence
 from boundby.prove.fresh import FreshProcesses, Turns, Variant
 from boundby.prove.launch import COMPILED, Setting
 from boundby.prove.live_run import LiveRun
-from boundby.prove.patches import SourcePatch, write_source_patch
 from boundby.prove.proofs import Checked, chosen_fixes, last_words, proofs_of
 from boundby.prove.sites import ProgramSites
+
+if TYPE_CHECKING:
+    from boundby.prove.patching.patch import SourcePatch
 
 Report = Callable[[str, float], None]
 
@@ -257,8 +260,11 @@ class _Proof:
         chosen = chosen_fixes(self._evidence, self._candidates, self._chosen_starts)
         if path is None or not chosen:
             return None
+        # With libcst, which takes a while to import.
+        from boundby.prove.patching.patch import write_patch
+
         sites = self._evidence.sites or ProgramSites(device="cpu")
-        return write_source_patch(sites, chosen, script=path)
+        return write_patch(sites, chosen, script=path)
 
     def proven(self) -> Proven:
         assert self.diagnosis is not None

@@ -66,10 +66,14 @@ class ManualStep:
     change: str
     why: str
 
+    def __str__(self) -> str:
+        return f"{self.fix}, by hand: {self.change} ({self.why})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePatch:
-    """`diff` applies with `git apply` in `root`; `sources` are the patched files' contents."""
+    """`diff` applies with `git apply` in `root`; `sources` are the patched files' contents,
+    by the files' names as the program was seen to use them."""
 
     root: Path
     diff: bytes
@@ -79,13 +83,8 @@ class SourcePatch:
 
     def text(self) -> bytes:
         """A file for `git apply`, which ignores the lines before the diff."""
-        lines = [
-            f"# {line}\n"
-            for step in self.manual
-            for line in f"{step.fix}: {step.change}".splitlines()
-        ]
-        head = ["# To do by hand:\n", *lines] if lines else []
-        return "".join(head).encode() + self.diff
+        lines = [f"# {line}\n" for step in self.manual for line in str(step).splitlines()]
+        return "".join(lines).encode() + self.diff
 
 
 def write_patch(
@@ -124,7 +123,7 @@ def write_patch(
     return SourcePatch(
         root=root,
         diff=b"".join(diffs),
-        sources=changed,
+        sources={program.names[path]: content for path, content in changed.items()},
         written=tuple(written),
         manual=tuple(manual),
     )
@@ -143,6 +142,9 @@ def _why_not_written(program: Program, fix: ChosenFix) -> str | None:
     except SyntaxError as error:
         restore()
         return f"the patched source would not parse: {error}"
+    except Exception as error:  # noqa: BLE001 - what was proven must not be lost with its patch
+        restore()
+        return f"boundby could not write it: {type(error).__name__}: {error}"
     return None
 
 

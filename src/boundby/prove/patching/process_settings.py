@@ -153,7 +153,8 @@ def write_no_autocast(program: Program, fix: ChosenFix) -> None:
         named = {arg.keyword.value: arg.value for arg in call.args if arg.keyword}
         first = call.args[0] if call.args else None
         device = first.value if first and not first.keyword else named.get("device_type")
-        if device is None or (isinstance(first, cst.Arg) and first.star):
+        positional = [arg for arg in call.args if not arg.keyword]
+        if device is None or len(positional) > 2 or any(arg.star for arg in positional):
             continue
         if isinstance(device, cst.SimpleString):
             if device.evaluated_value != program.device:

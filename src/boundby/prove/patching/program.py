@@ -33,12 +33,14 @@ class Program:
     def __init__(self, sites: ProgramSites, script: Path) -> None:
         self.sites = sites
         self.files: dict[Path, SourceFile] = {}
+        self.names: dict[Path, Path] = {}  # as the program names them: links are resolved in ours
         self.unreadable: dict[Path, str] = {}
         for name, lines in sites.executed.items():
             path = Path(name).resolve()
+            self.names[path] = Path(name)
             try:
                 self.files[path] = SourceFile(path, lines)
-            except (OSError, UnicodeDecodeError, cst.ParserSyntaxError) as error:
+            except (OSError, ValueError, RecursionError, cst.ParserSyntaxError) as error:
                 self.unreadable[path] = f"{path.name} cannot be parsed ({type(error).__name__})"
         self._script = script.resolve()
 
