@@ -49,6 +49,8 @@ class HloInstruction(Record, frozen=True, kw_only=True):
     parameter: int | None = None  # of a parameter: its number
     element: int | None = None  # of get-tuple-element: which
     contracting: tuple[int, ...] | None = None  # dimensions of the left side of a product
+    batch: tuple[int, ...] | None = None  # of an attention: dimensions of batch and heads
+    exact: bool = False  # a product that is not to be computed in a narrower dtype
     window: tuple[Window, ...] = ()
     convolution: ConvolutionDimensions | None = None
     feature_groups: int = 1

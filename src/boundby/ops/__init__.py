@@ -9,6 +9,7 @@ from boundby.ops import (  # noqa: F401  (imported to register their formulas)
     contraction,
     convolution,
     generated,
+    hlo,
     indexing,
     loss,
     movement,

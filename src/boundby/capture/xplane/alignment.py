@@ -35,7 +35,9 @@ _SILENT = frozenset(
     ]
 )
 _COPY_KERNELS = re.compile(r"^(?:memcpy|loop_copy|copy|wrapped_copy)", re.IGNORECASE)
-_MOST_KERNELS = 5  # of a library call
+_MOVING = _SILENT | {"copy", "slice", "dynamic-slice", "dynamic-update-slice", "reshape"}
+# What computes the place of a slice.
+_INDEXING = frozenset({"add", "subtract", "compare", "select", "convert", "clamp", "multiply"})
 _MOST_CELLS = 6_000_000
 _MATCH, _MORE, _SKIP_KERNEL, _SKIP_NODE = 1.0, 0.3, -0.6, -0.1
 _DEEPEST = 8
@@ -47,6 +49,7 @@ class Expected(NamedTuple):
     node: Node
     base: str
     library: bool
+    copies: bool  # only moves data, which may be done by the runtime's own copy
 
 
 def base_name(name: str) -> str:
@@ -73,7 +76,16 @@ def _walk(module: Module, computation: Computation, found: list[Expected], depth
                     _walk(module, one, found, depth + 1)
             continue
         if node.opcode == "fusion" or node.opcode in _OWN_KERNELS:
-            found.append(Expected(node, base_name(node.name), node.opcode in _LIBRARY))
+            library = node.opcode in _LIBRARY
+            found.append(Expected(node, base_name(node.name), library, _copies(module, node)))
+
+
+def _copies(module: Module, node: Node) -> bool:
+    if node.opcode.startswith("copy"):
+        return True
+    inside = {inner.opcode for one in module.called_by(node) for inner in one.nodes}
+    moving = _MOVING | _INDEXING
+    return node.opcode == "fusion" and inside <= moving and bool(inside & (_MOVING - _SILENT))
 
 
 _LIBRARY = frozenset(
@@ -147,7 +159,7 @@ def _fits(base: str, one: Expected, fused: set[str]) -> bool:
         return True
     if one.library:
         return base not in fused
-    return one.node.opcode.startswith("copy") and _COPY_KERNELS.match(base) is not None
+    return one.copies and _COPY_KERNELS.match(base) is not None
 
 
 def _forward(bases: list[str], expected: Sequence[Expected], fused: set[str]) -> list[int]:

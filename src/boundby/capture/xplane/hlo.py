@@ -214,6 +214,12 @@ def _node(data: bytes, message: Field) -> Node:
                 place = _place(data, part)
             case _:
                 rest.append(part)
+    attributes = read_attributes(data, rest)
+    # Zeros are not written.
+    if opcode == "parameter":
+        attributes.setdefault("parameter", 0)
+    elif opcode == "get-tuple-element":
+        attributes.setdefault("element", 0)
     return Node(
         id=number,
         name=name,
@@ -222,7 +228,7 @@ def _node(data: bytes, message: Field) -> Node:
         operands=operands,
         called=called,
         place=place,
-        attributes=read_attributes(data, rest),
+        attributes=attributes,
     )
 
 

@@ -13,6 +13,7 @@ from boundby.model import ConvolutionDimensions, Window
 _GEMM = "gemm_backend_config"
 _ATTENTION = "cudnn_fmha_backend_config"
 _CAUSAL = "CAUSAL"
+_EXACT = ("HIGH", "HIGHEST")
 
 
 class Attributes(TypedDict, total=False):
@@ -21,6 +22,8 @@ class Attributes(TypedDict, total=False):
     parameter: int
     element: int
     contracting: tuple[int, ...]
+    batch: tuple[int, ...]
+    exact: bool
     window: tuple[Window, ...]
     convolution: ConvolutionDimensions
     feature_groups: int
@@ -47,6 +50,9 @@ def read_attributes(data: bytes, parts: list[Field]) -> Attributes:
                 found["target"] = text(data, part)
             case schema.DOT if part.end:
                 found["contracting"] = tuple(_numbers(data, part).get(1, []))
+            case schema.PRECISION if part.end:
+                if any(_numbers(data, part).get(1, [])):
+                    found["exact"] = True
             case schema.WINDOW if part.end:
                 found["window"] = _window(data, part)
             case schema.CONVOLUTION if part.end:
@@ -130,9 +136,15 @@ def _configure(found: Attributes, raw: bytes) -> None:
         config: Any = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return
-    dimensions = _inside(config, _GEMM, "dot_dimension_numbers", "lhs_contracting_dimensions")
-    if isinstance(dimensions, list):
-        found["contracting"] = tuple(n for n in map(_whole, dimensions) if n is not None)
+    product = _inside(config, _GEMM, "dot_dimension_numbers")
+    scores = _inside(config, _ATTENTION, "bmm1_dot_dimension_numbers")
+    if (contracted := _list(product or scores, "lhs_contracting_dimensions")) is not None:
+        found["contracting"] = contracted
+    if (batch := _list(scores, "lhs_batch_dimensions")) is not None:
+        found["batch"] = batch
+    precision = _inside(config, _GEMM, "precision_config", "operand_precision")
+    if isinstance(precision, list) and any(one in _EXACT for one in precision):
+        found["exact"] = True
     count = _whole(_inside(config, "known_trip_count", "n"))
     if count is not None:
         found["trip_count"] = count
@@ -144,6 +156,13 @@ def _inside(value: Any, *names: str) -> Any:
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value
+
+
+def _list(value: Any, name: str) -> tuple[int, ...] | None:
+    found = _inside(value, name)
+    if not isinstance(found, list):
+        return None
+    return tuple(number for number in map(_whole, found) if number is not None)
 
 
 def _whole(value: Any) -> int | None:

@@ -1,0 +1,147 @@
+"""FLOPs of instructions, and of whole computations.
+
+Products count two for each multiply-add that meets an element (padding is none), other arithmetic
+one for each element of the result, a transcendental function too. A loop counts its body as often
+as it runs; of a conditional's branches the largest counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from boundby.model import (
+    ConvolutionDimensions,
+    HloComputation,
+    HloInstruction,
+    Tensor,
+    Window,
+)
+from boundby.ops.contraction import matrix_flops
+from boundby.ops.registry import NotRecordedError
+
+Flops = dict[str, float]
+
+_COMPARISONS = {"select", "compare", "clamp", "and", "or", "not", "xor", "map"}
+_ONE_OPERAND = {"negate", "abs", "sign", "floor", "ceil", "sqrt", "rsqrt", "cbrt", "erf"}
+_TWO_OPERANDS = {"add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum"}
+_TRANSCENDENTAL = {"power", "atan2", "sine", "cosine", "tan", "tanh", "logistic", "log"}
+_ARITHMETIC = frozenset(
+    _COMPARISONS
+    | _ONE_OPERAND
+    | _TWO_OPERANDS
+    | _TRANSCENDENTAL
+    | {"exponential", "exponential-minus-one", "log-plus-one"}
+    | {"round-nearest-even", "round-nearest-afz"}
+    | {"shift-left", "shift-right-logical", "shift-right-arithmetic"}
+)
+_INNER = frozenset({"fusion", "call", "async-start"})
+_MOST_PAIRS = 20_000_000
+
+
+def total(parts: Sequence[Flops]) -> Flops:
+    found: Flops = {}
+    for part in parts:
+        for unit, amount in part.items():
+            found[unit] = found.get(unit, 0.0) + amount
+    return found
+
+
+def vector(results: Sequence[Tensor], operations: float) -> Flops:
+    """Arithmetic outside of the matrix units; 16-bit values are computed in float32."""
+    if not operations or not any("float" in tensor.dtype for tensor in results):
+        return {}
+    wide = any(tensor.dtype == "float64" for tensor in results)
+    return {f"vector.{'float64' if wide else 'float32'}": float(operations)}
+
+
+def computation_flops(computation: HloComputation) -> Flops:
+    instructions = computation.instructions
+    return total(
+        [
+            instruction_flops(
+                one,
+                tuple(
+                    instructions[at].results if 0 <= at < len(instructions) else ()
+                    for at in one.operands
+                ),
+            )
+            for one in instructions
+        ]
+    )
+
+
+def instruction_flops(one: HloInstruction, inputs: Sequence[tuple[Tensor, ...]]) -> Flops:
+    """`inputs` are the leaves of its operands."""
+    match one.opcode:
+        case "dot":
+            return product_flops(one, inputs[0][0])
+        case "convolution":
+            if one.convolution is None:
+                raise NotRecordedError("a convolution without dimensions")
+            return convolution_flops(
+                one, one.convolution, inputs[0][0], inputs[1][0], one.results[0]
+            )
+        case "reduce" | "all-reduce" | "reduce-scatter":
+            given = [leaves[0] for leaves in inputs[: max(1, len(inputs) // 2)] if leaves]
+            return vector(one.results, sum(tensor.elements for tensor in given))
+        case "reduce-window" | "select-and-scatter":
+            reach = math.prod(window.size for window in one.window)
+            return vector(one.results, sum(t.elements for t in one.results[:1]) * reach)
+        case "scatter":
+            return vector(one.results, inputs[-1][0].elements if inputs and inputs[-1] else 0)
+        case "while":
+            times = 1 if one.trip_count is None else one.trip_count
+            return _times(total([computation_flops(inner) for inner in one.called]), times)
+        case "conditional":
+            branches = [computation_flops(inner) for inner in one.called]
+            return max(branches, key=lambda flops: sum(flops.values()), default={})
+    if one.opcode in _INNER:
+        return total([computation_flops(inner) for inner in one.called])
+    if one.opcode in _ARITHMETIC:
+        return vector(one.results, sum(tensor.elements for tensor in one.results))
+    return {}
+
+
+def _times(flops: Flops, times: int) -> Flops:
+    return {unit: amount * times for unit, amount in flops.items()}
+
+
+def product_flops(one: HloInstruction, left: Tensor) -> Flops:
+    """Two for each element of the result and of the contracted dimensions."""
+    if one.contracting is None:
+        raise NotRecordedError("a product without dimensions")
+    depth = math.prod(left.shape[at] for at in one.contracting)
+    return matrix_flops(left.dtype, one.results[0].elements * depth)
+
+
+def convolution_flops(
+    one: HloInstruction,
+    dimensions: ConvolutionDimensions,
+    image: Tensor,
+    kernel: Tensor,
+    output: Tensor,
+) -> Flops:
+    """Two for each pair of an output and an input element that a weight joins."""
+    pairs = 1.0
+    for at, window in enumerate(one.window):
+        pairs *= joined(
+            window,
+            image.shape[dimensions.input_spatial[at]],
+            output.shape[dimensions.output_spatial[at]],
+        )
+    outer = output.shape[dimensions.output_batch] * output.shape[dimensions.output_feature]
+    return matrix_flops(image.dtype, pairs * outer * kernel.shape[dimensions.kernel_input])
+
+
+def joined(window: Window, given: int, made: int) -> int:
+    """Along one dimension: pairs of an output position and a place in the window that holds an
+    element, not padding and not a gap between elements."""
+    if made * window.size > _MOST_PAIRS:
+        return made * window.size
+    first = np.arange(made, dtype=np.int64)[:, None] * window.stride - window.padding_low
+    at = first + np.arange(window.size, dtype=np.int64)[None, :] * window.dilation
+    reach = (given - 1) * window.base_dilation
+    return int(((at >= 0) & (at <= reach) & (at % window.base_dilation == 0)).sum())

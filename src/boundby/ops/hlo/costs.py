@@ -1,0 +1,156 @@
+"""The cost of an instruction, by what it does."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from boundby.model import Cost, HloInstruction, OpCall
+from boundby.ops.hlo import library
+from boundby.ops.hlo.arithmetic import computation_flops, instruction_flops
+from boundby.ops.hlo.traffic import elements, fusion_traffic
+from boundby.ops.registry import NotRecordedError, OpClass, family
+
+PREFIX = "hlo::"
+
+_CONTRACTION = re.compile(r"dot|gemm|convolution|attention|cholesky|triangular-solve")
+_COMMUNICATION = re.compile(
+    r"all-|reduce-scatter|ragged-all|collective-|send|recv|partition-id|replica-id"
+)
+_NORMALIZATION = re.compile(r"reduce|norm|select-and-scatter")
+_MOVEMENT = re.compile(
+    r"copy|transpose|gather|scatter|update|slice|concatenate|pad|broadcast|iota|reshape|reverse"
+    r"|sort|topk|bitcast|constant|infeed|outfeed"
+)
+# Only the beginning of an asynchronous instruction moves anything, and what runs other
+# instructions is costed as these.
+_FREE = re.compile(r"-done$|-update$|^control\(|^(?:bitcast|tuple|parameter|get-tuple-element)$")
+
+
+def op_class(name: str) -> OpClass:
+    kind = name.removeprefix(PREFIX)
+    if _CONTRACTION.search(kind):
+        return "contraction"
+    if _COMMUNICATION.match(kind):
+        return "communication"
+    if _NORMALIZATION.search(kind):
+        return "normalization"
+    return "movement" if _MOVEMENT.search(kind) else "elementwise"
+
+
+@family(PREFIX, op_class=op_class)
+def call_cost(call: OpCall) -> Cost:
+    """The least work of one execution of an instruction."""
+    one = call.hlo
+    if one is None:
+        raise NotRecordedError(f"{call.name}: no instruction was recorded")
+    return _cost(one, call.name.removeprefix(PREFIX))
+
+
+def _cost(one: HloInstruction, kind: str) -> Cost:
+    if _FREE.search(kind):
+        return Cost()
+    if one.opcode == "custom-call":
+        return _library(one, kind)
+    if one.opcode in ("fusion", "call") and one.called:
+        traffic = fusion_traffic(one, one.called[0])
+        return msgspec.structs.replace(traffic, flops=computation_flops(one.called[0]))
+    if one.opcode in ("while", "conditional"):
+        return _inside(one)
+    if one.opcode.startswith("async-") and one.called:
+        flops = computation_flops(one.called[0])
+        return msgspec.structs.replace(_asynchronous(one), flops=flops)
+    flops = instruction_flops(one, one.inputs)
+    return msgspec.structs.replace(_plain(one), flops=flops)
+
+
+def _library(one: HloInstruction, kind: str) -> Cost:
+    cost = library.external(one)
+    match kind:
+        case "gemm":
+            return msgspec.structs.replace(cost, flops=library.gemm(one))
+        case "convolution" | "convolution_backward":
+            return msgspec.structs.replace(cost, flops=library.convolution(one))
+        case "attention" | "attention_backward":
+            flops, again = library.attention(one, backward=kind.endswith("backward"))
+            return msgspec.structs.replace(cost, flops=flops, repeated=again)
+    return cost
+
+
+def _plain(one: HloInstruction) -> Cost:
+    """An instruction that stands alone in the program."""
+    whole = library.external(one)
+    match one.opcode:
+        case "gather" | "dynamic-slice" | "slice":
+            size = sum(tensor.bytes for tensor in one.results)
+            indices = sum(t.bytes for leaves in one.inputs[1:] for t in leaves)
+            gathered = one.opcode == "gather"
+            return Cost(bytes_read=size + indices, bytes_written=size, upper_bound=gathered)
+        case "dynamic-update-slice":
+            size = _bytes(one, 1)
+            return Cost(bytes_read=size, bytes_written=size)
+        case "scatter":
+            size = _bytes(one, 2)
+            return Cost(bytes_read=2 * size + _bytes(one, 1), bytes_written=size, upper_bound=True)
+        case "copy-start" | "all-reduce-start" | "all-gather-start" | "collective-permute-start":
+            return _asynchronous(one)
+    return whole
+
+
+def _asynchronous(one: HloInstruction) -> Cost:
+    """The operands are among the results of what begins an asynchronous instruction."""
+    read = sum(tensor.bytes for leaves in one.inputs for tensor in leaves)
+    made = sum(tensor.bytes for tensor in one.results if tensor.shape)
+    written = made - read if made > read else made
+    return Cost(bytes_read=read, bytes_written=max(0, written))
+
+
+def _bytes(one: HloInstruction, operand: int) -> int:
+    leaves = one.inputs[operand] if operand < len(one.inputs) else ()
+    return sum(tensor.bytes for tensor in leaves)
+
+
+def _inside(one: HloInstruction) -> Cost:
+    """A loop or a conditional as one: what its instructions cost, as often as they run."""
+    bodies = []
+    for computation in one.called:
+        total = Cost()
+        for inner in computation.instructions:
+            total += _nested(inner, tuple(computation.instructions))
+        bodies.append(total)
+    if one.opcode == "conditional":
+        return max(bodies, key=lambda cost: (cost.total_flops, cost.bytes), default=Cost())
+    if one.trip_count is None:
+        raise NotRecordedError("a loop that does not tell how often it runs")
+    total = sum(bodies, Cost())
+    times = one.trip_count
+    return Cost(
+        flops={unit: amount * times for unit, amount in total.flops.items()},
+        bytes_read=total.bytes_read * times,
+        bytes_written=total.bytes_written * times,
+        upper_bound=total.upper_bound,
+    )
+
+
+_VIEWS = frozenset(["parameter", "tuple", "get-tuple-element", "bitcast", "constant", "after-all"])
+
+
+def _nested(one: HloInstruction, around: tuple[HloInstruction, ...]) -> Cost:
+    """An instruction of a body, with the leaves of its operands beside it."""
+    if one.opcode in _VIEWS or not (elements(one.results) or one.called):
+        return Cost()
+    first = {number: at for at, number in reversed([*enumerate(one.operands)])}
+    alone = msgspec.structs.replace(
+        one,
+        inputs=tuple(around[at].results if 0 <= at < len(around) else () for at in one.operands),
+        operands=tuple(first[number] for number in one.operands),
+    )
+    kind = one.opcode if one.opcode != "custom-call" else _kind_of_target(one)
+    return _cost(alone, kind)
+
+
+def _kind_of_target(one: HloInstruction) -> str:
+    if one.convolution is not None:
+        return "convolution"
+    return "gemm" if one.contracting is not None and one.batch is None else "custom-call"
