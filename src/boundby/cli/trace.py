@@ -46,7 +46,7 @@ def command(
     verbose: bool,
     traces: tuple[Path, ...],
 ) -> None:
-    """Diagnose torch profiler traces: one file, several, or a folder with all ranks of a job."""
+    """Diagnose torch profiler traces or XLA profiles: one file, several, or a folder of ranks."""
     from boundby.cli.console import error_console, output_console, progress_bar
     from boundby.cli.outputs import write_json, write_page
     from boundby.hardware import cache

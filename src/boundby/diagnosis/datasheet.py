@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from boundby.hardware.datasheet_machine import from_datasheet
+from boundby.hardware.datasheet import find_unnamed
+from boundby.hardware.datasheet_machine import from_datasheet, machine_of
 from boundby.model import Machine, Note
 from boundby.model.observation import ObservedDevice
 
 
 def machine_of_datasheet(device: ObservedDevice) -> tuple[Machine, list[Note]]:
     """The machine that the datasheet lists for a device; one without roofs if there is none."""
+    if device.name is None and device.vendor and device.processors and device.memory_bytes:
+        chip = find_unnamed(device.vendor, device.processors, device.memory_bytes)
+        if chip is not None:
+            return machine_of(chip, memory_bytes=device.memory_bytes), []
     if device.name is None:
         text = "the trace does not name its device, so there are no roofs: use --machine FILE"
         note = Note(code="device-not-named", text=text)

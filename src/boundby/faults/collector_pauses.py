@@ -95,11 +95,11 @@ def _lines(step: StepView, calls: np.ndarray[tuple[int], np.dtype[np.int64]]) ->
 
 FAULT = Fault(
     id="collector-pauses",
-    frameworks=("torch", "jax"),
     title="Garbage collector pauses the step",
     kind="tuning",
     group="overhead",
     stage=Stage.HOST,
+    frameworks=("torch", "jax"),
     document=__doc__,
     detect=detect,
 )

@@ -29,6 +29,11 @@ from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import HostKind
 from boundby.step.model import Edit, HostTime, StepView
 
+_CHANGE = {
+    "torch": "losses.append(loss.detach())  # and .item() once every hundred steps",
+    "jax": "losses.append(loss)  # and float(loss) once every hundred steps",
+}
+
 
 def detect(step: StepView) -> Detection | None:
     launches = step.launches
@@ -44,7 +49,7 @@ def detect(step: StepView) -> Detection | None:
         high=Edit.drop_waits(waits)
         + Edit.save_host(HostTime(before_ns=np.minimum(calls, launches.host_ns))),
         where=_lines(step),
-        change="losses.append(loss.detach())  # and .item() once every hundred steps",
+        change=_CHANGE[step.framework],
         assumes="nothing in the step depends on the value",
     )
 
@@ -68,6 +73,7 @@ FAULT = Fault(
     group="overhead",
     devices=("cuda",),
     stage=Stage.HOST,
+    frameworks=("torch", "jax"),
     document=__doc__,
     detect=detect,
 )

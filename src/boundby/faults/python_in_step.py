@@ -62,6 +62,8 @@ def detect(step: StepView) -> Detection | None:
 def _change(step: StepView) -> str:
     """What makes batches needs a core of its own to be made on: a step on a CPU may have all."""
     elsewhere = "before the loop" if step.device == "cpu" else "in a DataLoader's workers"
+    if step.framework == "jax":
+        elsewhere = "in another process, or with jax.random inside the jitted step"
     return f"if step % 100 == 0: ...  # what is for a log; what makes batches: {elsewhere}"
 
 
@@ -74,6 +76,7 @@ FAULT = Fault(
     title="The script's own Python takes time in every step",
     kind="mistake",
     group="overhead",
+    frameworks=("torch", "jax"),
     document=__doc__,
     detect=detect,
 )

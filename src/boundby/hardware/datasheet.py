@@ -99,6 +99,20 @@ def find_chip(device_name: str, memory_bytes: int | None = None) -> Chip | None:
     return nearest if off <= _MEMORY_TOLERANCE else None
 
 
+def find_unnamed(vendor: str, processors: int, memory_bytes: int) -> Chip | None:
+    """The chip of a vendor with so many processors, and the nearest memory size; None for none."""
+    reported = memory_bytes / _BILLION
+    candidates = [
+        chip
+        for chip in chips()
+        if chip.vendor == vendor.lower()
+        and chip.fabric is not None
+        and chip.fabric.units == processors
+        and abs(chip.memory_gb - reported) <= _MEMORY_TOLERANCE * chip.memory_gb
+    ]
+    return min(candidates, key=lambda chip: abs(chip.memory_gb - reported), default=None)
+
+
 def _has_words(text: str, words: str) -> bool:
     pattern = rf"(?<![a-z0-9]){re.escape(words.lower())}(?![a-z0-9])"
     return re.search(pattern, text.lower()) is not None

@@ -24,12 +24,18 @@ WallSource = Literal["clean", "warm-up", "given", "profiled"]
 
 
 class ObservedDevice(Record, frozen=True, kw_only=True):
-    """What the step ran on. `index` is its number on this machine; None: observed elsewhere."""
+    """What the step ran on. `index` is its number on this machine; None: observed elsewhere.
+
+    A device without a name may tell its vendor and how many processors it has (streaming
+    multiprocessors, compute units).
+    """
 
     kind: str = "cpu"  # "cpu", "cuda", "hip", "tpu"
     index: int | None = None
     name: str | None = None
     memory_bytes: int | None = None
+    vendor: str | None = None
+    processors: int | None = None
 
 
 class StepTiming(Record, frozen=True, kw_only=True):

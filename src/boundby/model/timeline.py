@@ -178,7 +178,7 @@ class Timeline(Record, frozen=True, kw_only=True):
     phases: PhaseMarks | None = None
     call_cost: ProfilerCallCost | None = None
     device_name: str | None = None
-    device_kind: str = "cpu"  # "cpu", "cuda", "hip"
+    device_kind: str = "cpu"  # "cpu", "cuda", "hip", "tpu"
     rank: int | None = None
     world: int | None = None
     label: str | None = None  # the marker it was cut at: "ProfilerStep#3"

@@ -13,7 +13,7 @@ from boundby.model import Cost, DeviceEvents, DeviceKind, Ints, Machine, Phase, 
 from boundby.model.kernel_names import kernel_name
 from boundby.step.device_busy import exposed, priorities
 from boundby.step.nesting import nearest
-from boundby.step.op_record import Costs, OpRecord, allowed_dtype, bound_of
+from boundby.step.op_record import Costs, OpRecord, allowed_dtype, bound_of, xla_dtype
 
 # "tf32" in cuDNN's and newer cuBLAS kernels, "s1688" (float in, 16x8x8 tiles) in CUTLASS's.
 _TF32_KERNEL = re.compile(r"tf32|s1688")
@@ -109,6 +109,8 @@ def device_work(
         elif cost is not None:
             on_cuda = timeline.device_kind == "cuda"
             dtype = allowed_dtype(precision, work.name, on_cuda=on_cuda)
+            if (instruction := calls[call].hlo) is not None:
+                dtype = xla_dtype(instruction, timeline.device_kind)
             cost = costed.on(cost, "tf32" if on_tf32[index] else dtype)
             _set_cost(work, machine, _winograd(cost) if on_winograd[index] else cost)
         elif call < 0:

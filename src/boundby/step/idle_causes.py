@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model import HostKind, Ints, Timeline
+from boundby.model import PYTHON_FRAMES, HostKind, Ints, Timeline
 from boundby.model.diagnosis import IdleRow
 from boundby.model.intervals import Coverage
+from boundby.step.host_intervals import main_thread
 
 LABELS = ("python", "launch", "sync", "data")
 # On a CPU besides: no line's, for whatever runs there waits.
@@ -21,6 +22,7 @@ Floats = npt.NDArray[np.float64]
 # Queued work starts within a few microseconds once its stream is free (1 to 2 us between kernels on
 # an H200): what takes longer than this waits for an event, another stream or another rank.
 _LATENCY_NS = 20_000
+_PROGRAM = (*PYTHON_FRAMES, HostKind.OP)
 
 
 def label_idle(timeline: Timeline, begins: Ints, ends: Ints) -> dict[str, float]:
@@ -146,6 +148,10 @@ def _issuing_threads(timeline: Timeline, launches: Ints) -> Ints:
     known = launches >= 0
     threads = np.full(len(launches), usual, np.int64)
     threads[known] = host.thread[launches[known]]
+    # A thread on which neither Python nor operators run works for the one where they do.
+    own = np.unique(host.thread[np.isin(host.kind, _PROGRAM)])
+    if len(own):
+        threads[~np.isin(threads, own)] = main_thread(timeline)
     return threads
 
 

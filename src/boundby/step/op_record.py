@@ -8,7 +8,17 @@ from dataclasses import dataclass
 import msgspec
 
 from boundby import ops as costs
-from boundby.model import Bound, Cost, Machine, OpCall, Phase, Precision, Tensor, Timeline
+from boundby.model import (
+    Bound,
+    Cost,
+    HloInstruction,
+    Machine,
+    OpCall,
+    Phase,
+    Precision,
+    Tensor,
+    Timeline,
+)
 from boundby.model.diagnosis import ClassName
 from boundby.model.kernel_names import KernelClass
 
@@ -85,6 +95,20 @@ def allowed_dtype(precision: Precision, operator: str, *, on_cuda: bool) -> str 
     if is_recurrent(operator):
         return precision.recurrent or usual
     return precision.products
+
+
+# What XLA computes float32 products in, unless they are to be exact.
+_XLA_DEFAULT = {"cuda": "tf32", "tpu": "bfloat16"}
+
+
+def xla_dtype(instruction: HloInstruction, device_kind: str) -> str | None:
+    """What float32 products of an instruction are computed in; None for float32 itself."""
+    return None if _is_exact(instruction) else _XLA_DEFAULT.get(device_kind)
+
+
+def _is_exact(instruction: HloInstruction) -> bool:
+    inside = (one for called in instruction.called for one in called.instructions)
+    return instruction.exact or any(map(_is_exact, inside))
 
 
 def _does_something(cost: Cost) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -56,7 +56,7 @@ def assemble(
     instructions: Instructions,
     step: Step,
     *,
-    user_files: frozenset[str],
+    user_files: Mapping[str, str],
 ) -> Timeline:
     """The timeline of one step on one device."""
     ours = [one for one in executions if step.host_start_ns <= one.called_ns < step.host_end_ns]
@@ -131,14 +131,15 @@ def _host_rows(host: HostRows, step: Step) -> HostRows:
 
 
 def _host_events(
-    rows: HostRows, names: Names, sources: Names, user_files: frozenset[str]
+    rows: HostRows, names: Names, sources: Names, user_files: Mapping[str, str]
 ) -> HostEvents:
     """Python functions of the user's have their own first line; what they call has theirs."""
     lines = np.full(len(names.table) + 1, NONE, np.int32)
     for number in np.unique(rows.name[rows.kind == HostKind.PYTHON]).tolist():
         match = _FRAME.match(names.table[number])
         if match is not None and is_users(match["file"], user_files):
-            lines[number] = sources.number(clean(f"{match['file']}:{match['line']}"))
+            file = user_files.get(match["file"], match["file"])
+            lines[number] = sources.number(clean(f"{file}:{match['line']}"))
     own = np.where(rows.kind == HostKind.PYTHON, lines[rows.name], NONE)
     around = nearest(rows.parent, own != NONE)
     source = np.append(own, NONE)[around].astype(np.int32)
@@ -160,7 +161,7 @@ def _host_events(
     )
 
 
-def is_users(file: str, user_files: frozenset[str]) -> bool:
+def is_users(file: str, user_files: Mapping[str, str]) -> bool:
     """Whether a file that the profiler named without its folder is the user's.
 
     Programs tell which files their lines are in, with folders.

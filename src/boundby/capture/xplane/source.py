@@ -62,7 +62,11 @@ def observe_trace(
         framework="jax",
         target=str(trace.path),
         device=ObservedDevice(
-            kind=timeline.device_kind, name=device.name, memory_bytes=device.memory_bytes
+            kind=timeline.device_kind,
+            name=device.name,
+            memory_bytes=device.memory_bytes,
+            vendor=trace.vendor,
+            processors=device.processors,
         ),
         step=StepTiming(
             kind=StepKind(label=label, series=label.partition("#")[0]),

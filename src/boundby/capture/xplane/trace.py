@@ -67,13 +67,24 @@ class XlaTrace:
         self._plane = plane
         self._host = host
         self._instructions = Instructions(programs, names)
-        self._user_files: frozenset[str] | None = None
+        self._user_files: dict[str, str] | None = None
+
+    @property
+    def vendor(self) -> str | None:
+        """The maker of the device, where the profile tells it."""
+        found = self._plane.stats.get("device_vendor")
+        return clean(found) if isinstance(found, str) else None
 
     @property
     def median(self) -> int:
-        """The step with the median time, the earlier of two."""
-        walls = [step.wall_ns for step in self.steps]
-        return sorted(range(len(walls)), key=walls.__getitem__)[(len(walls) - 1) // 2]
+        """The step with the median time, the earlier of two; not the first or the last of several.
+
+        The first has the profiler's start in it, the last the wait at the end of the loop.
+        """
+        several = len(self.steps) > 2
+        inner = range(1, len(self.steps) - 1) if several else range(len(self.steps))
+        by_time = sorted(inner, key=lambda index: self.steps[index].wall_ns)
+        return by_time[(len(by_time) - 1) // 2]
 
     def timeline(self, index: int | None = None) -> Timeline:
         """One step, by default the median one."""
@@ -110,10 +121,10 @@ class XlaTrace:
         )
         return [module for module in found if module is not None]
 
-    def _users(self) -> frozenset[str]:
-        """The names of files that hold lines of the user's."""
+    def _users(self) -> dict[str, str]:
+        """Files with lines of the user's, as they are shown, by their names without folders."""
         if self._user_files is None:
-            found = set()
+            found: dict[str, str] = {}
             for module in (
                 self.programs.find(one.program, self.names.table[one.module])
                 for one in {(one.program, one.module): one for one in self.executions}.values()
@@ -121,8 +132,10 @@ class XlaTrace:
                 for frame in range(1, len(module.frames.frames) + 1) if module else ():
                     assert module is not None
                     source = module.frames.lines(frame).source
-                    found.add(source.rpartition(":")[0].rpartition("/")[2])
-            self._user_files = frozenset(found - {""})
+                    shown = source.rpartition(":")[0]
+                    if shown:
+                        found[shown.rpartition("/")[2]] = shown
+            self._user_files = found
         return self._user_files
 
 

@@ -21,6 +21,7 @@ USUAL_GAP_NS = 1_100.0
 # that lags through the whole step shows its backlog instead.
 _USUAL_LATENCY_NS = 1_000.0
 _LONGEST_LATENCY_NS = 20_000.0
+_MOSTLY_GRAPHS, _LONGEST_GAP_NS = 0.5, 10_000.0
 
 
 class Wait(enum.IntEnum):
@@ -128,10 +129,21 @@ def build_launch_sequence(timeline: Timeline, *, gap_ns: float | None = None) ->
         depends=dependencies(timeline, order),
         order=order,
         latency_ns=_latency(timeline),
-        gap_ns=USUAL_GAP_NS if gap_ns is None else gap_ns,
+        gap_ns=_gap(timeline, gap_ns),
         rows=rows,
         data_ns=_data_before(timeline, edges),
     )
+
+
+def _gap(timeline: Timeline, known_ns: float | None) -> float:
+    """Between kernels of a backlogged stream. Where most are of graphs: what is seen in these."""
+    device = timeline.device
+    inside = device.graph[1:] & (device.launch[1:] == device.launch[:-1])
+    inside &= (device.launch[1:] >= 0) & (device.stream[1:] == device.stream[:-1])
+    if inside.sum() > _MOSTLY_GRAPHS * len(device):
+        seen = device.start_ns[1:] - (device.start_ns + device.duration_ns)[:-1]
+        return float(np.mean(np.clip(seen[inside], -_LONGEST_GAP_NS, _LONGEST_GAP_NS)))
+    return USUAL_GAP_NS if known_ns is None else known_ns
 
 
 def _until(waits: Waits, actions: Ints, count: int, order: Ints) -> Ints:
