@@ -196,6 +196,30 @@ def test_an_optimizer_that_is_never_used() -> None:
     assert script.finder.found_by == "forward"
 
 
+def test_rollouts_in_training_mode_precede_the_first_step_of_an_agent() -> None:
+    script = LaunchSequence(optimizers=1)
+    for _ in range(2048):
+        script.finder.called(0, False, (4,), waits=True)
+    assert script.ends == []
+    script.train((64, 4))
+    script.step()
+    assert len(script.ends) == 1
+
+
+def test_embeddings_by_a_model_that_no_optimizer_updates_are_not_the_step() -> None:
+    script = LaunchSequence(optimizers=1)
+    for _ in range(2048):
+        script.finder.called(7, False, (1, 3), owned=False)
+    assert script.ends == []
+    for _ in range(3):
+        # A teacher runs first, on one sample or another form of the batch.
+        script.finder.called(7, True, (1, 3), owned=False)
+        script.finder.called(8, False, (32, 3), owned=False)
+        script.train((32, 8))
+        script.step()
+    assert script.ends[1:] == ["train 32x8"] * 2
+
+
 def test_training_that_is_over() -> None:
     script = LaunchSequence(optimizers=1)
     script.train()

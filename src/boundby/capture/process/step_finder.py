@@ -16,6 +16,10 @@ StepBy = Literal["auto", "optimizer", "forward", "backward", "mark"]
 # A script that has made an optimizer is expected to step it; this many calls later it is not.
 # The same holds for one that has stepped it and then only calls its model.
 _PATIENCE = 500
+# Calls that say little about that count for less: rollouts of 2048 calls of a model in training
+# mode precede the first step of an agent, and embeddings made by a model that no optimizer
+# updates precede the first step of another.
+_WEIGHT_OF_DOUBTFUL = 0.1
 # Before a cycle of several optimizers is known, one of them may fire this often alone:
 # critics are commonly trained five times per generator.
 _FIRST_CYCLE = 5
@@ -46,7 +50,7 @@ class StepFinder:
         self._cycle = _Cycle()
         self._anchor = _Anchor()
         self._shapes = Shapes()
-        self._calls_since_optimizer = 0
+        self._calls_since_optimizer = 0.0
         self._inside = _Inside()
 
     @property
@@ -71,7 +75,7 @@ class StepFinder:
     def optimizer_stepped(self, optimizer: int) -> None:
         """An optimizer's step has ended; a step ends when all of them have fired."""
         self.seen["optimizer steps"] += 1
-        self._calls_since_optimizer = 0
+        self._calls_since_optimizer = 0.0
         self._inside.trained = True
         if self._decided == "mark" or self.step_by == "forward":
             return
@@ -93,14 +97,24 @@ class StepFinder:
             self._end()
 
     def called(
-        self, key: int, training: bool, shape: Shape | None, patience: int = _PATIENCE
+        self,
+        key: int,
+        training: bool,
+        shape: Shape | None,
+        patience: int = _PATIENCE,
+        *,
+        waits: bool = False,
+        owned: bool = True,
     ) -> None:
         """An outermost call begins. In a forward-only script that is where a step ends.
 
         `patience`: after how many calls without an optimizer's step this one is no training.
+        `waits`: the model is in training mode, whether or not gradients are recorded.
+        `owned`: an optimizer updates it, or none is known.
         """
         self.seen["calls"] += 1
-        self._calls_since_optimizer += 1
+        is_clear = owned and not waits
+        self._calls_since_optimizer += 1.0 if is_clear else _WEIGHT_OF_DOUBTFUL
         if self._decided == "backward" and self.step_by == "auto":
             self._decided = None
             self._on_training()
@@ -108,7 +122,7 @@ class StepFinder:
             self._decided = "forward"
             if self._inside.calls:
                 self._end()
-        self._inside.add(training, shape)
+        self._inside.add(training, shape, owned)
 
     def _is_forward_only(self, patience: int) -> bool:
         if self._decided == "forward":
@@ -127,7 +141,7 @@ class StepFinder:
 class _Inside:
     """What has happened since the last step ended."""
 
-    __slots__ = ("calls", "evaluations", "first", "first_training", "trained")
+    __slots__ = ("calls", "evaluations", "first", "first_owned", "first_training", "trained")
 
     def __init__(self) -> None:
         self.calls = 0
@@ -135,18 +149,22 @@ class _Inside:
         self.trained = False
         self.first: Shape | None = None
         self.first_training: Shape | None = None
+        self.first_owned: Shape | None = None
 
-    def add(self, training: bool, shape: Shape | None) -> None:
+    def add(self, training: bool, shape: Shape | None, owned: bool) -> None:
         self.calls += 1
-        self.evaluations += not training
+        self.evaluations += not training and owned
         self.first = self.first or shape
         if training:
             self.first_training = self.first_training or shape
+            if owned:
+                self.first_owned = self.first_owned or shape
 
     def kind(self, shapes: Shapes) -> StepKind:
         """The mode, the shape that it saw and what else it ran."""
         if self.trained:
-            return step_kind("train", shapes.own(self.first_training), self.evaluations)
+            shape = self.first_owned or self.first_training
+            return step_kind("train", shapes.own(shape), self.evaluations)
         return step_kind("forward", shapes.own(self.first)) if self.calls else step_kind("step")
 
 

@@ -25,6 +25,7 @@ from boundby.capture.torch.device import TorchDevice
 from boundby.capture.torch.graph_recorder import GraphRecorder
 from boundby.capture.torch.line_tracer import LineTrace
 from boundby.capture.torch.object_ids import ObjectIds
+from boundby.capture.torch.owners import Owners
 from boundby.capture.torch.phases import usual_phases
 from boundby.capture.torch.precision import float32_allowed
 from boundby.capture.torch.profiler import TorchProfiler
@@ -144,6 +145,7 @@ class Recorder:
         self.finder = StepFinder(step_by, self._step_ended, self.windows.start_over)
         self._on_first_step: Callable[[], None] | None = on_first_step
         self._keys = ObjectIds()
+        self._owners = Owners(torch.nn.Module)
         self._is_profiling: Callable[[], bool] = torch.autograd._profiler_enabled
         self._disturbed = False
         self._whole_profiled = 0
@@ -204,7 +206,8 @@ class Recorder:
         if isinstance(called, torch.cuda.CUDAGraph):
             self.finder.called(key, True, shape, patience=_PATIENCE_WITH_GRAPHS)
         else:
-            self.finder.called(key, training, shape)
+            waits = bool(getattr(called, "training", True))
+            self.finder.called(key, training, shape, waits=waits, owned=self._owners.own(called))
         self.windows.phase_changed("forward")
 
     def backward_begins(self) -> None:
@@ -224,6 +227,7 @@ class Recorder:
         self.finder.backward_ended()
 
     def optimizer_made(self, optimizer: object) -> None:
+        self._owners.made(optimizer)
         self.finder.optimizer_made(self._keys.of(optimizer))
 
     def optimizer_begins(self, optimizer: object) -> None:

@@ -1,0 +1,140 @@
+"""Made-up data for the public programs: the form that each reads, with random contents.
+
+Every function writes into one folder, with fixed seeds, so that two runs read the same.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+_WORDS = 2000
+
+
+def mnist(folder: Path, images: int = 2600, tests: int = 200) -> None:
+    """torchvision's MNIST, as it is after its download."""
+    raw = folder / "MNIST" / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    draw = np.random.default_rng(0)
+    for name, count in (("train", images), ("t10k", tests)):
+        pictures = draw.integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        labels = draw.integers(0, 10, count, dtype=np.uint8)
+        head = struct.pack(">IIII", 2051, count, 28, 28)
+        (raw / f"{name}-images-idx3-ubyte").write_bytes(head + pictures.tobytes())
+        head = struct.pack(">II", 2049, count)
+        (raw / f"{name}-labels-idx1-ubyte").write_bytes(head + labels.tobytes())
+
+
+def large_mnist(folder: Path) -> None:
+    """As many images as the real one, for programs that take them all as one batch."""
+    mnist(folder, images=60000, tests=10000)
+
+
+def words(path: Path, count: int = 40_000) -> None:
+    """A text of made-up words, a sentence per line."""
+    draw = random.Random(0)
+    known = ["".join(draw.choices("abcdefghiklmnoprstuvw", k=draw.randint(2, 9))) for _ in range(_WORDS)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        for _ in range(count // 10):
+            file.write(" ".join(draw.choices(known, k=10)) + " .\n")
+
+
+def names(path: Path) -> None:
+    """One short word per line."""
+    draw = random.Random(0)
+    lines = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(3, 9))) for _ in range(3000)]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def wikitext(folder: Path) -> None:
+    """The three parts of a corpus of words."""
+    for part, count in (("train", 60_000), ("valid", 3_000), ("test", 3_000)):
+        words(folder / f"{part}.txt", count)
+
+
+def shakespeare(folder: Path) -> None:
+    """nanoGPT's prepared form of a text: 16-bit tokens, and what they mean."""
+    import pickle
+
+    draw = np.random.default_rng(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, count in (("train", 200_000), ("val", 20_000)):
+        draw.integers(0, 65, count, dtype=np.uint16).tofile(folder / f"{part}.bin")
+    letters = [chr(48 + i) for i in range(65)]
+    meta = {"vocab_size": 65, "itos": dict(enumerate(letters)), "stoi": {c: i for i, c in enumerate(letters)}}
+    (folder / "meta.pkl").write_bytes(pickle.dumps(meta))
+
+
+def cora(folder: Path) -> None:
+    """A graph of papers: words of each, its subject, and who cites whom."""
+    draw = np.random.default_rng(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    papers, features = 2708, 1433
+    with (folder / "cora.content").open("w") as file:
+        for paper in range(papers):
+            bits = (draw.random(features) < 0.013).astype(int)
+            file.write(f"{paper}\t" + "\t".join(map(str, bits)) + f"\tsubject{paper % 7}\n")
+    pairs = draw.integers(0, papers, (5429, 2))
+    (folder / "cora.cites").write_text("".join(f"{one}\t{other}\n" for one, other in pairs))
+
+
+def images(folder: Path, classes: int = 2, count: int = 60, size: int = 96) -> None:
+    """Folders of pictures, one per class."""
+    from PIL import Image
+
+    draw = np.random.default_rng(0)
+    for kind in range(classes):
+        (folder / f"class{kind}").mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            picture = draw.integers(0, 256, (size, size, 3), dtype=np.uint8)
+            Image.fromarray(picture).save(folder / f"class{kind}" / f"{number}.jpg")
+
+
+def split_images(folder: Path) -> None:
+    """The same, for training and for validation."""
+    images(folder / "train")
+    images(folder / "val", count=8)
+
+
+def photographs(folder: Path) -> None:
+    """The two parts of BSDS300, larger pictures without classes."""
+    from PIL import Image
+
+    draw = np.random.default_rng(0)
+    for part, count in (("train", 40), ("test", 6)):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            picture = draw.integers(0, 256, (321, 481, 3), dtype=np.uint8)
+            Image.fromarray(picture).save(folder / part / f"{number}.jpg")
+
+
+def waves(path: Path) -> None:
+    """Sine waves of shifted phases, as generate_sine_wave.py writes them."""
+    import torch
+
+    draw = np.random.RandomState(2)
+    shift = draw.randint(-80, 80, 100).reshape(100, 1)
+    torch.save(np.sin((np.arange(1000) + shift) / 20.0).astype("float64"), path)
+
+
+def tokenizer(folder: Path) -> None:
+    """A tokenizer and a small GPT-2, with a text to train it on."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import GPT2Config, PreTrainedTokenizerFast
+
+    folder.mkdir(parents=True, exist_ok=True)
+    words(folder / "train.txt", 60_000)
+    made = Tokenizer(models.BPE(unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.BpeTrainer(vocab_size=1000, special_tokens=["<unk>", "<eos>"])
+    made.train([str(folder / "train.txt")], trainer)
+    PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<eos>").save_pretrained(folder)
+    GPT2Config(vocab_size=1000, n_embd=128, n_layer=2, n_head=2, n_positions=128).save_pretrained(folder)
+
+
+Make = Callable[[Path], None]

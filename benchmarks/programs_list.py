@@ -1,0 +1,295 @@
+"""Public programs that boundby is tried on, unedited: where each is, how it is run, what it reads.
+
+None of their code is kept here. `step` is a pattern that the label of the right step matches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import programs_data as data
+
+COMMITS = {
+    "pytorch/examples": "77f55b912142e11fcfdf5b530231fb9c52f181e8",
+    "karpathy/nanoGPT": "3adf61e154c3fe3fca428ad6bc3818b27a3b8291",
+    "karpathy/minGPT": "37baab71b9abea1b76ab957409a1cc2fbfba8a26",
+    "karpathy/makemore": "988aa59e4d8fefa526d06f3b453ad116258398d4",
+    "vwxyzjn/cleanrl": "fe8d8a03c41a7ef5b523e2e354bd01c363e786bb",
+    "pytorch/ignite": "de08e799cfb55a6cf4aa778575d6bad725385453",
+    "Lightning-AI/pytorch-lightning": "7f0c3436cd3f6ad3753125672024fc415cbcb414",
+    "huggingface/pytorch-image-models": "aa4b5850c1543fa488abf260f18390eda46cf85d",
+    "huggingface/transformers": "d56c55bf564ddb176759eb6ec199442682564916",
+    "facebookresearch/dlrm": "090956ee2319ddd349a42232958aefccfe3f7b0a",
+    "lucidrains/x-transformers": "9252ed7838021ee61e6c5be0930b3a9a88efdf06",
+    "yunjey/pytorch-tutorial": "0500d3df5a2a8080ccfccbc00aca0eacc21818db",
+    "jcjohnson/pytorch-examples": "0003fcdc606a79951e53bf8f46f8574fa4739f23",
+    "locuslab/TCN": "2f8c2b817050206397458dfd1f5a25ce8a32fe65",
+    "eriklindernoren/PyTorch-GAN": "36d3c77e5ff20ebe0aeefd322326a134a279b93e",
+    "tkipf/pygcn": "1600b5b748b3976413d1e307540ccc62605b4d6d",
+    "pytorch/vision": "e6f04004f0e0f759b44329d9ee6751a55abf0f83",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One program: `ends` False for those that train for ever, which are ended after a while.
+
+    `path` and `data` are relative to the repository, `folder` is where it is started.
+    """
+
+    name: str
+    repository: str
+    path: str
+    step: str
+    args: str = ""
+    folder: str | None = None
+    data: Sequence[tuple[data.Make, str]] = ()
+    ends: bool = True
+    needs: Sequence[str] = ()  # folders on PYTHONPATH
+    module: bool = False
+
+    @property
+    def start(self) -> str:
+        """The folder that the program is started in."""
+        return self.path.rpartition("/")[0] if self.folder is None else self.folder
+
+
+def _example(name: str, step: str, args: str = "", path: str = "", **more: object) -> Program:
+    path = path or f"{name}/main.py"
+    return Program(name=name, repository="pytorch/examples", path=path, step=step, args=args, **more)  # type: ignore[arg-type]
+
+
+def _tutorial(folder: str, step: str) -> Program:
+    return Program(
+        name=folder.rpartition("/")[2],
+        repository="yunjey/pytorch-tutorial",
+        path=f"tutorials/{folder}/main.py",
+        step=step,
+        data=((data.mnist, "tutorials/data"), (data.words, f"tutorials/{folder}/data/train.txt")),
+    )
+
+
+def _gan(name: str, step: str) -> Program:
+    return Program(
+        name=f"PyTorch-GAN {name}",
+        repository="eriklindernoren/PyTorch-GAN",
+        path=f"implementations/{name}/{name}.py",
+        args="--n_epochs 1 --n_cpu 0",
+        step=step,
+        data=((data.mnist, "data/mnist"),),
+    )
+
+
+def _plain(name: str, step: str, folder: str = "nn") -> Program:
+    path = f"{folder}/{name}.py"
+    return Program(name=name, repository="jcjohnson/pytorch-examples", path=path, step=step)
+
+
+_MNIST = ((data.mnist, "data"),)
+_RL = "reinforcement_learning"
+
+PROGRAMS = (
+    _example("mnist", "train 64x1x28x28", "--epochs 1", data=_MNIST),
+    _example("mnist_rnn", "train 64x1?x?28x28", "--epochs 1", data=_MNIST),
+    _example("vae", "train 128x1x28x28", "--epochs 1", data=_MNIST),
+    _example("siamese_network", "train 64x1x28x28", "--epochs 1", data=((data.mnist, "data"),)),
+    _example(
+        "mnist_forward_forward",
+        "train",
+        "--epochs 40 --train_size 1000 --test_size 500",
+        data=((data.large_mnist, "mnist_forward_forward/data"), (data.large_mnist, "data")),
+    ),
+    _example("reinforce", "train", "--log-interval 50", f"{_RL}/reinforce.py"),
+    _example("actor_critic", "train", "--log-interval 50", f"{_RL}/actor_critic.py"),
+    _example("regression", "train|step"),
+    _example("gat", "train 2708x1433", "--epochs 40", data=((data.cora, "gat/cora"),)),
+    _example(
+        "time_sequence_prediction",
+        "train 97x999",
+        "--steps 2",
+        "time_sequence_prediction/train.py",
+        data=((data.waves, "time_sequence_prediction/traindata.pt"),),
+    ),
+    _example(
+        "super_resolution",
+        "train 4x1x",
+        "--upscale_factor 4 --batchSize 4 --nEpochs 3 --threads 0",
+        data=((data.photographs, "super_resolution/dataset/BSDS300/images"),),
+    ),
+    _example(
+        "word_language_model",
+        "train 35x20",
+        "--epochs 1",
+        data=((data.wikitext, "word_language_model/data/wikitext-2"),),
+    ),
+    _example(
+        "word_language_model Transformer",
+        "train 35x20",
+        "--epochs 1 --model Transformer --lr 5",
+        "word_language_model/main.py",
+        data=((data.wikitext, "word_language_model/data/wikitext-2"),),
+    ),
+    _example("dcgan", "train", "--dataset fake --batchSize 16 --niter 1 --workers 0 --ngf 16 --ndf 16 --manualSeed 1", ends=False),
+    _example("imagenet", "train 16x3x224x224", "--dummy -b 16 -j 0 --epochs 1", ends=False),
+    _example("mnist_hogwild", "train 64x1x28x28", "--epochs 1", data=_MNIST),
+    Program(
+        name="nanoGPT",
+        repository="karpathy/nanoGPT",
+        path="train.py",
+        args="config/train_shakespeare_char.py --device=cpu --compile=False --eval_iters=5"
+        " --eval_interval=20 --log_interval=1 --block_size=64 --batch_size=12 --n_layer=4 --n_head=4"
+        " --n_embd=128 --max_iters=60 --dropout=0.0 --always_save_checkpoint=False",
+        step="train 12x64",
+        data=((data.shakespeare, "data/shakespeare_char"),),
+    ),
+    Program(
+        name="minGPT adder",
+        repository="karpathy/minGPT",
+        path="projects/adder/adder.py",
+        args="--trainer.max_iters=120 --trainer.num_workers=0",
+        step="train 64x",
+        needs=(".",),
+    ),
+    Program(
+        name="minGPT chargpt",
+        repository="karpathy/minGPT",
+        path="projects/chargpt/chargpt.py",
+        args="--trainer.max_iters=40 --trainer.num_workers=0 --model.model_type=gpt-nano",
+        step="train 64x128",
+        needs=(".",),
+        data=((data.words, "projects/chargpt/input.txt"),),
+    ),
+    *(
+        Program(
+            name=f"makemore {kind}",
+            repository="karpathy/makemore",
+            path="makemore.py",
+            args=f"--max-steps 150 --num-workers 0 --type {kind}",
+            step="train 32x",
+            data=((data.names, "names.txt"),),
+        )
+        for kind in ("transformer", "rnn")
+    ),
+    *(
+        Program(
+            name=f"cleanrl {kind}",
+            repository="vwxyzjn/cleanrl",
+            path=f"cleanrl/{kind}.py",
+            args=args,
+            step=f"train {shape}",
+            folder=".",
+            needs=(".",),
+        )
+        for kind, args, shape in (
+            ("ppo", "--total-timesteps 6000", "128x4"),
+            ("dqn", "--total-timesteps 12500", "128x4"),
+            ("c51", "--total-timesteps 12500", "128x4"),
+        )
+    ),
+    Program(
+        name="pygcn",
+        repository="tkipf/pygcn",
+        path="pygcn/train.py",
+        args="--epochs 100",
+        step="train 2708x1433",
+        needs=(".",),
+        data=((data.cora, "data/cora"),),
+    ),
+    Program(
+        name="ignite mnist",
+        repository="pytorch/ignite",
+        path="examples/mnist/mnist.py",
+        args="--epochs 1",
+        step="train 64x1x28x28",
+        data=((data.mnist, "examples/mnist"),),
+    ),
+    *(
+        Program(
+            name=f"Lightning {name}",
+            repository="Lightning-AI/pytorch-lightning",
+            path=f"examples/{path}",
+            args=args,
+            step=step,
+            ends=ends,
+            data=((data.mnist, "examples/Datasets"), (data.mnist, "Datasets")),
+        )
+        for name, path, args, step, ends in (
+            ("fabric train_torch", "fabric/image_classifier/train_torch.py", "--epochs 1", "train 64x1x28x28", True),
+            ("fabric train_fabric", "fabric/image_classifier/train_fabric.py", "--epochs 1", "train 64x1x28x28", True),
+            ("bug_report", "pytorch/bug_report/bug_report_model.py", "", "train 2x32", True),
+            ("rl train_torch", "fabric/reinforcement_learning/train_torch.py", "--num-envs 2 --total-timesteps 2048", "train", True),
+        )
+    ),
+    Program(
+        name="timm train",
+        repository="huggingface/pytorch-image-models",
+        path="train.py",
+        args="pictures --model resnet18 --num-classes 2 --img-size 64 -b 8 --epochs 2 -j 0 --device cpu",
+        step="train 8x3x64x64",
+        data=((data.split_images, "pictures"),),
+    ),
+    Program(
+        name="transformers run_clm",
+        repository="huggingface/transformers",
+        path="examples/pytorch/language-modeling/run_clm.py",
+        args="--config_name model --tokenizer_name model --train_file model/train.txt --do_train"
+        " --output_dir out --block_size 64 --per_device_train_batch_size 4 --max_steps 40 --report_to none"
+        " --use_cpu --seed 1",
+        step="train 4x64",
+        data=((data.tokenizer, "examples/pytorch/language-modeling/model"),),
+    ),
+    Program(
+        name="vision classification",
+        repository="pytorch/vision",
+        path="references/classification/train.py",
+        args="--data-path pictures --model resnet18 --device cpu -b 4 --epochs 1 -j 0",
+        step="train 4x3x224x224",
+        data=((data.split_images, "references/classification/pictures"),),
+    ),
+    Program(
+        name="dlrm",
+        repository="facebookresearch/dlrm",
+        path="dlrm_s_pytorch.py",
+        args="--mini-batch-size 64 --data-size 6400 --print-freq 10 --arch-mlp-bot 4-3-2",
+        step="train 64x4",
+    ),
+    Program(
+        name="x-transformers train_copy",
+        repository="lucidrains/x-transformers",
+        path="train_copy.py",
+        step="train 32x32",
+        ends=False,
+    ),
+    *(
+        _tutorial(folder, step)
+        for folder, step in (
+            ("01-basics/logistic_regression", "train 100x784"),
+            ("01-basics/feedforward_neural_network", "train 100x784"),
+            ("02-intermediate/convolutional_neural_network", "train 100x1x28x28"),
+            ("02-intermediate/recurrent_neural_network", "train 100x28x28"),
+            ("03-advanced/variational_autoencoder", "train 128x784"),
+        )
+    ),
+    *(_plain(name, "train 64x1000") for name in ("two_layer_net_optim", "dynamic_net")),
+    *(_plain(name, "train 64x1000|train") for name in ("two_layer_net_nn", "two_layer_net_module")),
+    _plain("two_layer_net_autograd", "train", "autograd"),
+    _plain("two_layer_net_custom_function", "train", "autograd"),
+    Program(
+        name="TCN copy_memory",
+        repository="locuslab/TCN",
+        path="TCN/copy_memory/copymem_test.py",
+        args="--epochs 1 --iters 40 --blank_len 200",
+        step="train 32x",
+    ),
+    Program(
+        name="TCN poly_music",
+        repository="locuslab/TCN",
+        path="TCN/poly_music/music_test.py",
+        args="--epochs 1",
+        step="train 1x",
+        ends=False,
+    ),
+    _gan("gan", "train 64x100|train 64x1x28x28"),
+    _gan("wgan_gp", "train 64x100|train 64x1x28x28"),
+)

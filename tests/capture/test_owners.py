@@ -1,0 +1,34 @@
+"""Which modules an optimizer updates."""
+
+import gc
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from boundby.capture.torch.owners import Owners
+
+
+def test_modules_are_owned_until_one_is_known_that_an_optimizer_updates() -> None:
+    owners = Owners(torch.nn.Module)
+    model, teacher = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    assert owners.own(teacher)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    owners.made(optimizer)
+    # Nothing says yet that this optimizer holds the parameters themselves.
+    assert owners.own(teacher)
+    assert owners.own(torch.nn.Sequential(teacher, model))
+    assert not owners.own(teacher)
+    assert owners.own(model)
+    assert owners.own(lambda batch: batch)
+
+
+def test_nothing_is_kept_alive() -> None:
+    owners = Owners(torch.nn.Module)
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    owners.made(optimizer)
+    owners.own(model)
+    del optimizer, model
+    gc.collect()
+    assert len(owners._optimizers) == len(owners._known) == 0
