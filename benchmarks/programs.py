@@ -31,13 +31,28 @@ from programs_list import PROGRAMS, Program
 from programs_table import LEDGER, table
 
 # Seeds what torch does not seed by itself; used alone and under boundby.
-_SEEDS = "import random\nrandom.seed(0)\ntry:\n    import numpy\nexcept ImportError:\n    pass\nelse:\n    numpy.random.seed(0)\n"
+_SEEDS = """
+import importlib.util, random, sys
+import numpy
+random.seed(0)
+numpy.random.seed(0)
+class _Seed:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            sys.meta_path.remove(self)
+            spec = importlib.util.find_spec(name)
+            run = spec.loader.exec_module
+            spec.loader.exec_module = lambda torch: (run(torch), torch.manual_seed(0))
+            return spec
+sys.meta_path.insert(0, _Seed())
+"""
 # What programs print of clocks, places and processes is not theirs to repeat.
 _CLOCKS = re.compile(
-    r"\d+(\.\d+)?(e-?\d+)? ?(ms|sec|s|it/s|seconds|samples/s|min)\b(/batch|/it)?|\d+:\d\d(:\d\d)?(\.\d+)?"
-    r"|\d\d\d\d-\d\d-\d\d|[Tt]ime[^0-9\n]{0,12}[\d.]+( ?\([\d.]+\))?|SPS: \d+|mfu -?[\d.]+%"
-    r"|[\d.]+ ?(?:/s|im/s|steps_per_second)|'train_(runtime|\w+_per_second)': '?[\d.]+'?|ms/batch +[\d.]+"
-    r"|max mem: \d+|eta: \S+|data: [\d.]+|elapsed[^\n]*|0x[0-9a-f]+|[\d.]+ms\b"
+    r"\d+(\.\d+)?(e-?\d+)? ?(ms|sec|s|it/s|seconds|samples/s|min)\b(/batch|/it)?"
+    r"|\d+:\d\d(:\d\d)?(\.\d+)?|\d\d\d\d-\d\d-\d\d|SPS: \d+|mfu -?[\d.]+%"
+    r"|[Tt]ime[^0-9\n]{0,12}[\d.]+( ?\([\d.]+\))?|[\d.]+ ?(?:/s|im/s|steps_per_second)"
+    r"|'train_(runtime|\w+_per_second)': '?[\d.]+'?|ms/batch +[\d.]+|[\d.]+ms\b"
+    r"|max mem: \d+|eta: \S+|data: [\d.]+|elapsed[^\n]*|0x[0-9a-f]+|-[0-9a-f]{16}\b"
 )
 _LONGEST_S = 150.0
 
@@ -55,15 +70,21 @@ class Outcome:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("command", choices=("run", "table", "list"))
     parser.add_argument("names", nargs="*")
     parser.add_argument("--checkouts", type=Path)
-    parser.add_argument("--python", default=sys.executable, help="has torch, boundby and what the programs need")
+    parser.add_argument(
+        "--python", default=sys.executable, help="has torch, boundby and what the programs need"
+    )
     parser.add_argument("--keep", type=Path, help="keep output and diagnoses in this folder")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--endless-s", type=float, default=45.0, help="how long those that never end run")
-    chosen = parser.parse_args()
+    parser.add_argument(
+        "--endless-s", type=float, default=45.0, help="how long those that never end run"
+    )
+    chosen = parser.parse_intermixed_args()
     if chosen.command == "table":
         table(PROGRAMS)
         return
@@ -90,7 +111,15 @@ def try_one(program: Program, chosen: argparse.Namespace) -> dict[str, Any]:
         (folder / "site" / "sitecustomize.py").write_text(_SEEDS)
         alone = run(program, source, folder, [chosen.python], chosen)
         diagnosis = folder / "diagnosis.json"
-        under_boundby = [chosen.python, "-m", "boundby", "run", "--verbose", "--json", str(diagnosis)]
+        under_boundby = [
+            chosen.python,
+            "-m",
+            "boundby",
+            "run",
+            "--verbose",
+            "--json",
+            str(diagnosis),
+        ]
         if program.ends:
             under_boundby.append("--continue")
         under = run(program, source, folder, under_boundby, chosen)
@@ -130,8 +159,13 @@ def run(
     began = time.monotonic()
     with (folder / "out").open("w+") as out, (folder / "err").open("w+") as err:
         process = subprocess.Popen(
-            whole, cwd=work / program.start, env=environment, stdout=out, stderr=err,
-            stdin=subprocess.DEVNULL, start_new_session=True,
+            whole,
+            cwd=work / program.start,
+            env=environment,
+            stdout=out,
+            stderr=err,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
         try:
             code, ended = process.wait(limit), True
@@ -167,17 +201,25 @@ def judge(
         values, others = values[: shorter - 1], others[: shorter - 1]
     different = [(one, other) for one, other in zip(values, others, strict=False) if one != other]
     same_files = alone.files.keys() == under.files.keys() or not program.ends
-    changed = sorted(name for name in alone.files if under.files.get(name) not in (None, alone.files[name]))
+    changed = sorted(
+        name for name in alone.files if under.files.get(name) not in (None, alone.files[name])
+    )
     kind = found["step"]["kind"] if found else None
     share = found["step"].get("share_of_wall") if found else None
     findings = found["findings"] if found else []
     return {
         "name": program.name,
-        "ran_alone": alone.ended and alone.code == 0 if program.ends else not alone.ended or alone.code == 0,
+        "ran_alone": alone.ended and alone.code == 0
+        if program.ends
+        else not alone.ended or alone.code == 0,
         "same_exit": alone.code == under.code if program.ends else under.code == 0,
         "same_values": values == others,
         "lines": len(values),
-        "first_difference": different[0] if different else (len(values), len(others)) if values != others else None,
+        "first_difference": different[0]
+        if different
+        else (len(values), len(others))
+        if values != others
+        else None,
         "same_files": same_files,
         "files_changed": [name for name in changed if program.ends],
         "kind": kind,
@@ -189,7 +231,11 @@ def judge(
         "alone_s": alone.seconds,
         "under_s": under.seconds,
         "last_error": under.err.strip().splitlines()[-1:] if under.code else [],
-        "program": {key: value for key, value in asdict(program).items() if key in ("repository", "path", "args")},
+        "program": {
+            key: value
+            for key, value in asdict(program).items()
+            if key in ("repository", "path", "args")
+        },
     }
 
 
@@ -218,12 +264,17 @@ def save(folder: Path, alone: Outcome, under: Outcome, found: dict[str, Any] | N
 def summary(row: dict[str, Any]) -> str:
     if "error" in row:
         return f"{row['name']}: {row['error']}"
-    failed = [name for name in ("ran_alone", "same_exit", "same_values", "same_files", "right_step") if not row[name]]
+    failed = [
+        name
+        for name in ("ran_alone", "same_exit", "same_values", "same_files", "right_step")
+        if not row[name]
+    ]
     words = "ok" if not failed else "NOT " + ", ".join(failed)
     finding = (row["finding"] or {}).get("fault")
+    more = [row[name] for name in ("first_difference", "files_changed", "last_error") if row[name]]
     return (
         f"{row['name']}: {words}; {row['kind']}, first {finding}, {row['alone_s']:.0f} s alone,"
-        f" {row['under_s']:.0f} s under {row['first_difference'] or ''} {row['files_changed'] or ''} {row['last_error'] or ''}"
+        f" {row['under_s']:.0f} s under {more or ''}"
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 _WORDS = 2000
 
 
-def mnist(folder: Path, images: int = 2600, tests: int = 200) -> None:
+def mnist(folder: Path, images: int = 1920, tests: int = 100) -> None:
     """torchvision's MNIST, as it is after its download."""
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,9 @@ def large_mnist(folder: Path) -> None:
 def words(path: Path, count: int = 40_000) -> None:
     """A text of made-up words, a sentence per line."""
     draw = random.Random(0)
-    known = ["".join(draw.choices("abcdefghiklmnoprstuvw", k=draw.randint(2, 9))) for _ in range(_WORDS)]
+    known = [
+        "".join(draw.choices("abcdefghiklmnoprstuvw", k=draw.randint(2, 9))) for _ in range(_WORDS)
+    ]
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         for _ in range(count // 10):
@@ -47,7 +49,10 @@ def words(path: Path, count: int = 40_000) -> None:
 def names(path: Path) -> None:
     """One short word per line."""
     draw = random.Random(0)
-    lines = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(3, 9))) for _ in range(3000)]
+    lines = [
+        "".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(3, 9)))
+        for _ in range(3000)
+    ]
     path.write_text("\n".join(lines) + "\n")
 
 
@@ -66,7 +71,11 @@ def shakespeare(folder: Path) -> None:
     for part, count in (("train", 200_000), ("val", 20_000)):
         draw.integers(0, 65, count, dtype=np.uint16).tofile(folder / f"{part}.bin")
     letters = [chr(48 + i) for i in range(65)]
-    meta = {"vocab_size": 65, "itos": dict(enumerate(letters)), "stoi": {c: i for i, c in enumerate(letters)}}
+    meta = {
+        "vocab_size": 65,
+        "itos": dict(enumerate(letters)),
+        "stoi": {c: i for i, c in enumerate(letters)},
+    }
     (folder / "meta.pkl").write_bytes(pickle.dumps(meta))
 
 
@@ -134,7 +143,8 @@ def tokenizer(folder: Path) -> None:
     trainer = trainers.BpeTrainer(vocab_size=1000, special_tokens=["<unk>", "<eos>"])
     made.train([str(folder / "train.txt")], trainer)
     PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<eos>").save_pretrained(folder)
-    GPT2Config(vocab_size=1000, n_embd=128, n_layer=2, n_head=2, n_positions=128).save_pretrained(folder)
+    sizes = {"n_embd": 128, "n_layer": 2, "n_head": 2, "n_positions": 128}
+    GPT2Config(vocab_size=1000, bos_token_id=1, eos_token_id=1, **sizes).save_pretrained(folder)
 
 
 Make = Callable[[Path], None]

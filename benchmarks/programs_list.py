@@ -57,7 +57,9 @@ class Program:
 
 def _example(name: str, step: str, args: str = "", path: str = "", **more: object) -> Program:
     path = path or f"{name}/main.py"
-    return Program(name=name, repository="pytorch/examples", path=path, step=step, args=args, **more)  # type: ignore[arg-type]
+    return Program(
+        name=name, repository="pytorch/examples", path=path, step=step, args=args, **more
+    )  # type: ignore[arg-type]
 
 
 def _tutorial(folder: str, step: str) -> Program:
@@ -92,16 +94,16 @@ _RL = "reinforcement_learning"
 PROGRAMS = (
     _example("mnist", "train 64x1x28x28", "--epochs 1", data=_MNIST),
     _example("mnist_rnn", "train 64x1?x?28x28", "--epochs 1", data=_MNIST),
-    _example("vae", "train 128x1x28x28", "--epochs 1", data=_MNIST),
+    _example("vae", "train 128x1x28x28", "--epochs 3", data=_MNIST),
     _example("siamese_network", "train 64x1x28x28", "--epochs 1", data=((data.mnist, "data"),)),
     _example(
         "mnist_forward_forward",
         "train",
-        "--epochs 40 --train_size 1000 --test_size 500",
+        "--epochs 15 --train_size 500 --test_size 200",
         data=((data.large_mnist, "mnist_forward_forward/data"), (data.large_mnist, "data")),
     ),
-    _example("reinforce", "train", "--log-interval 50", f"{_RL}/reinforce.py"),
-    _example("actor_critic", "train", "--log-interval 50", f"{_RL}/actor_critic.py"),
+    _example("reinforce", "train", "--log-interval 5", f"{_RL}/reinforce.py", ends=False),
+    _example("actor_critic", "train", "--log-interval 5", f"{_RL}/actor_critic.py", ends=False),
     _example("regression", "train|step"),
     _example("gat", "train 2708x1433", "--epochs 40", data=((data.cora, "gat/cora"),)),
     _example(
@@ -130,7 +132,12 @@ PROGRAMS = (
         "word_language_model/main.py",
         data=((data.wikitext, "word_language_model/data/wikitext-2"),),
     ),
-    _example("dcgan", "train", "--dataset fake --batchSize 16 --niter 1 --workers 0 --ngf 16 --ndf 16 --manualSeed 1", ends=False),
+    _example(
+        "dcgan",
+        "train",
+        "--dataset fake --batchSize 16 --niter 1 --workers 0 --ngf 16 --ndf 16 --manualSeed 1",
+        ends=False,
+    ),
     _example("imagenet", "train 16x3x224x224", "--dummy -b 16 -j 0 --epochs 1", ends=False),
     _example("mnist_hogwild", "train 64x1x28x28", "--epochs 1", data=_MNIST),
     Program(
@@ -138,8 +145,8 @@ PROGRAMS = (
         repository="karpathy/nanoGPT",
         path="train.py",
         args="config/train_shakespeare_char.py --device=cpu --compile=False --eval_iters=5"
-        " --eval_interval=20 --log_interval=1 --block_size=64 --batch_size=12 --n_layer=4 --n_head=4"
-        " --n_embd=128 --max_iters=60 --dropout=0.0 --always_save_checkpoint=False",
+        " --eval_interval=20 --log_interval=1 --block_size=64 --batch_size=12 --n_layer=4"
+        " --n_head=4 --n_embd=128 --max_iters=40 --dropout=0.0 --always_save_checkpoint=False",
         step="train 12x64",
         data=((data.shakespeare, "data/shakespeare_char"),),
     ),
@@ -147,7 +154,7 @@ PROGRAMS = (
         name="minGPT adder",
         repository="karpathy/minGPT",
         path="projects/adder/adder.py",
-        args="--trainer.max_iters=120 --trainer.num_workers=0",
+        args="--trainer.max_iters=60 --trainer.num_workers=0",
         step="train 64x",
         needs=(".",),
     ),
@@ -165,7 +172,7 @@ PROGRAMS = (
             name=f"makemore {kind}",
             repository="karpathy/makemore",
             path="makemore.py",
-            args=f"--max-steps 150 --num-workers 0 --type {kind}",
+            args=f"--max-steps 60 --num-workers 0 --type {kind}",
             step="train 32x",
             data=((data.names, "names.txt"),),
         )
@@ -182,16 +189,16 @@ PROGRAMS = (
             needs=(".",),
         )
         for kind, args, shape in (
-            ("ppo", "--total-timesteps 6000", "128x4"),
-            ("dqn", "--total-timesteps 12500", "128x4"),
-            ("c51", "--total-timesteps 12500", "128x4"),
+            ("ppo", "--total-timesteps 3000", "128x4"),
+            ("dqn", "--total-timesteps 11000", "128x4"),
+            ("c51", "--total-timesteps 11000", "128x4"),
         )
     ),
     Program(
         name="pygcn",
         repository="tkipf/pygcn",
         path="pygcn/train.py",
-        args="--epochs 100",
+        args="--epochs 60",
         step="train 2708x1433",
         needs=(".",),
         data=((data.cora, "data/cora"),),
@@ -215,17 +222,36 @@ PROGRAMS = (
             data=((data.mnist, "examples/Datasets"), (data.mnist, "Datasets")),
         )
         for name, path, args, step, ends in (
-            ("fabric train_torch", "fabric/image_classifier/train_torch.py", "--epochs 1", "train 64x1x28x28", True),
-            ("fabric train_fabric", "fabric/image_classifier/train_fabric.py", "--epochs 1", "train 64x1x28x28", True),
+            (
+                "fabric train_torch",
+                "fabric/image_classifier/train_torch.py",
+                "--epochs 1",
+                "train 64x1x28x28",
+                True,
+            ),
+            (
+                "fabric train_fabric",
+                "fabric/image_classifier/train_fabric.py",
+                "--epochs 1",
+                "train 64x1x28x28",
+                True,
+            ),
             ("bug_report", "pytorch/bug_report/bug_report_model.py", "", "train 2x32", True),
-            ("rl train_torch", "fabric/reinforcement_learning/train_torch.py", "--num-envs 2 --total-timesteps 2048", "train", True),
+            (
+                "rl train_torch",
+                "fabric/reinforcement_learning/train_torch.py",
+                "--num-envs 2 --total-timesteps 2048",
+                "train",
+                True,
+            ),
         )
     ),
     Program(
         name="timm train",
         repository="huggingface/pytorch-image-models",
         path="train.py",
-        args="pictures --model resnet18 --num-classes 2 --img-size 64 -b 8 --epochs 2 -j 0 --device cpu",
+        args="pictures --model resnet18 --num-classes 2 --img-size 64 -b 8 --epochs 2 -j 1"
+        " --device cpu",
         step="train 8x3x64x64",
         data=((data.split_images, "pictures"),),
     ),
@@ -234,8 +260,8 @@ PROGRAMS = (
         repository="huggingface/transformers",
         path="examples/pytorch/language-modeling/run_clm.py",
         args="--config_name model --tokenizer_name model --train_file model/train.txt --do_train"
-        " --output_dir out --block_size 64 --per_device_train_batch_size 4 --max_steps 40 --report_to none"
-        " --use_cpu --seed 1",
+        " --output_dir out --block_size 64 --per_device_train_batch_size 4 --max_steps 40"
+        " --report_to none --use_cpu --seed 1",
         step="train 4x64",
         data=((data.tokenizer, "examples/pytorch/language-modeling/model"),),
     ),

@@ -4,9 +4,9 @@ import gc
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
 from boundby.capture.torch.owners import Owners
+
+torch = pytest.importorskip("torch")
 
 
 def test_modules_are_owned_until_one_is_known_that_an_optimizer_updates() -> None:
