@@ -205,7 +205,7 @@ def judge(
         name for name in alone.files if under.files.get(name) not in (None, alone.files[name])
     )
     kind = found["step"]["kind"] if found else None
-    share = found["step"].get("share_of_wall") if found else None
+    share = (found.get("run") or {}).get("step_share") if found else None
     findings = found["findings"] if found else []
     return {
         "name": program.name,
