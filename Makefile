@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs web web-check format clean
+.PHONY: help demo test check docs golden web web-check format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ check: $(STAMP) ## format, lint, types and import contracts
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/make_docs.py --check
 	$(BIN)/python scripts/make_lab_docs.py --check
+
+golden: $(STAMP) ## write the expected diagnoses of tests/data again
+	$(BIN)/python -m tests.diagnosis.golden
 
 docs: $(STAMP) ## write the pages that are made from the code
 	$(BIN)/python scripts/make_docs.py

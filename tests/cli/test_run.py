@@ -6,8 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from boundby.cli.saved import read_diagnosis
+from boundby.model.diagnosis import Diagnosis
 from tests.scripts import SHORT, TRAINING, command, environment, run, run_command, write
 
 pytest.importorskip("torch")
@@ -36,6 +39,9 @@ def test_a_plain_loop_is_diagnosed(tmp_path: Path) -> None:
     assert "USDT" not in done.err
     assert json.loads((tmp_path / "kept" / "diagnosis.json").read_text()) == done.diagnosis
     assert (tmp_path / "kept" / "trace.json").stat().st_size
+    again = read_diagnosis(tmp_path / "kept")
+    saved = msgspec.json.decode(msgspec.json.encode(done.diagnosis), type=Diagnosis)
+    assert again == saved, "the saved observation gives the same diagnosis"
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
     names = {event["name"] for event in _events(tmp_path / "slices.json")}
     assert "aten::addmm" in names

@@ -97,7 +97,7 @@ def test_a_trace_is_diagnosed_on_the_spot_and_has_a_page(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
-    [("{}", "is not a saved diagnosis"), ('{"schema": 9}', "another version"), ("", "diagnosis")],
+    [("{}", "not a torch profiler trace"), ('{"schema": 9}', "another version"), ("", "diagnosis")],
 )
 def test_a_file_that_is_none_is_one_line(tmp_path: Path, content: str, complaint: str) -> None:
     path = tmp_path / "wrong.json"

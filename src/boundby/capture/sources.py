@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from boundby.capture.kineto.source import KinetoSource
+from boundby.capture.saved import SavedSource
 from boundby.capture.xplane.source import XplaneSource
 from boundby.model.errors import BoundbyError
 
@@ -35,7 +36,7 @@ class Source(Protocol):
 
 
 # In the order in which they are asked.
-SOURCES: list[Source] = [KinetoSource(), XplaneSource()]
+SOURCES: list[Source] = [SavedSource(), KinetoSource(), XplaneSource()]
 
 
 def source_of(path: Path, sources: Sequence[Source] = SOURCES) -> Source:

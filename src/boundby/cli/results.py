@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from boundby.capture.process.plan import Plan
     from boundby.capture.process.step_finder import StepBy
     from boundby.model.diagnosis import Diagnosis
+    from boundby.model.machine import Machine
+    from boundby.model.observation import Observation
+    from boundby.session.saved import RecordingTimer
 
 # How long threads of a script that was ended may go on before a word is said.
 _PATIENCE_WITH_THREADS_S = 3.0
@@ -60,6 +63,8 @@ class Results:
         is_aside = wanted.json_file == "-" and not is_child
         self._stdout = _set_stdout_aside() if is_aside else None
         self._told: list[Failure] = []
+        # What the diagnosis was made from.
+        self._kept: tuple[Observation, Machine, RecordingTimer | None] | None = None
 
     def refused(self, capture: LiveCapture) -> None:
         """Called inside the script, between two of its steps: nothing may be raised here."""
@@ -145,7 +150,7 @@ class Results:
         from boundby.cli.console import progress_bar
         from boundby.diagnosis import diagnose, require_step
         from boundby.hardware import cache
-        from boundby.session import live
+        from boundby.session import live, saved
 
         observation = observe(capture, target=self._wanted.name)
         require_step(observation)
@@ -163,10 +168,14 @@ class Results:
             progress_bar("timing", shown=not self._quiet) as progress,
             live.timer_of(observation, machine, progress=progress) as timer,
         ):
-            return diagnose(observation, machine, timer=timer)
+            recording = saved.RecordingTimer(timer) if timer is not None else None
+            diagnosis = diagnose(observation, machine, timer=recording)
+        self._kept = (observation, machine, recording)
+        return diagnosis
 
     def _save(self, diagnosis: Diagnosis, capture: LiveCapture) -> None:
         from boundby.model import store
+        from boundby.session import saved
 
         wanted = self._wanted
         if self._rank == 0:
@@ -182,9 +191,11 @@ class Results:
                 quiet=wanted.quiet,
             )
         if self._out is not None:
-            store.write(diagnosis, self._out / "diagnosis.json")
+            store.write(diagnosis, self._out / saved.DIAGNOSIS)
+            if self._kept is not None:
+                saved.save(self._out, *self._kept)
             if capture.trace is not None:
-                store.copy(capture.trace, self._out / "trace.json")
+                store.copy(capture.trace, self._out / saved.TRACE)
 
     def _write_stdout(self, text: bytes) -> None:
         if self._stdout is not None:

@@ -47,7 +47,7 @@ _WARMUP_OF_JOBS = 8
     "--out",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Keep the diagnosis and the raw trace.",
+    help="Keep the observation, the diagnosis and the raw trace; `boundby view DIR` shows them.",
 )
 @report_options
 @click.argument("target", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)

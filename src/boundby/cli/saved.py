@@ -1,4 +1,4 @@
-"""A diagnosis from whatever file a person has: a saved one, or the trace it would be made from."""
+"""A diagnosis from whatever file a person has: saved, or made from an observation or a trace."""
 
 from __future__ import annotations
 
@@ -10,23 +10,16 @@ if TYPE_CHECKING:
 
 
 def read_diagnosis(path: Path) -> Diagnosis:
-    """A saved diagnosis; a trace, or a folder of ranks, is diagnosed on the spot."""
+    """A saved diagnosis; a saved observation, a trace or a folder of ranks is analysed now."""
+    from boundby.capture import sources
     from boundby.model import store
     from boundby.model.diagnosis import Diagnosis
+    from boundby.session import saved
     from boundby.session import traces as job
 
-    if path.is_dir() and (path / "diagnosis.json").exists():
-        path = path / "diagnosis.json"  # as `boundby run --out` leaves it
-    if path.is_dir() or path.name.endswith(".gz") or _is_trace(path):
+    if path.is_dir() and not saved.holds_observation(path):
+        written = path / saved.DIAGNOSIS  # by an older version
+        path = written if written.exists() else path
+    if path.is_dir() or (not store.is_saved(path) and sources.is_trace(path)):
         return job.load(path)
     return store.read(path, Diagnosis, "diagnosis")
-
-
-def _is_trace(path: Path) -> bool:
-    """Whether a file starts like a profiler's, which never has a schema of ours."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(4096)
-    except OSError:
-        return False
-    return b'"traceEvents"' in start or b'"schemaVersion"' in start or start.lstrip()[:1] == b"["

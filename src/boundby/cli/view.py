@@ -23,7 +23,7 @@ def command(
     verbose: bool,
     file: Path,
 ) -> None:
-    """Show a diagnosis saved with --json: in the terminal, as a page, as a Perfetto trace."""
+    """Show a saved diagnosis, or analyse a run kept with --out again."""
     from boundby.cli.console import error_console, output_console
     from boundby.cli.outputs import write_json, write_page
     from boundby.cli.saved import read_diagnosis

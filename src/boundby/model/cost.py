@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from boundby.model.hlo import HloInstruction
 from boundby.model.record import Record
 from boundby.model.tensor import Tensor
+
+Plain = bool | int | float | str | None
 
 
 class Cost(Record, frozen=True, kw_only=True):
@@ -54,8 +56,12 @@ class Cost(Record, frozen=True, kw_only=True):
         )
 
 
-# An argument is a tensor, a list of tensors, a plain value, or None if nothing was recorded.
-Argument = Any
+# An argument is a tensor, a list of tensors, a plain value, or None if nothing was recorded. A
+# formula knows by the operator's signature which: it does not test for it.
+if TYPE_CHECKING:
+    Argument = Any
+else:  # what saved files are decoded as
+    Argument = Tensor | tuple[Tensor | Plain, ...] | Plain
 
 
 class OpCall(Record, frozen=True, kw_only=True):

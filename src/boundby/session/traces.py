@@ -11,11 +11,13 @@ from pathlib import Path
 import msgspec
 
 from boundby.capture import sources
-from boundby.diagnosis import diagnose
+from boundby.diagnosis import Timer, diagnose
 from boundby.model import DeviceKind, Machine, Note, Timeline, store
 from boundby.model.diagnosis import Diagnosis, RankRow
 from boundby.model.errors import BoundbyError
 from boundby.model.observation import Observation
+from boundby.model.observation_file import FILE_NAME
+from boundby.session import saved
 
 
 class Member(msgspec.Struct, kw_only=True):
@@ -33,9 +35,12 @@ _SUFFIXES = (".json", ".json.gz", ".xplane.pb", ".xplane.pb.gz")
 
 
 def _is_meant(path: Path) -> bool:
-    """Whether a file in a folder is a trace, or should be one."""
+    """Whether a file in a folder is a trace, or should be one. Beside a saved observation lies the
+    trace that it was made from."""
     if not path.is_file() or store.is_saved(path):
         return False
+    if (path.parent / FILE_NAME).exists():
+        return path.name == FILE_NAME
     return path.name.endswith(_SUFFIXES) or sources.is_trace(path)
 
 
@@ -59,16 +64,21 @@ def read_member(
     """The ranks in a file, read and diagnosed; a broken file does not lose the others."""
     try:
         observations = sources.observe(path, index=index, wall_ns=wall_ns)
-        return [_member(path, observation, machine) for observation in observations]
+        timer = None
+        if machine is None and path.name == FILE_NAME:
+            machine, timer = saved.machine_beside(path), saved.timer_beside(path)
+        return [_member(path, observation, machine, timer) for observation in observations]
     except BoundbyError as error:
         return [Member(path=str(path), problem=str(error))]
 
 
-def _member(path: Path, observation: Observation, machine: Machine | None) -> Member:
+def _member(
+    path: Path, observation: Observation, machine: Machine | None, timer: Timer | None
+) -> Member:
     return Member(
         path=str(path),
         rank=None if observation.rank is None else observation.rank.rank,
-        diagnosis=diagnose(observation, machine),
+        diagnosis=diagnose(observation, machine, timer=timer),
         collectives=_collective_times(observation.timeline),
     )
 

@@ -1,0 +1,35 @@
+"""The diagnoses of saved observations and traces are what they were."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.diagnosis.golden import CASES, diagnosis_of, expected_file, summary
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_diagnosis_is_what_it_was(name: str) -> None:
+    """`make golden` accepts a change that is meant."""
+    expected = json.loads(expected_file(name).read_text())
+    found = summary(diagnosis_of(name))
+    assert not list(_differences(expected, found, "")), "see tests/diagnosis/golden.py"
+
+
+def _differences(expected: Any, found: Any, at: str) -> Any:
+    if isinstance(expected, dict) and isinstance(found, dict):
+        for key in {**expected, **found}:
+            if key in expected and key in found:
+                yield from _differences(expected[key], found[key], f"{at}.{key}")
+            else:
+                yield f"{at}.{key}: {'gone' if key in expected else 'new'}"
+    elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        for index, (one, other) in enumerate(zip(expected, found, strict=True)):
+            yield from _differences(one, other, f"{at}[{index}]")
+    elif isinstance(expected, float) and isinstance(found, float | int):
+        if found != pytest.approx(expected, rel=1e-4, abs=1.0):
+            yield f"{at}: {expected:g}, now {found:g}"
+    elif expected != found:
+        yield f"{at}: {expected}, now {found}"
