@@ -68,6 +68,7 @@ export interface WhatIf { faults: string[]; wall_ns: Range; groups: Groups }
 export interface Proof {
   faults: string[];
   treatment: string;
+  fresh?: boolean;
   before_ns: number[];
   after_ns: number[];
   speedup: { low: number; median: number; high: number } | null;

@@ -116,7 +116,7 @@ function proofBlock(proof: Proof, finding?: Finding): HTMLElement {
   const block = h(
     "div",
     { class: "proof" },
-    h("p", {}, h("span", { class: bad ? "badge bad" : "badge good" }, proof.open ? "open" : proof.outcome), " ", proof.treatment && h("strong", {}, proof.treatment), mendsToo(proof, finding), proof.why ? `: ${proof.why.replace(/^open: /, "")}` : ""),
+    h("p", {}, h("span", { class: bad ? "badge bad" : "badge good" }, proof.outcome), " ", proof.treatment && h("strong", {}, proof.treatment), mendsToo(proof, finding), proof.why ? `: ${proof.why}` : ""),
   );
   if (proof.change && proof.change !== finding?.change) {
     add(block, h("div", { class: "code" }, h("code", {}, proof.change), copyButton("the change", () => proof.change)));
@@ -130,7 +130,7 @@ function proofBlock(proof: Proof, finding?: Finding): HTMLElement {
       block,
       proof.predicted && interval("predicted", proof.predicted, scale, "unknown"),
       interval("measured", measured, scale, bad ? "overhead" : "compute"),
-      proof.after_ns.length > 0 && h("p", { class: "muted" }, `${time(proof.speedup.median * median(proof.after_ns))} to ${time(median(proof.after_ns))}, ${proof.after_ns.length} fresh processes each`),
+      proof.after_ns.length > 0 && h("p", { class: "muted" }, `${time(proof.speedup.median * median(proof.after_ns))} to ${time(median(proof.after_ns))}, ${proof.after_ns.length} ${proof.fresh ? "fresh processes" : "rounds"} each`),
     );
   }
   if (proof.numerics) add(block, h("p", { class: "muted" }, `numbers ${proof.numerics.ok ? "hold" : "differ"}: ${proof.numerics.why}`));

@@ -50,6 +50,7 @@ Code = Literal[
     # Proofs.
     "interrupted",
     "no-fix-tried",
+    "not-diagnosed",
     "over-budget",
     "fix-not-applicable",
     "files-written",

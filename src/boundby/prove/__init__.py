@@ -1,4 +1,4 @@
-"""Proofs: fixes applied to an unmodified program in fresh processes, measured and compared."""
+"""Proofs: fixes switched on the live program, measured, checked numerically, written as a patch."""
 
 import sys
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from boundby import faults as remedies
 from boundby.faults import Fault, Fix
@@ -62,6 +62,14 @@ def candidates_of(diagnosis: Diagnosis, choice: Choice) -> list[Candidate]:
         if remedy.id in found or not mends or choice.everything:
             mends.append(remedy)
     return [_candidate(treatment, mends, diagnosis, choice) for treatment, mends in mended.items()]
+
+
+def likeliest(diagnosis: Diagnosis, choice: Choice) -> list[Candidate]:
+    """Without a diagnosis: the first fix of each fault, if it can be switched live."""
+    first = {fault.fixes[0].name for fault in remedies.FAULTS if fault.fixes and not choice.only}
+    live = {fix.name for fault in remedies.FAULTS for fix in fault.fixes if fix.scope == "step"}
+    wanted = replace(choice, also=[*choice.also, *sorted(first & live - {*choice.skip})])
+    return candidates_of(diagnosis, wanted)
 
 
 def pointless(diagnosis: Diagnosis, choice: Choice) -> list[str]:

@@ -14,8 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from boundby.model import store
-from boundby.model.diagnosis import Diagnosis
+from boundby.model import Machine, store
+from boundby.model.diagnosis import Account, Diagnosis, Group, StepTimes, Verdict
 from boundby.model.errors import BEFORE_A_STEP, CANNOT_MEASURE, BoundbyError
 from boundby.prove.launch import Setting, environment_of
 
@@ -24,8 +24,8 @@ _OURS = "boundby: "  # what the command line's own lines begin with
 
 def diagnose_script(
     setting: Setting, *, machine_file: Path | None, cwd: Path, limit_s: float
-) -> Diagnosis:
-    """That of `boundby run`; an error if it does not end within `limit_s`."""
+) -> Diagnosis | None:
+    """That of `boundby run`; None if it does not end within `limit_s`."""
     path = setting.folder / "diagnosis.json"
     options = ["--quiet", "--json", str(path), "--step-by", setting.step_by]
     if machine_file is not None:
@@ -43,24 +43,41 @@ def diagnose_script(
             start_new_session=True,
         )
         try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=limit_s)
+            late = _is_late(process, limit_s)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         if path.exists():
             return store.read(path, Diagnosis, "diagnosis")
-        if process.returncode < 0:
-            raise BoundbyError(
-                f"no fix was tried: the diagnosis did not end in {limit_s:.0f} s of the budget; "
-                "give a larger --budget, or a saved diagnosis with --diagnosis FILE",
-                exit_code=CANNOT_MEASURE,
-            )
+        if late:
+            return None
         errors.seek(0)
         raise BoundbyError(
             _last_words(errors.read()), exit_code=process.returncode or CANNOT_MEASURE
         )
+
+
+def _is_late(process: subprocess.Popen[bytes], limit_s: float) -> bool:
+    try:
+        process.wait(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def undiagnosed() -> Diagnosis:
+    """What stands in for a diagnosis that did not end in time: everything is unknown."""
+    kind = "cuda" if Path("/dev/nvidiactl").exists() else "cpu"
+    nothing = Group()
+    return Diagnosis(
+        machine=Machine(device="unknown", kind=kind),
+        step=StepTimes(
+            kind="step", wall_ns=0.0, wall_source="warm-up", wall_interval_ns=(0.0, 0.0)
+        ),
+        account=Account(compute=nothing, bandwidth=nothing, overhead=nothing, unknown=nothing),
+        verdict=Verdict(bound_by="unknown", uncertain=True, why="the diagnosis did not end"),
+    )
 
 
 def _last_words(errors: str) -> str:

@@ -22,8 +22,8 @@ from boundby.model.diagnosis import Diagnosis
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.prove import files, scratch
 from boundby.prove.candidate import Candidate
-from boundby.prove.candidates import Choice, candidates_of, pointless
-from boundby.prove.diagnosing import diagnose_script
+from boundby.prove.candidates import Choice, candidates_of, likeliest, pointless
+from boundby.prove.diagnosing import diagnose_script, undiagnosed
 from boundby.prove.evidence import Arm, Evidence
 from boundby.prove.fresh import FreshProcesses, Turns, Variant
 from boundby.prove.launch import COMPILED, Setting
@@ -38,11 +38,12 @@ Report = Callable[[str, float], None]
 
 _MOST_FILES_NAMED = 8
 _CACHE_FOLDERS = (COMPILED, "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME")
-# The diagnosis is given this share of the budget at most.
-_MOST_DIAGNOSIS = 0.6
+# The diagnosis is given this share of the budget at most; then fixes are tried without it.
+_MOST_DIAGNOSIS = 1 / 3
 # Of the budget, for processes after the live one: the final check and fixes of the start.
 _MOST_RESERVED = 0.4
 _FINAL_PROCESSES = 2
+_LATE = "the diagnosis did not end in {:.0f} s, a third of the budget: fixes are tried without it"
 _PROMISING = 1.05
 
 
@@ -116,6 +117,7 @@ class _Proof:
     ) -> None:
         self.diagnosis: Diagnosis | None = None
         self.interrupted = False
+        self._is_diagnosed = True
         self._request = request
         self._cwd = cwd
         self._temporary = temporary
@@ -138,14 +140,23 @@ class _Proof:
     def run(self) -> None:
         request = self._request
         self._report("diagnosing", 0.0)
-        self.diagnosis = request.diagnosis or diagnose_script(
+        found = request.diagnosis or diagnose_script(
             self._setting,
             machine_file=request.machine_file,
             cwd=self._place(),
             limit_s=_MOST_DIAGNOSIS * request.budget_s,
         )
-        self._candidates = candidates_of(self.diagnosis, request.choice)
-        self._tell(_opening(self.diagnosis, self._candidates, time.monotonic() - self._began))
+        seconds = time.monotonic() - self._began
+        if found is None:
+            self.diagnosis = undiagnosed()
+            self._candidates = likeliest(self.diagnosis, request.choice)
+            names = ", ".join(one.fix for one in self._candidates)
+            self._tell(f"{_LATE.format(seconds)}; to be tried: {names}")
+        else:
+            self.diagnosis = found
+            self._candidates = candidates_of(found, request.choice)
+            self._tell(_opening(found, self._candidates, seconds))
+        self._is_diagnosed = found is not None
         if not self._candidates:
             return
         self._measure_live()
@@ -278,8 +289,15 @@ class _Proof:
             manual=[str(one) for one in self._patch.manual] if self._patch else [],
         )
         proofs = proofs_of(self._evidence, self._candidates, checked)
+        step = self.diagnosis.step
+        if not self._is_diagnosed:
+            wall_ns = self._evidence.step_ns or 0.0
+            step = msgspec.structs.replace(
+                step, wall_ns=wall_ns, wall_interval_ns=(wall_ns, wall_ns)
+            )
         diagnosis = msgspec.structs.replace(
             self.diagnosis,
+            step=step,
             proofs=proofs,
             notes=[*self.diagnosis.notes, *self._notes(self.diagnosis, request)],
         )
@@ -287,6 +305,9 @@ class _Proof:
 
     def _notes(self, diagnosis: Diagnosis, request: Request) -> list[Note]:
         notes = [Note(code="too-few-steps", text=text) for text in self._live_notes]
+        if not self._is_diagnosed:
+            late = _LATE.format(_MOST_DIAGNOSIS * request.budget_s)
+            notes.append(Note(code="not-diagnosed", text=late))
         if self.interrupted:
             text = "interrupted: what was measured until then is shown"
             notes.append(Note(code="interrupted", text=text))
