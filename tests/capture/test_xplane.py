@@ -164,3 +164,34 @@ def test_profiles_of_an_h200(name: str, steps: int, kernels: int) -> None:
     assert timeline.device.call is not None
     computed = timeline.device.kind == DeviceKind.KERNEL
     assert (timeline.device.call[computed] >= 0).all()
+
+
+def test_time_of_a_cpu_program_without_events_is_a_row_of_its_own(tmp_path: Path) -> None:
+    rows = []
+    for at in range(2):
+        noted: dict[str, int | str] = {
+            "hlo_op": "custom-call.1",
+            "hlo_module": "jit_step",
+            "program_id": 7,
+            "run_id": -5 - at,
+        }
+        start = at * 1_000_000
+        rows += [
+            Event("ThunkExecutor::Execute", start, 900_000, {}),
+            Event("custom-call.1", start + 100_000, 300_000, noted),
+            Event("custom-call.1", start + 400_000, 300_000, noted),
+        ]
+    data = space(
+        programs({"jit_step(7)": program()}),
+        plane("/host:CPU", {"tf_XLAPjRtCpuClient/1": rows}),
+    )
+    trace = xplane.read(written(tmp_path, data))
+    timeline = trace.timeline(0)
+    device = timeline.device
+    assert timeline.device_kind == "cpu"
+    names = [timeline.names[name] for name in device.name]
+    assert names == ["no operator event", "custom-call.1", "custom-call.1", "no operator event"]
+    assert device.duration_ns.tolist() == [100_000, 300_000, 300_000, 200_000]
+    assert device.call is not None
+    assert (device.call < 0).tolist() == [True, False, False, True]
+    assert "operators-not-recorded" in [note.code for note in timeline.notes]

@@ -38,6 +38,7 @@ Code = Literal[
     "launched-before-trace",
     "unmatched-launches",
     "unmatched-instructions",
+    "operators-not-recorded",
     "damaged-program",
     "clock-mismatch",
     "no-shapes",

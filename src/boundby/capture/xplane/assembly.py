@@ -12,13 +12,14 @@ import numpy.typing as npt
 from boundby.capture.kineto.names import Origin, clean, origin_of
 from boundby.capture.kineto.nesting import nearest, parents_of
 from boundby.capture.xplane import programs as of_programs
-from boundby.capture.xplane.devices import DevicePlane
+from boundby.capture.xplane.devices import UNCOVERED, DevicePlane
 from boundby.capture.xplane.executions import Execution, Step, launches_of
 from boundby.capture.xplane.instructions import Executed, Instructions
 from boundby.capture.xplane.rows import NONE, DeviceRows, HostRows, Names
 from boundby.model import DeviceEvents, HostEvents, HostKind, Note, OpCall, Phase, Timeline
 from boundby.model.units import count
 
+_TOLD = 0.01
 _FRAME = re.compile(r"^\$(?P<file>[^:]+):(?P<line>\d+) ")
 
 
@@ -105,7 +106,7 @@ def assemble(
         device_name=plane.name,
         device_kind=plane.kind,
         label=step.label,
-        notes=_doubts(device, launch, call),
+        notes=_doubts(device, launch, call, names.number(UNCOVERED)),
     )
 
 
@@ -172,14 +173,25 @@ def is_users(file: str, user_files: Mapping[str, str]) -> bool:
 
 
 def _doubts(
-    device: DeviceRows, launch: npt.NDArray[np.int32], call: npt.NDArray[np.int64]
+    device: DeviceRows,
+    launch: npt.NDArray[np.int32],
+    call: npt.NDArray[np.int64],
+    uncovered: int,
 ) -> list[Note]:
     doubts = []
     unknown = int(np.count_nonzero(launch == NONE))
     if unknown and unknown < len(device):
         text = f"{count(unknown)} of {count(len(device))} device events have no launch"
         doubts.append(Note(code="unmatched-launches", text=text))
-    lost = int(np.count_nonzero((call == NONE) & (device.module != NONE)))
+    bare = device.name == uncovered
+    share = device.duration[bare].sum() / max(1, device.duration.sum())
+    if share > _TOLD:
+        text = (
+            f"no operator events for {share:.0%} of the time in which programs ran: what bounds "
+            "them then is unknown"
+        )
+        doubts.append(Note(code="operators-not-recorded", text=text))
+    lost = int(np.count_nonzero((call == NONE) & (device.module != NONE) & ~bare))
     if lost:
         text = (
             f"{count(lost)} of {count(len(device))} device events belong to no instruction of "

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +13,8 @@ import numpy as np
 from boundby.capture.xplane.planes import Line, Plane, Stats, StatValue
 from boundby.capture.xplane.rows import NONE, DeviceRows, Names
 from boundby.model import DeviceKind
+from boundby.model.intervals import union
+from boundby.model.timeline import Ints
 
 _DEVICE = re.compile(r"^/device:(?P<kind>GPU|TPU|CUSTOM)[^:]*:(?P<number>\d+)")
 _STREAM = re.compile(r"^Stream #(\d+)")
@@ -25,6 +29,9 @@ _COLLECTIVE_INSTRUCTION = re.compile(
 _LARGEST = 1 << 62
 # Names of events that are bookkeeping of the CPU's executor, not instructions.
 _END = "end: "
+_EXECUTOR = ("ThunkExecutor::Execute", "TfrtCpuExecutable::Execute")
+# The name of a row that stands for time in which a program ran and no event says what.
+UNCOVERED = "no operator event"
 
 
 class DevicePlane(NamedTuple):
@@ -132,7 +139,7 @@ def _rows(
                 names.number(operation) if operation else NONE,
                 names.number(module) if module else NONE,
                 _whole(stats.get("program_id")),
-                _whole(stats.get("run_id")),
+                _run(stats.get("run_id")),
                 "cuda_graph_id" in stats,
                 min(int(size[1][:19]), _LARGEST) if size else NONE,
             )
@@ -252,10 +259,7 @@ def _instruction_kind(name: str, stats: Stats) -> DeviceKind:
 def _cpu_rows(plane: Plane, names: Names) -> list[_Row]:
     """Instructions of a CPU, each on the thread that executed it."""
     rows: list[_Row] = []
-    operation_keys = set()
-    for key, entry in plane.names.items():
-        if not entry.name.startswith(_END):
-            operation_keys.add(key)
+    executing: list[tuple[int, int]] = []
     for stream, line in enumerate(plane.lines):
         if line.name.startswith("Host Threads"):
             continue
@@ -265,11 +269,62 @@ def _cpu_rows(plane: Plane, names: Names) -> list[_Row]:
             if row.operation != NONE and not names.table[row.name].startswith(_END)
         ]
         rows += innermost(kept)
-    return rows
+        executing += _executor_spans(plane, line)
+    return rows + _uncovered(rows, executing, names.number(UNCOVERED), len(plane.lines))
+
+
+def _executor_spans(plane: Plane, line: Line) -> list[tuple[int, int]]:
+    """When the executor of programs was at work on a thread."""
+    keys = [key for key, entry in plane.names.items() if entry.name.startswith(_EXECUTOR)]
+    rows = np.flatnonzero(np.isin(line.event, keys) & (line.duration_ns > 0))
+    starts, ends = line.start_ns[rows], (line.start_ns + line.duration_ns)[rows]
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def _uncovered(
+    rows: list[_Row], executing: list[tuple[int, int]], name: int, stream: int
+) -> list[_Row]:
+    """Rows for the time within a program's execution that no instruction's event covers."""
+    runs: dict[tuple[int, int, int], tuple[int, int]] = {}
+    for row in rows:
+        if row.run == NONE:
+            continue
+        key = (row.run, row.program, row.module)
+        first, last = runs.get(key, (row.start, row.start))
+        runs[key] = (min(first, row.start), max(last, row.start + row.duration))
+    if not runs:
+        return []
+    spans = np.array([*executing, *runs.values()], np.int64)
+    began, ended = union(spans[:, 0], spans[:, 1] - spans[:, 0])
+    busy = union(np.array([row.start for row in rows]), np.array([row.duration for row in rows]))
+    by_start = sorted((first, key) for key, (first, _) in runs.items())
+    starts = [first for first, _ in by_start]
+    found = []
+    edges = np.unique(np.concatenate([began, ended, *busy]))
+    for first, last in pairwise(edges.tolist()):
+        if not _within(first, began, ended) or _within(first, *busy):
+            continue
+        # What comes right before the first instruction of a run is its beginning.
+        at = max(0, bisect_right(starts, last) - 1)
+        run, program, module = by_start[at][1]
+        kind = int(DeviceKind.KERNEL)
+        place = (name, stream, NONE, NONE, module, program, run, False, NONE)
+        found.append(_Row(first, last - first, kind, *place))
+    return found
+
+
+def _within(time: int, begins: Ints, ends: Ints) -> bool:
+    at = int(np.searchsorted(begins, time, side="right")) - 1
+    return at >= 0 and time < int(ends[at])
 
 
 def _text(value: StatValue | None) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _run(value: StatValue | None) -> int:
+    """A run's number, which may be negative."""
+    return value & (_LARGEST - 1) if isinstance(value, int) else NONE
 
 
 def _whole(value: StatValue | None) -> int:

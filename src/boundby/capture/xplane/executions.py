@@ -117,10 +117,11 @@ def _spans(host: HostRows, names: Names, ordinal: int) -> list[tuple[int, int]]:
     """When the host issued a program to this device."""
     is_execution = np.array([bool(EXECUTION.match(name)) for name in names.table] or [False])
     spans = []
+    ends = host.end
     for row in np.flatnonzero(is_execution[host.name]).tolist():
         match = _ORDINAL.match(names.table[host.name[row]])
         if match is None or int(match[1]) == ordinal:
-            spans.append((int(host.start[row]), int(host.end[row])))
+            spans.append((int(host.start[row]), int(ends[row])))
     return sorted(spans)
 
 
