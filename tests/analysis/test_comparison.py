@@ -178,3 +178,41 @@ def test_steps_timed_in_different_ways_are_a_warning() -> None:
     assert any("train 4x8 and ProfilerStep" in line for line in other.warnings)
     both = compare(profiled, profiled, names=("", ""))
     assert any("under a profiler" in line for line in both.warnings)
+
+
+def waiting(diagnosis: Diagnosis, share: float) -> Diagnosis:
+    """The same step, made longer by waiting for a core."""
+    wall = diagnosis.step.wall_ns / (1 - share)
+    account = diagnosis.account
+    parts = {**account.overhead.parts, "core": share * wall}
+    overhead = replace(account.overhead, ns=account.overhead.ns + share * wall, parts=parts)
+    samples = [ns / (1 - share) for ns in diagnosis.step.samples_ns]
+    step = replace(diagnosis.step, wall_ns=wall, samples_ns=samples)
+    return replace(diagnosis, step=step, account=replace(account, overhead=overhead))
+
+
+def test_time_without_a_core_is_not_compared() -> None:
+    quiet = with_steps(around(10e6, 0.02))
+    made = compare(quiet, waiting(quiet, 0.10), names=("a", "b"))
+    assert made.slowdown == pytest.approx(0)
+    assert made.beyond_noise is False
+    assert not any(row.detail == "core" for row in made.groups)
+    overhead = next(row for row in made.groups if row.name == "overhead" and not row.detail)
+    assert overhead.delta_ns == pytest.approx(0, abs=1)
+
+
+def test_a_run_on_a_busy_machine_is_not_judged() -> None:
+    quiet = with_steps(around(10e6, 0.02))
+    made = compare(quiet, waiting(with_steps(around(20e6, 0.02)), 0.6), names=("a", "b"))
+    assert made.beyond_noise is None
+    assert "B waited for a core for 60% of its steps" in made.refused
+
+
+def test_another_thread_count_is_named() -> None:
+    before = with_steps(around(10e6, 0.02))
+    one, two = (
+        replace(before, machine=replace(before.machine, threads=threads)) for threads in (1, 2)
+    )
+    assert "different thread counts: 1 and 2" in " ".join(
+        compare(one, two, names=("a", "b")).warnings
+    )

@@ -143,7 +143,9 @@ def attribute_step(
         classes=tables.class_rows(op_records),
         kernel_classes=kernel_classes,
         ops=tables.op_rows(op_records, timeline, machine),
-        lines=tables.line_rows(op_records, spent.scaled(idle), timeline, wall_ns, lines or {}),
+        lines=tables.line_rows(
+            op_records, spent.scaled(_on_lines(idle)), timeline, wall_ns, lines or {}
+        ),
         modules=tables.module_rows(op_records, timeline, wall_ns),
         collectives=tables.collective_rows(op_records),
         idle=causes,
@@ -156,6 +158,11 @@ def attribute_step(
         where=where,
         notes=notes,
     )
+
+
+def _on_lines(idle: Mapping[str, float]) -> dict[str, float]:
+    """Without waiting for a core, which no line asks for."""
+    return {label: ns for label, ns in idle.items() if label != CPU_WAIT}
 
 
 def _scale_down(op_records: Sequence[OpRecord], factor: float, timeline: Timeline) -> Note:

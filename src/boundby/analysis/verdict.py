@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from boundby.analysis.kernel_classes import by_class
 from boundby.model import Machine
 from boundby.model.diagnosis import Account, GroupName, Verdict
+from boundby.step.idle_causes import CPU_WAIT
 from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import OpRecord
 
@@ -22,6 +23,8 @@ _TIE = 0.05
 _UNCERTAIN = 0.10
 # Assumed: with more unattributed time than this there is no verdict.
 _MOSTLY_UNKNOWN = 0.5
+# Of a step that waited for a core nearly all the time, what is left to be divided.
+_MOST_LOST = 0.98
 # Larger speed-ups are printed as "over 100x".
 _LARGEST_PRINTED = 100
 # Shares of a group's time from which its main cause is mentioned.
@@ -41,10 +44,13 @@ class VerdictResult:
 
 def find_verdict(step_model: StepModel) -> VerdictResult:
     """Simulate the step unchanged, then with each group at zero."""
-    gains = {
-        group: step_model.base_ns / max(step_model.evaluate(_at_zero(step_model, group)), 1.0)
-        for group in GROUPS
-    }
+    # Waiting for a core is no property of the step: speed-ups are those of the step without it.
+    share = step_model.account.overhead.parts.get(CPU_WAIT, 0.0) / max(step_model.wall_ns, 1.0)
+    lost = min(share, _MOST_LOST) * step_model.base_ns
+    gains = {}
+    for group in GROUPS:
+        left = step_model.evaluate(_at_zero(step_model, group)) - lost * (group != "overhead")
+        gains[group] = (step_model.base_ns - lost) / max(left, 1.0)
     error, host_free = step_model.replay_error, step_model.wall_ns
     if step_model.device != "cpu":
         host_free = step_model.evaluate(step_model.without_host)

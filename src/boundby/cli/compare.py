@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from boundby.model.errors import CANNOT_MEASURE
+
 # Apart from the codes of bad input and failed measurements, so that CI can tell them.
 SLOWER = 1
 
@@ -59,6 +61,9 @@ def command(
     if not quiet:
         console = error_console() if json_file == "-" else output_console()
         console.print(ComparisonReport(comparison))
+    if tolerance is not None and comparison.refused:
+        click.echo(f"boundby: not judged: {comparison.refused}", err=True)
+        return CANNOT_MEASURE
     if tolerance is None or comparison.slowdown <= tolerance:
         return 0
     click.echo(

@@ -58,7 +58,8 @@ def doubts(
         who = "processes that it started (DataLoader workers?)" if workers else ""
         text = (
             f"the script waited for a CPU core for {cpu_wait:.0%} of the clean steps, because "
-            f"{who or 'another program or its own threads'} used the cores"
+            f"{who or 'another program or its own threads'} used the cores; that time is kept out "
+            "of lines and speed-ups, and a rerun on a quiet machine would sharpen the rest"
         )
         found.append(Note(code="cpu-contention", text=text))
     if own_ns < _FASTER_PROFILED * clean_ns:

@@ -43,12 +43,14 @@ _FACTORS = (2, 4)
 _TOLD = 0.02
 # Of the device's memory, what may be filled.
 _USABLE = 0.9
+# A step that waited for a core for more than this share tells nothing of a larger one.
+_BUSY = 0.15
 _GROWTHS = (SLOW, LIKELY, FAST)
 
 
 def detect(step: StepModel) -> Detection | None:
     """Savings are for the same number of samples: half of a step with twice the batch."""
-    if not step.op_records or step.base_ns <= 0 or rolls_out(step):
+    if not step.op_records or step.base_ns <= 0 or not _can_be_told(step):
         return None
     grown = [larger(step, 2, growth) for growth in _GROWTHS]
     if grown[1] > _FLAT * step.base_ns:
@@ -67,6 +69,16 @@ def detect(step: StepModel) -> Detection | None:
         + ("the traffic of weights, which more rows share" if skinny else "the host's time")
         + _own_time(step),
     )
+
+
+def _can_be_told(step: StepModel) -> bool:
+    """Whether there is a batch to grow, on a machine that was quiet enough to tell.
+
+    A step of the whole graph, as sparse products show it, has none.
+    """
+    if rolls_out(step) or step.host_counters.cpu_wait_share > _BUSY:
+        return False
+    return not any("sparse" in record.name for record in step.op_records)
 
 
 def _room(step: StepModel) -> str:
@@ -95,14 +107,18 @@ def batches(likeliest: StepModel, *others: StepModel) -> list[BatchRow]:
     """
     rows: list[BatchRow] = []
     # Which operands grow with the batch is known of torch's operators only.
-    if rolls_out(likeliest) or likeliest.framework != "torch":
+    if not _can_be_told(likeliest) or likeliest.framework != "torch":
         return rows
     runs = [(likeliest, growth) for growth in _GROWTHS]
     runs += [(other, LIKELY) for other in others]
     middle, known = _GROWTHS.index(LIKELY), is_known([likeliest, *others])
+    leasts = [0.0] * len(runs)
     for factor in _FACTORS:
         before = [factor * wall_of(step.base_ns, step, likeliest) for step, _ in runs]
         walls = [wall_of(larger(one, factor, growth), one, likeliest) for one, growth in runs]
+        # More samples take no less time.
+        walls = [max(wall, least) for wall, least in zip(walls, leasts, strict=True)]
+        leasts = walls
         rows.append(
             BatchRow(
                 factor=factor,

@@ -17,6 +17,12 @@ Progress = Callable[[str, float], None]
 Notice = Callable[[str], None]
 
 
+_UNDER_LOAD = (
+    "the machine was busy while its roofs were measured: they are not kept, and the next command "
+    "measures them again"
+)
+
+
 def _silent(*_: object) -> None:
     return
 
@@ -53,7 +59,11 @@ def obtain(
                     progress(what, part)
                 case worker.Measured(machine):
                     assert identity is not None
-                    cache.save(machine, identity)
+                    if machine.under_load:
+                        notice(_UNDER_LOAD)
+                        cache.mark_busy(identity)
+                    else:
+                        cache.save(machine, identity)
                     return machine
                 case worker.Failed(reason, exit_code):
                     raise BoundbyError(reason, exit_code=exit_code)
@@ -102,13 +112,14 @@ class OpBenchmarkRunner:
 def await_saved(device: Device, *, seconds: float) -> None:
     """Wait until roofs are saved for this device, for a while."""
     deadline = time.monotonic() + seconds
-    while not cache.path_for(device).exists() and time.monotonic() < deadline:
+    while not cache.is_settled(device) and time.monotonic() < deadline:
         time.sleep(0.5)
 
 
 def _load(device: Device, notice: Notice) -> Machine | None:
     try:
-        return cache.load(device)
+        machine = cache.load(device)
+        return None if machine is not None and machine.under_load else machine
     except BoundbyError as error:
         notice(f"{error}: measuring anew")
         return None

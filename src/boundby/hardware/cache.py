@@ -33,6 +33,22 @@ def load(device: Device) -> Machine | None:
     return read(path) if path.exists() else None
 
 
+def mark_busy(device: Device) -> None:
+    """Say to those who wait for roofs to be saved that these will not be."""
+    place = _marker(device)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.touch()
+
+
+def is_settled(device: Device) -> bool:
+    """Whether roofs are saved, or were measured on a busy machine and will not be."""
+    return path_for(device).exists() or _marker(device).exists()
+
+
+def _marker(device: Device) -> Path:
+    return path_for(device).with_suffix(".busy")
+
+
 def save(machine: Machine, device: Device) -> Path:
     """Keep a measurement. A quick one never replaces a full one."""
     path = path_for(device)
@@ -44,4 +60,5 @@ def save(machine: Machine, device: Device) -> Path:
         if before is not None and not before.quick:
             return path
     store.write(machine, path)
+    _marker(device).unlink(missing_ok=True)
     return path

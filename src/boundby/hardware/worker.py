@@ -19,6 +19,7 @@ import msgspec
 
 from boundby.hardware import jax_machine
 from boundby.hardware.device import Device, identify
+from boundby.hardware.load import BUSY, LoadMeter
 from boundby.hardware.measure import measure
 from boundby.hardware.op_benchmark import OpBenchmark, time_operators
 from boundby.model import Machine
@@ -141,11 +142,26 @@ def main() -> None:
             )
             say(Timed(tuple(times)))
         else:
-            say(Measured(measure(device, quick=task.quick, progress=advance)))
+            say(Measured(_measured(device, quick=task.quick, progress=advance)))
     except BoundbyError as error:
         say(Failed(str(error), error.exit_code))
     except (KeyboardInterrupt, BrokenPipeError):
         os._exit(1)
+
+
+def _measured(device: Device, *, quick: bool, progress: Callable[[str, float], None]) -> Machine:
+    """The roofs, with how busy the machine was meanwhile."""
+    meter = LoadMeter()
+    machine = measure(device, quick=quick, progress=progress)
+    share = meter.wait_share()
+    is_busy = share is not None and share > BUSY
+    warnings = list(machine.warnings)
+    if is_busy:
+        warnings.append(
+            f"the machine was busy: its measurement waited for a core for {share:.0%} of the time, "
+            "so roofs may be too low; they are not kept"
+        )
+    return msgspec.structs.replace(machine, wait_share=share, under_load=is_busy, warnings=warnings)
 
 
 def _through_jax(device: Device, advance: Callable[[str, float], None]) -> Measured:

@@ -18,6 +18,8 @@ class Side(Record, frozen=True, kw_only=True):
     wall_source: str
     interval_ns: tuple[float, float]
     samples_ns: list[float] = []
+    waiting_share: float = 0.0  # of the measured step, for a core: taken out of its times
+    threads: int | None = None
 
 
 class Difference(Record, frozen=True, kw_only=True):
@@ -49,6 +51,7 @@ class Comparison(Record, frozen=True, kw_only=True):
     ops: list[Difference]
     lines: list[Difference]
     warnings: list[str] = []
+    refused: str = ""  # why the two cannot be compared; then `beyond_noise` is None
 
     @property
     def slowdown(self) -> float:

@@ -142,6 +142,9 @@ class Machine(Record, frozen=True, kw_only=True):
     curves: dict[str, list[Point]] = {}
     overheads: Overheads = Overheads()
     warnings: list[str] = []
+    # The share of the time in which its measurement wanted a core and had none.
+    wait_share: float | None = None
+    under_load: bool = False  # too much of that: not kept, and measured again
 
     def roof(self, name: str) -> Roof | None:
         return next((roof for roof in self.roofs if roof.name == name), None)

@@ -52,7 +52,9 @@ def headline(comparison: Comparison) -> Text:
         words = "as fast as before"
     if comparison.before.wall_source == comparison.after.wall_source == "profiled":
         words += ", as profiled"
-    if comparison.beyond_noise is None:
+    if comparison.refused:
+        doubt = "not judged, because the machine was busy"
+    elif comparison.beyond_noise is None:
         doubt = "too few steps to separate it from noise"
     elif comparison.beyond_noise:
         doubt = "beyond noise"

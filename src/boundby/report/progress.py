@@ -12,6 +12,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 _PIPE_WIDTH = 100
+# Work that takes longer than this says what it is doing.
+_PATIENCE_S = 2.0
 
 
 class Bar:
@@ -28,11 +30,18 @@ class Bar:
         self._task = progress.add_task(what, total=1.0)
         self._began = time.monotonic()
         self._told = not shown or not notebook
+        # Without a terminal a bar cannot be drawn: after a while, each stage is a line.
+        self._plain = shown and not notebook and not progress.console.is_terminal
+        self._stage = ""
 
     def __call__(self, stage: str, part: float) -> None:
         if not self._told:
             self._told = True
             sys.stderr.write(f"boundby: {self._what} ... this takes some seconds\n")
+        if self._plain and stage != self._stage and time.monotonic() - self._began > _PATIENCE_S:
+            self._stage = stage
+            passed = time.monotonic() - self._began
+            sys.stderr.write(f"boundby: {self._what} {stage} ({part:.0%}, {passed:.0f} s)\n")
         self._progress.update(self._task, description=f"{self._what} {stage}", completed=part)
 
     def print(self, line: str) -> None:

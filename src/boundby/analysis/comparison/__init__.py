@@ -10,19 +10,26 @@ import numpy as np
 from boundby.analysis.comparison.lines import match_lines
 from boundby.model.comparison import Comparison, Difference, Side
 from boundby.model.diagnosis import Diagnosis, Estimate, LineRow
+from boundby.step.idle_causes import CPU_WAIT
 
 # Two processes of one script differ by this much without any reason: 3% each as a standard
 # deviation, twice that of their difference.
 _PROCESSES = 1.085
 _FEWEST_SAMPLES = 5
+# A step that waited for a core for more than this share of its time is not judged.
+_BUSY = 0.15
 _RESAMPLES = 4000
 _MOST_ROWS = 400
 _MISSING = 0.01  # of a step, in lines that are many and cut off
 
 
 def compare(before: Diagnosis, after: Diagnosis, *, names: tuple[str, str]) -> Comparison:
+    refused = _refused(before, after)
     ratio, beyond = _ratio(before, after)
+    if refused:
+        beyond = None
     return Comparison(
+        refused=refused,
         before=_side(before, names[0]),
         after=_side(after, names[1]),
         ratio=ratio,
@@ -30,28 +37,53 @@ def compare(before: Diagnosis, after: Diagnosis, *, names: tuple[str, str]) -> C
         groups=_groups(before, after),
         ops=_ops(before, after),
         lines=_lines(before.lines, after.lines),
-        warnings=_warnings(before, after),
+        warnings=([f"not judged: {refused}"] if refused else []) + _warnings(before, after),
     )
 
 
 def _side(diagnosis: Diagnosis, name: str) -> Side:
     step = diagnosis.step
+    works = 1 - _waiting_share(diagnosis)
     return Side(
         name=name,
         target=diagnosis.target,
         device=diagnosis.machine.device,
         kind=step.kind,
         bound_by=diagnosis.verdict.bound_by,
-        wall_ns=step.wall_ns,
+        wall_ns=working_ns(diagnosis),
         wall_source=step.wall_source,
-        interval_ns=step.wall_interval_ns,
+        interval_ns=(step.wall_interval_ns[0] * works, step.wall_interval_ns[1] * works),
         samples_ns=_samples(diagnosis),
+        waiting_share=_waiting_share(diagnosis),
+        threads=diagnosis.machine.threads,
     )
+
+
+def working_ns(diagnosis: Diagnosis) -> float:
+    """The step without waiting for a CPU core, which another program decides."""
+    return diagnosis.step.wall_ns * (1 - _waiting_share(diagnosis))
+
+
+def _waiting_share(diagnosis: Diagnosis) -> float:
+    lost = diagnosis.account.overhead.parts.get(CPU_WAIT, 0.0)
+    return min(1.0, lost / diagnosis.step.wall_ns) if diagnosis.step.wall_ns else 0.0
+
+
+def _refused(before: Diagnosis, after: Diagnosis) -> str:
+    """Why the times cannot be judged: a run on a busy machine says little of the program."""
+    busy = [
+        f"{which} waited for a core for {share:.0%} of its steps"
+        for which, one in (("A", before), ("B", after))
+        if (share := _waiting_share(one)) > _BUSY
+    ]
+    if not busy:
+        return ""
+    return f"the machine was busy: {' and '.join(busy)}; run again on a quiet machine"
 
 
 def _ratio(before: Diagnosis, after: Diagnosis) -> tuple[Estimate, bool | None]:
     """After over before: of the medians, resampled; of all samples where there are few."""
-    expected = after.step.wall_ns / before.step.wall_ns
+    expected = working_ns(after) / max(working_ns(before), 1.0)
     first, second = _samples(before), _samples(after)
     if min(len(first), len(second)) >= _FEWEST_SAMPLES:
         low, high = _resampled(first, second)
@@ -73,7 +105,8 @@ def _samples(diagnosis: Diagnosis) -> list[float]:
     """The step times that its time is the median of; a time that was given has none."""
     step = diagnosis.step
     around = step.samples_ns and min(step.samples_ns) <= step.wall_ns <= max(step.samples_ns)
-    return step.samples_ns if around else []
+    works = 1 - _waiting_share(diagnosis)
+    return [ns * works for ns in step.samples_ns] if around else []
 
 
 def _kind(diagnosis: Diagnosis) -> str:
@@ -98,8 +131,11 @@ def _groups(before: Diagnosis, after: Diagnosis) -> list[Difference]:
     others = after.account.groups()
     for name, group in before.account.groups().items():
         other = others[name]
-        rows.append(_difference(name, "", group.ns, other.ns))
+        waits = group.parts.get(CPU_WAIT, 0.0), other.parts.get(CPU_WAIT, 0.0)
+        rows.append(_difference(name, "", group.ns - waits[0], other.ns - waits[1]))
         for part in dict.fromkeys([*group.parts, *other.parts]):
+            if part == CPU_WAIT:
+                continue
             now, then = group.parts.get(part, 0.0), other.parts.get(part, 0.0)
             if now or then:
                 rows.append(_difference(name, part, now, then))
@@ -166,7 +202,7 @@ def _ranked(rows: list[Difference]) -> list[Difference]:
 
 def _whole(diagnosis: Diagnosis) -> bool | None:
     """Whether its lines are all of the step; None where it has none."""
-    missing = diagnosis.step.wall_ns - sum(row.ns for row in diagnosis.lines)
+    missing = working_ns(diagnosis) - sum(row.ns for row in diagnosis.lines)
     return missing <= _MISSING * diagnosis.step.wall_ns if diagnosis.lines else None
 
 
@@ -176,6 +212,11 @@ def _warnings(before: Diagnosis, after: Diagnosis) -> list[str]:
         warnings.append(
             f"different machines: {before.machine.device} and {after.machine.device}; what differs "
             "may be theirs, not the program's"
+        )
+    threads = before.machine.threads, after.machine.threads
+    if None not in threads and threads[0] != threads[1]:
+        warnings.append(
+            f"different thread counts: {threads[0]} and {threads[1]}; what differs may be theirs"
         )
     if before.step.wall_source != after.step.wall_source:
         warnings.append(

@@ -1,0 +1,39 @@
+"""How busy the machine was while something was measured on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_THREADS = Path("/proc/self/task")
+# Threads of a measurement that wait for a core for more than this share of the time that they
+# want one are not alone on the machine: 1 to 2% is usual on a quiet one.
+BUSY = 0.15
+
+
+class LoadMeter:
+    """From its making on: of the time in which this process wanted cores, the share without one."""
+
+    def __init__(self, threads: Path = _THREADS) -> None:
+        self._threads = threads
+        self._ran, self._waited = self._read()
+
+    def wait_share(self) -> float | None:
+        """None where the system keeps no such figures."""
+        ran, waited = self._read()
+        ran, waited = ran - self._ran, waited - self._waited
+        return waited / (ran + waited) if ran > 0 and waited >= 0 else None
+
+    def _read(self) -> tuple[float, float]:
+        ran = waited = 0.0
+        try:
+            found = [place / "schedstat" for place in self._threads.iterdir()]
+        except OSError:
+            return 0.0, 0.0
+        for place in found:
+            try:
+                on_core, ready, *_ = place.read_text().split()
+            except (OSError, ValueError):  # it has ended, or the system does not tell
+                continue
+            ran += float(on_core)
+            waited += float(ready)
+        return ran, waited
