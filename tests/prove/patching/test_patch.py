@@ -91,3 +91,11 @@ def test_a_file_that_does_not_parse_is_left_to_the_user(tmp_path: Path) -> None:
     patch = patched(tmp_path, source)
     assert patch.diff == b""
     assert {step.fix for step in patch.manual} == {"fused", "autocast"}
+
+
+def test_manual_steps_are_in_the_framework_s_words(tmp_path: Path) -> None:
+    case = Path(__file__).parent / "cases" / "trainer_with_options.txt"
+    patch = patched(tmp_path, case.read_bytes().partition(_BETWEEN.encode())[0])
+    (step,) = patch.manual
+    assert step.change == "--bf16, or TrainingArguments(bf16=True)"
+    assert patch.text().startswith(b"# autocast, by hand: --bf16")

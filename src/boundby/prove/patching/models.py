@@ -47,4 +47,6 @@ def _models(program: Program, fix: ChosenFix) -> list[ObjectSite]:
     models = fix.objects or program.sites.models
     if not models:
         raise CannotWriteError("no model was seen")
-    return list(models)
+    # One that was loaded, as for a last evaluation, is not made in the source.
+    made = [model for model in models if model.made]
+    return made or list(models)

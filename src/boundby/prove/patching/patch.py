@@ -12,6 +12,14 @@ from boundby.prove.patching.autocast import write_autocast
 from boundby.prove.patching.checkpointing import write_no_checkpoints
 from boundby.prove.patching.diff import unified_diff
 from boundby.prove.patching.dropout import write_short_masks
+from boundby.prove.patching.frameworks import (
+    Argument,
+    Framework,
+    argument_of,
+    framework_of,
+    words_of,
+    write_argument,
+)
 from boundby.prove.patching.loaders import write_all_workers, write_pinned, write_workers
 from boundby.prove.patching.models import write_channels_last, write_compiled
 from boundby.prove.patching.optimizers import write_fused, write_set_to_none
@@ -95,16 +103,22 @@ def write_patch(
     `script`: the file that was run; `folder`: the one it was started in, by default the current.
     """
     program = Program(sites, script)
+    framework = framework_of(program)
     written: list[str] = []
     manual: list[ManualStep] = []
     order = list(WRITERS)
     known = [fix for fix in fixes if fix.fix in WRITERS]
     for fix in sorted(known, key=lambda fix: order.index(fix.fix)):
-        why = _why_not_written(program, fix)
+        argument = argument_of(framework, fix.fix) if framework is not None else None
+        change, writer = fix.change, WRITERS[fix.fix]
+        if framework is not None and argument is not None:
+            change = words_of(framework, argument)
+            writer = _argument_writer(framework, argument)
+        why = _why_not_written(program, fix, writer)
         if why is None:
             written.append(fix.fix)
         else:
-            manual.append(ManualStep(fix=fix.fix, change=fix.change, why=why))
+            manual.append(ManualStep(fix=fix.fix, change=change, why=why))
     manual += [
         ManualStep(fix=fix.fix, change=fix.change, why="it cannot be written as a patch")
         for fix in fixes
@@ -129,11 +143,15 @@ def write_patch(
     )
 
 
-def _why_not_written(program: Program, fix: ChosenFix) -> str | None:
+def _argument_writer(framework: Framework, argument: Argument) -> Writer:
+    return lambda program, _: write_argument(program, framework, argument)
+
+
+def _why_not_written(program: Program, fix: ChosenFix, writer: Writer) -> str | None:
     """Write one fix; if that fails none of its edits is left."""
     restore = program.snapshot()
     try:
-        WRITERS[fix.fix](program, fix)
+        writer(program, fix)
         for file in program.files.values():
             file.after()
     except CannotWriteError as error:

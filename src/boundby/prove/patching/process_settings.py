@@ -58,7 +58,8 @@ def insert_below_imports(file: SourceFile, *lines: str) -> None:
     imports = list(_top_imports(file))
     if not imports:
         raise CannotWriteError(f"{file.path.name} begins without imports")
-    file.insert_below(imports[-1], *torch_import(file), *lines)
+    blank = "" if any(file.added_below(imports[-1])) else "\n"
+    file.insert_below(imports[-1], *torch_import(file), f"{blank}{lines[0]}", *lines[1:])
 
 
 def require_torch(file: SourceFile) -> None:

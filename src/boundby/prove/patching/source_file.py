@@ -144,6 +144,9 @@ class SourceFile:
             for statements in edits.values():
                 yield from statements
 
+    def added_below(self, statement: Statement) -> list[Statement]:
+        return self._below.get(statement, [])
+
     def parsed(self, *lines: str) -> list[Statement]:
         config = self.module.config_for_parsing
         return [cst.parse_statement(line, config=config) for line in lines]
