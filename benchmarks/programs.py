@@ -51,7 +51,7 @@ _CLOCKS = re.compile(
     r"\d+(\.\d+)?(e-?\d+)? ?(ms|sec|s|it/s|seconds|samples/s|min)\b(/batch|/it)?"
     r"|\d+:\d\d(:\d\d)?(\.\d+)?|\d\d\d\d-\d\d-\d\d|SPS: \d+|mfu -?[\d.]+%"
     r"|[Tt]ime[^0-9\n]{0,12}[\d.]+( ?\([\d.]+\))?|[\d.]+ ?(?:/s|im/s|steps_per_second)"
-    r"|'train_(runtime|\w+_per_second)': '?[\d.]+'?|ms/batch +[\d.]+|[\d.]+ms\b"
+    r"|\b\w*(runtime|_per_second)'?[ :=]+'?[\d.]+'?|ms/batch +[\d.]+|[\d.]+ms\b"
     r"|max mem: \d+|eta: \S+|data: [\d.]+|elapsed[^\n]*|0x[0-9a-f]+|-[0-9a-f]{16}\b"
 )
 _LONGEST_S = 150.0

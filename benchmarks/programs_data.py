@@ -15,7 +15,7 @@ import numpy as np
 _WORDS = 2000
 
 
-def mnist(folder: Path, images: int = 1920, tests: int = 100) -> None:
+def mnist(folder: Path, images: int = 1920, tests: int = 256) -> None:
     """torchvision's MNIST, as it is after its download."""
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True, exist_ok=True)

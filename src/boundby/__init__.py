@@ -76,10 +76,14 @@ def __getattr__(name: str) -> Any:
 
 
 def _load(name: str) -> Any:
+    from boundby.capture.host.random_state import random_state_kept
+
     module, _, attribute = _PUBLIC[name].partition(":")
-    if name in _SHOWN:
-        importlib.import_module("boundby.report.display")
-    value: Any = importlib.import_module(module)
+    # rich draws a random number when it is imported.
+    with random_state_kept():
+        if name in _SHOWN:
+            importlib.import_module("boundby.report.display")
+        value: Any = importlib.import_module(module)
     if attribute:
         value = getattr(value, attribute)
     return value

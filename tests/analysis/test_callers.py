@@ -126,3 +126,11 @@ def test_a_line_at_its_roofline_and_one_that_nothing_helps_say_so() -> None:
     near = msgspec.structs.replace(LINE, floor_ns=80.0)
     assert "near what the device can do" in with_advice([near], [], [])[0].advice
     assert "Nothing that boundby knows" in with_advice([LINE], [], [])[0].advice
+
+
+def test_operators_without_time_are_named() -> None:
+    """A step that waits for a core may leave its kernels no time at all."""
+    op = OpRow(
+        name="mm", op_class="contraction", where=LINE.where, count=1, ns=0.0, bound="compute"
+    )
+    assert "It mostly runs mm" in with_advice([LINE], [op], [])[0].advice

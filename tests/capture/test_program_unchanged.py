@@ -12,8 +12,8 @@ from tests.scripts import run, run_python
 
 # What a program may see. Names in PATCHED are wrapped while boundby watches, and only then.
 STATE = """
-import ctypes, inspect, os, signal, sys, threading, warnings
-import torch
+import ctypes, gc, inspect, os, random, signal, sys, threading, warnings
+import numpy, torch
 
 PATCHED = {"__call__", "step", "_patch_step_function", "__next__", "backward", "compile"}
 PROFILER = {"_prepare_profiler", "_disable_profiler", "_is_profiler_enabled"}
@@ -27,7 +27,8 @@ def attributes(owner, leave=()):
 
 def state(leave=()):
     # First of all: what is asked below must not be what changes it.
-    random = torch.random.get_rng_state().tolist()
+    drawn = torch.random.get_rng_state().tolist()
+    drawn += [random.getstate(), repr(numpy.random.get_state())]
     tensor = torch.ones(())
     return {
         "types": [attributes(one, {*leave, "__annotations__", "__doc__"}) for one in TYPES],
@@ -50,7 +51,10 @@ def state(leave=()):
         "recursion": sys.getrecursionlimit(),
         "excepthook": sys.excepthook,
         "trace": sys.gettrace() if not leave else None,
-        "random": random,
+        "garbage": (gc.isenabled(), gc.get_threshold()),
+        "working folder": os.getcwd(),
+        "matmul": torch.get_float32_matmul_precision(),
+        "random": drawn,
     }
 
 def difference(one, other):

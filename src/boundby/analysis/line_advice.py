@@ -50,7 +50,7 @@ def _does(row: LineRow, ops: Sequence[OpRow]) -> str:
     named = sorted(ns, key=lambda name: -ns[name])[:_MOST_OPS]
     if not named:
         return "It runs no operator of its own."
-    total = sum(ns.values())
+    total = sum(ns.values()) or 1.0  # a starved step may leave its kernels no time
     words = " and ".join(
         f"{name} ({units.share(ns[name] / total)} of its operator time"
         + (f", {counts[name]} calls)" if counts[name] > 1 else ")")

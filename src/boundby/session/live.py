@@ -12,6 +12,7 @@ from typing import Any
 
 from boundby import diagnosis as conductor
 from boundby import hardware as roofs
+from boundby.capture.host.random_state import random_state_kept
 from boundby.capture.process.guard import Failure, Guard, failure_of, stopped_after
 from boundby.capture.process.plan import Plan, plan_of
 from boundby.capture.process.windows import Window
@@ -66,7 +67,8 @@ class Watch:
             if self._capture is None:
                 raise BoundbyError("the diagnosis is made when the `with` block ends")
             try:
-                self._diagnosis = self._diagnose(self._capture)
+                with random_state_kept():
+                    self._diagnosis = self._diagnose(self._capture)
             except BoundbyError as error:
                 self._problem = error
             self._folder.cleanup()
@@ -205,7 +207,7 @@ def machine(
     measures in under ten seconds, with a wider error. `notice` is told, in one line, when saved
     roofs exist and cannot be used; left out, that is a warning.
     """
-    with show_progress("measuring") as progress:
+    with random_state_kept(), show_progress("measuring") as progress:
         return roofs.obtain(
             device,
             remeasure=remeasure,

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from boundby.capture.host.counters import compiled_ns
+from boundby.capture.host.random_state import random_state_kept
 from boundby.capture.process.children import Attend, Children, Watched
 from boundby.capture.process.execution import Ending, Target, execute
 from boundby.capture.process.guard import Failure, Guard, failure_of, stopped_after
@@ -320,7 +321,9 @@ class _Watch:
         capture = self._take()
         if self._on_enough is not None and capture is not None:
             self._concluded = True
-            self._on_enough(capture)
+            # The process goes on after its diagnosis was made in it.
+            with random_state_kept():
+                self._on_enough(capture)
 
     def _enough(self) -> None:
         self.guard.do(self._take_enough)
