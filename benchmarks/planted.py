@@ -29,6 +29,7 @@ TURNS, TURN_S, WARM = 7, 0.3, 8
 COSTS = 0.04  # mistakes of this share of the step or more count towards recall
 FALSE = 0.05  # a clean script's finding of more than this is a false one
 FIRST = 3
+MACHINE: list[str] = []  # the options that name saved roofs
 _MISTAKE = re.compile(r"^# mistake (\w+): (.+)$", re.MULTILINE)
 _WRONG = re.compile(r"^(.*?)\s*#- (\w+)$")
 _RIGHT = re.compile(r"^(\s*)#\+ (\w+): (.*)$")
@@ -155,7 +156,7 @@ def diagnosis_of(folder: Path, name: str, text: str) -> dict:
     script.write_text(text)
     result.unlink(missing_ok=True)
     done = subprocess.run(
-        [sys.executable, "-m", "boundby", "run", "--json", str(result), "-q", str(script)],
+        [sys.executable, "-m", "boundby", "run", *MACHINE, "--json", str(result), str(script)],
         capture_output=True,
         text=True,
         timeout=300,
@@ -251,7 +252,9 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="add each result to this file as it comes")
     parser.add_argument("--table", type=Path, help="print the table of results kept before")
     parser.add_argument("--untimed", action="store_true", help="do not measure the true savings")
+    parser.add_argument("--machine", type=Path, help="roofs saved with `boundby machine --json`")
     given = parser.parse_args()
+    MACHINE[:] = ["--machine", str(given.machine.absolute())] if given.machine else []
     if given.table:
         kept = [json.loads(line) for line in given.table.read_text().splitlines()]
         rows = [

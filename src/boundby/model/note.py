@@ -17,6 +17,7 @@ Code = Literal[
     "other-kind-profiled",
     "observer-failed",
     "graph-recording-failed",
+    "evidence-failed",
     "stale-compiled-lines",
     "no-phase-marks",
     # The machine while it was measured.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from boundby.model.diagnosis import KindOfStep
+from boundby.model.evidence import StepEvidence
 from boundby.model.host_counters import HostCounters
 from boundby.model.jax_facts import JaxFacts
 from boundby.model.note import Note
@@ -139,6 +140,7 @@ class Observation(Record, frozen=True, kw_only=True):
     lines: dict[str, SourceLine] = {}
     programs: list[ProgramMemory] = []
     jax: JaxFacts | None = None
+    evidence: StepEvidence = StepEvidence()
     notes: list[Note] = []
     seen: dict[str, int] = {}
     started: list[str] = []

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import HostKind, Ints, Machine, OpCall, Timeline
 from boundby.model.diagnosis import Account, LineRow
+from boundby.model.evidence import StepEvidence
 from boundby.model.host_counters import HostCounters
 from boundby.model.observation import Observation
 from boundby.model.run import RunParts
@@ -143,6 +144,11 @@ class StepView(ABC):
     def framework(self) -> str:
         """The framework of the program: "torch" or "jax"."""
         return self.observation.framework if self.observation is not None else "torch"
+
+    @property
+    def evidence(self) -> StepEvidence:
+        """What a few more steps showed of values and gradients; nothing for a trace."""
+        return self.observation.evidence if self.observation is not None else StepEvidence()
 
     @property
     def flow(self) -> Flow | None:

@@ -32,6 +32,8 @@ _FASTER = 0.95
 # A window that waits for steps of the main kind gives up after this many times as many of any;
 # where none at all was profiled, later.
 _MOST_OTHERS, _MOST_WITHOUT_ONE = 4, 12
+# Values that are the same in two steps, and graphs that are used in the one after.
+_EVIDENCE = 3
 # How often clean steps that go on are asked whether they suffice.
 _ASK_EVERY = 5
 
@@ -82,6 +84,7 @@ class Window(enum.Enum):
     CLEAN = "clean steps"
     ISSUE = "host-timing steps"
     PROFILED = "profiled steps"
+    EVIDENCE = "steps that values were looked at in"
     COUNTED = "steps that were only counted"
     DONE = "done"
 
@@ -104,8 +107,11 @@ class Windows:
         clock: Callable[[], int] = time.perf_counter_ns,
         observer: Observer | None = None,
         look: Callable[[Window], None] = lambda _: None,
+        evidence: Observer | None = None,
     ) -> None:
-        """`look` is called between steps, never inside one, nor between clean ones."""
+        """`look` is called between steps, never inside one, nor between clean ones. `evidence`
+        stands by in a few steps after all others, which are not timed."""
+        self._evidence = evidence
         self._observer = observer
         self._look = look
         self.window = Window.WARMUP
@@ -193,6 +199,8 @@ class Windows:
                 self._measure_issue(kind)
             case Window.PROFILED:
                 self._profile(kind)
+            case Window.EVIDENCE:
+                self._look_at_values(kind)
             case Window.COUNTED:
                 if self.steps >= self._plan.total:
                     self._end()
@@ -232,6 +240,8 @@ class Windows:
             self._close_clean()
         elif ended_in is Window.PROFILED:
             self._profiler.stop()
+        elif ended_in is Window.EVIDENCE and self._evidence is not None:
+            self._evidence.end()
 
     def count_on(self) -> None:
         """Nothing more is measured, but a rank ends when the others do: they would wait for it."""
@@ -366,7 +376,19 @@ class Windows:
     def _stop_profiling(self) -> None:
         if self._plan.in_step and self.steps < self._plan.total:
             self.count_on()
+        elif self._evidence is not None and not self._plan.in_step:
+            self._open(Window.EVIDENCE)
+            self._evidence.begin()
         else:
+            self._end()
+
+    def _look_at_values(self, kind: str) -> None:
+        self._add(kind)
+        if self._evidence is not None:
+            self._evidence.step()
+        if len(self._kinds) >= _EVIDENCE:
+            if self._evidence is not None:
+                self._evidence.end()
             self._end()
 
     def _usual_ns(self, kind: str) -> float:

@@ -54,6 +54,7 @@ def observe(capture: Capture, *, target: str | None = None) -> Observation:
         host=_host_counters(capture),
         host_speed=HostSpeed(addition_ns=capture.pace, issue_addition_ns=capture.issue_pace),
         run=capture.run,
+        evidence=capture.evidence,
         settings=_settings(capture),
         rank=None if capture.rank is None else RankInfo(rank=capture.rank, world=capture.world),
         lines={} if timeline is None else source_lines(timeline),

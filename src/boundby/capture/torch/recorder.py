@@ -22,6 +22,7 @@ from boundby.capture.process.step_hooks import active_hooks
 from boundby.capture.process.windows import Window, Windows
 from boundby.capture.torch.compiled_code import CompiledGraphs, compiled_graphs
 from boundby.capture.torch.device import TorchDevice
+from boundby.capture.torch.evidence.collector import EvidenceCollector
 from boundby.capture.torch.graph_recorder import GraphRecorder
 from boundby.capture.torch.line_tracer import LineTrace
 from boundby.capture.torch.object_ids import ObjectIds
@@ -32,6 +33,7 @@ from boundby.capture.torch.profiler import TorchProfiler
 from boundby.capture.torch.profiler_cost import MeasuredCallCost
 from boundby.capture.torch.provenance import kernel_lines
 from boundby.capture.torch.shapes import first_shape
+from boundby.model.evidence import StepEvidence
 from boundby.model.host_counters import HostCounters
 from boundby.model.note import Note
 from boundby.model.step_kind import StepKind
@@ -50,6 +52,7 @@ _OLD_LINES = Note(
     "(set TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 to compile again)",
 )
 _NO_GRAPH_RECORDING = "recording the operators of captured CUDA graphs failed"
+_NO_EVIDENCE = "looking at values and gradients failed"
 _ANOTHER_KIND = "no {} step came while steps were profiled: another kind of step is diagnosed"
 # A script that trains by replaying graphs steps its optimizer before it records them.
 _PATIENCE_WITH_GRAPHS = 10
@@ -88,6 +91,7 @@ class Capture:
     world: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     host_counters: HostCounters = field(default_factory=HostCounters)
+    evidence: StepEvidence = field(default_factory=StepEvidence)
     notes: list[Note] = field(default_factory=list)
     failure: Failure | None = None  # of boundby itself
     run: RunParts | None = None  # the script's whole life
@@ -133,6 +137,7 @@ class Recorder:
         # Without a profile, nothing is asked of what graphs were captured from.
         self.graphs = GraphRecorder(torch, folder) if plan.profiled else None
         self._bystander = HostCounterSampler()
+        self._evidence = EvidenceCollector(torch)
         self._paces = {window: Pace() for window in Window}
         self.windows = Windows(
             plan,
@@ -141,6 +146,7 @@ class Recorder:
             on_done,
             observer=self._bystander,
             look=lambda window: self._paces[window].look(),
+            evidence=self._evidence,
         )
         self.finder = StepFinder(step_by, self._step_ended, self.windows.start_over)
         self._on_first_step: Callable[[], None] | None = on_first_step
@@ -266,6 +272,7 @@ class Recorder:
         quietly = Guard(failed.append)
         quietly.do(self._end_windows)
         quietly.do(self._bystander.end)
+        quietly.do(self._evidence.end)
         if self.graphs is not None:
             quietly.do(self.graphs.close)
         if count_on:
@@ -301,7 +308,11 @@ class Recorder:
             kinds=dict(self.finder.kinds),
             seen=dict(self.finder.seen),
             settings=self._settings or self._read_settings(),
+            evidence=self._evidence.evidence(),
         )
+        if self._evidence.failed:
+            failure = failure_of(_NO_EVIDENCE, self._evidence.failed)
+            taken.notes.append(Note(code="evidence-failed", text=failure.line))
         for sample in windows.warmup:
             taken.warmup.setdefault(sample.kind, []).append(sample.ns)
         for sample in windows.clean:
@@ -349,7 +360,7 @@ class Recorder:
         if self._disturbed:
             missing.append(_PROFILED_ITSELF)
         steps = self.windows.steps
-        if steps and window not in (Window.COUNTED, Window.DONE):
+        if steps and window not in (Window.EVIDENCE, Window.COUNTED, Window.DONE):
             wanted = self._plan.profiled if advise else 0
             text = shortfall(
                 window.value,

@@ -1,0 +1,179 @@
+"""Calls of modules: the same forward run again, and graphs that no backward uses."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from boundby.capture.torch.evidence.places import user_lines
+from boundby.capture.torch.evidence.values import fingerprint, tensors_in
+from boundby.model.evidence import ModuleCall, RepeatedCall, UnusedGraph
+
+_MOST_CALLS = 20_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """One call of a module that has parameters."""
+
+    key: int
+    call: ModuleCall
+    step: int
+    training: bool
+    inputs: tuple[Any, ...] | None
+    weights: int
+    parent: Call | None
+    roots: set[int] = field(default_factory=set)  # the nodes of its results
+    inner: set[int] = field(default_factory=set)  # and those of the calls inside it
+    result: tuple[Any, ...] | None = None
+
+
+class CallReader:
+    """Follows modules by torch's global hooks, which none of the script's modules know of."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._open: list[Call | None] = []
+        self._known: dict[int, bool] = {}
+        self._counts: dict[tuple[str, str], int] = defaultdict(int)
+        self.calls: list[Call] = []
+        self.step = 0
+        self.in_backward = False
+
+    def next_step(self) -> None:
+        self.step += 1
+        self._counts.clear()
+
+    def begins(self, module: Any, args: tuple[Any, ...]) -> None:
+        torch = self._torch
+        if self.in_backward or len(self.calls) >= _MOST_CALLS or not self._has_weights(module):
+            self._open.append(None)
+            return
+        where = user_lines(sys._getframe(2))
+        name = type(module).__name__
+        place = (name, where[0] if where else "")
+        call = ModuleCall(module=name, occurrence=self._counts[place], where=where)
+        self._counts[place] += 1
+        tensors = tensors_in(torch, args) or tensors_in(torch, _keywords(sys._getframe(2)))
+        prints = [fingerprint(torch, one) for one in tensors]
+        parent = next((one for one in reversed(self._open) if one is not None), None)
+        self._open.append(
+            Call(
+                key=id(module),
+                call=call,
+                step=self.step,
+                training=bool(module.training),
+                inputs=tuple(prints) if prints and None not in prints else None,
+                weights=sum(_version(p) for p in module.parameters()),
+                parent=parent,
+            )
+        )
+
+    def ends(self, result: Any) -> None:
+        call = self._open.pop() if self._open else None
+        if call is None:
+            return
+        tensors = tensors_in(self._torch, result)
+        call.roots = {one.grad_fn._sequence_nr() for one in tensors if one.grad_fn is not None}
+        prints = [fingerprint(self._torch, one) for one in tensors]
+        call.result = tuple(prints) if prints and None not in prints else None
+        if call.parent is not None:
+            call.parent.inner |= call.roots | call.inner
+        self.calls.append(call)
+
+    def _has_weights(self, module: Any) -> bool:
+        known = self._known.get(id(module))
+        if known is None:
+            known = next(module.parameters(), None) is not None
+            self._known[id(module)] = known
+        return known
+
+    def has_fixed_inputs(self) -> bool:
+        """Whether every step gave the outermost modules the same: then it is no real data."""
+        steps: dict[int, list[Any]] = defaultdict(list)
+        for call in self.calls:
+            if call.parent is None:
+                steps[call.step].append(call.inputs)
+        return len(steps) > 1 and all(one == steps[min(steps)] for one in steps.values())
+
+    def repeated(self, step: int, used: set[int]) -> list[RepeatedCall]:
+        """Calls of the step with the inputs of an earlier one in it, or of the module's last one.
+
+        A step may end between the two, as where a metric is computed after the update.
+        """
+        firsts: dict[tuple[Any, ...], Call] = {}
+        last: dict[int, Call] = {}
+        found: list[RepeatedCall] = []
+        repeats: set[int] = set()
+        for call in sorted(self.calls, key=_depth):
+            if call.inputs is None or (call.parent is not None and id(call.parent) in repeats):
+                repeats.add(id(call))
+                continue
+            key = (call.step, call.key, call.inputs, call.training)
+            before = last.get(call.key)
+            last[call.key] = call
+            first = firsts.setdefault(key, call)
+            if first is call:
+                if before is None or (before.inputs, before.training) != key[2:]:
+                    continue
+                first = before
+            same = first.result is not None and first.result == call.result
+            is_used = bool((call.roots | call.inner) & used)
+            # Where the first alone is a metric's, it is the first that repeats what is needed.
+            if (same or not is_used) and not (same and is_used and first.step != call.step):
+                repeats.add(id(call))
+            elif same and not (first.roots | first.inner) & used:
+                call, first = first, call
+            else:
+                continue
+            if call.step == step:
+                found.append(
+                    RepeatedCall(
+                        call=call.call,
+                        first=first.call,
+                        same=same,
+                        updated=first.weights != call.weights,
+                        recorded=bool(call.roots),
+                    )
+                )
+        return found
+
+    def unused_graphs(self, step: int, used: set[int]) -> list[UnusedGraph]:
+        """The outermost calls that were recorded for nothing."""
+        found: list[UnusedGraph] = []
+        covered: set[int] = set()
+        for call in sorted(self._of(step), key=_depth):
+            nodes = call.roots | call.inner
+            if call.parent is not None and id(call.parent) in covered:
+                covered.add(id(call))
+            elif nodes and not nodes & used:
+                covered.add(id(call))
+                found.append(UnusedGraph(call=call.call, training=call.training))
+        return found
+
+    def _of(self, step: int) -> list[Call]:
+        return [call for call in self.calls if call.step == step]
+
+
+def _depth(call: Call) -> int:
+    depth, around = 0, call.parent
+    while around is not None:
+        depth, around = depth + 1, around.parent
+    return depth
+
+
+def _version(parameter: Any) -> int:
+    return 0 if parameter.is_inference() else int(parameter._version)
+
+
+def _keywords(frame: Any) -> Any:
+    """The keyword arguments of a module's call, which its global hooks are not given."""
+    for _ in range(3):
+        if frame is None:
+            return {}
+        if frame.f_code.co_name == "_call_impl":
+            return frame.f_locals.get("kwargs", {})
+        frame = frame.f_back
+    return {}

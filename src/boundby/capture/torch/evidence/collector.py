@@ -1,0 +1,182 @@
+"""Collects evidence in a few steps after the profiled ones, and leaves the process as it was."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from boundby.capture.process.guard import Guard
+from boundby.capture.process.patching import PatchSet
+from boundby.capture.process.step_hooks import StepHook, active_hooks
+from boundby.capture.torch.evidence.calls import CallReader
+from boundby.capture.torch.evidence.gradients import GradientReader
+from boundby.capture.torch.evidence.padding import lengths_of
+from boundby.capture.torch.evidence.places import user_lines
+from boundby.capture.torch.evidence.rebuilt import AssignmentReader
+from boundby.capture.torch.evidence.setting_lines import setting_lines
+from boundby.capture.torch.evidence.values import tensors_in
+from boundby.model.evidence import Padding, ProgramSettings, StepEvidence
+
+# The step that is told of: what it made may be used in the one after it.
+_TOLD = 1
+
+
+class EvidenceCollector(StepHook):
+    """`begin`, `step` at each step's end, `end`. A failure ends the collecting, nothing else."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._swaps = PatchSet()
+        self._handles: list[Any] = []
+        self._calls = CallReader(torch)
+        self._gradients = GradientReader(torch)
+        self._assignments = AssignmentReader(torch)
+        self._anomalies: dict[str, None] = {}
+        self._padding: Padding | None = None
+        self._steps = 0
+        self._running = False
+        self.failed: list[Exception] = []
+        self._do = Guard(self._fail).do
+
+    def begin(self) -> None:
+        self._do(self._begin)
+
+    def step(self) -> None:
+        if self._running:
+            self._do(self._next_step)
+
+    def end(self) -> None:
+        """Put everything back; may be called at any time, and again."""
+        if not self._running:
+            return
+        self._running = False
+        self._assignments.stop()
+        for handle in self._handles:
+            handle.remove()
+        self._swaps.undo()
+        if self in active_hooks:
+            active_hooks.remove(self)
+        self._do(self._gradients.end)
+
+    def evidence(self) -> StepEvidence:
+        """What the steps showed; nothing where fewer than two were looked at."""
+        self.end()
+        found = None if self._steps < 2 or self.failed else self._do(self._read)
+        return found or StepEvidence()
+
+    def _fail(self, error: Exception) -> None:
+        self.failed.append(error)
+        self.end()
+
+    def _begin(self) -> None:
+        torch = self._torch
+        self._running = True
+        active_hooks.append(self)
+        self._swaps.swap(torch.autograd, "_engine_run_backward", self._around_engine)
+        if not _has_compiled():
+            # A compiled model is not to be compiled again for hooks, nor traced through them.
+            module = torch.nn.modules.module
+            self._handles = [
+                module.register_module_forward_pre_hook(self._call_begins),
+                module.register_module_forward_hook(self._call_ends, always_call=True),
+            ]
+            self._assignments.start()
+
+    def _next_step(self) -> None:
+        self._steps += 1
+        self._calls.next_step()
+        self._gradients.next_step()
+        self._assignments.next_step()
+
+    def _call_begins(self, module: Any, args: tuple[Any, ...]) -> None:
+        self._do(self._calls.begins, module, args)
+
+    def _call_ends(self, module: Any, args: tuple[Any, ...], result: Any) -> None:
+        self._do(self._calls.ends, result)
+
+    def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._do(self._look_for_padding, args, kwargs)
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        self._do(self._gradients.optimizer_begins, optimizer)
+
+    def _look_for_padding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._steps != _TOLD or self._padding is not None:
+            return
+        for ids in tensors_in(self._torch, [args, kwargs]):
+            lengths = lengths_of(self._torch, ids)
+            if lengths is not None:
+                bound = self._assignments.line_of.get(id(ids))
+                where = [bound] if bound else []
+                where += user_lines(sys._getframe(2))
+                where = list(dict.fromkeys(where))
+                self._padding = Padding(where=where, width=int(ids.shape[1]), lengths=lengths)
+                return
+
+    def _around_engine(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        collector = self
+
+        @functools.wraps(original)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if not collector._running or collector._calls.in_backward:
+                return original(*args, **kwargs)
+            collector._do(collector._backward_begins, args, kwargs)
+            collector._calls.in_backward = True
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                collector._calls.in_backward = False
+            if collector._running:
+                collector._do(collector._gradients.ends)
+            return result
+
+        return run
+
+    def _backward_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._torch.is_anomaly_enabled():
+            for line in user_lines(sys._getframe(2))[:1]:
+                self._anomalies[line] = None
+        self._gradients.begins(args, kwargs)
+
+    def _read(self) -> StepEvidence:
+        used = self._gradients.used_nodes
+        fixed = self._calls.has_fixed_inputs()
+        return StepEvidence(
+            steps=self._steps,
+            settings=self._settings(),
+            repeated=[] if fixed else self._calls.repeated(_TOLD, used),
+            unused_graphs=self._calls.unused_graphs(_TOLD, used),
+            unused_gradients=self._gradients.unused(_TOLD),
+            kept_graphs=self._gradients.kept_graphs(_TOLD),
+            rebuilt=[] if fixed else self._assignments.rebuilt(),
+            padding=self._padding,
+            growth=self._assignments.growth(),
+            uncleared=self._gradients.uncleared(),
+            has_backward=bool(self._gradients.backwards),
+        )
+
+    def _settings(self) -> ProgramSettings:
+        torch = self._torch
+        deterministic = bool(torch.are_deterministic_algorithms_enabled())
+        fills = bool(torch.utils.deterministic.fill_uninitialized_memory)
+        lines = setting_lines()
+        affinity = getattr(os, "sched_getaffinity", None)
+        return ProgramSettings(
+            anomaly_lines=list(self._anomalies),
+            anomaly_set_at=lines.anomaly,
+            set_at=lines.others,
+            doubles_at=lines.doubles,
+            deterministic=deterministic,
+            fills_memory=deterministic and fills,
+            cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
+            threads=int(torch.get_num_threads()),
+            cores=len(affinity(0)) if affinity else os.cpu_count(),
+        )
+
+
+def _has_compiled() -> bool:
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return bool(dynamo is not None and getattr(dynamo, "counters", {}).get("frames"))

@@ -1,0 +1,42 @@
+"""Lines of the user's, named as the profile names them."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import CodeType, FrameType
+
+from boundby.capture.kineto.names import Origin, frame_of
+
+_MOST_LINES = 4
+_DEEPEST = 200
+
+
+def user_lines(frame: FrameType | None) -> list[str]:
+    """The innermost line of the user's, and those that led to it."""
+    found: list[str] = []
+    for _ in range(_DEEPEST):
+        if frame is None or len(found) >= _MOST_LINES:
+            break
+        line = user_line(frame.f_code, frame.f_lineno)
+        if line is not None and line not in found:
+            found.append(line)
+        frame = frame.f_back
+    return found
+
+
+@functools.cache
+def user_line(code: CodeType, line: int | None) -> str | None:
+    """None: not the user's."""
+    if line is None:
+        return None
+    seen = frame_of(f"{_trimmed(code.co_filename)}({line}): {code.co_name}")
+    return seen.source if seen.origin is Origin.USER else None
+
+
+@functools.cache
+def _trimmed(file: str) -> str:
+    """As torch's profiler shortens it: seen from where it is imported."""
+    roots = sorted((f"{root}/" for root in sys.path if root), key=len, reverse=True)
+    root = next((root for root in roots if file.startswith(root)), "")
+    return file[len(root) :]

@@ -1,0 +1,243 @@
+"""Lines that make the same tensors in every step, and lines that keep graphs alive.
+
+Line events (`sys.settrace`) show which variables a line has bound; only steps that are not timed
+have them, and nothing of torch is replaced.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+from boundby.capture.torch.evidence.places import user_line
+from boundby.capture.torch.evidence.values import fingerprint
+from boundby.model.evidence import Growth, RebuiltTensor
+
+_MOST_EVENTS = 30_000
+_MOST_NODES = 100_000
+
+Key = tuple[str, str, int]  # line, variable, which time in the step
+
+
+@dataclass(slots=True, kw_only=True)
+class _Bound:
+    print: Any
+    bytes: float
+    value: Any = None  # kept in the last step, to see whether it is changed later
+    version: int = 0
+
+
+class AssignmentReader:
+    """What each line of the user's binds, step by step."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self.step = 0
+        self._events = 0
+        self._bound: list[dict[Key, _Bound]] = [{}]
+        self._counts: dict[tuple[str, str], int] = defaultdict(int)
+        self._before: dict[int, dict[str, int]] = {}
+        self._lines: dict[int, tuple[str, int]] = {}  # the latest line that bound an object
+        self._kept: dict[str, int] = defaultdict(int)
+        self._lengths: dict[int, int] = {}
+        self._nodes: list[int] = []
+        self.line_of: dict[int, str] = {}
+        self._running = False
+
+    def start(self) -> None:
+        if sys.gettrace() is not None:
+            return
+        self._running = True
+        hide_from_dynamo(AssignmentReader)
+        sys.settrace(self._on_call)
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if user_line(frame.f_code, frame.f_lineno) is not None:
+                frame.f_trace = self._on_line
+                self._remember(frame)
+            frame = frame.f_back
+
+    def stop(self) -> None:
+        if not self._running:
+            return
+        self._running = False
+        if sys.gettrace() == self._on_call:
+            sys.settrace(None)
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if frame.f_trace == self._on_line:
+                frame.f_trace = None
+            frame = frame.f_back
+
+    def next_step(self) -> None:
+        self._nodes.append(self._live_nodes())
+        for bound in self._bound[-1].values():
+            if bound.value is not None and bound.value._version != bound.version:
+                bound.print = None
+            bound.value = None
+        self.step += 1
+        self._bound.append({})
+        self._counts.clear()
+        self._events = 0
+
+    def rebuilt(self) -> list[RebuiltTensor]:
+        """Lines of which all that they bound was the same in every whole step."""
+        steps = self._bound[: self.step]
+        if len(steps) < 2:
+            return []
+        lines: dict[str, list[bool]] = defaultdict(list)
+        names: dict[str, dict[str, None]] = defaultdict(dict)
+        size: dict[str, float] = defaultdict(float)
+        for key, bound in steps[-1].items():
+            line, name, _ = key
+            prints = [one[key].print if key in one else None for one in steps]
+            lines[line].append(bound.print is not None and all(p == bound.print for p in prints))
+            names[line][name] = None
+            size[line] += bound.bytes
+        return [
+            RebuiltTensor(where=line, names=list(names[line]), bytes=size[line], times=len(same))
+            for line, same in lines.items()
+            if all(same)
+        ]
+
+    def growth(self) -> Growth | None:
+        """Graphs that are alive at each step's end, larger every time."""
+        counts = self._nodes
+        if len(counts) < 3:
+            return None
+        more = [after - before for before, after in itertools.pairwise(counts)]
+        if min(more) <= 0 or max(more) > 2 * min(more) + 8:
+            return None
+        where = sorted(self._kept, key=lambda line: -self._kept[line])[:3]
+        return Growth(where=where, nodes_per_step=sum(more) / len(more))
+
+    def _on_call(self, frame: FrameType, event: str, arg: object) -> Any:
+        if not self._running or user_line(frame.f_code, frame.f_lineno) is None:
+            return None
+        self._remember(frame)
+        return self._on_line
+
+    def _on_line(self, frame: FrameType, event: str, arg: object) -> Any:
+        if not self._running:
+            return None
+        self._events += 1
+        if self._events > _MOST_EVENTS:
+            return None
+        if event in ("line", "return"):
+            try:
+                self._look(frame)
+            except Exception:  # noqa: BLE001 - the script's own objects may raise when asked
+                return None
+            if event == "return":
+                self._before.pop(id(frame), None)
+        return self._on_line
+
+    def _remember(self, frame: FrameType) -> None:
+        self._before[id(frame)] = {name: id(one) for name, one in _locals(frame).items()}
+        self._lines[id(frame)] = ("", frame.f_lineno)
+
+    def _look(self, frame: FrameType) -> None:
+        """What the line before this one has bound."""
+        before = self._before.get(id(frame))
+        if before is None:
+            return
+        _, number = self._lines[id(frame)]
+        self._lines[id(frame)] = ("", frame.f_lineno)
+        line = user_line(frame.f_code, number)
+        if line is None:
+            return
+        torch = self._torch
+        for name, one in _locals(frame).items():
+            if type(one) is list:
+                self._look_at_list(line, one)
+                continue
+            if not isinstance(one, torch.Tensor) and type(one).__name__ != "ndarray":
+                continue
+            if before.get(name) == id(one):
+                continue
+            before[name] = id(one)
+            self.line_of[id(one)] = line
+            if isinstance(one, torch.Tensor) and one.grad_fn is not None:
+                if name in _read_by(frame.f_code, number, name):
+                    self._kept[line] += 1
+                self._add(line, name, None, 0.0, None)
+                continue
+            size = one.nbytes if hasattr(one, "nbytes") else 0
+            self._add(line, name, fingerprint(torch, one), float(size), one)
+
+    def _add(self, line: str, name: str, print_: Any, size: float, value: Any) -> None:
+        count = self._counts[line, name]
+        self._counts[line, name] += 1
+        bound = _Bound(print=print_, bytes=size)
+        if print_ is not None and isinstance(value, self._torch.Tensor):
+            if value.requires_grad:
+                bound.print = None
+            elif not value.is_inference():
+                bound.value, bound.version = value, value._version
+        self._bound[-1][line, name, count] = bound
+
+    def _look_at_list(self, line: str, held: list[Any]) -> None:
+        known = self._lengths.get(id(held))
+        self._lengths[id(held)] = len(held)
+        if known is None or len(held) <= known:
+            return
+        last = held[-1]
+        if isinstance(last, self._torch.Tensor) and last.grad_fn is not None:
+            self._kept[line] += 1
+
+    def _live_nodes(self) -> int:
+        """Autograd nodes that tensors still lead to."""
+        tensor = self._torch.Tensor
+        waiting = []
+        for one in gc.get_objects():
+            if type(one) is tensor and one.grad_fn is not None:
+                waiting.append(one.grad_fn)
+            elif type(one) is list and one and type(one[-1]) is tensor:
+                waiting += [t.grad_fn for t in one if type(t) is tensor and t.grad_fn is not None]
+        seen: set[int] = set()
+        while waiting and len(seen) < _MOST_NODES:
+            node = waiting.pop()
+            number = node._sequence_nr()
+            if number in seen:
+                continue
+            seen.add(number)
+            waiting += [following for following, _ in node.next_functions if following is not None]
+        return len(seen)
+
+
+def _read_by(code: CodeType, line: int, name: str) -> set[str]:
+    """The names that a line both reads and binds: `total = total + loss`."""
+    import dis
+
+    here, read, bound = False, set(), set()
+    for instruction in dis.get_instructions(code):
+        if instruction.starts_line is not None:
+            here = instruction.starts_line == line
+        if here and instruction.opname.startswith("LOAD_"):
+            read.add(str(instruction.argval))
+        elif here and instruction.opname.startswith("STORE_"):
+            bound.add(str(instruction.argval))
+    return read & bound
+
+
+def _locals(frame: FrameType) -> dict[str, Any]:
+    # A copy: the script goes on while it is looked at.
+    return dict(frame.f_locals)
+
+
+def hide_from_dynamo(*owners: type) -> None:
+    """Where Dynamo is loaded, have it pass over these frames."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is None:
+        return
+    functions: list[Callable[..., Any]] = [
+        one for owner in owners for one in vars(owner).values() if hasattr(one, "__code__")
+    ]
+    for function in functions:
+        dynamo.skip_code(function.__code__)

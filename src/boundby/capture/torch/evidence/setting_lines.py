@@ -1,0 +1,65 @@
+"""Where the script sets what was found to be set: read from its text.
+
+The text only tells the place; whether a setting is in force is asked of torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+from types import CodeType
+from typing import NamedTuple
+
+from boundby.capture.torch.evidence.places import user_line
+
+_ANOMALY = ("set_detect_anomaly", "detect_anomaly")
+_OTHERS = ("set_num_threads", "use_deterministic_algorithms")
+_DOUBLES = ("double", "float64", "from_numpy", "set_default_dtype")
+_MOST_FILES, _MOST_BYTES = 50, 1 << 20
+
+
+class SettingLines(NamedTuple):
+    anomaly: list[str]
+    others: list[str]
+    doubles: list[str]
+
+
+def setting_lines() -> SettingLines:
+    """Of the script and of modules beside it."""
+    found = SettingLines([], [], [])
+    for path in _files():
+        try:
+            text = path.read_text(encoding="utf-8")
+            tree = ast.parse(text)
+            code = compile("0", str(path), "eval")
+        except (OSError, SyntaxError, ValueError):
+            continue
+        for node in ast.walk(tree):
+            _note(node, code, found)
+    return found
+
+
+def _note(node: ast.AST, code: CodeType, found: SettingLines) -> None:
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
+    for names, lines in zip((_ANOMALY, _OTHERS, _DOUBLES), found, strict=True):
+        if name in names:
+            line = user_line(code, getattr(node, "lineno", None))
+            if line is not None and line not in lines:
+                lines.append(line)
+
+
+def _files() -> list[Path]:
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    if not main:
+        return []
+    script = Path(main).absolute()
+    found = {script: None}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith(".py"):
+            path = Path(file).absolute()
+            if script.parent in path.parents and "site-packages" not in path.parts:
+                found[path] = None
+    files = [path for path in list(found)[:_MOST_FILES] if path.is_file()]
+    return [path for path in files if path.stat().st_size <= _MOST_BYTES]

@@ -1,0 +1,70 @@
+"""Anomaly detection of autograd is on.
+
+What it looks for
+    Backwards that run under `torch.autograd.set_detect_anomaly(True)` or `detect_anomaly()`, as
+    torch itself reports, and what they do for it: a traceback for every recorded operator, and a
+    search for NaN in every gradient.
+
+Why it costs time
+    Each operator of the forward formats the whole Python stack, and each gradient is read once
+    more, with a value that the host waits for. It is meant for a few steps of debugging.
+
+What to change
+    Remove `set_detect_anomaly(True)` and `with detect_anomaly():`. Switch it on again when a loss
+    becomes NaN.
+
+When it does not help
+    While a NaN is being searched for.
+
+Measured on
+    `docs/figures/planted.md`: scripts with this mistake on two cores, predicted and measured.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from boundby.faults.fault import Detection, Fault
+from boundby.model import Phase
+from boundby.model.diagnosis import NO_LINE
+from boundby.step.model import StepView
+from boundby.step.rows import without_rows
+
+_TRACEBACK = re.compile(r"^(?:.*/)?(?:traceback|linecache)\.py\(")
+_CHECKS = ("aten::isnan", "aten::any", "aten::item", "aten::is_nonzero", "aten::ne")
+# Of what the checks are seen to take, the rest of the mode takes this much more at most: it also
+# keeps tracebacks alive.
+_MOST, _LEAST = 0.0, 0.3
+
+
+def detect(step: StepView) -> Detection | None:
+    lines = step.evidence.settings.anomaly_lines
+    if not lines:
+        return None
+    host, names = step.timeline.host, step.timeline.names
+    formats = np.array([bool(_TRACEBACK.match(name)) for name in names] or [False])
+    checks = np.array([name in _CHECKS for name in names] or [False])
+    outermost = checks[host.name] & (host.phase == Phase.BACKWARD)
+    # The checks are the engine's own: no forward operator has them as its backward.
+    rows = step.inside(formats[host.name] | outermost)
+    where = list(dict.fromkeys([*lines, *step.evidence.settings.anomaly_set_at]))
+    return Detection(
+        low=without_rows(step, rows, _LEAST),
+        expected=without_rows(step, rows),
+        high=without_rows(step, rows, _MOST),
+        where=[line for line in where if line != NO_LINE],
+        change="torch.autograd.set_detect_anomaly(False)",
+        assumes="no NaN is being searched for",
+    )
+
+
+FAULT = Fault(
+    id="anomaly-detection",
+    title="Anomaly detection is on",
+    kind="mistake",
+    group="overhead",
+    document=__doc__,
+    detect=detect,
+)

@@ -1,0 +1,78 @@
+"""Files are written in every step.
+
+What it looks for
+    Calls in the step that write files: `torch.save`, `json.dump`, `numpy.save`, `write`,
+    `flush`, `fsync`, image and table writers, with the line of the script that led to them.
+
+Why it costs time
+    Serialising copies all data, the system copies it again, and `fsync` waits for the disk. The
+    step waits for all of it.
+
+What to change
+    Write every few hundred steps: `if step % 500 == 0: torch.save(...)`. Keep a log open, collect
+    its lines, and write them in one go without `fsync`.
+
+When it does not help
+    When every step must survive a crash.
+
+Measured on
+    `docs/figures/planted.md`: scripts with this mistake on two cores, predicted and measured.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from boundby.faults.fault import Detection, Fault
+from boundby.model import HostKind
+from boundby.step.host_intervals import called_from
+from boundby.step.model import StepView
+from boundby.step.rows import time_of_rows, without_rows
+
+_WRITES = re.compile(
+    r"torch/serialization\.py\(\d+\): (?:save|_save|_legacy_save)\b"
+    r"|^json/__init__\.py\(\d+\): dump$|/json/__init__\.py\(\d+\): dump$"
+    r"|<built-in (?:function|method) (?:fsync|fdatasync|write|writelines|flush|tofile)\b"
+    r"|\bcsv\b.*writerow|safetensors/torch\.py\(\d+\): save|(?:savefig|to_csv|to_parquet|imwrite)\b"
+)
+_COUNTS = 0.005
+_MOST_LINES = 4
+# Once in so many steps is often enough.
+_LEFT = 0.01
+
+
+def detect(step: StepView) -> Detection | None:
+    timeline, host = step.timeline, step.timeline.host
+    named = np.array([bool(_WRITES.search(name)) for name in timeline.names] or [False])
+    writes = (host.kind == HostKind.PYTHON) & named[host.name]
+    called = called_from(host)
+    times = {
+        timeline.sources[at]: time_of_rows(step, step.inside(writes & (called == at)))
+        for at in np.unique(called[writes]).tolist()
+        if at >= 0
+    }
+    ranked = sorted(times, key=lambda line: -times[line])
+    lines = [line for line in ranked if times[line] >= _COUNTS * step.wall_ns]
+    if not lines:
+        return None
+    rows = step.inside(writes)
+    return Detection(
+        low=without_rows(step, rows, 0.3),
+        expected=without_rows(step, rows, _LEFT),
+        high=without_rows(step, rows),
+        where=lines[:_MOST_LINES],
+        change="if step % 500 == 0: ...  # what writes the file",
+        assumes="a file written every few hundred steps is enough",
+    )
+
+
+FAULT = Fault(
+    id="files-in-step",
+    title="Files are written in every step",
+    kind="mistake",
+    group="overhead",
+    document=__doc__,
+    detect=detect,
+)

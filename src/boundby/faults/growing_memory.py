@@ -1,0 +1,53 @@
+"""Autograd graphs are kept from step to step.
+
+What it looks for
+    Autograd nodes that are still alive at the end of each step, more of them every time, and the
+    lines that keep them: a list of losses, or a sum of losses, that was not detached.
+
+Why it costs time
+    Memory grows until it is full. On a CPU the system must provide new memory for every step, and
+    whatever is computed of the growing list takes longer each time.
+
+What to change
+    `losses.append(loss.detach())`, `total += loss.detach()`, or `.item()` where a number is wanted.
+
+When it does not help
+    When a later backward needs the graphs, as in a rollout.
+
+Measured on
+    `docs/figures/planted.md`: scripts with this mistake on two cores, predicted and measured.
+"""
+
+from __future__ import annotations
+
+from boundby.faults.fault import Detection, Fault
+from boundby.model.diagnosis import Estimate
+from boundby.step.model import StepView
+from boundby.step.rows import rows_at, time_of_rows
+
+
+def detect(step: StepView) -> Detection | None:
+    found = step.evidence.growth
+    if found is None or not found.where:
+        return None
+    seen = step.host_counters
+    pages = 0.0
+    if step.device == "cpu" and seen.kept_pages and seen.steps_ns:
+        pages = seen.fresh_page_ns * seen.kept_pages / len(seen.steps_ns)
+    at_lines = time_of_rows(step, rows_at(step, found.where))
+    return Detection.of_saving(
+        Estimate(low=0.0, expected=pages + 0.5 * at_lines, high=2 * pages + at_lines),
+        where=found.where,
+        change="losses.append(loss.detach())",
+        assumes=f"the {found.nodes_per_step:.0f} autograd nodes kept in every step are not needed",
+    )
+
+
+FAULT = Fault(
+    id="growing-memory",
+    title="Memory grows from step to step",
+    kind="mistake",
+    group="overhead",
+    document=__doc__,
+    detect=detect,
+)

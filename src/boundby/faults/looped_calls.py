@@ -1,0 +1,59 @@
+"""A Python loop makes many small calls where one would do.
+
+What it looks for
+    Lines of the script that run many times within one call of their function, each time calling
+    the same operators, or the same module, on tensors of the same shapes: a loop over time steps,
+    graphs, views, classes or rows.
+
+Why it costs time
+    Each round does little arithmetic, and pays for Python, the dispatcher and autograd.
+
+What to change
+    Give the operators all rounds at once, along one more dimension. A cell in a loop over time is
+    `nn.LSTM`, `nn.GRU` or `nn.RNN`; a layer that needs no earlier result is applied to the whole
+    sequence. Graphs of a batch become one graph with blocks on the diagonal.
+
+When it does not help
+    When each round needs the result of the one before and there is no operator for the whole loop.
+    When each round keeps the device busy.
+
+Measured on
+    `docs/figures/planted.md`: scripts with this mistake on two cores, predicted and measured.
+"""
+
+from __future__ import annotations
+
+from boundby.faults.fault import Detection, Fault
+from boundby.step.loops import looping_lines, together
+from boundby.step.model import StepView
+
+# Loops that together have less than this share of the step are not named.
+_COUNTS = 0.02
+_MOST_LINES = 5
+
+
+def detect(step: StepView) -> Detection | None:
+    loops = [loop for loop in looping_lines(step) if loop.is_uniform]
+    if sum(loop.ns for loop in loops) < _COUNTS * step.wall_ns:
+        return None
+    loops.sort(key=lambda loop: -loop.ns)
+    rounds = max(loop.rounds for loop in loops)
+    return Detection(
+        low=together(step, loops, left=0.5),
+        expected=together(step, loops, left=0.0),
+        high=together(step, loops, left=0.0, for_nothing=True),
+        where=[loop.line for loop in loops][:_MOST_LINES],
+        change=f"# one call for all {rounds} rounds of the loop, along one more dimension",
+        assumes="the rounds can be computed together",
+    )
+
+
+FAULT = Fault(
+    id="looped-calls",
+    title="Loop of small calls",
+    kind="mistake",
+    group="overhead",
+    excludes=("looped-samples",),
+    document=__doc__,
+    detect=detect,
+)

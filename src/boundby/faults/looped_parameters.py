@@ -1,0 +1,88 @@
+"""A Python loop goes over the parameters one by one.
+
+What it looks for
+    Lines of the script, outside of the model and the optimizer, at which the same operators run
+    once for each of many parameters or gradients: averages of weights, clipping, norms, updates by
+    hand.
+
+Why it costs time
+    Each parameter costs a dispatch for every operator, and Python in between. On a GPU each is a
+    small kernel; a value read of each makes the host wait.
+
+What to change
+    `torch._foreach_lerp_(average, parameters, 1 - decay)`, `torch._foreach_mul_`,
+    `torch.nn.utils.clip_grad_norm_`, `torch.nn.utils.get_total_norm`, or an optimizer with
+    `fused=True`.
+
+When it does not help
+    With few large parameters, whose memory traffic decides.
+
+Measured on
+    `docs/figures/planted.md`: scripts with this mistake on two cores, predicted and measured.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from boundby.faults.fault import Detection, Fault
+from boundby.model import Phase
+from boundby.model.diagnosis import NO_LINE
+from boundby.step.loops import Loop, looping_lines, together
+from boundby.step.model import StepView
+
+_FEWEST = 6
+
+
+def detect(step: StepView) -> Detection | None:
+    loops = [loop for loop in looping_lines(step) if _is_over_parameters(step, loop)]
+    if not loops:
+        return None
+    return Detection(
+        low=together(step, loops, left=0.6),
+        expected=together(step, loops, left=0.15),
+        high=together(step, loops, left=0.0),
+        where=[loop.line for loop in loops if loop.line != NO_LINE][:4],
+        change="torch._foreach_mul_(averages, decay)  # and so on: one call for all parameters",
+        assumes="no parameter's update depends on another's",
+    )
+
+
+def _is_over_parameters(step: StepView, loop: Loop) -> bool:
+    """Whether the same operators go over tensors of several shapes that parameters have."""
+    parameters = step.memoised(_parameter_shapes)
+    shapes: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+    storages: dict[str, set[int | None]] = defaultdict(set)
+    for index in loop.records:
+        record = step.op_records[index]
+        call = step.call(record)
+        if call is None or not call.tensors or record.phase == Phase.BACKWARD:
+            continue
+        largest = max(call.tensors, key=lambda tensor: tensor.elements)
+        if largest.shape in parameters:
+            shapes[record.name].append(largest.shape)
+            storages[record.name].add(largest.storage)
+    return any(
+        len(seen) >= _FEWEST and len(storages[name]) >= _FEWEST and len(set(seen)) > 1
+        for name, seen in shapes.items()
+    )
+
+
+def _parameter_shapes(step: StepView) -> set[tuple[int, ...]]:
+    """The shapes that the optimizer, or the backward's accumulation, works on."""
+    found: set[tuple[int, ...]] = set()
+    for record in step.op_records:
+        call = step.call(record)
+        if call is not None and record.phase == Phase.OPTIMIZER:
+            found |= {tensor.shape for tensor in call.tensors if tensor.elements > 1}
+    return found
+
+
+FAULT = Fault(
+    id="looped-parameters",
+    title="Loop over the parameters",
+    kind="mistake",
+    group="overhead",
+    document=__doc__,
+    detect=detect,
+)

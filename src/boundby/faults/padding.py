@@ -1,0 +1,77 @@
+"""Much of the computation is on padding.
+
+What it looks for
+    Batches of whole numbers whose rows end in one repeated value, from the values themselves: how
+    long each row is, and how long the batch is.
+
+Why it costs time
+    Operators on tokens take as long for padding as for text, and attention grows with the square
+    of the length.
+
+What to change
+    Pad to the longest row of the batch instead of a fixed length. Sort or group rows by length, or
+    pack several into one row.
+
+When it does not help
+    When a compiled model or a graph needs one length, or the batch is already cut to its longest
+    row and its rows are alike.
+
+Measured on
+    `docs/figures/planted.md`: scripts with this mistake on two cores, predicted and measured.
+"""
+
+from __future__ import annotations
+
+from boundby.faults.fault import Detection, Fault
+from boundby.model import Phase
+from boundby.step.model import Edit, StepView
+
+# A length of this or less may be that of anything.
+_SHORTEST = 8
+
+
+def detect(step: StepView) -> Detection | None:
+    found = step.evidence.padding
+    if found is None or found.width <= _SHORTEST:
+        return None
+    packed = 1 - found.share
+    trimmed = found.trimmed
+    # Grouped by length in batches, rows of one batch differ by half as much.
+    grouped = trimmed if trimmed < 0.9 else (trimmed + packed) / 2
+    return Detection(
+        low=_cut(step, found.width, max(trimmed, grouped), hosts=False),
+        expected=_cut(step, found.width, grouped),
+        high=_cut(step, found.width, packed),
+        where=found.where[:4],
+        change=f"ids = ids[:, : lengths.max()]  # {found.share:.0%} of the tokens are padding"
+        if trimmed < 0.9
+        else f"# batches of rows of like length: {found.share:.0%} of the tokens are padding",
+        assumes=f"rows of {min(found.lengths)} to {max(found.lengths)} tokens are usual",
+    )
+
+
+def _cut(step: StepView, width: int, left: float, *, hosts: bool = True) -> Edit:
+    """Operators on tensors of that length on a part of it; a loop over it in fewer rounds."""
+    times: dict[int, float] = {}
+    for index, record in enumerate(step.op_records):
+        call = step.call(record)
+        if call is None or record.phase == Phase.OPTIMIZER:
+            continue
+        most = 0
+        for tensor in call.tensors:
+            axes = sum(size == width for size in tensor.shape)
+            merged = any(size > width and size % width == 0 for size in tensor.shape)
+            most = max(most, axes, int(merged))
+        if most:
+            times[index] = record.ns * left ** min(2, most)
+    return Edit.set_time(times)
+
+
+FAULT = Fault(
+    id="padding",
+    title="Computation on padding",
+    kind="mistake",
+    group="compute",
+    document=__doc__,
+    detect=detect,
+)

@@ -1,0 +1,60 @@
+"""Tensors with the same values are made again in every step.
+
+What it looks for
+    Lines of the script that bind tensors or arrays whose values were the same in each of the steps
+    that were looked at, and that nothing changes afterwards: masks, schedules, constants from
+    lists, tables, data moved to the device again.
+
+Why it costs time
+    The operators, and often a Python loop over the values, run in every step for a result that is
+    known before the first.
+
+What to change
+    Compute it once before the loop. In a module, `self.register_buffer("mask", mask)`.
+
+When it does not help
+    When the values depend on something that only changes later, such as the epoch.
+
+Measured on
+    `docs/figures/planted.md`: scripts with this mistake on two cores, predicted and measured.
+"""
+
+from __future__ import annotations
+
+from boundby.faults.fault import Detection, Fault
+from boundby.step.model import StepView
+from boundby.step.rows import rows_at, time_of_rows, without_rows
+
+# Lines with less than this share of the step are not named.
+_COUNTS = 0.005
+_MOST_LINES = 6
+
+
+def detect(step: StepView) -> Detection | None:
+    times = {
+        one.where: time_of_rows(step, rows_at(step, [one.where])) for one in step.evidence.rebuilt
+    }
+    ranked = sorted(times, key=lambda line: -times[line])
+    lines = [line for line in ranked if times[line] >= _COUNTS * step.wall_ns]
+    if not lines:
+        return None
+    rows = rows_at(step, lines)
+    names = [name for one in step.evidence.rebuilt if one.where == lines[0] for name in one.names]
+    return Detection(
+        low=without_rows(step, rows, 0.2),
+        expected=without_rows(step, rows),
+        high=without_rows(step, rows),
+        where=lines[:_MOST_LINES],
+        change=f"# before the loop, once: {', '.join(names[:3])}",
+        assumes="the values, which were the same in the steps looked at, are the same in all",
+    )
+
+
+FAULT = Fault(
+    id="rebuilt-tensors",
+    title="The same tensors are made in every step",
+    kind="mistake",
+    group="overhead",
+    document=__doc__,
+    detect=detect,
+)

@@ -1,0 +1,129 @@
+"""What a few extra steps showed of values and of the autograd graph, which no profile records.
+
+Lines are as in `Timeline.sources`. `occurrence` counts the calls of modules of one type, at one
+line, within a step. `call` names a module's type as the profile does, without its number.
+"""
+
+from __future__ import annotations
+
+from boundby.model.record import Record
+
+
+class ProgramSettings(Record, frozen=True, kw_only=True):
+    """Settings of torch. `anomaly_lines`: the backwards that run under anomaly detection."""
+
+    anomaly_lines: list[str] = []
+    deterministic: bool = False
+    fills_memory: bool = False  # uninitialised memory is filled, for deterministic results
+    cudnn_benchmark: bool = False
+    threads: int | None = None
+    cores: int | None = None
+    anomaly_set_at: list[str] = []
+    set_at: list[str] = []  # where threads or deterministic algorithms are set
+    doubles_at: list[str] = []  # where the text names float64, or takes arrays as they are
+
+
+class ModuleCall(Record, frozen=True, kw_only=True):
+    """A call of a module: the line, and the lines of the user's that led to it."""
+
+    module: str
+    occurrence: int
+    where: list[str]
+
+
+class RepeatedCall(Record, frozen=True, kw_only=True):
+    """A module called again on the same inputs. `same`: with the same result, which is certain to
+    be redundant; otherwise no gradient was asked of the second call. `updated`: the weights were
+    changed in between."""
+
+    call: ModuleCall
+    first: ModuleCall
+    same: bool
+    updated: bool = False
+    recorded: bool = False  # autograd recorded the second call
+
+
+class UnusedGraph(Record, frozen=True, kw_only=True):
+    """A call that autograd recorded and that no backward used."""
+
+    call: ModuleCall
+    training: bool = False
+
+
+class UnusedGradients(Record, frozen=True, kw_only=True):
+    """A backward that computed gradients which nothing used.
+
+    `nodes` are the autograd nodes that lead to nothing else, `edges` those that lead to them and to
+    gradients in use: each counted in the order in which the step's forward made it, of `total`.
+    `unowned`: no optimizer has the parameters; otherwise they were cleared before its step.
+    """
+
+    where: list[str]
+    nodes: list[int]
+    edges: list[int]
+    total: int
+    parameters: int
+    unowned: bool
+
+
+class KeptGraph(Record, frozen=True, kw_only=True):
+    """A backward that kept its graph (`create`: and recorded itself), without a second one."""
+
+    where: list[str]
+    create: bool
+
+
+class RebuiltTensor(Record, frozen=True, kw_only=True):
+    """A line that makes tensors with the same values in every step. `names`: what it assigns."""
+
+    where: str
+    names: list[str]
+    bytes: float
+    times: int
+
+
+class Padding(Record, frozen=True, kw_only=True):
+    """Rows of a batch that end in one repeated value. `lengths` are without it, `width` with it."""
+
+    where: list[str]
+    width: int
+    lengths: list[int]
+
+    @property
+    def share(self) -> float:
+        return 1 - sum(self.lengths) / (self.width * max(1, len(self.lengths)))
+
+    @property
+    def trimmed(self) -> float:
+        """The share left when cut to the longest row."""
+        return max(self.lengths, default=self.width) / self.width
+
+
+class Growth(Record, frozen=True, kw_only=True):
+    """Autograd nodes that stay alive from step to step: how many more each."""
+
+    where: list[str]
+    nodes_per_step: float
+
+
+class UnclearedSteps(Record, frozen=True, kw_only=True):
+    """An optimizer that steps several times on the same accumulated gradients."""
+
+    where: list[str]
+    steps_per_clear: float
+
+
+class StepEvidence(Record, frozen=True, kw_only=True):
+    """All of it; `steps` is how many were looked at."""
+
+    steps: int = 0
+    settings: ProgramSettings = ProgramSettings()
+    repeated: list[RepeatedCall] = []
+    unused_graphs: list[UnusedGraph] = []
+    unused_gradients: list[UnusedGradients] = []
+    kept_graphs: list[KeptGraph] = []
+    rebuilt: list[RebuiltTensor] = []
+    padding: Padding | None = None
+    growth: Growth | None = None
+    uncleared: UnclearedSteps | None = None
+    has_backward: bool = False

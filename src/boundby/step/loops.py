@@ -1,0 +1,164 @@
+"""Lines that make the same calls many times, as a Python loop does.
+
+As many layers, or parameters, also make the same calls: a loop is one where a line of one function
+runs again and again within one call of that function, and calls no module that is another each
+time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from boundby.model import Cost, HostKind, Phase
+from boundby.step.edit import Edit, HostTime
+from boundby.step.host_intervals import called_from
+from boundby.step.model import StepView
+from boundby.step.rows import python_ns
+
+# Fewer rounds than this are not worth a word.
+_FEWEST = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """A line that runs for `rounds`. `is_uniform`: its operators see the same shapes each time;
+    `calls` are works that are the same call, over and over."""
+
+    line: str
+    source: int
+    rounds: int
+    is_uniform: bool
+    records: tuple[int, ...]
+    calls: tuple[tuple[int, ...], ...]
+    ns: float
+
+
+def looping_lines(step: StepView) -> list[Loop]:
+    return step.memoised(_looping_lines)
+
+
+def _looping_lines(step: StepView) -> list[Loop]:
+    host, timeline = step.timeline.host, step.timeline
+    frames = _frames(step)
+    layers = _layered(step, frames)
+    by_line: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for index, record in enumerate(step.op_records):
+        if record.row < 0 or record.source < 0 or record.phase == Phase.OPTIMIZER:
+            continue
+        if step.is_for_data(record) or record.source in layers:
+            continue
+        row = record.row
+        if record.phase == Phase.BACKWARD and host.forward[row] >= 0:
+            row = int(host.forward[row])
+        by_line[record.source, int(frames[row])].append(index)
+    found = []
+    for (source, _), records in by_line.items():
+        same: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        for index in records:
+            record = step.op_records[index]
+            call = step.call(record)
+            shapes = tuple((t.shape, t.dtype) for t in call.tensors) if call else ()
+            same[record.phase, record.name, shapes].append(index)
+        names = Counter(
+            (step.op_records[index].phase, step.op_records[index].name) for index in records
+        )
+        rounds = max(names.values())
+        if rounds < _FEWEST:
+            continue
+        often = [tuple(group) for group in same.values() if len(group) >= _FEWEST]
+        covered = sum(len(group) for group in often)
+        ns = sum(step.op_records[index].ns for index in records)
+        found.append(
+            Loop(
+                line=timeline.sources[source],
+                source=source,
+                rounds=rounds,
+                is_uniform=covered >= 0.7 * len(records),
+                records=tuple(records),
+                calls=tuple(often),
+                ns=ns + _python(step, records),
+            )
+        )
+    return found
+
+
+def together(
+    step: StepView, loops: Iterable[Loop], *, left: float, for_nothing: bool = False
+) -> Edit:
+    """Each call made once for all rounds; of the gain a share is left."""
+    times: dict[int, float] = {}
+    gone: list[int] = []
+    rows = np.zeros(len(step.timeline.host), np.bool_)
+    for loop in loops:
+        calls = loop.calls if loop.is_uniform else (loop.records,)
+        for first, *others in calls:
+            total = sum(step.op_records[index].ns for index in (first, *others))
+            at_once = 0.0 if for_nothing else min(total, _at_once_ns(step, (first, *others)))
+            times[first] = at_once + left * (total - at_once)
+            times.update(dict.fromkeys(others, 0.0))
+            gone += others
+        for index in loop.records:
+            rows[step.op_records[index].row] = True
+    if step.device != "cpu":
+        return Edit.set_time(times) + Edit.scale_launches(gone, left)
+    lines = {loop.line for loop in loops}
+    python = sum(row.parts.get("python", 0.0) for row in step.line_rows if row.where in lines)
+    saved = step.cpu_contention * python * (1 - left)
+    return Edit.set_time(times) + Edit.save_host(HostTime(after_ns=saved))
+
+
+def _at_once_ns(step: StepView, same: tuple[int, ...]) -> float:
+    """One call that does the work of all, by the machine's curves."""
+    machine, costs = step.machine, [step.op_records[index].cost or Cost() for index in same]
+    moved = machine.copy_ns(sum(cost.bytes for cost in costs)) or 0.0
+    flops: dict[str, float] = defaultdict(float)
+    for cost in costs:
+        for unit, count in cost.flops.items():
+            flops[unit] += count
+    products = (machine.product_ns(unit, count) for unit, count in flops.items())
+    return max(moved, *(ns or 0.0 for ns in products), 0.0)
+
+
+def _python(step: StepView, records: Iterable[int]) -> float:
+    if step.device != "cpu":
+        return 0.0
+    rows = np.zeros(len(step.timeline.host), np.bool_)
+    rows[[step.op_records[index].row for index in records]] = True
+    return python_ns(step, rows)
+
+
+def _frames(step: StepView) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """For each row the call of a Python function of the user's that it is in, by its line."""
+    host = step.timeline.host
+    found = np.full(len(host), -1, np.int64)
+    own = np.zeros(len(host), np.bool_)
+    called = called_from(host)
+    python = host.kind == HostKind.PYTHON
+    # A function of the user's has its own line as its source, and its caller's beside it.
+    own[python] = (host.source[python] >= 0) & (host.source[python] != called[python])
+    for row, parent in enumerate(host.parent.tolist()):
+        if own[row]:
+            found[row] = row
+        elif parent >= 0:
+            found[row] = found[parent]
+    return found
+
+
+def _layered(step: StepView, frames: np.ndarray[tuple[int], np.dtype[np.int64]]) -> set[int]:
+    """Lines that call another module each time: layers, one after the other."""
+    host, names = step.timeline.host, step.timeline.names
+    called = called_from(host)
+    modules: dict[int, Counter[int]] = defaultdict(Counter)
+    is_module = np.array([name.startswith("nn.Module: ") for name in names] or [False])
+    for row in np.flatnonzero((host.kind == HostKind.PYTHON) & is_module[host.name]):
+        if called[row] >= 0:
+            modules[int(called[row])][int(host.name[row])] += 1
+    return {
+        source
+        for source, seen in modules.items()
+        if len(seen) >= 2 and max(seen.values()) <= max(2, sum(seen.values()) // len(seen))
+    }

@@ -1,0 +1,115 @@
+"""Parts of a step, chosen by their host rows, and the step without them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from boundby.model import HostKind, Phase
+from boundby.model.evidence import ModuleCall
+from boundby.step.edit import Edit, HostTime
+from boundby.step.host_intervals import called_from, main_thread
+from boundby.step.model import StepView
+from boundby.step.nesting import Mask
+
+_MODULE = re.compile(r"^nn\.Module: (.+)_\d+$")
+# Where a machine's own figure is not known: what issuing an operator takes.
+_USUAL_OPERATOR_NS = 10_000.0
+
+
+def without_rows(step: StepView, rows: Mask, left: float = 0.0) -> Edit:
+    """Neither the operators of these rows nor the Python around them; a share is left of both."""
+    gone = [i for i, op in enumerate(step.op_records) if op.row >= 0 and rows[op.row]]
+    edit = Edit.set_time(
+        {index: left * step.op_records[index].ns for index in gone},
+        launch_share=left if step.device != "cpu" else 1.0,
+    )
+    if step.device == "cpu":
+        edit += Edit.save_host(HostTime(after_ns=(1 - left) * python_ns(step, rows)))
+    return edit
+
+
+def python_ns(step: StepView, rows: Mask) -> float:
+    """On a CPU, what dispatch and Python take in these rows: their part of what they take at the
+    rows' lines."""
+    shares = _shares(step, rows)
+    sources = step.timeline.sources
+    by_line = {row.where: row.parts.get("python", 0.0) for row in step.line_rows}
+    python = sum(by_line.get(sources[at], 0.0) * share for at, share in shares.items())
+    return step.cpu_contention * python
+
+
+def time_of_rows(step: StepView, rows: Mask) -> float:
+    """What these rows take in the clean step."""
+    work = sum(op.exposed_ns for op in step.op_records if op.row >= 0 and rows[op.row])
+    return work + (python_ns(step, rows) if step.device == "cpu" else 0.0)
+
+
+def _shares(step: StepView, rows: Mask) -> dict[int, float]:
+    """Of the time that each line spends outside of kernels, the part in these rows."""
+    where, timeline = step.where, step.timeline
+    if not len(where.row):
+        return {}
+    own = where.on(main_thread(timeline))
+    lengths = (where.end_ns - where.start_ns)[own].astype(np.float64)
+    row, source = where.row[own], where.source[own]
+    works = np.zeros(len(timeline.host) + 1, np.bool_)
+    works[[op.row for op in step.op_records if op.row >= 0]] = True
+    works[-1] = False
+    asking = step.machine.overheads.eager_op_ns or _USUAL_OPERATOR_NS
+    lengths = np.where(works[row], np.minimum(lengths, asking), lengths)
+    chosen = np.append(rows, False)[row]
+    known = source >= 0
+    size = len(timeline.sources)
+    total = np.bincount(source[known], lengths[known], minlength=size)
+    part = np.bincount(source[known & chosen], lengths[known & chosen], minlength=size)
+    return {int(at): float(part[at] / total[at]) for at in np.flatnonzero(part)}
+
+
+def rows_of_call(step: StepView, call: ModuleCall) -> Mask:
+    """The rows of one call of a module, forward and backward; none where it is not found."""
+    host, timeline = step.timeline.host, step.timeline
+    named = np.array([_type_of(name) == call.module for name in timeline.names] or [False])
+    rows = np.flatnonzero((host.kind == HostKind.PYTHON) & named[host.name])
+    called = called_from(host)
+    at = [row for row in rows if call.where and _line(step, called[row]) == call.where[0]]
+    chosen = np.zeros(len(host), np.bool_)
+    if call.occurrence < len(at):
+        chosen[at[call.occurrence]] = True
+    return step.inside_both_ways(chosen)
+
+
+def rows_at(step: StepView, lines: Iterable[str]) -> Mask:
+    """All rows at some lines, with all that they call."""
+    wanted = {at for at, line in enumerate(step.timeline.sources) if line in set(lines)}
+    host = step.timeline.host
+    at_line = np.isin(host.source, list(wanted)) | np.isin(called_from(host), list(wanted))
+    whole = (host.start_ns <= step.timeline.start_ns) & (host.kind == HostKind.PYTHON)
+    return step.inside(at_line & ~whole)
+
+
+def rows_of_nodes(step: StepView, nodes: Sequence[int], total: int) -> Mask | None:
+    """Backward rows of autograd nodes, counted as evidence counts them; None where the profiled
+    step has not as many."""
+    host = step.timeline.host
+    backward = (host.phase == Phase.BACKWARD) & (host.sequence >= 0) & (host.forward >= 0)
+    numbers = np.unique(host.sequence[backward])
+    if len(numbers) != total:
+        return None
+    return step.inside(backward & np.isin(host.sequence, numbers[list(nodes)]))
+
+
+def forward_lines(step: StepView, rows: Mask) -> list[str]:
+    """The lines whose forward made these backward rows, in order of time taken."""
+    return step.lines(op for op in step.op_records if op.row >= 0 and rows[op.row])
+
+
+def _type_of(name: str) -> str:
+    found = _MODULE.match(name)
+    return found[1] if found else ""
+
+
+def _line(step: StepView, source: int) -> str:
+    return step.timeline.sources[source] if 0 <= source < len(step.timeline.sources) else ""
