@@ -73,6 +73,7 @@ FAULT = Fault(
     title="Files are written in every step",
     kind="mistake",
     group="overhead",
+    excludes=("python-in-step",),
     document=__doc__,
     detect=detect,
 )

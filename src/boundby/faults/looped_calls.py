@@ -26,6 +26,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.step.loops import looping_lines, together
 from boundby.step.model import StepView
+from boundby.step.sample_loops import find_sample_loops
 
 # Loops that together have less than this share of the step are not named.
 _COUNTS = 0.02
@@ -33,7 +34,8 @@ _MOST_LINES = 5
 
 
 def detect(step: StepView) -> Detection | None:
-    loops = [loop for loop in looping_lines(step) if loop.is_uniform]
+    known = {loop.source for loop in find_sample_loops(step)}
+    loops = [one for one in looping_lines(step) if one.is_uniform and one.source not in known]
     if sum(loop.ns for loop in loops) < _COUNTS * step.wall_ns:
         return None
     loops.sort(key=lambda loop: -loop.ns)

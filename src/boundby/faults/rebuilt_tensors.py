@@ -55,6 +55,7 @@ FAULT = Fault(
     title="The same tensors are made in every step",
     kind="mistake",
     group="overhead",
+    excludes=("python-in-step",),
     document=__doc__,
     detect=detect,
 )

@@ -34,6 +34,7 @@ _FASTER = 0.95
 _MOST_OTHERS, _MOST_WITHOUT_ONE = 4, 12
 # Values that are the same in two steps, and graphs that are used in the one after.
 _EVIDENCE = 3
+_MOST_EVIDENCE = 20
 # How often clean steps that go on are asked whether they suffice.
 _ASK_EVERY = 5
 
@@ -79,6 +80,15 @@ class Observer(Protocol):
     def end(self) -> None: ...
 
 
+class EvidenceObserver(Observer, Protocol):
+    """Looks at values in a few steps that are not timed."""
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether what it has seen goes on into the next step."""
+        ...
+
+
 class Window(enum.Enum):
     WARMUP = "warm-up"
     CLEAN = "clean steps"
@@ -107,7 +117,7 @@ class Windows:
         clock: Callable[[], int] = time.perf_counter_ns,
         observer: Observer | None = None,
         look: Callable[[Window], None] = lambda _: None,
-        evidence: Observer | None = None,
+        evidence: EvidenceObserver | None = None,
     ) -> None:
         """`look` is called between steps, never inside one, nor between clean ones. `evidence`
         stands by in a few steps after all others, which are not timed."""
@@ -384,11 +394,13 @@ class Windows:
 
     def _look_at_values(self, kind: str) -> None:
         self._add(kind)
-        if self._evidence is not None:
-            self._evidence.step()
-        if len(self._kinds) >= _EVIDENCE:
-            if self._evidence is not None:
-                self._evidence.end()
+        if self._evidence is None:
+            self._end()
+            return
+        self._evidence.step()
+        most = _MOST_EVIDENCE if self._evidence.wants_more else _EVIDENCE
+        if len(self._kinds) >= most:
+            self._evidence.end()
             self._end()
 
     def _usual_ns(self, kind: str) -> float:

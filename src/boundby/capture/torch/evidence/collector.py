@@ -48,6 +48,10 @@ class EvidenceCollector(StepHook):
         if self._running:
             self._do(self._next_step)
 
+    @property
+    def wants_more(self) -> bool:
+        return self._running and self._gradients.waits_for_clearing
+
     def end(self) -> None:
         """Put everything back; may be called at any time, and again."""
         if not self._running:

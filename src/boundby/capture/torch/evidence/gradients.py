@@ -152,13 +152,17 @@ class GradientReader:
                 found.append(KeptGraph(where=backward.where, create=backward.create))
         return found
 
+    @property
+    def waits_for_clearing(self) -> bool:
+        """Whether steps on gradients already used go on, and it is not yet seen for how long."""
+        on_used = any(count > 1 for count in self._stepped.values())
+        return on_used and not any(count > 1 for count in self._cycles)
+
     def uncleared(self) -> UnclearedSteps | None:
-        counts = [count for count in self._cycles if count > 1]
-        if not counts or len(counts) < len(self._cycles):
+        """The first cycle of each parameter may have begun before it was looked at."""
+        if not self._cycles or max(self._cycles) <= 1:
             return None
-        return UnclearedSteps(
-            where=self._optimizer_lines, steps_per_clear=sum(counts) / len(counts)
-        )
+        return UnclearedSteps(where=self._optimizer_lines, steps_per_clear=max(self._cycles))
 
     def _of(self, step: int) -> list[Backward]:
         return [one for one in self.backwards if one.step == step]

@@ -1,0 +1,191 @@
+"""Evidence from small loops: what was computed twice, for nothing, or with the same values."""
+
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from boundby.capture.process.step_hooks import active_hooks
+from boundby.capture.torch.evidence.collector import EvidenceCollector
+from boundby.capture.torch.evidence.padding import lengths_of
+from boundby.capture.torch.evidence.values import fingerprint
+from boundby.model.evidence import StepEvidence
+
+
+def evidence_of(step: Callable[[], object], steps: int = 3) -> StepEvidence:
+    """Of so many steps; optimizers tell the collector themselves, as the hooks have them do."""
+    collector = EvidenceCollector(torch)
+    step()
+    collector.begin()
+    handle = register_optimizer_step_pre_hook(
+        lambda optimizer, *_: collector.optimizer_begins(optimizer)
+    )
+    try:
+        for _ in range(steps):
+            step()
+            collector.step()
+    finally:
+        handle.remove()
+    found = collector.evidence()
+    assert not collector.failed
+    return found
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
+
+
+def test_a_discriminators_loss_that_is_not_detached_wastes_the_generators_gradients() -> None:
+    generator, judge = network(), network()
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (generator, judge)]
+
+    def step(detached: bool) -> None:
+        fake = generator(torch.randn(4, 8))
+        optimizers[1].zero_grad()
+        judge(fake.detach() if detached else fake).sum().backward(retain_graph=not detached)
+        optimizers[1].step()
+        optimizers[0].zero_grad()
+        judge(generator(torch.randn(4, 8))).sum().backward()
+        optimizers[0].step()
+
+    def of_forward(found: StepEvidence) -> list[int]:
+        return [len(one.nodes) for one in found.unused_gradients]
+
+    wasted, clean = evidence_of(lambda: step(False)), evidence_of(lambda: step(True))
+    assert of_forward(wasted)[0] > 4
+    assert not wasted.unused_gradients[0].unowned
+    # What is left: the transposes of the judge's weights in the generator's backward.
+    assert of_forward(clean) in ([], [2])
+    assert [one.create for one in wasted.kept_graphs] == [False]
+    assert not clean.kept_graphs
+
+
+def test_a_teacher_in_no_optimizer_and_a_metric_by_a_second_forward() -> None:
+    teacher, student = network(), network()
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+
+    def step() -> None:
+        x = torch.randn(4, 8)
+        target = teacher(x)
+        loss = (student(x) - target).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        student(x).argmax(1)
+
+    found = evidence_of(step)
+    (unused,) = found.unused_gradients
+    assert unused.unowned and unused.parameters == 4
+    (repeated,) = found.repeated
+    assert repeated.updated and not repeated.same
+    (graph,) = found.unused_graphs
+    assert graph.call.where == repeated.call.where
+
+
+def test_a_validation_set_and_a_loop_over_layers_are_not_repeated() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    held_out = torch.randn(6, 8)
+
+    def step() -> None:
+        loss = model(torch.randn(4, 8)).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            model(held_out)
+
+    found = evidence_of(step)
+    assert found.repeated == [] and found.unused_graphs == [] and found.unused_gradients == []
+
+
+def test_constants_made_in_each_step_are_told_from_what_changes() -> None:
+    model = nn.Linear(8, 8)
+
+    def step() -> None:
+        table = torch.tensor([[float(i * j) for i in range(8)] for j in range(4)])
+        out = torch.zeros(4)
+        out[0] = 1.0
+        noise = torch.randn(4, 8)
+        model(noise * table)
+
+    found = evidence_of(step)
+    assert [one.names for one in found.rebuilt] == [["table"]]
+
+
+def test_losses_that_are_kept_grow() -> None:
+    model, kept = nn.Linear(8, 8), []
+
+    def step(detach: bool) -> None:
+        loss = model(torch.randn(4, 8)).sum()
+        loss.backward()
+        kept.append(loss.detach() if detach else loss)
+
+    found = evidence_of(lambda: step(False)).growth
+    assert found is not None and found.nodes_per_step >= 1 and found.where
+    kept.clear()
+    assert evidence_of(lambda: step(True)).growth is None
+
+
+def test_steps_between_two_clearings_are_counted() -> None:
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    count = iter(range(1000))
+
+    def step(every: int) -> None:
+        if next(count) % every == 0:
+            optimizer.zero_grad()
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+
+    found = evidence_of(lambda: step(2), steps=8).uncleared
+    assert found is not None and found.steps_per_clear == 2
+    assert evidence_of(lambda: step(1), steps=8).uncleared is None
+
+
+def test_padding_is_read_from_the_values() -> None:
+    ids = torch.randint(1, 99, (8, 64))
+    assert lengths_of(torch, ids) is None
+    for row in range(8):
+        ids[row, 10 + row :] = 0
+    assert lengths_of(torch, ids) == [10 + row for row in range(8)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.complex64])
+def test_fingerprints_of_equal_values_are_equal(dtype: torch.dtype) -> None:
+    one = torch.ones(3, 4).to(dtype)
+    assert fingerprint(torch, one) == fingerprint(torch, one.clone().t().contiguous().t())
+    assert fingerprint(torch, one) != fingerprint(torch, torch.zeros(3, 4).to(dtype))
+    assert fingerprint(torch, torch.ones(2, 2).to_sparse()) is None
+
+
+def test_nothing_is_changed_and_everything_is_put_back() -> None:
+    def losses(watched: bool) -> list[float]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.5), nn.Linear(16, 1))
+        optimizer = torch.optim.Adam(model.parameters())
+        found = []
+
+        def step() -> None:
+            loss = F.mse_loss(model(torch.randn(4, 8)), torch.ones(4, 1))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+
+        if watched:
+            evidence_of(step, steps=5)
+        else:
+            for _ in range(6):
+                step()
+        return found
+
+    before = torch.autograd._engine_run_backward, sys.gettrace(), len(active_hooks)
+    assert losses(True) == losses(False)
+    assert (torch.autograd._engine_run_backward, sys.gettrace(), len(active_hooks)) == before
+    assert not torch.nn.modules.module._global_forward_hooks
+    assert not torch.nn.modules.module._global_forward_pre_hooks
