@@ -62,14 +62,26 @@ class Detection:
 
     @classmethod
     def of_saving(
-        cls, saving_ns: Estimate, *, where: list[str], change: str, assumes: str
+        cls,
+        saving_ns: Estimate,
+        *,
+        where: list[str],
+        change: str,
+        assumes: str,
+        evidence: str = "",
     ) -> Detection:
         """A detection that states what it saves of the step, where no edit of operators does."""
         low, expected, high = (
             Edit.save_step(ns) for ns in (saving_ns.low, saving_ns.expected, saving_ns.high)
         )
         return cls(
-            low=low, expected=expected, high=high, where=where, change=change, assumes=assumes
+            low=low,
+            expected=expected,
+            high=high,
+            where=where,
+            change=change,
+            assumes=assumes,
+            evidence=evidence,
         )
 
 

@@ -1,0 +1,66 @@
+"""Operators run one by one between compiled functions, or instead of one.
+
+What it looks for
+    Calls of single operators (`add`, `multiply`, `_where`) in the step: what the script computes
+    outside of its own jitted functions, such as an optimizer's update that is not jitted.
+
+Why it costs time
+    Each operator is a program of its own. The host needs tens of microseconds to issue it, nothing
+    is fused with its neighbours, and each result goes through memory.
+
+What to change
+    Put the whole step into one function under `jax.jit`: gradients, the optimizer's update and the
+    metrics.
+
+When it does not help
+    When the device has so much work queued that the host's time is hidden.
+
+Measured on
+    Not yet measured.
+"""
+
+from __future__ import annotations
+
+from boundby.faults.fault import Detection, Fault, Stage
+from boundby.model import units
+from boundby.model.diagnosis import Estimate
+from boundby.step.jax_programs import eager_calls, overhead_ns
+from boundby.step.model import StepView
+
+# Fewer calls are bookkeeping: splitting a random key, making a batch.
+_FEWEST = 4
+# Of the host's time in these calls, what one compiled program saves.
+_LOW, _EXPECTED, _HIGH = 0.4, 0.8, 0.95
+
+
+def detect(step: StepView) -> Detection | None:
+    calls = eager_calls(step)
+    count = sum(calls.names.values())
+    if count < _FEWEST:
+        return None
+    most = overhead_ns(step)
+    common = sorted(calls.names, key=lambda name: -calls.names[name])[:3]
+    return Detection.of_saving(
+        Estimate(
+            low=min(_LOW * calls.host_ns, _LOW * most),
+            expected=min(_EXPECTED * calls.host_ns, most),
+            high=min(_HIGH * calls.host_ns, _HIGH * step.wall_ns),
+        ),
+        where=calls.where,
+        change="@jax.jit  # around the whole step: gradients, update and metrics",
+        assumes="the step's shapes stay the same",
+        evidence=f"{count} operators are called one by one in a step ({', '.join(common)}), "
+        f"{units.time(calls.host_ns / count)} of the host each",
+    )
+
+
+FAULT = Fault(
+    id="jax-eager-operators",
+    title="Operators outside of jax.jit",
+    kind="mistake",
+    group="overhead",
+    frameworks=("jax",),
+    stage=Stage.LAUNCHES,
+    document=__doc__,
+    detect=detect,
+)

@@ -1,0 +1,87 @@
+"""What several faults of JAX programs share: which calls are the script's, and what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from boundby.model import HostKind, Ints
+from boundby.model.jax_facts import JaxFacts
+from boundby.step.model import StepView
+
+_CALL = "PjitFunction("
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EagerCalls:
+    """Operators that the script runs one by one, outside of its own compiled functions."""
+
+    names: dict[str, int]  # how often each ran
+    host_ns: float
+    where: list[str]
+
+
+def facts_of(step: StepView) -> JaxFacts | None:
+    return step.observation.jax if step.observation is not None else None
+
+
+def eager_calls(step: StepView) -> EagerCalls:
+    """Calls of functions that jax compiled for single operators, and the host's time in them."""
+    facts = facts_of(step)
+    own = {function.name for function in facts.functions} if facts is not None else set()
+    timeline = step.timeline
+    host = timeline.host
+    called = np.array([_called(name) for name in timeline.names] or [None], object)
+    is_eager = np.array([name is not None and name not in own for name in called])
+    rows = np.flatnonzero(is_eager[host.name] & (host.kind == HostKind.OP))
+    # The profiler lists each call twice, one inside the other.
+    parents = host.parent[rows]
+    inner = (parents >= 0) & (host.name[parents] == host.name[rows])
+    rows = rows[~inner]
+    names: dict[str, int] = {}
+    for name in called[host.name[rows]]:
+        names[name] = names.get(name, 0) + 1
+    return EagerCalls(
+        names=names, host_ns=float(host.duration_ns[rows].sum()), where=_lines(step, rows)
+    )
+
+
+def own_calls_ns(step: StepView) -> float:
+    """The host's time in calls of the script's compiled functions."""
+    facts = facts_of(step)
+    own = {function.name for function in facts.functions} if facts is not None else set()
+    timeline = step.timeline
+    host = timeline.host
+    is_own = np.array([_called(name) in own for name in timeline.names] or [False])
+    rows = np.flatnonzero(is_own[host.name] & (host.kind == HostKind.OP))
+    parents = host.parent[rows]
+    outer = ~((parents >= 0) & (host.name[parents] == host.name[rows]))
+    return float(host.duration_ns[rows[outer]].sum())
+
+
+def overhead_ns(step: StepView) -> float:
+    """What can be saved at most by a host that does less."""
+    return step.account.groups()["overhead"].ns
+
+
+def _called(name: str) -> str | None:
+    return name[len(_CALL) : -1] if name.startswith(_CALL) else None
+
+
+def _lines(step: StepView, calls: Ints) -> list[str]:
+    """The lines of the device work that these calls launched, the most often named first."""
+    timeline = step.timeline
+    source = timeline.device.source
+    if source is None or not len(calls):
+        return []
+    starts, ends = timeline.host.start_ns[calls], timeline.host.start_ns[calls]
+    ends = ends + timeline.host.duration_ns[calls]
+    order = np.argsort(starts)
+    launch = timeline.device.launch
+    at = np.where(launch >= 0, np.append(timeline.host.start_ns, 0)[launch], -1)
+    found = np.searchsorted(starts[order], at, side="right") - 1
+    inside = (found >= 0) & (at >= 0) & (at < ends[order][np.maximum(found, 0)])
+    lines, counts = np.unique(source[inside & (source >= 0)], return_counts=True)
+    ranked = lines[np.argsort(-counts)]
+    return [timeline.sources[line] for line in ranked[:3]]
