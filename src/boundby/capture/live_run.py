@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+
+from boundby.capture.jax import compat
 from boundby.capture.jax.recorder import JaxCapture
 from boundby.capture.torch.recorder import Capture
 from boundby.model.observation import Observation
 
 LiveCapture = Capture | JaxCapture
+
+
+def uses_jax(values: Sequence[object]) -> bool:
+    """Whether a function with its arguments is jax's; without any, whether jax alone is loaded."""
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return False
+    if "torch" not in sys.modules:
+        return True
+    return any(hasattr(value, "lower") or compat.leaves(jax, value) for value in values)
 
 
 def observe(capture: LiveCapture, *, target: str | None = None) -> Observation:

@@ -60,6 +60,8 @@ FAULT = Fault(
     kind="mistake",
     group="overhead",
     frameworks=("jax",),
+    # The same idle device would be counted twice.
+    excludes=("host-sync", "python-in-step", "jax-many-leaves", "jax-debug-checks"),
     stage=Stage.LAUNCHES,
     document=__doc__,
     detect=detect,

@@ -13,12 +13,14 @@ from typing import Any
 from boundby import diagnosis as conductor
 from boundby import hardware as roofs
 from boundby.capture.host.random_state import random_state_kept
+from boundby.capture.jax.hooks import JaxHooks
+from boundby.capture.jax.recorder import JaxRecorder
+from boundby.capture.live_run import LiveCapture, observe, uses_jax
 from boundby.capture.process.guard import Failure, Guard, failure_of, stopped_after
 from boundby.capture.process.plan import Plan, plan_of
 from boundby.capture.process.windows import Window
 from boundby.capture.torch.hooks import Hooks
-from boundby.capture.torch.observe import observe
-from boundby.capture.torch.recorder import Capture, Recorder
+from boundby.capture.torch.recorder import Recorder
 from boundby.diagnosis import Timer
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import Machine, Note
@@ -36,7 +38,7 @@ class Watch:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: Recorder | JaxRecorder,
         machine: Machine | None,
         guard: Guard,
         folder: tempfile.TemporaryDirectory[str],
@@ -46,14 +48,23 @@ class Watch:
         self._guard = guard
         # Holds the trace, for as long as a diagnosis may be asked for.
         self._folder = folder
-        self._capture: Capture | None = None
+        self._capture: LiveCapture | None = None
         self._diagnosis: Diagnosis | None = None
         self._problem: BoundbyError | None = None
         self._failure: Failure | None = None
 
-    def step(self) -> None:
-        """A step of the loop ends here."""
-        self._guard.do(self._recorder.mark)
+    def step(self, result: object = None) -> None:
+        """A step of the loop ends here.
+
+        `result`: what it computed, so that its end on the device is known where no function of
+        the step can be watched.
+        """
+        self._guard.do(self._end_step, result)
+
+    def _end_step(self, result: object) -> None:
+        if isinstance(self._recorder, JaxRecorder):
+            self._recorder.computed(result)
+        self._recorder.mark()
 
     @property
     def done(self) -> bool:
@@ -87,7 +98,7 @@ class Watch:
         self._failure = failure_of(stopped_after(self._recorder.windows.steps), errors)
         _warn_of(self._failure)
 
-    def _diagnose(self, capture: Capture) -> Diagnosis:
+    def _diagnose(self, capture: LiveCapture) -> Diagnosis:
         if self._failure is not None:
             capture.notes.append(Note(code="observer-failed", text=self._failure.line))
             if capture.main_kind is None:
@@ -139,8 +150,53 @@ def watch(
         _warn(str(error))
 
 
+def _watching(
+    plan: Plan, machine: Machine | None, values: Sequence[object] = ()
+) -> contextlib.AbstractContextManager[Watch]:
+    """Watch steps of the framework that `values`, a function and its arguments, belong to."""
+    if uses_jax(values):
+        return _watching_jax(plan, machine)
+    return _watching_torch(plan, machine)
+
+
 @contextlib.contextmanager
-def _watching(plan: Plan, machine: Machine | None) -> Iterator[Watch]:
+def _watching_jax(plan: Plan, machine: Machine | None) -> Iterator[Watch]:
+    import jax
+
+    def fail(error: Exception) -> None:
+        hooks.watcher = None
+        watching.fail(error)
+
+    guard = Guard(fail)
+    hooks = JaxHooks(guard)
+    folder = tempfile.TemporaryDirectory(prefix="boundby-", ignore_cleanup_errors=True)
+    recorder = JaxRecorder(
+        jax,
+        plan=plan,
+        by_marks=True,
+        folder=Path(folder.name),
+        on_done=lambda: None,
+        hooks=hooks,
+        spelling="arguments",
+        guard=guard,
+    )
+    watching = Watch(recorder, machine, guard, folder)
+    hooks.install(jax)
+    hooks.watcher = recorder
+    try:
+        yield watching
+    except BaseException:
+        guard.do(watching.end)
+        raise
+    else:
+        watching.end()
+    finally:
+        hooks.watcher = None
+        hooks.remove()
+
+
+@contextlib.contextmanager
+def _watching_torch(plan: Plan, machine: Machine | None) -> Iterator[Watch]:
     torch = _torch()
 
     def fail(error: Exception) -> None:
@@ -186,10 +242,9 @@ def diagnose(
 ) -> Diagnosis:
     """Call a function, one step of anything, as often as needed, and diagnose that step."""
     plan = plan_of(warmup=warmup, steps=steps, profiled=profiled, at_leisure=True)
-    with _watching(plan, machine) as watching:
+    with _watching(plan, machine, (function, *args, *kwargs.values())) as watching:
         while not watching.done:
-            function(*args, **kwargs)
-            watching.step()
+            watching.step(function(*args, **kwargs))
     return watching.diagnosis
 
 

@@ -55,6 +55,13 @@ def is_ready_to_wait(array: Any) -> bool:
     return not array.is_deleted()
 
 
+def wait_for_all(jax: Any) -> None:
+    """Wait until every array that is alive was computed."""
+    for array in jax.live_arrays():
+        if is_ready_to_wait(array):
+            array.block_until_ready()
+
+
 def platform(jax: Any) -> str:
     """`cpu`, `gpu` or `tpu`: where computations run by default."""
     return str(jax.default_backend())

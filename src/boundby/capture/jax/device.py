@@ -34,8 +34,14 @@ class JaxDevice:
     steps that the device still had queued get the time at which each was complete.
     """
 
-    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        wait_for_all: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`wait_for_all` is for steps of which no result is known."""
         self._clock = clock
+        self._wait_for_all = wait_for_all
         self._latest: Any = None
         self._open: list[Mark] = []
 
@@ -56,7 +62,10 @@ class JaxDevice:
                 mark.ready_ns = self._clock()
                 mark.waited_ns = mark.ready_ns - before
             mark.array = None
-        _wait(self._latest)
+        if self._latest is None:
+            self._wait_for_all()
+        else:
+            _wait(self._latest)
 
     def between(self, marks: list[Mark]) -> list[float]:
         """Times between consecutive marks in ns."""

@@ -10,6 +10,7 @@ import msgspec
 from boundby.capture.jax import compat
 from boundby.capture.jax.hooks import Function
 from boundby.capture.jax.recorder import JaxCapture
+from boundby.capture.torch.observe import source_lines
 from boundby.capture.xplane.source import observe_trace
 from boundby.capture.xplane.trace import read
 from boundby.model import Note
@@ -49,6 +50,7 @@ def observe(capture: JaxCapture, *, target: str | None = None) -> Observation:
         host=capture.host_counters,
         settings=settings,
         host_speed=HostSpeed(addition_ns=capture.pace, issue_addition_ns=capture.issue_pace),
+        lines={} if profile.timeline is None else source_lines(profile.timeline),
         jax=facts,
         run=capture.run,
         rank=None if capture.rank is None else RankInfo(rank=capture.rank, world=capture.world),
@@ -62,7 +64,7 @@ def _profiled(capture: JaxCapture) -> Observation | None:
     """The profiled step of the main kind that is nearest to the clean ones."""
     if capture.trace is None or not capture.profiled_steps or capture.main_kind is None:
         return None
-    trace = read(capture.trace)
+    trace = read(capture.trace, _roots())
     wall_ns = statistics.median(_samples(capture, capture.main_kind))
     wanted = [at for at in capture.profiled_steps if at < len(trace.steps)]
     if not wanted:
@@ -146,6 +148,10 @@ def _function(function: Function) -> JaxFunction:
 
 def _relative(file: str) -> str:
     """A file as seen from where it is imported, as profiles name it."""
-    roots = sorted((f"{root}/" for root in sys.path if root), key=len, reverse=True)
-    root = next((root for root in roots if file.startswith(root)), "")
+    root = next((root for root in _roots() if file.startswith(root)), "")
     return file[len(root) :]
+
+
+def _roots() -> tuple[str, ...]:
+    """The folders that modules are imported from, the longest first."""
+    return tuple(sorted((f"{root}/" for root in sys.path if root), key=len, reverse=True))

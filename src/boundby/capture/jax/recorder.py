@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ class JaxRecorder:
         self._plan = plan
         self._spelling = spelling
         self._hooks = hooks
-        self._device = JaxDevice()
+        self._device = JaxDevice(wait_for_all=partial(compat.wait_for_all, jax))
         self._profiler = JaxProfiler(jax, self._device, folder)
         self._sampler = HostCounterSampler()
         self._paces = {window: Pace() for window in Window}
@@ -124,6 +125,10 @@ class JaxRecorder:
 
     def mark(self) -> None:
         self.finder.mark()
+
+    def computed(self, result: object) -> None:
+        """The step that is about to end has computed this."""
+        self.finder.keep(result)
 
     def _step_ended(self, ended: StepKind, array: Any) -> None:
         kind = ended.label

@@ -130,7 +130,7 @@ class JaxStepFinder:
             seen = self._seen[function.key] = _Seen(function)
         seen.function = function
         if self.marks or self._by_marks:
-            return self._keep
+            return self.keep
         if self.anchor is None or (seen.calls < _CALLS and function is not self.anchor):
             return self._look_at(seen, args, kwargs)
         seen.calls += 1
@@ -210,7 +210,8 @@ class JaxStepFinder:
         kind = step_kind("train" if trains else "forward", self._shapes.own(shape))
         self._on_step(kind, self._latest)
 
-    def _keep(self, result: Any) -> None:
+    def keep(self, result: Any) -> None:
+        """The latest step is complete when the smallest of these arrays is."""
         leaves = compat.leaves(self._jax, result)
         self._latest = min(leaves, key=lambda leaf: leaf.size, default=self._latest)
 

@@ -79,6 +79,7 @@ class Programs:
     by_number: dict[int, tuple[int, int]] = field(default_factory=dict)
     by_name: dict[str, list[int]] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
+    roots: tuple[str, ...] = ()
     _known: dict[int, Module | None] = field(default_factory=dict)
 
     def find(self, number: int, name: str) -> Module | None:
@@ -90,15 +91,18 @@ class Programs:
             number = same[0]
         if number not in self._known:
             try:
-                self._known[number] = read_module(self.data, *self.by_number[number])
+                module = read_module(self.data, *self.by_number[number])
+                if module is not None:
+                    module.frames.roots = self.roots
+                self._known[number] = module
             except DamagedError as error:
                 self.damaged.append(f"{name}: damaged at byte {error.offset}: {error.problem}")
                 self._known[number] = None
         return self._known[number]
 
 
-def read_programs(data: bytes, planes: list[Plane]) -> Programs:
-    programs = Programs(data)
+def read_programs(data: bytes, planes: list[Plane], roots: tuple[str, ...] = ()) -> Programs:
+    programs = Programs(data, roots=roots)
     for plane in planes:
         if not plane.name.startswith(_METADATA):
             continue

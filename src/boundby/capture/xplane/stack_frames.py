@@ -31,11 +31,13 @@ class Lines(NamedTuple):
 
 @dataclass(slots=True)
 class StackFrames:
-    """The table; entries are numbered from 1."""
+    """The table; entries are numbered from 1. `roots`: folders that files are named from, the
+    longest first."""
 
     files: list[str] = field(default_factory=list)
     locations: list[_Location] = field(default_factory=list)
     frames: list[_Frame] = field(default_factory=list)
+    roots: tuple[str, ...] = ()
     _known: dict[int, Lines] = field(default_factory=dict)
 
     def lines(self, frame: int) -> Lines:
@@ -44,6 +46,10 @@ class StackFrames:
         if found is None:
             found = self._known[frame] = self._lines(frame)
         return found
+
+    def _named(self, path: str) -> str:
+        root = next((root for root in self.roots if path.startswith(root)), None)
+        return shortened(path) if root is None else path[len(root) :]
 
     def _lines(self, frame: int) -> Lines:
         inside = outermost = ""
@@ -55,7 +61,7 @@ class StackFrames:
                 file, line = self.locations[location - 1]
                 path = self.files[file - 1] if 0 < file <= len(self.files) else ""
                 origin = origin_of(path) if path else Origin.NOT_A_FRAME
-                where = f"{shortened(path)}:{line}"
+                where = f"{self._named(path)}:{line}"
                 if origin is Origin.USER:
                     return Lines(where, inside)
                 if origin is Origin.LIBRARY:

@@ -139,8 +139,11 @@ class XlaTrace:
         return self._user_files
 
 
-def read(path: str | Path) -> XlaTrace:
-    """Reads an XLA profile, `.xplane.pb`, also compressed with gzip."""
+def read(path: str | Path, roots: tuple[str, ...] = ()) -> XlaTrace:
+    """Reads an XLA profile, `.xplane.pb`, also compressed with gzip.
+
+    `roots`: folders that source files are named from, where they are at hand.
+    """
     path = Path(path)
     data = _load(path)
     try:
@@ -150,7 +153,7 @@ def read(path: str | Path) -> XlaTrace:
             f"{path}: damaged or cut short at byte {error.offset} of {len(data)}"
             f"{' (unpacked)' if _is_packed(path) else ''}: {error.problem}"
         ) from None
-    return _trace(path, data, planes)
+    return _trace(path, data, planes, roots)
 
 
 def _is_packed(path: Path) -> bool:
@@ -179,7 +182,7 @@ def _load(path: Path) -> bytes:
     return unpacked
 
 
-def _trace(path: Path, data: bytes, planes: list[Plane]) -> XlaTrace:
+def _trace(path: Path, data: bytes, planes: list[Plane], roots: tuple[str, ...]) -> XlaTrace:
     names = Names()
     devices = device_planes(planes, names)
     if not devices:
@@ -207,7 +210,7 @@ def _trace(path: Path, data: bytes, planes: list[Plane]) -> XlaTrace:
         host=host,
         names=names,
         executions=executions,
-        programs=read_programs(data, planes),
+        programs=read_programs(data, planes, roots),
         versions=_versions(planes),
     )
 
