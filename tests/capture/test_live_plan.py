@@ -48,7 +48,7 @@ def test_a_script_of_several_kinds_is_told_so() -> None:
     assert "after 60 steps, 25% of them of the kind with most time, and none was profiled" in line
     assert "--warmup 5 --steps 5 --profiled 2 would fit in" in line
     none = shortfall("clean steps", 20, 3, spelling="options", share=run.windows.main_share)
-    assert none.endswith("let it take 32 or more, to be measured and profiled")
+    assert none.endswith("let it take 21 or more, to be measured and profiled")
 
 
 def test_more_steps_are_never_asked_for_less() -> None:
@@ -61,8 +61,8 @@ def test_more_steps_are_never_asked_for_less() -> None:
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
-        (1, "the loop ended during its warm-up, after 1 step: let it take 8 or more"),
-        (7, "the loop ended during its warm-up, after 7 steps: let it take 8 or more"),
+        (1, "the loop ended during its warm-up, after 1 step: let it take 6 or more"),
+        (5, "the loop ended during its warm-up, after 5 steps: let it take 6 or more"),
         (12, "and none was profiled in whole: watch(warmup=3, steps=3, profiled=1) would fit in"),
     ],
 )

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 # How long threads of a script that was ended may go on before a word is said.
 _PATIENCE_WITH_THREADS_S = 3.0
+_ENDED = (
+    "the script was ended once enough steps were seen, without what it prints and writes later: "
+    "--continue lets it run to its end"
+)
 # Left by a process of the script that was diagnosed; empty where that failed, and was said.
 _OF_CHILDREN = "children.json"
 _CLAIM = "claimed"
@@ -68,7 +72,10 @@ class Results:
 
     def refused(self, capture: LiveCapture) -> None:
         """Called inside the script, between two of its steps: nothing may be raised here."""
-        _say("the script was asked to end and goes on; it is not watched any more")
+        _say(
+            "the script was asked to end, caught that (a bare except?) and goes on, without the rest "
+            "of the iteration it was in; it is not watched any more"
+        )
         self._conclude(capture, must_succeed=False)
 
     def failed(self, failure: Failure) -> None:
@@ -104,6 +111,8 @@ class Results:
                 with_code = f" with exit code {ending.exit_code}" * (ending.how == "ended")
                 _say(f"the script {ending.how}{with_code} {BEFORE_A_STEP}")
         if ending.asked:
+            if not self._quiet and not ending.refused and error is None:
+                _say(_ENDED)
             _mind_threads()
 
     def _conclude(self, capture: LiveCapture | None, *, must_succeed: bool) -> Diagnosis | None:

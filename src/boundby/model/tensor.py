@@ -20,6 +20,7 @@ class Tensor(Record, frozen=True, kw_only=True):
     storage: int | None = None
     storage_bytes: int | None = None
     identity: int | None = None
+    sparse: bool = False  # then its shape says nothing of how much it holds
 
     @property
     def elements(self) -> int:

@@ -106,9 +106,27 @@ def cost(call: OpCall) -> Cost | None:
     if found is None:
         return None
     try:
+        if any(tensor.sparse for tensor in call.tensors):
+            return _sparse_product(call) if found.op_class == "contraction" else None
         return found.function(call)
     except (LookupError, TypeError, ValueError, ArithmeticError):
         return None
+
+
+def _sparse_product(call: OpCall) -> Cost | None:
+    """A sparse matrix times a dense one: the dense one is read, at most once, the result written.
+
+    How many values the sparse one holds, and with that the FLOPs, is not recorded; those of a dense
+    product would put it far past every roof.
+    """
+    sparse = [tensor for tensor in call.tensors if tensor.sparse]
+    dense = [tensor for tensor in call.tensors if not tensor.sparse and len(tensor.shape) == 2]
+    if len(sparse) != 1 or not dense:
+        return None
+    factor = dense[-1]
+    size = factor.bytes / max(1, factor.distinct_elements)
+    written = sparse[0].shape[0] * factor.shape[-1] * size
+    return Cost(bytes_read=factor.bytes, bytes_written=written, upper_bound=True)
 
 
 # Assumed: an operator delegates its work if the operators it calls account for at least this share

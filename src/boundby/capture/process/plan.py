@@ -16,6 +16,7 @@ FEWEST_WARMUP = 3
 _CLEAN = 10
 _ISSUE = 6
 _PROFILED = 3
+_FEWEST_WITH_ISSUE = 3
 # The first profiled step pays for the profiler's own start, and is one more than wanted.
 PROFILER_START = 1
 # A median is known well enough within what two processes of one script differ by.
@@ -96,7 +97,10 @@ def plan_of(
 
 
 def _issue_beside(steps: int) -> int:
-    """As many issue steps as go with so few clean ones: as many before them as after."""
+    """As many issue steps as go with so few clean ones: as many before them as after; with one or
+    two clean steps none, or a short script would have no step left to profile."""
+    if steps < _FEWEST_WITH_ISSUE:
+        return 0
     return min(_ISSUE, 2 * max(1, (steps + 2) // 4))
 
 

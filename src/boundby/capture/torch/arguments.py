@@ -36,6 +36,7 @@ def _argument(value: Any, allocated: Mapping[int, int], objects: dict[int, int])
             storage=value.storage_data_ptr,
             storage_bytes=allocated.get(value.allocation_id),
             identity=number,
+            sparse="sparse" in str(getattr(value, "layout", "")),
         )
     if isinstance(value, list):
         return tuple(_argument(item, allocated, objects) for item in value)
