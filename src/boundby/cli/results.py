@@ -73,8 +73,8 @@ class Results:
     def refused(self, capture: LiveCapture) -> None:
         """Called inside the script, between two of its steps: nothing may be raised here."""
         _say(
-            "the script was asked to end, caught that (a bare except?) and goes on, without the rest "
-            "of the iteration it was in; it is not watched any more"
+            "the script was asked to end, caught that (a bare except?) and goes on, without the "
+            "rest of the iteration it was in; it is not watched any more"
         )
         self._conclude(capture, must_succeed=False)
 

@@ -116,8 +116,8 @@ def cost(call: OpCall) -> Cost | None:
 def _sparse_product(call: OpCall) -> Cost | None:
     """A sparse matrix times a dense one: the dense one is read, at most once, the result written.
 
-    How many values the sparse one holds, and with that the FLOPs, is not recorded; those of a dense
-    product would put it far past every roof.
+    How many values the sparse one holds is not recorded; the FLOPs of a dense product would put it
+    far past every roof. At least one value a row is assumed.
     """
     sparse = [tensor for tensor in call.tensors if tensor.sparse]
     dense = [tensor for tensor in call.tensors if not tensor.sparse and len(tensor.shape) == 2]
@@ -125,8 +125,14 @@ def _sparse_product(call: OpCall) -> Cost | None:
         return None
     factor = dense[-1]
     size = factor.bytes / max(1, factor.distinct_elements)
-    written = sparse[0].shape[0] * factor.shape[-1] * size
-    return Cost(bytes_read=factor.bytes, bytes_written=written, upper_bound=True)
+    results = sparse[0].shape[0] * factor.shape[-1]
+    unit = "vector.float64" if factor.dtype in ("float64", "complex128") else "vector.float32"
+    return Cost(
+        flops={unit: 2.0 * results},
+        bytes_read=factor.bytes,
+        bytes_written=results * size,
+        upper_bound=True,
+    )
 
 
 # Assumed: an operator delegates its work if the operators it calls account for at least this share
