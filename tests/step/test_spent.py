@@ -90,16 +90,16 @@ def test_a_sync_answers_for_no_more_than_the_time_it_held_the_host() -> None:
     timeline = at_lines(scene, [1, 2, 3, 4, 5], called=[1, 2, 3, 4, 5])
     gaps = gap_causes(timeline, *union(timeline.device.start_ns, timeline.device.duration_ns))
     totals = {label: float(part.sum()) for label, part in gaps.parts.items()}
-    assert totals["sync"] == 10 * US
+    assert totals["sync"] == 12 * US  # held for 10, and the next launch
     found = {
         (one.label, one.source): one.ns / US
         for one in idle_time_by_line(timeline, find_host_intervals(timeline), gaps).scaled(totals)
     }
-    # It held the host for 10 us of the 60 that follow: the other 50 are the function's.
+    # It held the host for 10 us of the 60 that follow, and the launch takes 2: the other 48 are the
+    # function's.
     assert found["sync", 3] == pytest.approx(10)
-    assert found["python", 4] == pytest.approx(50 * 58 / 60)
-    # The first launch, with the work before it, has the rest.
-    assert found["launch", 5] == pytest.approx(50 * 2 / 60)
+    assert found["python", 4] == pytest.approx(48)
+    assert found["sync", 5] == pytest.approx(2)
 
 
 def test_on_a_cpu_lines_hold_what_passes_outside_of_kernels() -> None:

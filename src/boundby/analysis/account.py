@@ -37,7 +37,12 @@ from boundby.step.host_intervals import HostIntervals, find_host_intervals, move
 from boundby.step.host_time import idle_time_by_line
 from boundby.step.idle_causes import CPU_WAIT, LABELS, gap_causes, idle_rows
 from boundby.step.op_record import OpRecord
-from boundby.step.simulator import build_launch_sequence, simulated_timeline, with_clean_phases
+from boundby.step.simulator import (
+    LaunchSequence,
+    build_launch_sequence,
+    simulated_timeline,
+    with_clean_phases,
+)
 
 # A profiled step this much longer than a clean one says little about where the idle time goes.
 _DILATED = 1.05
@@ -72,6 +77,7 @@ def attribute_step(
     *,
     wall_ns: float,
     phases: Mapping[str, float] | None = None,
+    launches: LaunchSequence | None = None,
     data_ns: float | None = None,
     cpu_wait: CpuWait | None = None,
     fresh_pages: ExtraPages | None = None,
@@ -82,7 +88,8 @@ def attribute_step(
 
     Kernel time is taken as measured. What is left of the wall is idle time, divided in the
     proportions in which the step idles when it is replayed with the host's clean times, `phases`;
-    without those, in which the profiled step idled. `data_ns` is how long a clean step waits for
+    without those, with `launches`, the host's times as they are estimated; without either, in which
+    the profiled step idled. `data_ns` is how long a clean step waits for
     its batches, where that was measured: while a profiler starts and stops, workers get ahead, and
     the profiled step finds its batch waiting. `cpu_wait`: standing ready without a core, which on a
     CPU is neither an operator's time nor Python's; None where nobody tells. `fresh_pages`:
@@ -97,7 +104,11 @@ def attribute_step(
     on_device = len(timeline.device) > 0
     if on_device:
         op_records, member = device_work(timeline, machine, precision)
-        pace = _clean_pace(timeline, machine, phases) if phases else timeline
+        pace = timeline
+        if phases:
+            pace = _clean_pace(timeline, machine, phases)
+        elif launches is not None:
+            pace = simulated_timeline(timeline, launches)
         busy_times = union(pace.device.start_ns, pace.device.duration_ns)
         gaps = gap_causes(pace, *busy_times)
         idle = {label: float(amount.sum()) for label, amount in gaps.parts.items()}

@@ -19,6 +19,8 @@ _MOST_GAPS = 3_000
 # The device is never quite gapless: what is shorter than this is no gap a person looks for.
 _SHORTEST_GAP_NS = 1_000
 _MODULE = "nn.Module: "
+# A gap that a sync began is shown as its, where this much of the gap is.
+_BEGUN_BY_SYNC = 0.25
 
 Mask = npt.NDArray[np.bool_]
 
@@ -96,6 +98,8 @@ def _python_alone(timeline: Timeline) -> Mask:
 def _idle_slice(timeline: Timeline, gaps: Gaps | None, gap: int) -> Slice:
     assert gaps is not None
     cause = max(LABELS, key=lambda label: gaps.parts[label][gap])
+    if gaps.parts["sync"][gap] >= _BEGUN_BY_SYNC * (gaps.end_ns[gap] - gaps.start_ns[gap]):
+        cause = "sync"
     launch = int(gaps.launches[gap])
     source = int(timeline.host.source[launch]) if launch >= 0 else -1
     return Slice(

@@ -8,14 +8,18 @@ from collections.abc import Sequence
 import msgspec
 
 from boundby.analysis.account import Attribution, attribute_step
-from boundby.analysis.verdict import VerdictResult, find_verdict
+from boundby.analysis.verdict import find_verdict
 from boundby.diagnosis.advice import Advice, Timer, advise, doubted
 from boundby.diagnosis.assembly import assemble, nothing_known
 from boundby.diagnosis.datasheet import machine_of_datasheet
 from boundby.diagnosis.doubts import doubts, measurement_notes
 from boundby.diagnosis.host import unsteady
 from boundby.diagnosis.models import StepModels, build_models
-from boundby.diagnosis.profiled import shortest_wall_ns, verdict_of_profiled
+from boundby.diagnosis.profiled import (
+    UnprofiledStep,
+    estimate_unprofiled,
+    verdict_over_range,
+)
 from boundby.diagnosis.steps import require_step, step_times
 from boundby.model import Machine, Note, Precision, Timeline
 from boundby.model.diagnosis import Diagnosis, Verdict
@@ -33,7 +37,7 @@ class _Result:
     attribution: Attribution
     verdict: Verdict = _NO_VERDICT
     replay_error: float | None = None
-    shortest_ns: float | None = None
+    unprofiled: UnprofiledStep | None = None
     advice: Advice = dataclasses.field(default_factory=Advice)
     notes: Sequence[Note] = ()
 
@@ -61,9 +65,12 @@ def diagnose(
         notes += result.notes
         notes += unsteady(observation.host_speed) if len(timeline.device) else []
         notes += [note for note in timeline.notes if note not in notes]
+    shown = timeline
+    if timeline is not None and result.unprofiled is not None:
+        shown = result.unprofiled.at_its_pace(timeline)
     return assemble(
         result.attribution,
-        timeline,
+        shown,
         target=observation.target,
         machine=machine,
         step=step_times(
@@ -71,7 +78,7 @@ def diagnose(
             timeline,
             result.attribution,
             replay_error=result.replay_error,
-            shortest_ns=result.shortest_ns,
+            estimate=result.unprofiled.wall_ns if result.unprofiled else None,
         ),
         precision=_precision(observation),
         verdict=result.verdict,
@@ -90,12 +97,19 @@ def _look_into(
 ) -> _Result:
     """The profiled step's account, verdict and advice, with doubt where it stands for no other."""
     wall_ns = float(timeline.wall_ns) if step.wall_ns is None else step.wall_ns
-    attribution = _attribute(observation, step, timeline, machine, wall_ns)
-    models = build_models(observation, step, timeline, machine, attribution)
+    unprofiled = None
+    if step.wall_ns is None and len(timeline.device):
+        unprofiled = estimate_unprofiled(timeline, machine)
+        wall_ns = unprofiled.wall_ns.expected
+    attribution = _attribute(observation, step, timeline, machine, wall_ns, unprofiled)
+    models = build_models(observation, step, timeline, machine, attribution, unprofiled)
     found = find_verdict(models.observed)
     advice = advise(models.for_advice, timer)
     found_doubts = doubts(observation, timeline, attribution, wall_ns)
-    verdict = _verdict(found, attribution, step)
+    verdict = found.verdict
+    if unprofiled is not None:
+        ends = [find_verdict(model).verdict for model in models.for_advice[1:]]
+        verdict = verdict_over_range(verdict, *ends)
     if found_doubts:
         why = f"{verdict.why} But {found_doubts[0].text}."
         verdict = msgspec.structs.replace(verdict, uncertain=True, why=why)
@@ -104,7 +118,7 @@ def _look_into(
         attribution=attribution,
         verdict=verdict,
         replay_error=found.replay_error if step.wall_source != "given" else None,
-        shortest_ns=shortest_wall_ns(found, attribution),
+        unprofiled=unprofiled,
         advice=advice,
         notes=[*found_doubts[1:], *_inferred_waits(models, step)],
     )
@@ -116,6 +130,7 @@ def _attribute(
     timeline: Timeline,
     machine: Machine,
     wall_ns: float,
+    unprofiled: UnprofiledStep | None,
 ) -> Attribution:
     host, profiled = observation.host, observation.profiled
     data_ns = cpu_wait = pages = None
@@ -136,6 +151,7 @@ def _attribute(
         machine,
         wall_ns=wall_ns,
         phases=step.phases,
+        launches=unprofiled.host.expected if unprofiled else None,
         data_ns=data_ns,
         cpu_wait=cpu_wait,
         fresh_pages=pages,
@@ -150,12 +166,6 @@ def _precision(observation: Observation) -> Precision:
     # A step may leave the device of its process unused.
     idle = timeline is not None and not len(timeline.device)
     return observation.settings.precision("cpu" if idle else kind)
-
-
-def _verdict(found: VerdictResult, attribution: Attribution, step: StepTiming) -> Verdict:
-    if step.wall_ns is None and attribution.device_busy_ns:
-        return verdict_of_profiled(found.verdict, attribution)
-    return found.verdict
 
 
 def _inferred_waits(models: StepModels, step: StepTiming) -> list[Note]:

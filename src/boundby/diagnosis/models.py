@@ -13,6 +13,7 @@ from functools import partial
 
 from boundby.analysis.account import Attribution
 from boundby.diagnosis.host import cpu_contention, host_factors, slower_than_measured
+from boundby.diagnosis.profiled import UnprofiledStep
 from boundby.model import Machine, Timeline
 from boundby.model.observation import Observation, StepTiming
 from boundby.step.build import build_step_model
@@ -26,8 +27,8 @@ from boundby.step.simulator import (
     with_wall,
 )
 
-# Of a trace's host times, how much may be the host's own: half in the middle, from hardly any of it
-# to all. The profilers of our own traces made steps 1.2 to 8 times as long.
+# Of the host's time, how much may be needed where the device sets the step's time: half in the
+# middle, from hardly any of it to all.
 _HOST_FACTORS = (0.5, 0.1, 1.0)
 # Of a clean step, replayed with a host that costs nothing: from here on the device is the limit.
 _KEPT_BUSY = 0.92
@@ -48,9 +49,15 @@ def build_models(
     timeline: Timeline,
     machine: Machine,
     attribution: Attribution,
+    unprofiled: UnprofiledStep | None = None,
 ) -> StepModels:
+    """`unprofiled`: the estimate of a step on a device of which only profiled times are known."""
+    if unprofiled is not None:
+        return _estimated(observation, step, timeline, machine, attribution, unprofiled)
     if step.wall_ns is None:
-        return _profiled_only(observation, step, timeline, machine, attribution)
+        profiled = float(timeline.wall_ns)
+        model = _model(observation, step, timeline, machine, attribution, profiled, _unchanged)
+        return StepModels(observed=model, for_advice=[model])
     if step.wall_source == "given":
         return _given(step.wall_ns, observation, step, timeline, machine, attribution)
     return _measured(step.wall_ns, observation, step, timeline, machine, attribution)
@@ -133,23 +140,25 @@ def _given(
     return StepModels(observed=models[0], for_advice=models)
 
 
-def _profiled_only(
+def _estimated(
     observation: Observation,
     step: StepTiming,
     timeline: Timeline,
     machine: Machine,
     attribution: Attribution,
+    unprofiled: UnprofiledStep,
 ) -> StepModels:
-    """The profiler's share of the host's times is unknown."""
-
-    def model(factor: float) -> StepModel:
-        host = partial(with_host, factor=factor)
-        return _model(observation, step, timeline, machine, attribution, None, host)
-
-    observed = _model(
-        observation, step, timeline, machine, attribution, float(timeline.wall_ns), _unchanged
-    )
-    return StepModels(observed=observed, for_advice=[model(factor) for factor in _HOST_FACTORS])
+    """The step as it is without the profiler: as estimated, and at both ends of the range."""
+    wall, host = unprofiled.wall_ns, unprofiled.host
+    models = [
+        _model(observation, step, timeline, machine, attribution, wall_ns, _replaced_by(launches))
+        for wall_ns, launches in (
+            (wall.expected, host.expected),
+            (wall.low, host.low),
+            (wall.high, host.high),
+        )
+    ]
+    return StepModels(observed=models[0], for_advice=models)
 
 
 def _model(
@@ -171,6 +180,10 @@ def _model(
         samples=step.kind.samples,
         observation=observation,
     )
+
+
+def _replaced_by(launches: LaunchSequence) -> Callable[[LaunchSequence], LaunchSequence]:
+    return lambda _: launches
 
 
 def _unchanged(launches: LaunchSequence) -> LaunchSequence:

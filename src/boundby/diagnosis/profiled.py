@@ -1,43 +1,75 @@
-"""A step of which only profiled times are known: its shortest time, and a verdict for both ends."""
+"""A step of which only profiled times are known: its time without the profiler, and the verdict."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 
-from boundby.analysis.account import Attribution
-from boundby.analysis.verdict import VerdictResult
-from boundby.model.diagnosis import GroupName, Verdict
+from boundby.model import Machine, Timeline
+from boundby.model.diagnosis import Estimate, GroupName, Verdict
+from boundby.model.intervals import union
+from boundby.step.host_intervals import find_host_intervals
+from boundby.step.profiled_host import HostRange, without_profiler
+from boundby.step.simulator import build_launch_sequence, replay, simulated_timeline
+
+# Assumed: with less of a step unexplained than this, its simulation stands for it.
+_EXPLAINED = 0.05
+_DECIDES = "Time a step without a profiler and pass --wall to decide."
 
 
-def shortest_wall_ns(found: VerdictResult, attribution: Attribution) -> float:
-    """The step with a host that costs nothing.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnprofiledStep:
+    """What a profiled step takes without the profiler, and the host's times then.
 
-    A replay that does not explain the step cannot bound it: the device's busy time does.
+    `is_explained`: the simulation of the step as profiled takes as long as that did.
     """
-    if found.verdict.uncertain and attribution.device_busy_ns:
-        return attribution.device_busy_ns
-    return found.free_host_ns
+
+    wall_ns: Estimate
+    host: HostRange
+    is_explained: bool
+
+    def at_its_pace(self, timeline: Timeline) -> Timeline:
+        """The step's events when they would be without the profiler; as profiled where the
+        simulation does not explain the step."""
+        return simulated_timeline(timeline, self.host.expected) if self.is_explained else timeline
 
 
-def verdict_of_profiled(verdict: Verdict, attribution: Attribution) -> Verdict:
-    """The verdict, with whether it also holds for the shortest step that the trace allows."""
-    groups = attribution.account.groups()
-    work = {
-        name: group.ns if name != "overhead" else group.parts.get("small_kernels", 0.0)
-        for name, group in groups.items()
-    }
-    shortest: GroupName = max(groups, key=lambda name: work[name])
-    share = work[shortest] / max(sum(work.values()), 1.0)
-    if shortest == verdict.bound_by:
-        why = f"{verdict.why} This holds whatever the profiler's overhead is."
-        return msgspec.structs.replace(verdict, why=why)
-    why = (
-        f"{verdict.why} The trace includes profiler overhead: if all idle time is profiler "
-        f"overhead, the step is {_bound(shortest)} ({share:.0%} of device time). Pass --wall TIME, "
-        "the time of an unprofiled step, to decide."
+def estimate_unprofiled(timeline: Timeline, machine: Machine) -> UnprofiledStep:
+    """The step with the profiler's cost taken off its host, simulated.
+
+    What the simulation does not explain of the profiled step was no profiler's, and stays.
+    """
+    gap_ns = machine.overheads.gap_ns(timeline.device.duration_ns)
+    launches = build_launch_sequence(timeline, gap_ns=gap_ns)
+    host = without_profiler(timeline, launches, find_host_intervals(timeline))
+    profiled = float(timeline.wall_ns)
+    unexplained = max(0.0, profiled - replay(launches))
+    begins, ends = union(timeline.device.start_ns, timeline.device.duration_ns)
+    least = min(float((ends - begins).sum()), profiled)
+    low, expected, high = (
+        min(profiled, max(least, replay(one) + unexplained))
+        for one in (host.low, host.expected, host.high)
     )
-    return msgspec.structs.replace(verdict, uncertain=True, why=why)
+    low, high = min(low, expected), max(expected, high)
+    return UnprofiledStep(
+        wall_ns=Estimate(low=low, expected=expected, high=high),
+        host=host,
+        is_explained=unexplained < _EXPLAINED * profiled,
+    )
 
 
-def _bound(group: GroupName) -> str:
-    return "bound by something unknown" if group == "unknown" else f"{group}-bound"
+def verdict_over_range(likeliest: Verdict, low: Verdict, high: Verdict) -> Verdict:
+    """The verdict, with what it would be at either end of the interval of the step's time."""
+    if likeliest.bound_by == "unknown":
+        return likeliest
+    others = [end for end in (low, high) if end.bound_by not in ("unknown", likeliest.bound_by)]
+    if not others:
+        return likeliest
+    other: GroupName = others[0].bound_by
+    end = "shorter" if others[0] is low else "longer"
+    why = (
+        f"{likeliest.why} If the step without the profiler is at the {end} end of its range, it is "
+        f"{other}-bound. {_DECIDES}"
+    )
+    return msgspec.structs.replace(likeliest, or_bound_by=other, uncertain=True, why=why)

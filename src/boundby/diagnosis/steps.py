@@ -8,7 +8,7 @@ import numpy as np
 
 from boundby.analysis.account import Attribution
 from boundby.model import Timeline
-from boundby.model.diagnosis import PhaseTime, StepTimes
+from boundby.model.diagnosis import Estimate, PhaseTime, StepTimes
 from boundby.model.errors import BoundbyError
 from boundby.model.observation import Observation, StepTiming
 
@@ -39,19 +39,21 @@ def step_times(
     attribution: Attribution,
     *,
     replay_error: float | None,
-    shortest_ns: float | None,
+    estimate: Estimate | None,
 ) -> StepTimes:
-    """The step's times as they are saved. `shortest_ns` is where the interval of an unknown wall
-    begins."""
+    """The step's times as they are saved. `estimate` is that of a step which was only profiled."""
     profiled_ns = None if timeline is None else float(timeline.wall_ns)
     wall_ns = step.wall_ns if step.wall_ns is not None else profiled_ns or 0.0
-    dilation = profiled_ns / step.wall_ns if profiled_ns is not None and step.wall_ns else None
-    if step.wall_ns is None:
-        interval = (min(shortest_ns or 0.0, wall_ns), wall_ns)
+    if estimate is not None:
+        wall_ns, interval = estimate.expected, (estimate.low, estimate.high)
+    elif step.wall_ns is None:
+        interval = (wall_ns, wall_ns)
     elif step.samples_ns:
         interval = interval_of_median(step.samples_ns)
     else:
         interval = (wall_ns, wall_ns)
+    known = step.wall_ns is not None or estimate is not None
+    dilation = profiled_ns / wall_ns if profiled_ns is not None and wall_ns and known else None
     return StepTimes(
         kind=step.kind.label,
         series=step.kind.series,
@@ -70,6 +72,7 @@ def step_times(
         device_busy_ns=attribution.device_busy_ns,
         kernels=attribution.kernels,
         dilation=dilation,
+        profiled_ns=profiled_ns if estimate is not None else None,
         replay_error=replay_error,
         inferred_share=attribution.inferred_share,
         others=step.others,

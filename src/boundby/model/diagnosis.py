@@ -50,6 +50,7 @@ class StepTimes(Record, frozen=True, kw_only=True):
     kernels: int = 0
     dilation: float | None = None  # profiled wall over clean wall
     replay_error: float | None = None
+    profiled_ns: float | None = None  # with a profiler, where `wall_ns` is an estimate without it
     inferred_share: float = 0.0  # share of the wall that was divided in the profile's proportions
     others: list[KindOfStep] = []
 
@@ -81,9 +82,13 @@ class Account(Record, frozen=True, kw_only=True):
 
 
 class Verdict(Record, frozen=True, kw_only=True):
-    """What the step is bound by. Without `if_free`, it is the largest group alone."""
+    """What the step is bound by. Without `if_free`, it is the largest group alone.
+
+    `or_bound_by` is what it is bound by at the other end of the interval of the step's time.
+    """
 
     bound_by: GroupName
+    or_bound_by: GroupName | None = None
     uncertain: bool = False
     if_free: dict[str, float] = {}
     why: str = ""

@@ -25,6 +25,8 @@ def verdict_line(diagnosis: Diagnosis) -> Text:
     verdict = diagnosis.verdict
     bound = verdict.bound_by
     words = "Bound by: unknown" if bound == "unknown" else f"{bound.capitalize()}-bound"
+    if verdict.or_bound_by:
+        words = f"{bound.capitalize()}- or {verdict.or_bound_by}-bound"
     doubt = " (uncertain)" if verdict.uncertain and bound != "unknown" else ""
     return Text.assemble((f"{words}{doubt}.", f"bold {COLOURS[bound]}"), " ", sentence(verdict.why))
 
@@ -38,6 +40,10 @@ def step_line(diagnosis: Diagnosis) -> Text:
     interval = f"{' to '.join(shown)}, " if len(shown) > 1 else ""
     samples = f"{interval}{steps}" if step.samples_ns else "as given"
     name = "Step" if step.kind == "step" else f"Step {step.kind}"
+    if step.profiled_ns is not None:
+        samples = (
+            f"{interval}estimated without the profiler; {units.time(step.profiled_ns)} with it"
+        )
     return Text(
         f"{name}: {units.time(step.wall_ns)} ({samples}) on {diagnosis.machine.device}, "
         f"{roofs_source(diagnosis.machine)}",

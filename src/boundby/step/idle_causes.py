@@ -187,12 +187,12 @@ def _split(
     after_sync = np.maximum(after_sync, 0)
     before = np.where(synced_from < gaps_to, np.maximum(synced_from, gaps_from), host_to)
     before = np.minimum(before, host_to)
-    # Of what follows a sync, as much is its doing as it held the host; the rest is what it was.
-    own = np.minimum(after_sync, held)
-    left = np.divide(after_sync - own, after_sync, out=np.ones_like(own), where=after_sync > 0)
-    in_launch = launch.between(gaps_from, before)
-    in_launch += (launch.between(before, host_to) + gaps_to - host_to) * left
-    after_sync = own
+    # What follows a sync is its doing as far as it held the host, and until the next work starts,
+    # which would have been queued; the rest is what the host did.
+    synced = synced_from < gaps_to
+    issuing = launch.between(before, host_to) + (gaps_to - host_to)
+    after_sync = np.minimum(after_sync, held + issuing)
+    in_launch = launch.between(gaps_from, before) + np.where(synced, 0.0, issuing)
     whole = (gaps_to - gaps_from).astype(np.float64)
     held_back = queued & (whole > _LATENCY_NS)
     rest = np.clip(whole - in_data - after_sync - in_launch, 0, None)
