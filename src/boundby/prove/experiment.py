@@ -286,7 +286,7 @@ class _Proof:
             starts=self._starts,
             chosen_starts=self._chosen_starts,
             final=self._final,
-            manual=[str(one) for one in self._patch.manual] if self._patch else [],
+            manual=[f"{one.fix} ({one.why})" for one in self._patch.manual] if self._patch else [],
         )
         proofs = proofs_of(self._evidence, self._candidates, checked)
         step = self.diagnosis.step

@@ -186,10 +186,11 @@ class LiveEngine(StepHook):
 
     def _begin(self, block: Block) -> Ran | None:
         """Open a block; what came of it where it cannot be."""
-        self._show(block)
-        if any(self._board.switch(key) is None for key in block.arm):
-            return Ran(nothing_changed=True)
         try:
+            switches = [self._board.switch(key) for key in block.arm]
+            self._show(block)
+            if None in switches:
+                return Ran(nothing_changed=True)
             self._board.set(block.arm)
         except Exception as error:  # noqa: BLE001 - a fix may fail in any way
             self._board.set(BASELINE)

@@ -16,6 +16,7 @@ import msgspec
 from boundby.capture.process.patching import tell_of_aliases
 from boundby.capture.process.plan import Plan
 from boundby.capture.process.step_hooks import StepHook, accompanied_by
+from boundby.capture.process.windows import Device
 from boundby.capture.torch.device import TorchDevice
 from boundby.capture.torch.hooks import Hooks
 from boundby.capture.torch.recorder import Recorder
@@ -82,6 +83,8 @@ def measure_function(
     deadline: float,
     accept_unverified: bool = False,
     report: Callable[[], None] = lambda: None,
+    device: Device | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Call a function, one step each time, until its variants are decided or time is over."""
     import torch
@@ -93,7 +96,7 @@ def measure_function(
     search = Search(
         candidates=candidates,
         evidence=evidence,
-        now=time.monotonic,
+        now=clock,
         ends_at=deadline,
         accept_unverified=accept_unverified,
     )
@@ -120,7 +123,8 @@ def measure_function(
             silent=frozenset(one.key for one in candidates if one.silent),
             search=search,
             plan=search.run(),
-            device=TorchDevice(torch_),
+            device=device or TorchDevice(torch_),
+            clock=clock,
             sites=SiteRecorder(),
             main_kind=lambda: recorder.windows.main_kind,
             unseen=unseen,

@@ -31,7 +31,7 @@ def tell_of_aliases(before: Collection[str]) -> None:
         for name, names in modules
         if name.partition(".")[0] == "torch"
         for value in names.values()
-        if isinstance(value, kinds)
+        if issubclass(type(value), kinds)  # without asking a deprecated object for its class
     }
     for module, names in modules:
         if module not in before:
