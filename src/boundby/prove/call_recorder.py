@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,15 @@ class RecordedCall:
     kwargs: dict[str, Any]
     training: bool
     with_gradients: bool
+    autocast_to: tuple[str, Any] | None = None  # the script's own, by device and dtype
+
+    def autocast(self, torch: Any) -> contextlib.AbstractContextManager[Any]:
+        """The script's autocast as it was around the call."""
+        if self.autocast_to is None:
+            return contextlib.nullcontext()
+        device, dtype = self.autocast_to
+        context: contextlib.AbstractContextManager[Any] = torch.autocast(device, dtype=dtype)
+        return context
 
 
 class CallRecorder(StepHook):
@@ -52,7 +62,16 @@ class CallRecorder(StepHook):
                 kwargs=copied(torch, kwargs),
                 training=called.training,
                 with_gradients=with_gradients,
+                autocast_to=_autocast_of(torch, called),
             )
         except UnrecordableError as why:
             self.calls.pop(id(called), None)
             self.skipped.append(f"the inputs of {type(called).__name__}, of which {why}")
+
+
+def _autocast_of(torch: Any, module: Any) -> tuple[str, Any] | None:
+    first = next(module.parameters(), None)
+    device = first.device.type if first is not None else "cpu"
+    if not torch.is_autocast_enabled(device):
+        return None
+    return device, torch.get_autocast_dtype(device)

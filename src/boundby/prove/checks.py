@@ -23,7 +23,6 @@ from boundby.prove.call_recorder import RecordedCall
 from boundby.prove.dropout_off import dropout_off
 from boundby.prove.numerics import UNITS, Compared, Sampled, Vector
 from boundby.prove.snapshots import (
-    UnrecordableError,
     cast,
     copied,
     described,
@@ -69,7 +68,7 @@ class Checks:
         compared: list[Compared] = []
         skipped = list(self._skipped)
         modules = [call.module for call in self._calls]
-        with state_kept(torch, modules, self._optimizers):
+        with state_kept(torch, modules, []):
             try:
                 for call in self._calls:
                     compared += self._compare_call(call, set_arm, precision, expensive, skipped)
@@ -241,7 +240,8 @@ class _Run:
             before = _states(torch)
             with torch.set_grad_enabled(call.with_gradients):
                 _companions("call_begins", module, (module, *args), kwargs)
-                result = module(*args, **kwargs)
+                with call.autocast(torch):
+                    result = module(*args, **kwargs)
                 _companions("call_ends", module, result)
             draws = any(not torch.equal(x, y) for x, y in zip(before, _states(torch), strict=True))
             outputs = dict(self._outputs(module, result))
@@ -310,7 +310,8 @@ class _Run:
                     if buffer.is_floating_point():
                         buffer.data = buffer.data.to(dtype)
                 sampled, draws = self.sampled(module=module, dtype=dtype)
-            except (RuntimeError, TypeError, ValueError, AttributeError, UnrecordableError):
+            except Exception:  # noqa: BLE001 - the program's own code runs in another dtype
+                _free(torch)
                 return None
         same = sampled.outputs.keys() and not draws
         return sampled if same else None
@@ -328,12 +329,17 @@ class _Run:
         torch = self._torch
         parameters = [p for p in self.call.module.parameters() if p.is_floating_point()]
         kept = [p.detach().clone() for p in parameters]
-        generator = torch.Generator().manual_seed(_SEED)
+        generators: dict[Any, Any] = {}
         try:
             with torch.no_grad():
                 for parameter in parameters:
-                    noise = torch.rand(parameter.shape, generator=generator) * 2 - 1
-                    parameter.mul_(1 + unit / 2 * noise.to(parameter.device, parameter.dtype))
+                    device = parameter.device
+                    if device not in generators:
+                        generators[device] = torch.Generator(device).manual_seed(_SEED)
+                    noise = torch.empty_like(parameter).uniform_(
+                        -unit / 2, unit / 2, generator=generators[device]
+                    )
+                    parameter.mul_(noise.add_(1))
             return self.sampled()[0]
         finally:
             with torch.no_grad():
@@ -367,8 +373,8 @@ def _sample(torch: Any, tensor: Any) -> Vector:
     flat = tensor.detach().reshape(-1)
     length = flat.double().norm() if flat.device.type == "cpu" else flat.float().norm()
     if len(flat) > _MOST_VALUES:
-        places = torch.linspace(0, len(flat) - 1, _MOST_VALUES, device=flat.device)
-        flat = flat[places.long()]
+        places = torch.arange(_MOST_VALUES, device=flat.device, dtype=torch.int64)
+        flat = flat[places * (len(flat) - 1) // (_MOST_VALUES - 1)]
     values = np.asarray(flat.double().cpu())
     return np.append(values, float(length) / max(1.0, len(values)) ** 0.5)
 
@@ -381,12 +387,13 @@ def _projected(torch: Any, tensor: Any) -> Any:
 
 
 def _set_gradients(torch: Any, parameters: Sequence[Any]) -> None:
-    for at, parameter in enumerate(parameters):
-        generator = torch.Generator().manual_seed(_SEED + at)
-        drawn = torch.randn(parameter.shape, generator=generator) * 1e-2
+    generators: dict[Any, Any] = {}
+    for parameter in parameters:
+        device = parameter.device
+        if device not in generators:
+            generators[device] = torch.Generator(device).manual_seed(_SEED)
         gradient = torch.empty_like(parameter, memory_format=torch.preserve_format)
-        gradient.copy_(drawn.to(parameter.device, parameter.dtype))
-        parameter.grad = gradient
+        parameter.grad = gradient.normal_(std=1e-2, generator=generators[device])
 
 
 def _unscheduled(optimizer: Any) -> None:

@@ -84,6 +84,8 @@ def prove_target(
     diagnosis included.
     """
     began = time.monotonic()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise BoundbyError("prove measures one process: start it without torchrun, on one rank")
     _load_plugins(request.plugins)
     request.choice.check()
     with contextlib.ExitStack() as stack:

@@ -94,7 +94,8 @@ class LiveEngine(StepHook):
             self._recorder.call_begins(called, args, kwargs)
             self._sites.called(called)
             self._add_model(called)
-        elif self._board.on:
+        elif self._open is not None and self._open.block.preparing and self._board.on:
+            # Not in timed blocks: it would be the variant's cost alone.
             self._restore_random = random_state(self._torch)
 
     def _add_model(self, called: Any) -> None:
@@ -121,7 +122,7 @@ class LiveEngine(StepHook):
             return False
         open_.failure = _first_line(error)
         self._board.set(BASELINE)
-        if self._restore_random is not None:
+        if self._restore_random is not None and open_.block.preparing:
             self._restore_random()
         if isinstance(error, self._torch.OutOfMemoryError):
             self._torch.cuda.empty_cache()

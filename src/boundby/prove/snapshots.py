@@ -97,9 +97,11 @@ def described(torch: Any, tensor: Any) -> str:
 def state_kept(torch: Any, modules: Sequence[Any], optimizers: Sequence[Any]) -> Iterator[None]:
     """Parameters, buffers, gradients, modes, optimizers and random state as before, at the end."""
     restore: list[Callable[[], None]] = [random_state(torch)]
-    restore += [_module_state(torch, module) for module in modules]
-    restore += [_optimizer_state(torch, optimizer) for optimizer in optimizers]
     try:
+        for module in modules:
+            restore.append(_module_state(torch, module))  # noqa: PERF401 - each may fail
+        for optimizer in optimizers:
+            restore.append(_optimizer_state(torch, optimizer))  # noqa: PERF401
         yield
     finally:
         while restore:
