@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+from boundby import faults
+from boundby.faults.fault import Detection, Fault
 from boundby.faults.ranking import ranked
-from boundby.model.diagnosis import Estimate, Finding, FindingKind, RelativeTo
+from boundby.model.diagnosis import Estimate, Finding, FindingKind, Group, RelativeTo
 from boundby.model.run import RunPart, RunParts
+from boundby.step.edit import Edit
 
 
 def finding(
@@ -72,3 +77,19 @@ def test_the_run_and_the_step_are_compared_by_what_goes_on_as_long_as_the_run_do
     evaluate = finding("evaluate", 250, kind="mistake", relative_to="run")
     sync = finding("sync", 50, kind="mistake")
     assert order(sync, evaluate, run=run) == ["evaluate", "sync"]
+
+
+def test_a_saving_larger_than_its_group_says_why() -> None:
+    step = SimpleNamespace(
+        account=SimpleNamespace(groups=lambda: {"compute": Group(ns=3e6)}),
+        op_records=[SimpleNamespace(ns=9e6)],
+    )
+    nothing = Edit()
+    detection = Detection(
+        low=nothing, expected=Edit.remove([0]), high=nothing, where=[], change="", assumes=""
+    )
+    fault = Fault(id="f", title="f", group="compute", document="", detect=lambda _: None)
+    large, small = (Estimate(low=0, expected=ns, high=ns) for ns in (7e6, 2e6))
+    words = faults._remark(fault, detection, large, step)  # type: ignore[arg-type]
+    assert words.startswith("more than the 3.00 ms of compute: it acts on 9.00 ms of operators")
+    assert faults._remark(fault, detection, small, step) == ""  # type: ignore[arg-type]

@@ -106,7 +106,9 @@ class Results:
             # The script's own failure is what its exit code tells, and ours is not for it to tell.
             succeeded = not ending.exit_code and ending.failure is None
             if succeeded or not _saw_nothing(ending.capture):
-                self._conclude(ending.capture, must_succeed=succeeded)
+                self._conclude(
+                    ending.capture, must_succeed=succeeded, started=tuple(ending.started)
+                )
             if ending.exit_code and not has_steps:
                 with_code = f" with exit code {ending.exit_code}" * (ending.how == "ended")
                 _say(f"the script {ending.how}{with_code} {BEFORE_A_STEP}")
@@ -115,15 +117,19 @@ class Results:
                 _say(_ENDED)
             _mind_threads()
 
-    def _conclude(self, capture: LiveCapture | None, *, must_succeed: bool) -> Diagnosis | None:
+    def _conclude(
+        self, capture: LiveCapture | None, *, must_succeed: bool, started: tuple[str, ...] = ()
+    ) -> Diagnosis | None:
         """Diagnose what was captured; a script that failed still yields what there is."""
         from boundby.model.errors import BoundbyError
 
         try:
             if capture is None:
+                others = " or ".join(f"boundby run {command}" for command in started)
+                hint = f"; it ran others: if the steps are there, {others}" if others else ""
                 raise BoundbyError(
-                    f"{self._wanted.name} ended without importing torch or jax: "
-                    "there was nothing to watch"
+                    f"{self._wanted.name} ended without importing torch or jax: there was nothing "
+                    f"to watch{hint}"
                 )
             diagnosis = self._diagnose(capture)
         except BoundbyError as error:

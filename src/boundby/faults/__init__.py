@@ -74,6 +74,7 @@ from boundby.faults.batch_too_small import batches
 from boundby.faults.combinations import combined
 from boundby.faults.fault import HEADINGS, Detection, Fault, Fix, Stage
 from boundby.faults.ranking import ranked
+from boundby.model import units
 from boundby.model.diagnosis import Estimate, Finding, RelativeTo, WhatIf
 from boundby.step.model import Edit, StepModel, StepView
 from boundby.step.prediction import predict_saving
@@ -251,14 +252,16 @@ def _finding(
 ) -> Finding:
     detection = known[0][1]
     edits = [(step, (found.low, found.expected, found.high)) for step, found in known]
+    saving_ns = detection.of_run_ns or predict_saving(edits, likeliest)
     return Finding(
+        remark=_remark(fault, detection, saving_ns, likeliest),
         fault=fault.id,
         title=fault.title,
         kind=fault.kind,
         group=fault.group,
         where=detection.where,
         inside=_inside(*known[0]) if detection.where else [],
-        saving_ns=detection.of_run_ns or predict_saving(edits, likeliest),
+        saving_ns=saving_ns,
         relative_to=fault.relative_to,
         out_of=_OUT_OF[fault.relative_to],
         change=detection.change,
@@ -271,6 +274,19 @@ def _finding(
         summary=fault.summary,
         why=fault.section("Why it costs time"),
         when_not=fault.section("When it does not help"),
+    )
+
+
+def _remark(fault: Fault, detection: Detection, saving: Estimate, step: StepModel) -> str:
+    """Why a saving is larger than the group that the finding is counted to."""
+    group_ns = step.account.groups()[fault.group].ns
+    if fault.relative_to != "step" or saving.expected <= group_ns:
+        return ""
+    acted_ns = sum(step.op_records[index].ns for index in detection.expected.op_ns)
+    what = f"it acts on {units.time(acted_ns)} of operators" if acted_ns else "it acts on the step"
+    return (
+        f"more than the {units.time(group_ns)} of {fault.group}: {what}, whatever group they are "
+        "counted to, and on the host time that issues them"
     )
 
 

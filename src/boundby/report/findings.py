@@ -97,6 +97,7 @@ def _headline(finding: Finding, wall_ns: float, *, short: bool = False) -> Text:
     of_what = "" if short and whole == "the step" else f" of {whole}"
     places = [last_part(one) for one in finding.where[:3]] if short else finding.where[:3]
     where = f" — {', '.join(places)}" if places else ""
+    remark = finding.remark.partition(":")[0] if short else finding.remark
     if finding.where and finding.inside and not short:
         where += f" (in {', '.join(map(last_part, finding.inside))})"
     return Text.assemble(
@@ -104,7 +105,7 @@ def _headline(finding: Finding, wall_ns: float, *, short: bool = False) -> Text:
         f": {units.time_range(saving.expected, saving.low, saving.high)}, {share}{of_what}{where}",
         (f" [{finding.fault}]", "dim"),
         (" (by reading the source alone)" if finding.static else "", "dim"),
-        (f"; {finding.remark}" if finding.remark and not short else "", "dim"),
+        (f"; {remark}" if remark else "", "dim"),
     )
 
 

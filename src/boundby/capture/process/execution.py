@@ -6,7 +6,7 @@ import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING
@@ -40,6 +40,7 @@ class Ending:
     asked: bool = False
     refused: bool = False
     forked: bool = False
+    started: list[str] = field(default_factory=list)  # scripts it ran in processes of their own
 
     @property
     def how(self) -> How:

@@ -86,6 +86,7 @@ def run_script(
     if watch.is_forked:
         ending.forked = True
         return ending
+    ending.started = children.commands
     ending.capture = watch.last_capture(how=ending.how)
     if ending.capture is not None:
         ending.capture.started = children.commands
