@@ -18,7 +18,7 @@ from typing import Any
 from boundby.capture.jax import compat
 from boundby.capture.jax.hooks import Function
 from boundby.capture.torch.shapes import Shape, Shapes, step_kind
-from boundby.model.step_kind import StepKind
+from boundby.model.step_kind import Mode, StepKind
 
 # A function is the delimiter of steps after so many calls.
 _CALLS = 3
@@ -59,6 +59,8 @@ class _Seen:
     sample: int | str | None = None  # the argument that holds the batch
     donates: bool = False
     carried_bytes: int = 0
+    smallest: int | None = None  # which of the leaves of its result
+    smallest_part: int | None = None  # the same of its parts, where it is one
 
     @property
     def carries_state(self) -> bool:
@@ -87,6 +89,7 @@ class JaxStepFinder:
         self._clock = clock
         self._seen: dict[Hashable, _Seen] = {}
         self._shapes = Shapes()
+        self._kinds: dict[tuple[Mode, Shape | None], StepKind] = {}
         self._latest: Any = None
 
     @property
@@ -136,7 +139,7 @@ class JaxStepFinder:
         seen.calls += 1
         if function is not self.anchor:
             return _nothing
-        shape = self._shape_of(seen, args, kwargs)
+        shape = self._known_shape(seen, args, kwargs)
         return lambda result: self._step_ended(seen, shape, result)
 
     def _look_at(
@@ -201,14 +204,21 @@ class JaxStepFinder:
 
     def _step_ended(self, seen: _Seen, shape: Shape | None, result: Any) -> None:
         self._latest = self._smallest(seen, result)
-        trains = seen.function.traced_gradient or seen.function.has_gradient
-        trains = trains or any(
+        mode: Mode = "train" if self._trains(seen) else "forward"
+        key = (mode, self._shapes.own(shape))
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = step_kind(*key)
+        self._on_step(kind, self._latest)
+
+    def _trains(self, seen: _Seen) -> bool:
+        if seen.function.traced_gradient or seen.function.has_gradient:
+            return True
+        return any(
             other.function.traced_gradient or other.function.has_gradient
             for other in self._seen.values()
             if other.calls >= seen.calls
         )
-        kind = step_kind("train" if trains else "forward", self._shapes.own(shape))
-        self._on_step(kind, self._latest)
 
     def keep(self, result: Any) -> None:
         """The latest step is complete when the smallest of these arrays is."""
@@ -217,8 +227,22 @@ class JaxStepFinder:
 
     def _smallest(self, seen: _Seen, result: Any) -> Any:
         """The result that is least likely to be donated to the next call."""
-        leaves = compat.leaves(self._jax, result)
-        return min(leaves, key=lambda leaf: leaf.size, default=None)
+        if isinstance(result, tuple) and seen.smallest_part is not None:
+            # Without a walk over hundreds of arrays, where it stands alone in the result.
+            part = result[seen.smallest_part] if seen.smallest_part < len(result) else None
+            if hasattr(part, "block_until_ready"):
+                return part
+        leaves = self._jax.tree_util.tree_leaves(result)
+        at = seen.smallest
+        if at is None or at >= len(leaves) or not hasattr(leaves[at], "block_until_ready"):
+            arrays = [at for at, leaf in enumerate(leaves) if hasattr(leaf, "block_until_ready")]
+            at = seen.smallest = min(arrays, key=lambda at: leaves[at].size, default=None)
+        if at is None:
+            return None
+        if isinstance(result, tuple):
+            parts = [number for number, part in enumerate(result) if part is leaves[at]]
+            seen.smallest_part = parts[0] if parts else None
+        return leaves[at]
 
     def _arrays_in(self, value: Any) -> list[Any]:
         return compat.leaves(self._jax, value)[:_MOST_LEAVES]
@@ -250,6 +274,16 @@ class JaxStepFinder:
         if isinstance(seen.sample, int):
             return self._shape_in(args[seen.sample]) if seen.sample < len(args) else None
         return self._shape_in(kwargs[seen.sample]) if seen.sample in kwargs else None
+
+    def _known_shape(
+        self, seen: _Seen, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Shape | None:
+        """The batch's shape in a clean step: of an argument that is one array at once."""
+        if isinstance(seen.sample, int) and seen.sample < len(args):
+            shape = getattr(args[seen.sample], "shape", None)
+            if type(shape) is tuple and shape:
+                return shape
+        return self._shape_of(seen, args, kwargs)
 
     def _shape_in(self, value: Any) -> Shape | None:
         for leaf in self._jax.tree_util.tree_leaves(value)[:_MOST_LEAVES]:
