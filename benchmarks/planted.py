@@ -5,7 +5,8 @@
     python benchmarks/planted.py --table ROWS.jsonl    # the table of results kept with --keep
 
 The scripts are in `benchmarks/planted/`. In each, a line that ends in `#- NAME` belongs to the
-mistake NAME, and a line `#+ NAME: code` is its repair. `# mistake NAME: fault, ...` names the
+mistake NAME, and a line `#+ NAME: code` is its repair; `#: NAME` ends a line that stays, and that
+a finding may name as well. `# mistake NAME: fault, ...` names the
 faults that count as found. A mistake is tried with all others repaired. It counts as found if one
 of the first three findings has such a fault, names a line of the mistake and expects at least half
 of what the repair saves, which is measured: both versions take their steps in turn.
@@ -32,6 +33,7 @@ FIRST = 3
 MACHINE: list[str] = []  # the options that name saved roofs
 _MISTAKE = re.compile(r"^# mistake (\w+): (.+)$", re.MULTILINE)
 _WRONG = re.compile(r"^(.*?)\s*#- (\w+)$")
+_BESIDE = re.compile(r"^(.*?)\s*#: (\w+)$")
 _RIGHT = re.compile(r"^(\s*)#\+ (\w+): (.*)$")
 _END = "# end of step"
 
@@ -95,6 +97,9 @@ def version(script: Path, wrong: set[str]) -> Version:
             if planted[2] in wrong:
                 lines.append(planted[1])
                 places.setdefault(planted[2], []).append(len(lines))
+        elif beside := _BESIDE.match(line):
+            lines.append(beside[1])
+            places.setdefault(beside[2], []).append(len(lines))
         elif not line.startswith("# mistake"):
             lines.append(line)
     return Version(text="\n".join(lines) + "\n", lines=places)

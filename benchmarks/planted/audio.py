@@ -18,8 +18,8 @@ def filters():
     edges = [700 * (10 ** (2840 * i / (BANDS + 1) / 2595) - 1) / 8000 * 128 for i in range(BANDS + 2)]
     for b in range(BANDS):
         for f in range(129):
-            left, middle, right = edges[b : b + 3]
-            bank[b, f] = max(0.0, min((f - left) / (middle - left), (right - f) / (right - middle)))
+            left, middle, right = edges[b : b + 3]  #: filters
+            bank[b, f] = max(0.0, min((f - left) / (middle - left), (right - f) / (right - middle)))  #: filters
     return bank
 
 

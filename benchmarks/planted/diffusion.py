@@ -30,12 +30,12 @@ class Denoiser(nn.Module):
 
 
 def alphas():
-    betas = [1e-4 + (0.02 - 1e-4) * i / (STEPS - 1) for i in range(STEPS)]
+    betas = [1e-4 + (0.02 - 1e-4) * i / (STEPS - 1) for i in range(STEPS)]  #: schedule
     kept, out = 1.0, []
     for beta in betas:
-        kept *= 1 - beta
-        out.append(kept)
-    return torch.tensor(out)
+        kept *= 1 - beta  #: schedule
+        out.append(kept)  #: schedule
+    return torch.tensor(out)  #: schedule
 
 
 ALPHAS = alphas()

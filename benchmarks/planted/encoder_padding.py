@@ -41,8 +41,8 @@ for step in range(400):
     chosen = random.sample(range(800), 16)
     length = 128  #- padding
     #+ padding: length = max(len(sentences[i]) for i in chosen)
-    ids = torch.tensor([sentences[i] + [PAD] * (length - len(sentences[i])) for i in chosen])
-    loss = F.cross_entropy(model(ids), labels[chosen])
+    ids = torch.tensor([sentences[i] + [PAD] * (length - len(sentences[i])) for i in chosen])  #: padding
+    loss = F.cross_entropy(model(ids), labels[chosen])  #: padding
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

@@ -1,5 +1,5 @@
 """Graph classification with a batch of small graphs."""
-# mistake loop: looped-calls
+# mistake loop: looped-calls, looped-samples
 # mistake norm: rebuilt-tensors
 # mistake onehot: one-hot-products
 
@@ -14,9 +14,9 @@ adjacency = ((adjacency + adjacency.t()) > 0).float()
 
 
 def normalised(a):
-    a = a + torch.eye(NODES)
+    a = a + torch.eye(NODES)  #: norm
     d = a.sum(1).rsqrt()
-    return d[:, None] * a * d[None, :]
+    return d[:, None] * a * d[None, :]  #: norm
 
 
 FIXED = normalised(adjacency)

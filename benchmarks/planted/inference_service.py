@@ -31,7 +31,7 @@ requests = [[random.randint(1, 4999) for _ in range(random.randint(10, 40))] for
 def answer(batch):
     length = 128  #- padding
     #+ padding: length = max(len(ids) for ids in batch)
-    ids = torch.tensor([row + [0] * (length - len(row)) for row in batch])
+    ids = torch.tensor([row + [0] * (length - len(row)) for row in batch])  #: padding
     scores = model(ids)  #- grad
     #+ grad: scores = torch.inference_mode()(model)(ids)
     return scores.argmax(1).tolist()

@@ -27,8 +27,8 @@ class Images(Dataset):
     def __getitem__(self, at):
         if self.ready:
             return self.tensors[at % 600], at % 10
-        pixels = [min(1.0, p * 1.1 + 0.01) for p in self.pixels[at % 600]]
-        return torch.tensor(pixels), at % 10
+        pixels = [min(1.0, p * 1.1 + 0.01) for p in self.pixels[at % 600]]  #: loader
+        return torch.tensor(pixels), at % 10  #: loader
 
 
 loader = DataLoader(Images(ready=False), batch_size=32)  #- loader
@@ -37,7 +37,7 @@ model = nn.Sequential(nn.Linear(784, 200), nn.ReLU(), *[m for _ in range(8) for 
 slow = copy.deepcopy(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 right = 0
-for step, (x, y) in enumerate(loader):
+for step, (x, y) in enumerate(loader):  #: loader
     logits = model(x)
     loss = F.cross_entropy(logits, y)
     optimizer.zero_grad()

@@ -11,7 +11,7 @@ optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
 
 
 def boundary():
-    return torch.tensor([[x / 300, t] for x in range(300) for t in (0.0, 1.0)])
+    return torch.tensor([[x / 300, t] for x in range(300) for t in (0.0, 1.0)])  #: grid
 
 
 EDGE = boundary()

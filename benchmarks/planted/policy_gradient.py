@@ -1,7 +1,7 @@
 """A2C-like updates on stored rollouts."""
 # mistake validate: distribution-checks
 # mistake returns: python-in-step, looped-calls, looped-samples
-# mistake value: unused-gradients
+# mistake value: unused-gradients, retained-graph
 
 import torch
 import torch.nn as nn

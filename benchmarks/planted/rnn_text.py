@@ -19,7 +19,7 @@ labels = torch.randint(0, 2, (600,))
 
 
 def tokenize(text):
-    return [vocab.get(w, 0) for w in re.findall(r"[a-z0-9]+|[.,!?]", text.lower())]
+    return [vocab.get(w, 0) for w in re.findall(r"[a-z0-9]+|[.,!?]", text.lower())]  #: tokens
 
 
 known = [tokenize(text) for text in texts]
@@ -53,10 +53,10 @@ for step in range(300):
     #+ tokens: rows = [known[i] for i in batch]
     length = 96  #- padding
     #+ padding: length = max(len(row) for row in rows)
-    ids = torch.zeros(32, length, dtype=torch.long)
+    ids = torch.zeros(32, length, dtype=torch.long)  #: padding
     for i, row in enumerate(rows):
         ids[i, : len(row)] = torch.tensor(row)
-    loss = F.cross_entropy(model(ids), labels[batch])
+    loss = F.cross_entropy(model(ids), labels[batch])  #: padding
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

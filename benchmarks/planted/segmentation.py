@@ -26,8 +26,8 @@ def augment(image):
     """Flip and jitter one image, pixel row by pixel row."""
     array = image.numpy().copy()
     for row in range(SIZE):
-        shift = random.randint(-1, 1)
-        array[:, row] = np.roll(array[:, row], shift, axis=1)
+        shift = random.randint(-1, 1)  #: flips
+        array[:, row] = np.roll(array[:, row], shift, axis=1)  #: flips
     return torch.from_numpy(array)
 
 
@@ -36,8 +36,8 @@ def mean_iou(pred, mask):
     scores = []
     for p, m in zip(pred, mask):
         for c in range(CLASSES):
-            both = np.logical_and(p == c, m == c).sum()
-            either = np.logical_or(p == c, m == c).sum()
+            both = np.logical_and(p == c, m == c).sum()  #: iou
+            either = np.logical_or(p == c, m == c).sum()  #: iou
             scores.append(both / either if either else 1.0)
     return float(np.mean(scores))
 

@@ -30,7 +30,7 @@ clips = torch.randn(300, 40, 24)
 
 
 def distances(anchor, other):
-    return (encoder(anchor) - encoder(other)).pow(2).sum(1)
+    return (encoder(anchor) - encoder(other)).pow(2).sum(1)  #: anchor
 
 
 for step in range(500):

@@ -30,6 +30,7 @@ from boundby.model import Phase
 from boundby.model.diagnosis import NO_LINE
 from boundby.step.loops import Loop, looping_lines, together
 from boundby.step.model import StepView
+from boundby.step.nesting import Mask
 
 _FEWEST = 6
 
@@ -51,12 +52,13 @@ def detect(step: StepView) -> Detection | None:
 def _is_over_parameters(step: StepView, loop: Loop) -> bool:
     """Whether the same operators go over tensors of several shapes that parameters have."""
     parameters = step.memoised(_parameter_shapes)
+    fused = step.memoised(_in_one_call)
     shapes: dict[str, list[tuple[int, ...]]] = defaultdict(list)
     storages: dict[str, set[int | None]] = defaultdict(set)
     for index in loop.records:
         record = step.op_records[index]
         call = step.call(record)
-        if call is None or not call.tensors or record.phase == Phase.BACKWARD:
+        if call is None or not call.tensors or record.phase == Phase.BACKWARD or fused[record.row]:
             continue
         largest = max(call.tensors, key=lambda tensor: tensor.elements)
         if largest.shape in parameters:
@@ -66,6 +68,11 @@ def _is_over_parameters(step: StepView, loop: Loop) -> bool:
         len(seen) >= _FEWEST and len(storages[name]) >= _FEWEST and len(set(seen)) > 1
         for name, seen in shapes.items()
     )
+
+
+def _in_one_call(step: StepView) -> Mask:
+    """Rows inside an operator that takes all parameters at once; on a CPU it calls one for each."""
+    return step.within("aten::_foreach_")
 
 
 def _parameter_shapes(step: StepView) -> set[tuple[int, ...]]:

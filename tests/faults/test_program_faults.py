@@ -1,0 +1,305 @@
+"""Mistakes in programs, on steps made by hand: seen where the evidence is, not seen without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from boundby.analysis.account import attribute_step
+from boundby.model import Allocations, HostKind, OpCall, Phase, Tensor, Timeline
+from boundby.model.evidence import (
+    Growth,
+    KeptGraph,
+    ModuleCall,
+    Padding,
+    ProgramSettings,
+    RebuiltTensor,
+    RepeatedCall,
+    StepEvidence,
+    UnclearedSteps,
+    UnusedGradients,
+    UnusedGraph,
+)
+from boundby.model.host_counters import HostCounters
+from boundby.model.observation import Observation
+from boundby.step.build import build_step_model
+from boundby.step.model import StepModel
+from tests.faults.step_models import finding, sure
+from tests.machines import round_machine
+from tests.timelines import Scene, tensor
+
+LINES = ["train.py:1", "train.py:2", "train.py:3"]
+CALL = ModuleCall(module="Net", occurrence=1, where=["train.py:2"])
+FIRST = ModuleCall(module="Net", occurrence=0, where=["train.py:2"])
+BIG = OpCall(name="aten::relu", args=(tensor(1_000_000),))
+
+
+def step_of(
+    timeline: Timeline,
+    lines: list[int],
+    evidence: StepEvidence | None = None,
+    phases: list[Phase] | None = None,
+    host: HostCounters | None = None,
+    **columns: Any,
+) -> StepModel:
+    """A CPU step whose host rows are at these lines, numbered from 0."""
+    changed = msgspec.structs.replace(
+        timeline.host,
+        source=np.array(lines, np.int32),
+        called=np.array(lines, np.int32),
+        phase=np.array(phases or [Phase.FORWARD] * len(lines), np.int8),
+        **columns,
+    )
+    timeline = msgspec.structs.replace(timeline, host=changed, sources=LINES)
+    machine, wall = round_machine(), float(timeline.wall_ns)
+    attribution = attribute_step(timeline, machine, wall_ns=wall)
+    return build_step_model(
+        timeline,
+        machine,
+        attribution,
+        wall_ns=wall,
+        phases={},
+        host_counters=host,
+        observation=Observation(
+            source="torch", framework="torch", evidence=evidence or StepEvidence()
+        ),
+    )
+
+
+def two_calls(evidence: StepEvidence | None = None) -> StepModel:
+    """A module called twice at one line, 100 us each, and 50 us of something else."""
+    scene = Scene(end=250)
+    for start in (0, 100):
+        scene.on_host(start, start + 100, HostKind.PYTHON, f"nn.Module: Net_{start}")
+        scene.on_host(start, start + 100, call=BIG)
+    scene.on_host(200, 250, call=BIG)
+    return step_of(scene.timeline(), [1, 1, 1, 1, 0], evidence)
+
+
+def test_a_forward_that_runs_again_costs_one_call() -> None:
+    evidence = StepEvidence(repeated=[RepeatedCall(call=CALL, first=FIRST, same=True)])
+    found = sure(two_calls(evidence), "repeated-forward")
+    assert found.saving_ns.expected == pytest.approx(100e3, rel=0.05)
+    assert found.where == ["train.py:2"]
+    assert finding(two_calls(), "repeated-forward") is None
+
+
+def test_a_graph_that_nobody_uses_costs_its_memory() -> None:
+    evidence = StepEvidence(unused_graphs=[UnusedGraph(call=CALL)])
+    host = HostCounters(steps_ns=(250e3,), step_pages=(100,), fresh_page_ns=500.0)
+    step = two_calls(evidence)
+    step.host_counters = host
+    found = sure(step, "no-grad-missing")
+    # 40% of the step's work is in the call: so much of 50 us.
+    assert found.saving_ns.expected == pytest.approx(20e3, rel=0.2)
+    assert "inference_mode" in found.change
+
+
+def backward(evidence: StepEvidence) -> StepModel:
+    """Two forward operators of 20 us, and their backwards of 40 us, nodes 7 and 8."""
+    scene = Scene(end=120)
+    for start, end in ((0, 20), (20, 40), (40, 80), (80, 120)):
+        scene.on_host(start, end, call=BIG)
+    return step_of(
+        scene.timeline(),
+        [0, 1, 1, 0],
+        evidence,
+        phases=[Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD, Phase.BACKWARD],
+        sequence=np.array([7, 8, 8, 7], np.int64),
+        forward=np.array([-1, -1, 1, 0], np.int32),
+    )
+
+
+def test_gradients_that_nothing_uses_cost_their_part_of_the_backward() -> None:
+    unused = UnusedGradients(
+        where=["train.py:3"], nodes=[0], edges=[1], total=2, parameters=2, unowned=False
+    )
+    found = sure(backward(StepEvidence(unused_gradients=[unused])), "unused-gradients")
+    assert found.saving_ns.expected == pytest.approx(40e3, rel=0.05)
+    # Where it begins, where to detach, and the backward.
+    assert found.where == ["train.py:1", "train.py:2", "train.py:3"]
+    other = msgspec.structs.replace(unused, total=9)
+    assert finding(backward(StepEvidence(unused_gradients=[other])), "unused-gradients") is None
+
+
+def test_a_recorded_backward_costs_its_nodes() -> None:
+    evidence = StepEvidence(kept_graphs=[KeptGraph(where=["train.py:3"], create=True)])
+    found = sure(backward(evidence), "retained-graph")
+    assert found.where == ["train.py:3"] and found.change.endswith("create_graph")
+    assert finding(backward(StepEvidence()), "retained-graph") is None
+
+
+def test_a_line_that_makes_the_same_tensor_costs_its_time() -> None:
+    rebuilt = RebuiltTensor(where="train.py:1", names=["mask"], bytes=4e6, times=1)
+    found = sure(two_calls(StepEvidence(rebuilt=[rebuilt])), "rebuilt-tensors")
+    assert found.saving_ns.expected == pytest.approx(50e3, rel=0.05)
+    assert "mask" in found.change
+
+
+def test_padding_is_a_share_of_what_works_on_tokens() -> None:
+    scene = Scene(end=200)
+    scene.on_host(0, 100, call=OpCall(name="aten::relu", args=(tensor(4, 64, 32),)))
+    scene.on_host(100, 200, call=OpCall(name="aten::relu", args=(tensor(4, 32),)))
+    padding = Padding(where=["train.py:1"], width=64, lengths=[16, 16, 8, 8])
+    found = sure(step_of(scene.timeline(), [0, 1], StepEvidence(padding=padding)), "padding")
+    assert found.saving_ns.expected == pytest.approx(75e3, rel=0.1)
+    assert "81% of the tokens are padding" in found.change
+
+
+def test_graphs_that_are_kept_cost_the_lines_that_keep_them() -> None:
+    growth = Growth(where=["train.py:1"], nodes_per_step=4)
+    found = sure(two_calls(StepEvidence(growth=growth)), "growing-memory")
+    assert found.saving_ns.expected == pytest.approx(25e3, rel=0.1)
+
+
+def test_steps_between_clearings_leave_one_of_them() -> None:
+    scene = Scene(end=200)
+    scene.on_host(0, 100, call=BIG)
+    scene.on_host(100, 200, call=BIG)
+    evidence = StepEvidence(uncleared=UnclearedSteps(where=["train.py:2"], steps_per_clear=4))
+    step = step_of(scene.timeline(), [0, 1], evidence, phases=[Phase.FORWARD, Phase.OPTIMIZER])
+    found = sure(step, "optimizer-too-often")
+    assert found.saving_ns.expected == pytest.approx(75e3, rel=0.05)
+
+
+def test_settings_that_cost_time_are_named_at_their_line() -> None:
+    settings = ProgramSettings(
+        anomaly_lines=["train.py:1"], anomaly_set_at=["train.py:3"], fills_memory=True
+    )
+    scene = Scene(end=200)
+    scene.on_host(0, 100, call=BIG)
+    scene.on_host(100, 140, HostKind.OP, "aten::isnan")
+    scene.on_host(140, 200, HostKind.OP, "aten::empty")
+    scene.on_host(140, 190, HostKind.OP, "aten::fill_")
+    phases = [Phase.FORWARD, Phase.BACKWARD, Phase.FORWARD, Phase.FORWARD]
+
+    def step(evidence: StepEvidence) -> StepModel:
+        return step_of(scene.timeline(), [0, 0, 1, 1], evidence, phases)
+
+    anomaly = sure(step(StepEvidence(settings=settings)), "anomaly-detection")
+    assert anomaly.where == ["train.py:1", "train.py:3"]
+    assert anomaly.saving_ns.expected > 30e3
+    filled = sure(step(StepEvidence(settings=settings)), "deterministic-algorithms")
+    assert filled.where == ["train.py:2"] and filled.saving_ns.expected > 40e3
+    assert finding(step(StepEvidence()), "anomaly-detection") is None
+    assert finding(step(StepEvidence()), "deterministic-algorithms") is None
+
+
+def test_more_threads_than_cores_and_no_more() -> None:
+    many = StepEvidence(settings=ProgramSettings(threads=16, cores=2, set_at=["train.py:3"]))
+    assert sure(two_calls(many), "too-many-threads").where == ["train.py:3"]
+    few = StepEvidence(settings=ProgramSettings(threads=2, cores=2))
+    assert finding(two_calls(few), "too-many-threads") is None
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_double_precision_takes_twice_the_bytes(dtype: str) -> None:
+    scene = Scene(end=100)
+    scene.on_host(0, 100, call=OpCall(name="aten::relu", args=(tensor(1_000_000, dtype=dtype),)))
+    found = finding(step_of(scene.timeline(), [0]), "float64")
+    if dtype == "float32":
+        assert found is None
+    else:
+        assert found is not None and found.where[0] == "train.py:1"
+        assert found.saving_ns.expected == pytest.approx(50e3, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "function", ["torch/serialization.py(900): save", "<built-in function fsync>"]
+)
+def test_files_written_in_the_step_are_seen_by_their_functions(function: str) -> None:
+    scene = Scene(end=200)
+    scene.on_host(0, 100, HostKind.PYTHON, function)
+    scene.on_host(100, 200, call=BIG)
+    found = sure(step_of(scene.timeline(), [2, 0]), "files-in-step")
+    assert found.where == ["train.py:3"]
+    assert found.saving_ns.expected > 80e3
+
+
+def test_a_read_is_no_file_written() -> None:
+    scene = Scene(end=200)
+    scene.on_host(0, 100, HostKind.PYTHON, "<built-in method read of _io.TextIOWrapper object>")
+    scene.on_host(100, 200, call=BIG)
+    assert finding(step_of(scene.timeline(), [2, 0]), "files-in-step") is None
+
+
+def stored(storage: int) -> Tensor:
+    return Tensor(shape=(1000, 1000), dtype="float32", storage=storage)
+
+
+def chain(*names: str) -> StepModel:
+    """Operators of 50 us, each of which reads what the one before it made."""
+    scene = Scene(end=50 * len(names))
+    for at, name in enumerate(names):
+        args = (stored(100 + at), stored(50)) if name == "aten::mm" else (stored(100 + at),)
+        scene.on_host(50 * at, 50 * at + 50, call=OpCall(name=name, args=args))
+    timeline = msgspec.structs.replace(
+        scene.timeline(),
+        allocations=Allocations(
+            row=np.arange(len(names), dtype=np.int32),
+            storage=np.arange(101, 101 + len(names), dtype=np.int64),
+            bytes=np.full(len(names), 4_000_000, np.int64),
+        ),
+    )
+    return step_of(timeline, list(range(len(names))))
+
+
+def test_a_logarithm_of_a_softmax_is_one_operator() -> None:
+    found = sure(chain("aten::_softmax", "aten::log", "aten::relu"), "softmax-log-apart")
+    assert found.where == ["train.py:2", "train.py:1"]
+    assert found.saving_ns.expected == pytest.approx(50e3, rel=0.1)
+    apart = chain("aten::_softmax", "aten::relu", "aten::log")
+    assert finding(apart, "softmax-log-apart") is None
+
+
+def test_a_product_of_one_hot_rows_is_a_lookup() -> None:
+    found = sure(chain("aten::one_hot", "aten::_to_copy", "aten::mm"), "one-hot-products")
+    assert found.saving_ns.expected > 0.8 * 150e3
+    assert finding(chain("aten::relu", "aten::mm"), "one-hot-products") is None
+
+
+def rounds(
+    count: int, *, layers: bool = False, shapes: int = 1, optimizer: bool = True
+) -> StepModel:
+    """One line that calls the same operator so often, on so many shapes, which the optimizer's
+    operator has too; `layers`: each time inside another module."""
+    scene = Scene(end=count * 20 + 100)
+    lines, phases = [], []
+    for at in range(count):
+        start = at * 20
+        if layers:
+            scene.on_host(start, start + 20, HostKind.PYTHON, f"nn.Module: Linear_{at}")
+            lines.append(0)
+            phases.append(Phase.FORWARD)
+        one = Tensor(shape=(8, 8 + at % shapes), dtype="float32", storage=1000 + at)
+        scene.on_host(start, start + 10, call=OpCall(name="aten::mul_", args=(one,)))
+        lines.append(0)
+        phases.append(Phase.FORWARD)
+    args = tuple(tensor(8, 8 + at) for at in range(shapes)) if optimizer else (tensor(3),)
+    scene.on_host(count * 20, count * 20 + 100, call=OpCall(name="aten::step", args=args))
+    return step_of(scene.timeline(), [*lines, 2], phases=[*phases, Phase.OPTIMIZER])
+
+
+def test_a_loop_of_one_call_is_told_from_layers() -> None:
+    found = sure(rounds(16, optimizer=False), "looped-calls")
+    assert found.where == ["train.py:1"] and "16 rounds" in found.change
+    assert finding(rounds(16, layers=True, optimizer=False), "looped-calls") is None
+    assert finding(rounds(4, optimizer=False), "looped-calls") is None
+
+
+def test_a_loop_over_parameters_goes_over_their_shapes() -> None:
+    assert sure(rounds(16, shapes=4), "looped-parameters").where == ["train.py:1"]
+    assert finding(rounds(16, shapes=4, optimizer=False), "looped-parameters") is None
+
+
+def test_checks_of_distributions_are_seen_in_their_frames() -> None:
+    scene = Scene(end=200)
+    scene.on_host(0, 100, HostKind.PYTHON, "torch/distributions/constraints.py(400): check")
+    scene.on_host(10, 100, call=BIG)
+    scene.on_host(100, 200, call=BIG)
+    found = sure(step_of(scene.timeline(), [1, 1, 0]), "distribution-checks")
+    assert found.where == ["train.py:2"]
+    assert found.saving_ns.expected == pytest.approx(100e3, rel=0.2)
