@@ -28,6 +28,7 @@ check: $(STAMP) ## format, lint, types and import contracts
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/make_docs.py --check
 	$(BIN)/python scripts/make_lab_docs.py --check
+	$(BIN)/python scripts/make_schema.py --check
 
 golden: $(STAMP) ## write the expected diagnoses of tests/data again
 	$(BIN)/python -m tests.diagnosis.golden
@@ -35,6 +36,7 @@ golden: $(STAMP) ## write the expected diagnoses of tests/data again
 docs: $(STAMP) ## write the pages that are made from the code
 	$(BIN)/python scripts/make_docs.py
 	$(BIN)/python scripts/make_lab_docs.py
+	$(BIN)/python scripts/make_schema.py
 
 web: web/node_modules ## build the report page's script and style (needs node)
 	cd web && npm run --silent check && npm run --silent build

@@ -172,9 +172,14 @@ def test_steps_timed_in_different_ways_are_a_warning() -> None:
     profiled = with_steps(samples, wall_source="profiled")
     mixed = compare(with_steps(samples), profiled, names=("", ""))
     assert any("clean, the other profiled" in line for line in mixed.warnings)
-    numbered = [with_steps(samples, kind=f"ProfilerStep#{number}") for number in (1, 2)]
+    numbered = [
+        with_steps(samples, kind=f"ProfilerStep#{number}", series="ProfilerStep")
+        for number in (1, 2)
+    ]
     assert compare(*numbered, names=("", "")).warnings == []
-    other = compare(with_steps(samples, kind="train 4x8"), numbered[0], names=("", ""))
+    other = compare(
+        with_steps(samples, kind="train 4x8", series="train 4x8"), numbered[0], names=("", "")
+    )
     assert any("train 4x8 and ProfilerStep" in line for line in other.warnings)
     both = compare(profiled, profiled, names=("", ""))
     assert any("under a profiler" in line for line in both.warnings)

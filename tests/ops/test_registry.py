@@ -84,3 +84,17 @@ def test_importing_costs_imports_no_framework() -> None:
     program = "import sys, boundby.ops; print({'torch', 'jax'} & set(sys.modules))"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert shown.stdout.strip() == "set()"
+
+
+@pytest.mark.usefixtures("scratch")
+def test_a_users_formula_that_raises_is_collected_with_its_traceback() -> None:
+    @costs.formula("mylib::scale", op_class="elementwise")
+    def scale(call: OpCall) -> Cost:
+        raise ValueError("no such axis")
+
+    with costs.collected_failures() as failures:
+        assert costs.cost(call("mylib::scale", t(10))) is None
+    assert list(failures) == ["mylib::scale"]
+    assert "in scale" in failures["mylib::scale"]
+    with pytest.raises(ValueError, match="no such axis"):
+        costs.cost(call("mylib::scale", t(10)))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from boundby import ops
 from boundby.analysis.account import Attribution, attribute_step
 from boundby.analysis.verdict import find_verdict
 from boundby.diagnosis.advice import Advice, Timer, advise, doubted
@@ -61,8 +62,10 @@ def diagnose(
         text = "no profile: only the step's time is known, not where it went"
         notes.append(Note(code="no-profile", text=text))
     else:
-        result = _look_into(observation, step, timeline, machine, timer)
+        with ops.collected_failures() as failures:
+            result = _look_into(observation, step, timeline, machine, timer)
         notes += result.notes
+        notes += [_failed_formula(*failure) for failure in failures.items()]
         notes += unsteady(observation.host_speed) if len(timeline.device) else []
         notes += [note for note in timeline.notes if note not in notes]
     shown = timeline
@@ -122,6 +125,12 @@ def _look_into(
         advice=advice,
         notes=[*found_doubts[1:], *_inferred_waits(models, step)],
     )
+
+
+def _failed_formula(name: str, traceback: str) -> Note:
+    error = traceback.strip().splitlines()[-1]
+    text = f"the cost formula of {name} raised {error}: its cost is unknown"
+    return Note(code="formula-failed", text=text, detail=traceback)
 
 
 def _attribute(

@@ -44,6 +44,7 @@ Code = Literal[
     "clock-mismatch",
     "no-shapes",
     "inferred-stream-waits",
+    "formula-failed",  # a cost formula of the user's raised; `detail` is the traceback
     "device-not-named",
     "device-not-in-datasheet",
     # Ranks of a job.
@@ -63,7 +64,8 @@ Code = Literal[
 
 
 class Note(Record, frozen=True, kw_only=True):
-    """One remark. Nothing matches its text."""
+    """One remark. Nothing matches its text. `detail` is more than one line, a traceback."""
 
     code: Code
     text: str
+    detail: str | None = None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import traceback
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Literal
 
 from boundby.model import Cost, OpCall, Record
@@ -16,14 +19,19 @@ class NotRecordedError(LookupError):
 
 
 class Formula(Record, frozen=True, kw_only=True):
-    """The cost function and the class of an operator."""
+    """The cost function and the class of an operator. `built_in`: of this package, which knows
+    what old schemas and broken traces record."""
 
     op_class: OpClass
     function: CostFunction
+    built_in: bool = True
 
 
 _FORMULAS: dict[str, Formula] = {}
 _FAMILIES: dict[str, tuple[CostFunction, Callable[[str], OpClass]]] = {}
+_PACKAGE = __name__.partition(".")[0]
+# Where tracebacks of users' formulas go, by operator; None: they are raised.
+_failures: ContextVar[dict[str, str] | None] = ContextVar("failures", default=None)
 
 
 def formula(*names: str, op_class: OpClass) -> Callable[[CostFunction], CostFunction]:
@@ -44,7 +52,9 @@ def formula(*names: str, op_class: OpClass) -> Callable[[CostFunction], CostFunc
             if name in _FORMULAS or names.count(name) > 1:
                 raise ValueError(f"{name} has a cost formula already")
         for name in names:
-            _FORMULAS[name] = Formula(op_class=op_class, function=function)
+            _FORMULAS[name] = Formula(
+                op_class=op_class, function=function, built_in=_is_built_in(function)
+            )
         return function
 
     return register
@@ -82,7 +92,11 @@ def find(name: str) -> Formula | None:
     if not matching:
         return None
     function, classify = _FAMILIES[max(matching, key=len)]
-    return Formula(op_class=classify(name), function=function)
+    return Formula(op_class=classify(name), function=function, built_in=_is_built_in(function))
+
+
+def _is_built_in(function: CostFunction) -> bool:
+    return function.__module__.partition(".")[0] == _PACKAGE
 
 
 def names() -> list[str]:
@@ -100,7 +114,8 @@ def cost(call: OpCall) -> Cost | None:
     """What a call must cost at least; None when nothing costs it or too little was recorded.
 
     A recording that does not fit the operator's signature (an older schema, a broken trace) makes
-    that one call unknown, where its share of the time shows, and never ends the diagnosis.
+    that one call unknown, where its share of the time shows, and never ends the diagnosis. What a
+    user's formula raises is collected by `collected_failures`, or else raised.
     """
     found = find(call.name)
     if found is None:
@@ -109,8 +124,30 @@ def cost(call: OpCall) -> Cost | None:
         if any(tensor.sparse for tensor in call.tensors):
             return _sparse_product(call) if found.op_class == "contraction" else None
         return found.function(call)
-    except (LookupError, TypeError, ValueError, ArithmeticError):
+    except NotRecordedError:
         return None
+    except Exception as error:
+        if not call.args:  # nothing was recorded
+            return None
+        if not found.built_in and (failures := _failures.get()) is not None:
+            failures.setdefault(call.name, traceback.format_exc())
+            return None
+        if found.built_in and isinstance(
+            error, (LookupError, TypeError, ValueError, ArithmeticError)
+        ):
+            return None
+        raise
+
+
+@contextlib.contextmanager
+def collected_failures() -> Iterator[dict[str, str]]:
+    """Collect the tracebacks of users' formulas by operator, the first of each."""
+    failures: dict[str, str] = {}
+    token = _failures.set(failures)
+    try:
+        yield failures
+    finally:
+        _failures.reset(token)
 
 
 def _sparse_product(call: OpCall) -> Cost | None:

@@ -138,4 +138,7 @@ def _everything(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     if diagnosis.proofs:
         yield spaced(ProofsReport(diagnosis, alone=False))
     yield spaced(Group(*facts(diagnosis)))
-    yield from (warning_line(note.text) for note in diagnosis.notes)
+    for note in diagnosis.notes:
+        yield warning_line(note.text)
+        if note.detail is not None:
+            yield Text(note.detail.rstrip(), style="dim")

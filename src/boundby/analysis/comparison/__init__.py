@@ -110,8 +110,8 @@ def _samples(diagnosis: Diagnosis) -> list[float]:
 
 
 def _kind(diagnosis: Diagnosis) -> str:
-    """What kind of step it is; the profiler's markers carry the step's number."""
-    return diagnosis.step.kind.partition("#")[0]
+    """What kind of step it is, without the step's number; older files do not tell them apart."""
+    return diagnosis.step.series or diagnosis.step.kind
 
 
 def _resampled(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
