@@ -49,7 +49,11 @@ def find_verdict(step_model: StepModel) -> VerdictResult:
     lost = min(share, _MOST_LOST) * step_model.base_ns
     gains = {}
     for group in GROUPS:
-        left = step_model.evaluate(_at_zero(step_model, group)) - lost * (group != "overhead")
+        left = step_model.evaluate(_at_zero(step_model, group))
+        if group != "overhead":  # which waiting is a part of
+            # A shorter step also waits less: a saving has its part of the waiting in it.
+            saved = (step_model.base_ns - left) / step_model.cpu_contention
+            left = step_model.base_ns - lost - saved
         gains[group] = (step_model.base_ns - lost) / max(left, 1.0)
     error, host_free = step_model.replay_error, step_model.wall_ns
     if step_model.device != "cpu":
