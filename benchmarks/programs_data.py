@@ -44,6 +44,7 @@ def words(path: Path, count: int = 40_000) -> None:
     with path.open("w") as file:
         for _ in range(count // 10):
             file.write(" ".join(draw.choices(known, k=10)) + " .\n")
+        file.write("O God, O God!\n")  # what some programs begin their samples with
 
 
 def names(path: Path) -> None:
@@ -92,7 +93,7 @@ def cora(folder: Path) -> None:
     (folder / "cora.cites").write_text("".join(f"{one}\t{other}\n" for one, other in pairs))
 
 
-def images(folder: Path, classes: int = 2, count: int = 60, size: int = 96) -> None:
+def images(folder: Path, classes: int = 6, count: int = 20, size: int = 96) -> None:
     """Folders of pictures, one per class."""
     from PIL import Image
 
@@ -107,7 +108,7 @@ def images(folder: Path, classes: int = 2, count: int = 60, size: int = 96) -> N
 def split_images(folder: Path) -> None:
     """The same, for training and for validation."""
     images(folder / "train")
-    images(folder / "val", count=8)
+    images(folder / "val", count=3)
 
 
 def photographs(folder: Path) -> None:

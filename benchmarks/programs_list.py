@@ -99,7 +99,7 @@ PROGRAMS = (
     _example(
         "mnist_forward_forward",
         "train",
-        "--epochs 15 --train_size 500 --test_size 200",
+        "--epochs 10 --train_size 300 --test_size 100",
         data=((data.large_mnist, "mnist_forward_forward/data"), (data.large_mnist, "data")),
     ),
     _example("reinforce", "train", "--log-interval 5", f"{_RL}/reinforce.py", ends=False),
@@ -250,7 +250,7 @@ PROGRAMS = (
         name="timm train",
         repository="huggingface/pytorch-image-models",
         path="train.py",
-        args="pictures --model resnet18 --num-classes 2 --img-size 64 -b 8 --epochs 2 -j 1"
+        args="pictures --model resnet18 --num-classes 6 --img-size 64 -b 8 --epochs 2 -j 1"
         " --device cpu",
         step="train 8x3x64x64",
         data=((data.split_images, "pictures"),),

@@ -38,7 +38,7 @@ def step_kind(mode: Mode, shape: Shape | None = None, evaluations: int = 0) -> S
     """`train 32x128 with 2 evaluation calls`. The first of two axes or more is the batch."""
     label = mode if shape is None else f"{mode} {'x'.join(map(str, shape)) or 'scalar'}"
     if evaluations:
-        label += f" with {evaluations} evaluation calls"
+        label += f" with {evaluations} evaluation call{'' if evaluations == 1 else 's'}"
     samples = shape[0] if shape is not None and len(shape) > 1 else None
     return StepKind(label=label, series=label, mode=mode, shape=shape, samples=samples)
 
