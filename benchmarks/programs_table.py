@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ledger import ROOT, Ledger, Row
-from programs_list import COMMITS, Program
+from programs_list import COMMITS, PROGRAMS, Program
 
 LEDGER = Ledger("programs", key=("name", "device"))
 DOCUMENT = ROOT / "docs" / "programs.md"
@@ -25,8 +25,11 @@ code is not part of this repository: check each out in a folder named `owner+nam
 - **share**: of the wall time of the run, what the diagnosed step covers, where it was recorded.
 - **first finding**: the fault that is listed first, and its predicted saving.
 - **alone, under**: seconds of the whole process. Under boundby this includes importing it, profiled
-  steps and the analysis (10 to 20 s of it on the busy host used here), so it is not the cost of a
-  clean step.
+  steps and the analysis, so it is not the cost of a clean step.
+
+The host was busy with other work: steps waited for a core for up to 70% of their time, so times are
+not those of a quiet machine, and findings about waiting are the host's. Rows come from several
+versions of one day; the ledger has the commit of each.
 """
 
 
@@ -51,9 +54,11 @@ def summary(shown: Sequence[tuple[Program, Row]]) -> str:
     same = sum(is_same(row) for row in rows)
     right = sum(row["right_step"] for row in rows)
     owners = {program.repository for program, _ in shown}
+    unmeasured = len(PROGRAMS) - len(rows)
     return (
         f"{len(rows)} programs from {len(owners)} repositories: {same} did the same under boundby"
-        f" as alone, {right} got the expected step."
+        f" as alone, {right} got the expected step. {unmeasured} more programs are listed in"
+        " benchmarks/programs_list.py, and not measured yet."
     )
 
 
@@ -88,7 +93,7 @@ def finding(first: dict[str, Any] | None) -> str:
     if first is None:
         return "none"
     saving = (first.get("saving_ns") or {}).get("expected")
-    return first["fault"] + (f", {saving / 1e6:.2g} ms" if saving else "")
+    return first["fault"] + (f", {saving / 1e6:,.{1 if saving < 1e7 else 0}f} ms" if saving else "")
 
 
 def differences(shown: Sequence[tuple[Program, Row]]) -> list[str]:
