@@ -88,11 +88,12 @@ def test_compiling_that_would_take_what_is_left_is_skipped_with_its_expected_tim
     assert "expected to take 150 s" in evidence.ruled[again.key].why
 
 
-def test_the_budget_is_kept_within_a_step() -> None:
+def test_no_round_is_begun_that_would_not_end_in_time() -> None:
     names = [f"fix{i}" for i in range(6)]
     program = Simulated({}, step_s=1.0, block_sd=0.05)
     program.search([candidate(name) for name in names], budget_s=60.0)
-    assert program.clock <= 61.0
+    # Blocks differ by 5% from what they were expected to take.
+    assert program.clock <= 1.05 * 60.0
 
 
 def test_much_slower_fixes_are_given_up_after_two_rounds() -> None:
@@ -110,3 +111,10 @@ def test_a_later_process_measures_nothing_twice() -> None:
     again.search([FUSED], evidence=evidence)
     assert len(evidence.of((FUSED.key,), ()).log_ratios) == rounds
     assert all(block.preparing for block in again.blocks)
+
+
+def test_slow_steps_are_spent_on_the_likeliest_fixes_first() -> None:
+    every = [FUSED, *(candidate(f"idle{i}") for i in range(8))]
+    program = Simulated({"fused": 1.5}, step_s=1.0, block_sd=0.002)
+    evidence = program.search(every, budget_s=60.0)
+    assert evidence.chosen == (FUSED.key,)

@@ -192,7 +192,7 @@ def _write_patch(patch: SourcePatch | None, path: Path) -> None:
     from boundby.model.errors import BoundbyError
 
     if patch is None:
-        click.echo("boundby: no fix held: there is nothing to patch", err=True)
+        click.echo("boundby: no fix was kept: there is nothing to patch", err=True)
         return
     try:
         path.write_bytes(patch.text())

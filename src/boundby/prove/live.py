@@ -135,6 +135,10 @@ class LiveEngine(StepHook):
         if self._open is None:
             self._warm_up(kind)
             return
+        if self._clock() > self.search.ends_at:
+            # The block is longer than it was expected to be: the budget is kept within a step.
+            self.finish()
+            return
         self._open.marks.append(self._device.mark())
         # A step of another kind, such as an evaluation between, is no step of the block.
         self._kinds.append(kind)

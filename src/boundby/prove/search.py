@@ -31,6 +31,8 @@ _SETTLED, _MOST_SETTLING = 1.25, 6
 _QUICK_S = 0.5
 # Compiling may take so much of the time that is left.
 _MOST_PREPARATION = 0.6
+# A first look at a fix takes about so many steps: its first use, and three rounds with their bases.
+_FIRST_LOOK_STEPS, _FIRST_LOOK_SHARE = 25, 0.5
 # In company a fix may gain what it did not gain alone, unless it was slower than this.
 _HARMLESS, _FORESEEN = 0.97, 1.02
 
@@ -89,8 +91,9 @@ class Search:
         yield from self._prepare(BASELINE)
         singles = [one for one in self.candidates if not one.preparation_s]
         dear = [one for one in self.candidates if one.preparation_s]
-        yield from self._compare([(one.key,) for one in singles], BASELINE)
-        self._choose_best_single(singles)
+        for some in self._affordable(singles):
+            yield from self._compare([(one.key,) for one in some], BASELINE)
+            self._choose_best_single(singles)
         yield from self._grow(singles)
         gained = False
         for one in dear:
@@ -116,10 +119,17 @@ class Search:
 
     # What comes next.
 
+    def _affordable(self, singles: Sequence[Candidate]) -> list[Sequence[Candidate]]:
+        """All in the same rounds, unless these would take most of the time: the likeliest first."""
+        an_arm_s = _FIRST_LOOK_STEPS * (self._step_ns.get(BASELINE) or 0.0) / 1e9
+        left_s = max(0.0, self.deadline - self.now())
+        at_once = max(1, int(_FIRST_LOOK_SHARE * left_s / an_arm_s)) if an_arm_s else len(singles)
+        return [singles[at : at + at_once] for at in range(0, len(singles), at_once)]
+
     def _choose_best_single(self, singles: Sequence[Candidate]) -> None:
         evidence = self.evidence
         kept = [one for one in singles if self._holds((one.key,), BASELINE)]
-        if kept and not evidence.chosen:
+        if kept and len(evidence.chosen) < 2:
             best = max(kept, key=lambda one: evidence.of((one.key,), BASELINE).middle)
             evidence.chosen = (best.key,)
 
@@ -322,6 +332,9 @@ class Search:
             return
         if evidence.first_kept_s is None:
             evidence.first_kept_s = self.since_start_s()
+        # Whatever ends the measurement now, this much was proven.
+        if not evidence.chosen:
+            evidence.chosen = arm
 
     def _holds(self, arm: Arm, against: Arm) -> bool:
         found, name = self.evidence.of(arm, against), arm_name(arm)
