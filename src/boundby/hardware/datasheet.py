@@ -32,7 +32,7 @@ class Fabric(Record, frozen=True, kw_only=True):
     `axis_link` is one link's one-way rate, and an axis of a multiple of `wraps_at` is a ring.
     """
 
-    kind: Literal["switch", "mesh", "torus"]
+    kind: Literal["switch", "mesh", "torus", "pcie"]
     domain: int
     egress: float
     units: int

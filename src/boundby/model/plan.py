@@ -114,7 +114,10 @@ class PlanSearch(Record, frozen=True, kw_only=True):
 
 
 class PlanRow(Record, frozen=True, kw_only=True):
-    """One row of a table of measurements: predicted and measured in the table's unit."""
+    """One row of a table of measurements: predicted and measured in the table's unit.
+
+    Rows of one `group` are ranked against each other; rows of one `kind` are scored together.
+    """
 
     id: str
     source: str
@@ -122,6 +125,7 @@ class PlanRow(Record, frozen=True, kw_only=True):
     measured: float
     unit: str
     group: str = ""
+    kind: str = ""
 
 
 class PlanScore(Record, frozen=True, kw_only=True):

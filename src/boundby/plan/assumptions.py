@@ -9,7 +9,10 @@ from __future__ import annotations
 import math
 
 # Sources (prefixes of the row ids) on which FITTED constants were chosen; all others only score.
-FIT_SOURCES = ("bloom", "mosaic", "titan", "tpu", "vts", "gpt-fast", "gpu-bench-llamacpp")
+FIT_SOURCES = (
+    *("bloom", "mosaic", "titan", "tpu", "vts"),
+    *("gpt-fast", "gpu-bench-llamacpp", "mlc-llm-perf-bench"),
+)
 
 # ---- chips -------------------------------------------------------------------------------------
 
@@ -104,9 +107,10 @@ SCORE_PASSES = 5
 # ---- memory ------------------------------------------------------------------------------------
 
 # Share of the printed bandwidth: a copy reaches 0.89 (H200, measured by this project), fused
-# pointwise and norm kernels 0.75 of that (0.65 to 0.85), weights streamed in decode 0.85.
+# pointwise and norm kernels 0.75 of that (0.65 to 0.85), weights streamed in decode 0.82 (range
+# 0.7 to 0.9, FITTED).
 POINTWISE_MEMORY_SHARE = 0.72
-STREAM_MEMORY_SHARE = 0.85
+STREAM_MEMORY_SHARE = 0.82
 
 # Passes over memory beyond the compulsory bytes of the fused operators: what a framework does not
 # fuse, casts, dropout, copies (BERT-large eager, measured by this project: 57% of device time is
@@ -130,8 +134,9 @@ COMPILED_STEP_FIXED_NS = 2e6
 # ---- collectives -------------------------------------------------------------------------------
 
 # Share of the link rate that large messages reach (collectives_measured.csv: H100 all-gather 362
-# of 450 GB/s, A100 235 of 300, B200 673 of 900, MI300X 315 of 448).
-LINK_SHARE = {"switch": 0.80, "mesh": 0.70, "torus": 0.95}
+# of 450 GB/s, A100 235 of 300, B200 673 of 900, MI300X 315 of 448). PCIe slots share
+# switches and sockets.
+LINK_SHARE = {"switch": 0.80, "pcie": 0.50, "mesh": 0.70, "torus": 0.95}
 # An all-reduce in an NVLink switch reaches 482 of 450 GB/s: reduction in the switch. Eight chips.
 SWITCH_REDUCE_SHARE = 1.07
 # Share of the NICs' rate (H100 320 of 400 with 8 a node, 98 of 100 with two; A100 178 of 200).
@@ -140,8 +145,11 @@ EGRESS_SHARE = 0.85
 COLLECTIVE_LATENCY_NS, NODE_LATENCY_NS = 15_000.0, 6_000.0
 # A hop on a TPU torus (scaling book).
 HOP_NS = 1_000.0
-# In a decode step messages are small and kernels specialised (one-shot all-reduce).
-SMALL_COLLECTIVE_NS = 8_000.0
+# Small all-reduces of a decode step, with their kernels' waiting for each other (range 8 to 30 us).
+# FITTED.
+SMALL_COLLECTIVE_NS = 20_000.0
+# The same over PCIe, through host memory (range 20 to 90 us). FITTED.
+PCIE_SMALL_COLLECTIVE_NS = 55_000.0
 
 # ---- serving -----------------------------------------------------------------------------------
 
@@ -149,12 +157,23 @@ SMALL_COLLECTIVE_NS = 8_000.0
 DECODE_TILE_ROWS = 8
 # Elements that share a scale in int4 weights (AWQ, GPTQ, gpt-fast: 128 or 32).
 INT4_GROUP = 128
+# NVFP4: one 8-bit scale for 16 weights, as the group that two 16-bit scales would give.
+NVFP4_GROUP = 64
 # Operators of a layer in decode besides its products and attention: norms, rotation, sums.
 DECODE_KERNELS = 6
 # Each of them, in a replayed graph or a compiled engine.
 DECODE_KERNEL_NS = 2_500.0
 # Once a token: sampling, bookkeeping of the engine (range 0.1 to 2 ms).
 DECODE_FIXED_NS = 300_000.0
+# vLLM before it captured graphs (2023): eager operators, one process per chip. FITTED.
+VLLM_2023_HOST_NS = 85_000.0
+# What the matrix-vector kernels of an engine read at most, whatever the chip: too few bytes in
+# flight for HBM (llama.cpp of May 2024: 0.9 TB/s on A100, 1.15 on H100 PCIe). FITTED.
+ENGINE_STREAM_BYTES_PER_S = {"llama.cpp": 1.05e12}
+# Vector operations to unpack and scale one weight of 8 or 4 bits (range 2 to 8). FITTED.
+UNPACK_FLOPS = 5.0
+# Share of the printed bandwidth that one query reaches over its keys and values. FITTED.
+CACHE_MEMORY_SHARE = 0.35
 # Prompt tokens that a server processes at once (vLLM and TensorRT-LLM defaults: 2048 to 8192).
 PREFILL_TOKENS = 8192
 # Sequences that servers batch at most, and the part of memory they fill.
@@ -176,4 +195,6 @@ CONTEXT_HIDDEN_SHARE = 0.7
 
 # Both ends of the range are widened by the spread of the efficiencies above. FITTED for coverage.
 STEP_UNCERTAINTY = 0.15
-SERVE_UNCERTAINTY = 0.20
+SERVE_UNCERTAINTY = 0.22
+# Throughput and first tokens of a server depend on its batching and queue as well. FITTED.
+SERVER_UNCERTAINTY = 0.38

@@ -18,7 +18,13 @@ from boundby.plan import assumptions
 _GIGABYTE = 1e9
 # Words that a chip's name may carry without telling it from another.
 _FILLER = {"nvidia", "amd", "google", "aws", "tpu", "gpu", "instinct", "rtx", "geforce", "hbm3"}
-_ALIASES = {"trn1": "trainium1", "v5litepod": "v5e", "trillium": "v6e", "ironwood": "v7x"}
+_ALIASES = {
+    "trn1": "trainium1",
+    "v5litepod": "v5e",
+    "trillium": "v6e",
+    "bse": "server",
+    "ironwood": "v7x",
+}
 _SIZE = re.compile(r"\d+gb")
 
 
@@ -92,9 +98,10 @@ def _measured(path: Path) -> Target:
 
 
 def _target(chip: datasheet.Chip, machine: Machine) -> Target:
-    link = chip.figures.get("network.link") or chip.figures.get("host_link.d2h")
+    # Cards without a fabric meet over PCIe; a bridge joins two of them only.
+    link = chip.figures.get("network.link" if chip.fabric else "host_link.d2h")
     fabric = chip.fabric or datasheet.Fabric(
-        kind="switch",
+        kind="pcie",
         domain=assumptions.PCIE_DOMAIN,
         egress=assumptions.PCIE_EGRESS,
         units=assumptions.UNKNOWN_UNITS,

@@ -78,18 +78,30 @@ def product(
     return Kernel(ns=ns, minimum_ns=minimum, flops=flops)
 
 
-def weight_product(target: Target, m: int, k: int, n: int, weights: str) -> Kernel:
-    """A product of 16-bit activations with weights kept in fewer bits, of few rows: a decode step.
+def weight_product(
+    target: Target,
+    m: int,
+    k: int,
+    n: int,
+    weights: str,
+    *,
+    group: int = assumptions.INT4_GROUP,
+    compute: str = "bfloat16",
+    most_bytes_per_s: float | None = None,
+) -> Kernel:
+    """A product of activations with weights kept in fewer bits, of few rows: a decode step.
 
-    Weights are read once: the larger of that and the arithmetic, and a fixed part.
+    Weights are read once: the larger of that and the arithmetic in `compute`, and a fixed part.
+    int4 weights have two 16-bit scales per `group`. Unpacking them on the vector units adds to it
+    while rows are few.
     """
     m, k, n = max(1, m), max(1, k), max(1, n)
     x = tensor(m, k, dtype="bfloat16")
     if weights == "int4":
-        groups = max(1, k // assumptions.INT4_GROUP)
+        groups = max(1, k // group)
         scales = tensor(groups, n, 2, dtype="bfloat16")
         packed = tensor(n, max(1, k // 2), dtype="uint8")
-        args: tuple[object, ...] = (x, packed, assumptions.INT4_GROUP, scales)
+        args: tuple[object, ...] = (x, packed, group, scales)
         call = OpCall(name="aten::_weight_int4pack_mm", args=args)
     elif weights in ("int8", "float8"):
         scales = tensor(n, dtype="bfloat16")
@@ -98,11 +110,15 @@ def weight_product(target: Target, m: int, k: int, n: int, weights: str) -> Kern
     else:
         call = product_call(m, k, n, weights)
     cost = _cost(call)
-    unit = "matmul.float8" if weights == "float8" else "matmul.bfloat16"
+    unit = f"matmul.{compute}" if weights != "bfloat16" else "matmul.bfloat16"
     memory = cost.bytes / target.memory_rate * _S
     rows = max(m, assumptions.DECODE_TILE_ROWS)
     busy = cost.total_flops * rows / m / target.sustained_rate(unit) * _S
-    ns = max(busy, memory / assumptions.STREAM_MEMORY_SHARE) + assumptions.COMPILED_KERNEL_FIXED_NS
+    read = cost.bytes / _stream_rate(target, most_bytes_per_s) * _S
+    if weights in ("int4", "int8") and compute not in ("int8", "float4"):
+        vector = target.machine.rate("vector.float32")
+        read += k * n * assumptions.UNPACK_FLOPS / vector * _S if vector else 0.0
+    ns = max(busy, read) + assumptions.COMPILED_KERNEL_FIXED_NS
     return Kernel(ns=ns, minimum_ns=memory, flops=cost.total_flops)
 
 
@@ -143,6 +159,19 @@ def stream(target: Target, size: float) -> Kernel:
     """A pass over so many bytes, read once: weights and KV cache of a decode step."""
     memory = size / target.memory_rate * _S
     return Kernel(ns=memory / assumptions.STREAM_MEMORY_SHARE, minimum_ns=memory, flops=0.0)
+
+
+def cache_read(target: Target, size: float, sequences: int) -> Kernel:
+    """Keys and values read once: by one query a smaller share of the bandwidth than by many."""
+    memory = size / target.memory_rate * _S
+    few, many = assumptions.CACHE_MEMORY_SHARE, assumptions.STREAM_MEMORY_SHARE
+    share = many - (many - few) / max(1, sequences)
+    return Kernel(ns=memory / share, minimum_ns=memory, flops=0.0)
+
+
+def _stream_rate(target: Target, most: float | None) -> float:
+    rate = target.memory_rate * assumptions.STREAM_MEMORY_SHARE
+    return min(rate, most) if most else rate
 
 
 def _fixed_ns(target: Target) -> float:

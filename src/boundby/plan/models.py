@@ -176,6 +176,34 @@ MODELS = {
             moe_ffn=14336,
         ),
         _dense(
+            "mixtral-8x22b",
+            (56, 6144, 48, 8, 128, 16384, 32768),
+            experts=8,
+            active_experts=2,
+            moe_ffn=16384,
+        ),
+        _dense(
+            "llama-4-scout",
+            (48, 5120, 40, 8, 128, 16384, 202048),
+            experts=16,
+            active_experts=1,
+            moe_ffn=8192,
+            shared_experts=1,
+            window=8192,
+            windowed=0.75,
+        ),
+        _dense(
+            "llama-4-maverick",
+            (48, 5120, 40, 8, 128, 16384, 202048),
+            experts=128,
+            active_experts=1,
+            moe_ffn=8192,
+            shared_experts=1,
+            moe_every=2,
+            window=8192,
+            windowed=0.75,
+        ),
+        _dense(
             "qwen3-30b-a3b",
             (48, 2048, 32, 4, 128, 6144, 151936),
             experts=128,
@@ -212,17 +240,20 @@ MODELS = {
 }
 
 
-def find(name: str) -> ModelConfig:
-    """A model of the table, or a Hugging Face config.json."""
-    if name in MODELS:
-        return MODELS[name]
-    path = Path(name)
-    if path.suffix == ".json" or path.is_dir():
-        return from_config(path / "config.json" if path.is_dir() else path)
+def known(name: str) -> ModelConfig | None:
+    """The model of the table with this name, whatever its capitals and hyphens."""
     squeezed = {re.sub(r"[^a-z0-9]", "", key): key for key in MODELS}
     wanted = re.sub(r"[^a-z0-9]", "", name.lower())
-    if wanted in squeezed:
-        return MODELS[squeezed[wanted]]
+    return MODELS[squeezed[wanted]] if wanted in squeezed else None
+
+
+def find(name: str) -> ModelConfig:
+    """A model of the table, or a Hugging Face config.json."""
+    path = Path(name)
+    if name not in MODELS and (path.suffix == ".json" or path.is_dir()):
+        return from_config(path / "config.json" if path.is_dir() else path)
+    if found := known(name):
+        return found
     raise BoundbyError(
         f"no model is called {name}: give a config.json, or one of {', '.join(MODELS)}"
     )

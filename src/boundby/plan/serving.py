@@ -10,17 +10,19 @@ from boundby.model.errors import BoundbyError
 from boundby.model.plan import PlanLimit, PlanMemory, PlanResult, PlanServing, PlanTerm
 from boundby.plan import assumptions, collectives, kernels, limits
 from boundby.plan.chips import Target
-from boundby.plan.layers import Slice, _projections, head, layer
+from boundby.plan.layers import Slice, Work, _projections, head, layer
 from boundby.plan.mesh import Group
 from boundby.plan.models import ModelConfig
 
-_WEIGHT_BYTES = {"bfloat16": 2.0, "float16": 2.0, "float8": 1.0, "int8": 1.0, "int4": 0.53125}
+_WEIGHT_BYTES = {"bfloat16": 2.0, "float16": 2.0, "float8": 1.0, "int8": 1.0}
 
 
 class Service(Record, frozen=True, kw_only=True):
-    """How a model is served. `weights` and `cache` are dtypes; `pipeline` stages work in turn.
+    """How a model is served; `pipeline` stages work in turn.
 
-    `host_ns` is what the engine spends per operator where it does not replay a graph.
+    `weights` and `head` are dtypes; int4 weights have two 16-bit scales per `group`. `host_ns` is
+    what the engine spends per operator where it does not replay a graph, `stream_bytes_per_s`
+    what its kernels read at most.
     """
 
     batch: int
@@ -30,13 +32,36 @@ class Service(Record, frozen=True, kw_only=True):
     pipeline: int = 1
     expert: int = 1
     weights: str = "bfloat16"
+    group: int = assumptions.INT4_GROUP
+    head: str = "bfloat16"
     compute: str = "bfloat16"
     cache_bytes: float = 2.0
     host_ns: float = 0.0
+    stream_bytes_per_s: float | None = None
 
     @property
     def chips(self) -> int:
         return self.tensor * self.pipeline
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of one weight of a layer."""
+        if self.weights == "int4":
+            return 0.5 + 4 / self.group
+        return _WEIGHT_BYTES[self.weights]
+
+    def product(self, target: Target, m: int, k: int, n: int) -> float:
+        """Time of a product with the layers' weights."""
+        return kernels.weight_product(
+            target,
+            m,
+            k,
+            n,
+            self.weights,
+            group=self.group,
+            compute=self.compute,
+            most_bytes_per_s=self.stream_bytes_per_s,
+        ).ns
 
 
 class Decode(NamedTuple):
@@ -72,7 +97,7 @@ def _part(service: Service, sequences: float) -> Slice:
 def weight_bytes(config: ModelConfig, service: Service) -> float:
     """Weights on one chip; tables stay in 16 bits where the layers have fewer."""
     layers = config.params - config.vocab_params
-    return (layers * _WEIGHT_BYTES[service.weights] + config.vocab_params * 2) / service.chips
+    return (layers * service.weight_bytes + config.vocab_params * 2) / service.chips
 
 
 def cache_bytes_per_sequence(config: ModelConfig, service: Service, tokens: float) -> float:
@@ -100,30 +125,37 @@ def decode(config: ModelConfig, service: Service, target: Target, batch: int) ->
     """
     part = _part(service, 1)
     shapes = _projections(config, part)
-    per_layer = sum(
-        kernels.weight_product(target, batch, k, n, service.weights).ns for k, n in shapes
-    )
+    per_layer = sum(service.product(target, batch, k, n) for k, n in shapes)
     dense = config.layers - config.moe_layers
     wide = config.ffn * (2 if config.gated else 1)
     split = service.tensor
     feed = [(config.hidden, wide // split), (config.ffn // split, config.hidden)]
-    dense_ns = sum(kernels.weight_product(target, batch, k, n, service.weights).ns for k, n in feed)
+    dense_ns = sum(service.product(target, batch, k, n) for k, n in feed)
     products = config.layers * per_layer + dense * dense_ns
     if config.moe_layers:
         products += config.moe_layers * _expert_ns(config, service, target, batch)
     vocab = max(1, config.vocab // split)
-    products += kernels.weight_product(target, batch, config.hidden, vocab, "bfloat16").ns
+    products += kernels.weight_product(
+        target,
+        batch,
+        config.hidden,
+        vocab,
+        service.head,
+        group=service.group,
+        most_bytes_per_s=service.stream_bytes_per_s,
+    ).ns
     tokens = service.input_tokens + service.output_tokens / 2
     cache = batch * cache_bytes_per_sequence(config, service, tokens) * service.pipeline
     count = config.layers * (assumptions.DECODE_KERNELS + len(shapes) + len(feed))
-    host = max(0.0, count * (service.host_ns - assumptions.DECODE_KERNEL_NS))
-    return Decode(
+    device = Decode(
         products=products,
-        cache=kernels.stream(target, cache).ns,
+        cache=kernels.cache_read(target, cache, batch).ns,
         others=config.layers * assumptions.DECODE_KERNELS * assumptions.DECODE_KERNEL_NS,
-        links=_links_ns(config, service, target, batch, assumptions.SMALL_COLLECTIVE_NS),
-        fixed=assumptions.DECODE_FIXED_NS + host,
+        links=_links_ns(config, service, target, batch, _small_collective_ns(target)),
+        fixed=0.0,
     )
+    host = max(0.0, count * service.host_ns - device.ns)
+    return device._replace(fixed=assumptions.DECODE_FIXED_NS + host)
 
 
 def _expert_ns(config: ModelConfig, service: Service, target: Target, batch: int) -> float:
@@ -132,8 +164,16 @@ def _expert_ns(config: ModelConfig, service: Service, target: Target, batch: int
     rows = max(1, round(batch * config.active_experts / met))
     wide = config.moe_ffn * (2 if config.gated else 1)
     feed = [(config.hidden, wide), (config.moe_ffn, config.hidden)]
-    one = sum(kernels.weight_product(target, rows, k, n, service.weights).ns for k, n in feed)
+    one = sum(service.product(target, rows, k, n) for k, n in feed)
     return one * (met / service.tensor + config.shared_experts / service.tensor)
+
+
+def _small_collective_ns(target: Target) -> float:
+    return (
+        assumptions.PCIE_SMALL_COLLECTIVE_NS
+        if target.fabric.kind == "pcie"
+        else assumptions.SMALL_COLLECTIVE_NS
+    )
 
 
 def _links_ns(
@@ -152,14 +192,19 @@ def _links_ns(
 def prefill_ns(config: ModelConfig, service: Service, target: Target, sequences: float) -> float:
     """The prompts of so many sequences, all tokens at once."""
     part = _part(service, sequences)
-    dense = layer(target, config, part, moe=False).forward.ns
-    moe = layer(target, config, part, moe=True).forward.ns if config.moe_layers else 0.0
+    dense = _fused(layer(target, config, part, moe=False).forward)
+    moe = _fused(layer(target, config, part, moe=True).forward) if config.moe_layers else 0.0
     compute = (config.layers - config.moe_layers) * dense + config.moe_layers * moe
     last = Slice(sequences=sequences, sequence=1, tensor=service.tensor, sequence_parallel=False)
     stream = weight_bytes(config, service) * service.pipeline
     compute = max(compute, kernels.stream(target, stream).ns)
     links = _links_ns(config, service, target, part.tokens, 2 * assumptions.COLLECTIVE_LATENCY_NS)
     return compute + head(target, config, last).forward.ns + links + assumptions.DECODE_FIXED_NS
+
+
+def _fused(work: Work) -> float:
+    """Engines fuse what a training framework passes over memory several times for."""
+    return work.ns - work.memory + work.memory / assumptions.PASSES
 
 
 def throughput(config: ModelConfig, service: Service, target: Target, batch: int) -> float:
@@ -175,8 +220,8 @@ def throughput(config: ModelConfig, service: Service, target: Target, batch: int
     return service.output_tokens / (request * 1e-9) * min(stages, batch)
 
 
-def _spread(ns: float) -> Estimate:
-    wide = 1 + assumptions.SERVE_UNCERTAINTY
+def _spread(ns: float, uncertainty: float = assumptions.SERVE_UNCERTAINTY) -> Estimate:
+    wide = 1 + uncertainty
     return Estimate(low=ns / wide, expected=ns, high=ns * wide)
 
 
@@ -239,9 +284,9 @@ def plan_service(config: ModelConfig, service: Service, target: Target) -> PlanR
             batch=service.batch,
             input_tokens=service.input_tokens,
             output_tokens=service.output_tokens,
-            first_token_ns=_spread(first),
+            first_token_ns=_spread(first, assumptions.SERVER_UNCERTAINTY),
             per_token_ns=_spread(step.ns),
-            request_ns=_spread(request),
+            request_ns=_spread(request, assumptions.SERVER_UNCERTAINTY),
             output_tokens_per_s=service.batch * service.output_tokens / (request * 1e-9),
             largest_batch=fitting,
             curve=curve,
@@ -251,7 +296,7 @@ def plan_service(config: ModelConfig, service: Service, target: Target) -> PlanR
 
 
 def _limits(config: ModelConfig, service: Service, target: Target) -> list[PlanLimit]:
-    bits = _WEIGHT_BYTES[service.weights]
+    bits = service.weight_bytes
     experts = config.experts / config.active_experts if config.experts else 1.0
     return [
         PlanLimit(

@@ -13,9 +13,10 @@ import numpy as np
 from boundby.model.diagnosis import Estimate
 from boundby.model.errors import BoundbyError
 from boundby.model.plan import PlanRow, PlanScore, PlanTable
-from boundby.plan import assumptions, training
+from boundby.plan import assumptions, serving_rows, training
 from boundby.plan.result import step_range
-from boundby.plan.training_rows import Row, RowError, case_of
+from boundby.plan.row_values import Row, RowError, prefix
+from boundby.plan.training_rows import case_of
 
 # Layouts of one job: fewer rows than this have no rank worth reporting.
 _LEAST_RANKED = 4
@@ -45,8 +46,11 @@ def predict_file(path: str) -> PlanTable:
 def _predictor(row: Row, path: str) -> Callable[[Row], PlanRow]:
     if "measured_step_s" in row or "step_ms" in row:
         return _training_row
+    if "metric" in row and "value" in row:
+        return _serving_row
     raise BoundbyError(
-        f"{path} is no table of measurements: it needs a column measured_step_s or step_ms"
+        f"{path} is no table of measurements: it needs a column measured_step_s, step_ms, "
+        "or metric and value"
     )
 
 
@@ -69,6 +73,32 @@ def _training_row(row: Row) -> PlanRow:
     )
 
 
+def _serving_row(row: Row) -> PlanRow:
+    case = serving_rows.case_of(row)
+    expected = serving_rows.predicted(case)
+    steady = case.metric in ("decode_tokens_per_s", "tpot_ms")
+    wide = 1 + (assumptions.SERVE_UNCERTAINTY if steady else assumptions.SERVER_UNCERTAINTY)
+    source = row.get("source") or prefix(row.get("id") or "")
+    return PlanRow(
+        id=row.get("id") or "",
+        source=source,
+        predicted=Estimate(low=expected / wide, expected=expected, high=expected * wide),
+        measured=case.value,
+        unit=serving_rows.UNITS[case.metric],
+        group=f"{source} {case.config.name} {case.target.name} {case.metric}",
+        kind=_kind(case),
+    )
+
+
+def _kind(case: serving_rows.ServingCase) -> str:
+    """What rows are scored together across sources."""
+    if case.metric != "decode_tokens_per_s":
+        return case.metric
+    if case.service.batch > 1:
+        return "decode, batches"
+    return "decode, batch 1, " + ("one chip" if case.service.tensor == 1 else "tensor parallel")
+
+
 def scores(rows: list[PlanRow]) -> list[PlanScore]:
     """Over all rows, by source, and over the sources that no constant was fitted on."""
     sources = dict.fromkeys(row.source for row in rows)
@@ -77,6 +107,8 @@ def scores(rows: list[PlanRow]) -> list[PlanScore]:
     if fitted and len(fitted) < len(rows):
         held = [row for row in rows if row.source not in assumptions.FIT_SOURCES]
         found += [_score("sources fitted on", fitted), _score("other sources", held)]
+    kinds = dict.fromkeys(row.kind for row in rows if row.kind)
+    found += [_score(kind, [row for row in rows if row.kind == kind]) for kind in kinds]
     return found + [
         _score(source, [row for row in rows if row.source == source]) for source in sources
     ]

@@ -18,13 +18,8 @@ from boundby.plan.chips import Target
 from boundby.plan.layers import Recompute
 from boundby.plan.mesh import Mesh
 from boundby.plan.models import Latent, ModelConfig
+from boundby.plan.row_values import Row, RowError, half, needed, number, prefix
 from boundby.plan.training import Training
-
-Row = dict[str, str]
-
-
-class RowError(ValueError):
-    """A row that lacks what a prediction needs; the text says what."""
 
 
 class Case(NamedTuple):
@@ -70,36 +65,23 @@ _FACTS = {
 _MLA = Latent(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
 
 
-def _number(row: Row, name: str) -> float | None:
-    text = row.get(name, "")
-    return float(text) if text else None
-
-
-def _needed(row: Row, name: str) -> int:
-    value = _number(row, name)
-    if value is None:
-        raise RowError(f"no {name}")
-    return round(value)
+def _text(row: Row) -> str:
+    return row.get("notes") or ""
 
 
 def _notes(row: Row) -> dict[str, str]:
-    pairs = (part.partition("=") for part in row.get("notes", "").split(";"))
+    pairs = (part.partition("=") for part in _text(row).split(";"))
     return {key.strip(): value.strip() for key, _, value in pairs}
-
-
-def prefix(identifier: str) -> str:
-    """The source's short name in a row's id."""
-    return identifier.rsplit("-", 1)[0]
 
 
 def model_of(row: Row) -> ModelConfig:
     """The layer sizes that a row states."""
-    notes, text = _notes(row), row.get("notes", "")
-    hidden = _needed(row, "hidden")
-    heads = _needed(row, "heads")
-    layers = _needed(row, "layers")
-    experts = round(_number(row, "experts") or 0)
-    ffn = round(_number(row, "ffn") or 0) or round(_number(row, "moe_ffn") or 4 * hidden)
+    notes, text = _notes(row), _text(row)
+    hidden = needed(row, "hidden")
+    heads = needed(row, "heads")
+    layers = needed(row, "layers")
+    experts = round(number(row, "experts") or 0)
+    ffn = round(number(row, "ffn") or 0) or round(number(row, "moe_ffn") or 4 * hidden)
     windowed, window = 0.0, None
     if found := re.search(r"window (\d+)", text):
         window = int(found[1])
@@ -112,15 +94,15 @@ def model_of(row: Row) -> ModelConfig:
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=round(_number(row, "kv_heads") or heads),
+        kv_heads=round(number(row, "kv_heads") or heads),
         head_dim=int(notes.get("head_dim") or 0) or hidden // heads,
         ffn=ffn,
-        vocab=_needed(row, "vocab"),
+        vocab=needed(row, "vocab"),
         gated=notes.get("mlp", "plain") == "gated",
         tied="tied embeddings" in text,
         experts=experts,
-        active_experts=round(_number(row, "active_experts") or 0),
-        moe_ffn=round(_number(row, "moe_ffn") or ffn) if experts else 0,
+        active_experts=round(number(row, "active_experts") or 0),
+        moe_ffn=round(number(row, "moe_ffn") or ffn) if experts else 0,
         shared_experts=int(shared[1]) if shared else 0,
         dense_layers=int(dense[1] or 1) if dense else 0,
         moe_every=2 if "every 2nd layer MoE" in text else 1,
@@ -132,8 +114,8 @@ def model_of(row: Row) -> ModelConfig:
 
 def target_of(row: Row) -> Target:
     """The chip a row names; notes that change it (power limit, network) are applied."""
-    found = re.search(r"(\d+) Gbps node-node", row.get("notes", ""))
-    return _variant(row["chip"], float(found[1]) if found else None)
+    found = re.search(r"(\d+) Gbps node-node", _text(row))
+    return _variant(row.get("chip") or "", float(found[1]) if found else None)
 
 
 @functools.cache
@@ -161,9 +143,9 @@ _UNITS = ("matmul.bfloat16", "matmul.float16", "matmul.float8")
 
 def mesh_of(row: Row, devices: int) -> Mesh:
     """The layout; what is not stated of the sharding is optimizer states over all replicas."""
-    tensor = round(_number(row, "tp") or 1)
-    pipeline = round(_number(row, "pp") or 1)
-    context = round(_number(row, "cp") or 1)
+    tensor = round(number(row, "tp") or 1)
+    pipeline = round(number(row, "pp") or 1)
+    context = round(number(row, "cp") or 1)
     replicas = max(1, devices // (tensor * pipeline * context))
     sharding, _, size = row.get("fsdp", "").partition(":")
     zero = int(sharding[4:]) if sharding.startswith("zero") else 1
@@ -181,8 +163,8 @@ def mesh_of(row: Row, devices: int) -> Mesh:
         tensor=tensor,
         context=context,
         pipeline=pipeline,
-        interleave=round(_number(row, "vpp") or 1),
-        expert=round(_number(row, "ep") or 1),
+        interleave=round(number(row, "vpp") or 1),
+        expert=round(number(row, "ep") or 1),
         sequence=sequence or bool(stated and tensor > 1 and "bridge" in row["id"]),
     )
 
@@ -194,28 +176,28 @@ _NO_SEQUENCE = ("sc21", "vtrain", "vts", "bloom")
 def case_of(row: Row) -> Case:
     """A row of either training table; RowError where a size is missing."""
     single = "step_ms" in row
-    measured = _number(row, "step_ms" if single else "measured_step_s")
+    measured = number(row, "step_ms" if single else "measured_step_s")
     if measured is None:
         raise RowError("no measured step time")
     source = prefix(row["id"])
     facts = _FACTS.get(source, _Facts())
-    target = target_of(row)
     config = model_of(row)
-    count = _needed(row, "gpus" if single else "chips")
-    per_chip = 2 if "2 per chip" in row.get("notes", "") else 1
+    target = target_of(row)
+    count = needed(row, "gpus" if single else "chips")
+    per_chip = 2 if "2 per chip" in _text(row) else 1
     mesh = mesh_of(row, count * per_chip)
     joined = per_chip > 1 and target.is_tpu and mesh.fsdp % per_chip == 0
     if joined:  # both devices of a chip share its links: plan whole chips
         mesh = msgspec.structs.replace(mesh, fsdp=mesh.fsdp // per_chip)
     elif per_chip > 1:
-        target = _half(target)
-    sequence = _needed(row, "seq_len")
+        target = half(target)
+    sequence = needed(row, "seq_len")
     batch = (
-        float(_needed(row, "global_batch_seqs"))
+        float(needed(row, "global_batch_seqs"))
         if single
-        else _needed(row, "global_batch_tokens") / sequence
+        else needed(row, "global_batch_tokens") / sequence
     )
-    micro = _number(row, "micro_batch")
+    micro = number(row, "micro_batch")
     if micro is None:
         micro = 1.0 if mesh.pipeline > 1 else max(1.0, batch / mesh.replicas)
     if joined:
@@ -226,7 +208,7 @@ def case_of(row: Row) -> Case:
     recompute: Recompute = (
         stated if stated in ("none", "selective", "full") else "none"  # type: ignore[assignment]
     )
-    if recompute == "selective" and "remat" in row.get("notes", ""):
+    if recompute == "selective" and "remat" in _text(row):
         recompute = "full"  # MaxText policies keep layer inputs and some projections only
     job = Training(
         sequence=sequence,
@@ -248,24 +230,4 @@ def case_of(row: Row) -> Case:
         target=target,
         unknown_recompute=stated not in ("none", "selective", "full"),
         measured_s=measured / 1e3 if single else measured,
-    )
-
-
-@functools.cache
-def _half(target: Target) -> Target:
-    """One of a chip's two devices: half of its rates, memory and links."""
-    roofs = [msgspec.structs.replace(one, value=one.value / 2) for one in target.machine.roofs]
-    fabric = msgspec.structs.replace(
-        target.fabric,
-        egress=target.fabric.egress / 2,
-        domain=target.fabric.domain * 2,
-        axis_link=target.fabric.axis_link / 2 if target.fabric.axis_link else None,
-    )
-    return dataclasses.replace(
-        target,
-        machine=msgspec.structs.replace(target.machine, roofs=roofs),
-        fabric=fabric,
-        memory_bytes=target.memory_bytes / 2,
-        link=target.link / 2,
-        sustained={unit: rate / 2 for unit, rate in target.sustained.items()},
     )
