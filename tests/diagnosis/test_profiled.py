@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import boundby
 from boundby.capture import kineto
 from boundby.diagnosis.profiled import estimate_unprofiled, verdict_over_range
 from boundby.model import Machine, Timeline
@@ -104,3 +105,20 @@ def test_the_verdict_says_both_where_the_ends_differ(
     assert found.or_bound_by == other
     assert found.uncertain == (other is not None)
     assert ("--wall" in found.why) == (other is not None)
+
+
+def test_launches_without_device_events_have_no_verdict(tmp_path: Path) -> None:
+    device = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85_000_000_000}
+    events = [event for event in _launching(30) if event["cat"] != "kernel"]
+    path = write(tmp_path, text([mark(0, 0, 3000), *events], deviceProperties=[device]))
+    diagnosis = boundby.load(path)
+    assert diagnosis.verdict.bound_by == "unknown"
+    assert diagnosis.machine.chip is None
+    assert "device-not-recorded" in [note.code for note in diagnosis.notes]
+
+
+def test_a_truncated_file_says_so_in_its_verdict(tmp_path: Path) -> None:
+    whole = text([mark(0, 0, 10_000), *_launching(100)])
+    diagnosis = boundby.load(write(tmp_path, whole[: len(whole) * 2 // 3]))
+    assert diagnosis.verdict.uncertain
+    assert diagnosis.verdict.why.startswith("The file is cut short")

@@ -17,8 +17,10 @@ from boundby.diagnosis.doubts import doubts, measurement_notes
 from boundby.diagnosis.host import unsteady
 from boundby.diagnosis.models import StepModels, build_models
 from boundby.diagnosis.profiled import (
+    UNTRUSTED,
     UnprofiledStep,
     estimate_unprofiled,
+    untrusted,
     verdict_over_range,
 )
 from boundby.diagnosis.steps import require_step, step_times
@@ -68,6 +70,8 @@ def diagnose(
         notes += [_failed_formula(*failure) for failure in failures.items()]
         notes += unsteady(observation.host_speed) if len(timeline.device) else []
         notes += [note for note in timeline.notes if note not in notes]
+    if any(note.code in UNTRUSTED for note in notes):
+        result = dataclasses.replace(result, verdict=untrusted(result.verdict, notes))
     shown = timeline
     if timeline is not None and result.unprofiled is not None:
         shown = result.unprofiled.at_its_pace(timeline)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from boundby.model import Machine, Timeline
+from boundby.model import Machine, Note, Timeline
 from boundby.model.diagnosis import Estimate, GroupName, Verdict
 from boundby.model.intervals import union
 from boundby.step.host_intervals import find_host_intervals
 from boundby.step.profiled_host import HostRange, without_profiler
 from boundby.step.simulator import build_launch_sequence, replay, simulated_timeline
 
+# Codes of the notes that say why a file does not hold the whole step.
+DEVICE_NOT_RECORDED = "device-not-recorded"
+UNTRUSTED = (DEVICE_NOT_RECORDED, "truncated-file")
 # Assumed: with less of a step unexplained than this, its simulation stands for it.
 _EXPLAINED = 0.05
 _DECIDES = "Time a step without a profiler and pass --wall to decide."
@@ -57,6 +61,15 @@ def estimate_unprofiled(timeline: Timeline, machine: Machine) -> UnprofiledStep:
         host=host,
         is_explained=unexplained < _EXPLAINED * profiled,
     )
+
+
+def untrusted(verdict: Verdict, notes: Sequence[Note]) -> Verdict:
+    """The verdict on a file that holds a part of the step: said first, and never certain."""
+    text = next(note.text for note in notes if note.code in UNTRUSTED)
+    if any(note.code == DEVICE_NOT_RECORDED for note in notes):
+        return Verdict(bound_by="unknown", uncertain=True, why=f"{text[0].upper()}{text[1:]}.")
+    why = f"{text[0].upper()}{text[1:]}. {verdict.why}"
+    return msgspec.structs.replace(verdict, uncertain=True, why=why)
 
 
 def verdict_over_range(likeliest: Verdict, low: Verdict, high: Verdict) -> Verdict:

@@ -34,6 +34,7 @@ Code = Literal[
     "partial-read",
     "steps-inferred",
     "cpu-trace",
+    "device-not-recorded",
     "no-host-events",
     "several-devices",
     "launched-before-trace",

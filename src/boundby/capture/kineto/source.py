@@ -7,7 +7,7 @@ from pathlib import Path
 
 from boundby.capture.kineto.stream import is_gzip
 from boundby.capture.kineto.trace import Trace, read
-from boundby.model import Note
+from boundby.model import HostKind, Note, Timeline
 from boundby.model.errors import BoundbyError
 from boundby.model.observation import Observation, ObservedDevice, RankInfo, StepTiming
 from boundby.model.step_kind import StepKind
@@ -43,7 +43,7 @@ def observe_trace(
         raise BoundbyError(f"{trace.path}: the step takes no time: its events have no durations")
     notes = list(dict.fromkeys([*trace.notes, *timeline.notes]))
     if not len(timeline.device):
-        notes.append(Note(code="cpu-trace", text="no device events: a CPU trace"))
+        notes.append(_without_device(timeline))
     if not timeline.calls and len(timeline.host):
         text = (
             "operators carry no shapes, so their roofline minimum is unknown: record them with "
@@ -51,7 +51,10 @@ def observe_trace(
         )
         notes.append(Note(code="no-shapes", text=text))
     label = timeline.label or "traced"
+    # A device that did nothing in the step has no roofs for what the CPU did.
     listed = next((device for device in trace.metadata.devices if device.name), None)
+    if not len(timeline.device):
+        listed = None
     metadata = trace.metadata
     return Observation(
         source="kineto",
@@ -73,6 +76,18 @@ def observe_trace(
         rank=None if metadata.rank is None else RankInfo(rank=metadata.rank, world=metadata.world),
         notes=notes,
     )
+
+
+def _without_device(timeline: Timeline) -> Note:
+    """Whether the step ran on the CPU, or what it launched was not recorded."""
+    launches = int((timeline.host.kind == HostKind.LAUNCH).sum())
+    if not launches:
+        return Note(code="cpu-trace", text="no device events: a CPU trace")
+    text = (
+        f"{launches} launches but no device events were recorded, so what the device did is unknown: "
+        "profile with ProfilerActivity.CUDA"
+    )
+    return Note(code="device-not-recorded", text=text)
 
 
 def _head(path: Path) -> bytes:
