@@ -27,9 +27,8 @@ _HEAD = """# Traces
 
 What `boundby trace` says of the traces that the tests use, with nothing but the file: the verdict,
 the step without the profiler (with its interval), how much device time is costed, and how much is
-classified by cost or by the kernels' names. CPU seconds and peak memory of the whole command, beside
-those of HolisticTraceAnalysis (breakdowns of time, kernels and idle time). Written by
-`scripts/trace_table.py`.
+classified by cost or by the kernels' names. CPU seconds and peak memory of the whole command,
+beside those of HolisticTraceAnalysis. Written by `scripts/trace_table.py`.
 
 | trace | bound by | step | costed | classified | boundby | HTA |
 |---|---|---|---|---|---|---|
@@ -38,9 +37,7 @@ those of HolisticTraceAnalysis (breakdowns of time, kernels and idle time). Writ
 
 def main() -> None:
     folder, python = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None
-    rows = []
-    for path in sorted(folder.rglob("*.json.gz")):
-        rows.append(_row(path, python))
+    rows = [_row(path, python) for path in sorted(folder.rglob("*.json.gz"))]
     _PAGE.parent.mkdir(exist_ok=True)
     _PAGE.write_text(_HEAD + "\n".join(rows) + "\n")
 

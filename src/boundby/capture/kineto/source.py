@@ -84,8 +84,8 @@ def _without_device(timeline: Timeline) -> Note:
     if not launches:
         return Note(code="cpu-trace", text="no device events: a CPU trace")
     text = (
-        f"{launches} launches but no device events were recorded, so what the device did is unknown: "
-        "profile with ProfilerActivity.CUDA"
+        f"{launches} launches but no device events were recorded, so what the device did is "
+        "unknown: profile with ProfilerActivity.CUDA"
     )
     return Note(code="device-not-recorded", text=text)
 
