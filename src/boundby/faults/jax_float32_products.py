@@ -22,6 +22,7 @@ Measured on
 from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import jax_step
 from boundby.model import Cost
 from boundby.step.jax_programs import facts_of
 from boundby.step.model import Edit, StepView
@@ -77,5 +78,6 @@ FAULT = Fault(
     group="compute",
     frameworks=("jax",),
     document=__doc__,
+    fixes=(jax_step.BFLOAT16_PRODUCTS, jax_step.DEFAULT_PRODUCTS),
     detect=detect,
 )

@@ -26,6 +26,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.faults.fault import Detection, Fault, Stage
+from boundby.fixes import jax_step
 from boundby.model import HostKind, units
 from boundby.model.diagnosis import Estimate
 from boundby.step.jax_programs import facts_of
@@ -65,6 +66,7 @@ FAULT = Fault(
     group="overhead",
     frameworks=("jax",),
     stage=Stage.HOST,
+    fixes=(jax_step.DONATION,),
     document=__doc__,
     detect=detect,
 )

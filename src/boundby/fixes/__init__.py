@@ -13,6 +13,7 @@ from boundby.fixes import (
     compiled,
     cuda_graphs,
     dropout,
+    jax_step,
     layout,
     loaders,
     optimizers,
@@ -49,4 +50,7 @@ FIXES: tuple[Fix, ...] = (
     allocator.EXPANDABLE_SEGMENTS,
     allocator.KEPT_MEMORY,
     dropout.SHORT_MASKS,
+    jax_step.DONATION,
+    jax_step.BFLOAT16_PRODUCTS,
+    jax_step.DEFAULT_PRODUCTS,
 )

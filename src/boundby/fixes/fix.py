@@ -23,10 +23,10 @@ class Fix:
     `switch` is given, which makes a `Switch` for the live objects, or None where there is nothing
     to change. `environment` is set before the process starts. `precision` names the dtype in
     which it now computes what had more digits before: None promises the same arithmetic, up to
-    its order. `devices`: where there is a point in trying. `preparation_s`: about how long its
-    first use takes. Of fixes in one `slot` only one can be applied. `covers`: the faults that are
-    gone with it, where that is more, or other, than the one it is tried for. `written`: the change
-    in the script's own terms, from what was changed in it.
+    its order. `devices`: where there is a point in trying. `framework`: whose programs it changes.
+    `preparation_s`: about how long its first use takes. Of fixes in one `slot` only one can be
+    applied. `covers`: the faults that are gone with it, where that is more, or other, than the one
+    it is tried for. `written`: the change in the script's own terms, from what was changed in it.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Fix:
     environment: Mapping[str, str] = field(default_factory=dict)
     precision: str | None = None
     devices: tuple[str, ...] = ("cpu", "cuda")
+    framework: str = "torch"
     preparation_s: float = 0.0
     slot: str = ""
     covers: tuple[str, ...] = ()

@@ -13,6 +13,9 @@ class Program:
     """The live objects of a running program, as far as they were seen in its steps."""
 
     torch: Any
+    jax: Any = None
+    step_function: Any = None  # of jax: the function whose call ends a step
+    state: Sequence[int] = ()  # its arguments that are its results in the next step
     models: list[Any] = field(default_factory=list)  # outermost modules that have parameters
     optimizers: list[Any] = field(default_factory=list)
 

@@ -120,7 +120,7 @@ class LiveEngine(StepHook):
         open_ = self._open
         if open_ is None or not self._board.on or self._is_over:
             return False
-        open_.failure = _first_line(error)
+        open_.failure = first_line(error)
         self._board.set(BASELINE)
         if self._restore_random is not None and open_.block.preparing:
             self._restore_random()
@@ -199,7 +199,7 @@ class LiveEngine(StepHook):
             self._board.set(block.arm)
         except Exception as error:  # noqa: BLE001 - a fix may fail in any way
             self._board.set(BASELINE)
-            return Ran(failure=_first_line(error))
+            return Ran(failure=first_line(error))
         self._device.sync()
         if self._device_is_cuda:
             self._torch.cuda.reset_peak_memory_stats()
@@ -233,7 +233,7 @@ class LiveEngine(StepHook):
     def _check(self, request: Check) -> Numerics:
         keys = request.arm
         fixes = [one for one in self.search.candidates if one.key in keys]
-        precision = _coarsest([one.precision for one in fixes])
+        precision = coarsest([one.precision for one in fixes])
         dear_s = self._evidence.preparation_s.get(arm_name(keys), 0.0)
         left_s = self.search.deadline - self._clock()
         checks = Checks(
@@ -259,7 +259,7 @@ class LiveEngine(StepHook):
         except Exception as error:  # noqa: BLE001 - neither the program's fault nor the fix's
             self._board.set(BASELINE)
             verdict = Numerics(
-                ok=False, verified=False, why=f"comparing failed: {_first_line(error)}"
+                ok=False, verified=False, why=f"comparing failed: {first_line(error)}"
             )
         assert isinstance(verdict, Numerics)
         return verdict
@@ -310,13 +310,13 @@ class LiveEngine(StepHook):
 _FINENESS = ["float64", "float32", "tf32", "float16", "bfloat16"]
 
 
-def _coarsest(precisions: list[str | None]) -> str | None:
+def coarsest(precisions: list[str | None]) -> str | None:
     known = [one for one in precisions if one is not None]
     return max(
         known, key=lambda one: _FINENESS.index(one) if one in _FINENESS else math.inf, default=None
     )
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}".strip(": ")

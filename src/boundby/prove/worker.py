@@ -36,7 +36,7 @@ from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import Evidence
 from boundby.prove.files import note_written_files
 from boundby.prove.replaced_sources import replace_sources
-from boundby.prove.search import Search
+from boundby.prove.search import Search, Steps
 from boundby.prove.site_recorder import SiteRecorder
 
 _NEVER = 1_000_000_000
@@ -102,6 +102,8 @@ def main(spec: Spec) -> None:
             if apply is not None:
                 applied.enter_context(apply())
         when_imported("torch", run.torch_arrived)
+        stop_waiting = when_imported("jax", run.jax_arrived)
+        applied.callback(stop_waiting)
         run.before()
         ending = script.run_script(
             Target(name=spec.target, args=spec.args, is_module=spec.is_module),
@@ -147,18 +149,60 @@ class _Live:
     def torch_arrived(self, torch: ModuleType) -> None:
         active_hooks.append(_Starter(partial(self.start, torch)))
 
+    def jax_arrived(self, jax: ModuleType) -> None:
+        active_hooks.append(_JaxStarter(partial(self.start_jax, jax)))
+
+    def start_jax(self, jax: Any, starter: StepHook) -> StepHook:
+        """At the first step of a JAX program."""
+        from boundby.prove.jax_live import JaxLiveEngine
+
+        recorder = script.jax_recorder()
+        assert recorder is not None
+        search, plan = self._search("jax")
+        fixes = {one.key: fix_of(one.key) for one in search.candidates}
+        self.engine = JaxLiveEngine(
+            jax, recorder, fixes=fixes, **self._engine_options(search, plan)
+        )
+        active_hooks[active_hooks.index(starter)] = self.engine
+        return self.engine  # type: ignore[no-any-return]
+
     def start(self, torch: Any, starter: StepHook) -> StepHook:
         """At the first call of the program: all it imports is there."""
         from boundby.capture.torch.device import TorchDevice
         from boundby.prove.live import LiveEngine
 
-        spec = self.spec
         tell_of_aliases([name for name in sys.modules if name.partition(".")[0] == "torch"])
+        search, plan = self._search("torch")
+        fixes = {one.key: fix_of(one.key) for one in search.candidates}
+        self.engine = LiveEngine(
+            torch,
+            fixes=fixes,
+            device=TorchDevice(torch),
+            **self._engine_options(search, plan),
+        )
+        active_hooks[active_hooks.index(starter)] = self.engine
+        return self.engine  # type: ignore[no-any-return]
+
+    def _engine_options(self, search: Search, plan: Steps) -> dict[str, Any]:
+        return {
+            "silent": frozenset(one.key for one in search.candidates if one.silent),
+            "search": search,
+            "plan": plan,
+            "sites": self.sites,
+            "main_kind": script.main_kind,
+            "unseen": script.unseen,
+            "on_step": self.save,
+            "on_done": self.leave,
+        }
+
+    def _search(self, framework: str) -> tuple[Search, Steps]:
+        spec = self.spec
+        candidates = [one for one in spec.candidates if fix_of(one.key).framework == framework]
         self.evidence.start_s = time.monotonic() - spec.began
         # Two, in turn, for each fix of the start, and for the final check.
         a_process_s = 2 * (self.evidence.start_s + 2.0)
         search = Search(
-            candidates=spec.candidates,
+            candidates=candidates,
             evidence=self.evidence,
             now=time.monotonic,
             ends_at=spec.deadline,
@@ -170,24 +214,8 @@ class _Live:
             since_start_s=lambda: time.monotonic() - spec.began,
         )
         if spec.timed is not None:
-            plan = search.timed(spec.timed.arm, spec.timed.steps)
-        else:
-            plan = search.run()
-        self.engine = LiveEngine(
-            torch,
-            fixes={one.key: fix_of(one.key) for one in spec.candidates},
-            silent=frozenset(one.key for one in spec.candidates if one.silent),
-            search=search,
-            plan=plan,
-            device=TorchDevice(torch),
-            sites=self.sites,
-            main_kind=script.main_kind,
-            unseen=script.unseen,
-            on_step=self.save,
-            on_done=self.leave,
-        )
-        active_hooks[active_hooks.index(starter)] = self.engine
-        return self.engine  # type: ignore[no-any-return]
+            return search, search.timed(spec.timed.arm, spec.timed.steps)
+        return search, search.run()
 
     def save(self) -> None:
         self.evidence.seconds = self.seconds_before + time.monotonic() - self.spec.began
@@ -227,6 +255,15 @@ class _Starter(StepHook):
 
     def step_ended(self, kind: str) -> None:
         self._start(self).step_ended(kind)
+
+
+class _JaxStarter(_Starter):
+    """Gives way at the first step; calls before it are of many functions."""
+
+    framework = "jax"
+
+    def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        return
 
 
 def _problem(ending: Ending) -> str | None:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from boundby.capture.jax import compat
 from boundby.capture.process.guard import Guard
 from boundby.capture.process.patching import PatchSet
+from boundby.capture.process.step_hooks import active_hooks
 
 
 class CallListener(Protocol):
@@ -31,7 +32,17 @@ class CallListener(Protocol):
 class Function:
     """A compiled or gradient function of the script; `key` is equal for equal code."""
 
-    __slots__ = ("compiled", "has_gradient", "key", "made", "name", "place", "traced_gradient")
+    __slots__ = (
+        "compiled",
+        "has_gradient",
+        "key",
+        "made",
+        "maker",
+        "name",
+        "place",
+        "traced_gradient",
+        "variant",
+    )
 
     def __init__(self, key: Hashable, wrapped: Any, *, compiled: Any, has_gradient: bool) -> None:
         code = getattr(wrapped, "__code__", None)
@@ -42,6 +53,23 @@ class Function:
         self.has_gradient = has_gradient  # computes gradients operator by operator
         self.traced_gradient = False  # gradients were taken while it was traced
         self.made = 0  # how often a function of this code was wrapped
+        self.maker: tuple[Any, Any, dict[str, Any]] | None = None  # jax.jit, function, options
+        self.variant: Callable[..., Any] | None = None  # what runs in its place
+
+    @property
+    def can_be_compiled_again(self) -> bool:
+        return self.maker is not None and self.made == 1
+
+    def compiled_with(self, **options: Any) -> Callable[..., Any]:
+        """The same function, compiled with other options beside the script's own."""
+        assert self.maker is not None
+        jit, function, own = self.maker
+        changed: Callable[..., Any] = jit(function, **{**own, **options})
+        return changed
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """A call of what runs now."""
+        return (self.variant or self.compiled)(*args, **kwargs)
 
 
 class JaxHooks:
@@ -81,10 +109,15 @@ class JaxHooks:
         def make(*args: Any, **kwargs: Any) -> Any:
             made = original(*args, **kwargs)
             if compat.is_compiled_function(made):
-                return self._guard.do(self._wrap, made, otherwise=made)
+                return self._guard.do(self._wrap, made, original, args, kwargs, otherwise=made)
             if callable(made):  # jax.jit(static_argnums=0) returns a decorator
                 return lambda function: self._guard.do(
-                    self._wrap, decorated := made(function), otherwise=decorated
+                    self._wrap,
+                    decorated := made(function),
+                    original,
+                    (function,),
+                    kwargs,
+                    otherwise=decorated,
                 )
             return made
 
@@ -114,8 +147,11 @@ class JaxHooks:
 
         return make
 
-    def _wrap(self, compiled: Any) -> Any:
+    def _wrap(
+        self, compiled: Any, maker: Any, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
         function = self._function(inspect.unwrap(compiled), compiled, has_gradient=False)
+        function.maker = (maker, args[0], options) if len(args) == 1 else None
 
         @functools.wraps(compiled)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -166,9 +202,27 @@ class JaxHooks:
         told = self._guard.do(watcher.calls, function, args, kwargs) if watcher else None
         stack.append(function)
         try:
-            result = original(*args, **kwargs)
+            result = self._run(function, original, args, kwargs)
         finally:
             stack.pop()
         if told is not None:
             self._guard.do(told, result)
         return result
+
+    def _run(
+        self,
+        function: Function,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """The call itself; one of a variant that fails is made once more as the script has it."""
+        if function.variant is None:
+            return original(*args, **kwargs)
+        try:
+            return function.variant(*args, **kwargs)
+        except Exception as error:
+            for hook in active_hooks:
+                if hook.call_failed(function, error):
+                    return original(*args, **kwargs)
+            raise

@@ -21,6 +21,7 @@ from boundby.capture.jax.step_finder import JaxStepFinder
 from boundby.capture.process.guard import Failure, Guard
 from boundby.capture.process.plan import PROFILER_START, How, Plan, Spelling, shortfall
 from boundby.capture.process.run_clock import RunClock
+from boundby.capture.process.step_hooks import StepHook, active_hooks
 from boundby.capture.process.windows import Window, Windows
 from boundby.capture.torch.phases import usual_phases
 from boundby.model.host_counters import HostCounters
@@ -121,7 +122,13 @@ class JaxRecorder:
             return None
         if not self.windows.steps:
             self.windows.phase_changed("forward")
+        for hook in _hooks():
+            hook.call_begins(function, args, kwargs)
         return self.finder.calls_begin(function, args, kwargs)
+
+    @property
+    def device(self) -> JaxDevice:
+        return self._device
 
     def mark(self) -> None:
         self.finder.mark()
@@ -143,6 +150,8 @@ class JaxRecorder:
             self._compile_ns = spent
         if self.windows.window is Window.PROFILED:
             self._settings = self._settings or self._read_settings()
+        for hook in _hooks():
+            hook.step_ended(kind)
         before = self.windows.window
         self._run.step_ended(kind, distorted=before not in (Window.WARMUP, Window.CLEAN))
         self.windows.step_ended(kind)
@@ -239,3 +248,7 @@ class JaxRecorder:
             "compilation_cache": config.jax_compilation_cache_dir,
             "debug_nans": bool(config.jax_debug_nans),
         }
+
+
+def _hooks() -> list[StepHook]:
+    return [hook for hook in active_hooks if hook.framework == "jax"]

@@ -58,6 +58,7 @@ class _Seen:
     held: dict[int | str, _Arrays] = field(default_factory=dict)
     sample: int | str | None = None  # the argument that holds the batch
     donates: bool = False
+    state: tuple[int, ...] = ()  # positions of the arguments that are its results
     carried_bytes: int = 0
     smallest: int | None = None  # which of the leaves of its result
     smallest_part: int | None = None  # the same of its parts, where it is one
@@ -116,6 +117,16 @@ class JaxStepFinder:
         seen = self._seen.get(self.anchor.key) if self.anchor is not None else None
         return seen.carried_bytes if seen is not None and seen.carries else None
 
+    @property
+    def state_positions(self) -> tuple[int, ...]:
+        """The positions of the arguments that are results in the next step."""
+        seen = self._seen.get(self.anchor.key) if self.anchor is not None else None
+        return seen.state if seen is not None else ()
+
+    @property
+    def has_state(self) -> bool:
+        return bool(self.state_positions)
+
     def mark(self) -> None:
         """The script says itself that a step ends here."""
         if not self.marks and self.anchor is not None:
@@ -151,6 +162,11 @@ class JaxStepFinder:
         carried = next((a for arrays in held.values() for a in arrays if a in seen.outputs), None)
         if carried is not None:
             seen.carries += 1
+            seen.state = tuple(
+                name
+                for name, arrays in held.items()
+                if isinstance(name, int) and arrays and all(a in seen.outputs for a in arrays)
+            )
             every = (a for arrays in held.values() for a in arrays)
             seen.carried_bytes = sum(a.nbytes for a in every if a in seen.outputs)
         if seen.calls:

@@ -47,6 +47,11 @@ def main_kind() -> str | None:
     return _current[-1].main_kind() if _current else None
 
 
+def jax_recorder() -> JaxRecorder | None:
+    """What watches the script's calls of jax; None before it imports jax."""
+    return _current[-1].jax_recorder if _current else None
+
+
 def unseen(act: Callable[[], Any]) -> Any:
     """What `act` returns: whatever it calls is no part of the script's steps."""
     return _current[-1].unseen(act) if _current else act()
@@ -191,14 +196,25 @@ class _Watch:
         self._run = None
 
     def main_kind(self) -> str | None:
-        return self._recorder.windows.main_kind if self._recorder is not None else None
+        recorder = self._chosen
+        return recorder.windows.main_kind if recorder is not None else None
 
     def unseen(self, act: Callable[[], Any]) -> Any:
         watcher, self._hooks.watcher = self._hooks.watcher, None
+        jax_hooks = self._jax_hooks
+        jax_watcher = jax_hooks.watcher if jax_hooks is not None else None
+        if jax_hooks is not None:
+            jax_hooks.watcher = None
         try:
             return act()
         finally:
             self._hooks.watcher = watcher
+            if jax_hooks is not None:
+                jax_hooks.watcher = jax_watcher
+
+    @property
+    def jax_recorder(self) -> JaxRecorder | None:
+        return self._jax
 
     @property
     def has_steps(self) -> bool:

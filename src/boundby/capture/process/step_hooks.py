@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 
 class StepHook:
     """Told after the watcher, on the thread that runs the steps; each does what it needs."""
+
+    framework: ClassVar[str] = "torch"  # whose programs it goes along with
 
     def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """An outermost module, compiled function or graph is about to run."""
