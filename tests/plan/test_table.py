@@ -64,3 +64,24 @@ def test_a_file_of_other_columns_is_one_line(tmp_path: Path) -> None:
 def test_rank_correlation_of_equal_and_opposite_orders() -> None:
     assert spearman([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
     assert spearman([1, 2, 3], [30, 20, 10]) == pytest.approx(-1)
+
+
+def test_a_layout_measured_twice_is_ranked_once(tmp_path: Path) -> None:
+    layouts = [{"tp": str(2**n), "dp": str(256 // 2**n), "fsdp": "zero1"} for n in range(4)]
+    rows = [{**ROW, "id": f"x-{i}", **one} for i, one in enumerate([*layouts, layouts[0]])]
+    order = sorted(
+        predict_file(_write(tmp_path, rows)).rows, key=lambda row: row.predicted.expected
+    )
+    for rank, row in enumerate(order):
+        next(one for one in rows if one["id"] == row.id)["measured_step_s"] = str(10 + rank)
+    table = predict_file(_write(tmp_path, rows))
+    assert table.scores[0].rank_correlation == pytest.approx(1)
+
+
+def test_stated_memory_is_scored_apart(tmp_path: Path) -> None:
+    rows = [{**ROW, "mem_gib": "30"}, {**ROW, "id": "x-2", "mem_gib": "", "measured_step_s": "9"}]
+    table = predict_file(_write(tmp_path, rows))
+    assert len(table.rows) == 2
+    (held,) = table.memory
+    assert held.unit == "GiB"
+    assert 0.3 < held.predicted.expected / 30 < 3

@@ -33,6 +33,7 @@ class Fabric(Record, frozen=True, kw_only=True):
     """
 
     kind: Literal["switch", "mesh", "torus", "pcie"]
+    reduces: bool = False  # sums inside the switch
     domain: int
     egress: float
     units: int

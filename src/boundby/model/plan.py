@@ -116,7 +116,8 @@ class PlanSearch(Record, frozen=True, kw_only=True):
 class PlanRow(Record, frozen=True, kw_only=True):
     """One row of a table of measurements: predicted and measured in the table's unit.
 
-    Rows of one `group` are ranked against each other; rows of one `kind` are scored together.
+    Rows of one `group` are the same job; their layouts are ranked against each other. Rows of one
+    `kind` are scored together.
     """
 
     id: str
@@ -125,6 +126,7 @@ class PlanRow(Record, frozen=True, kw_only=True):
     measured: float
     unit: str
     group: str = ""
+    layout: str = ""
     kind: str = ""
 
 
@@ -140,10 +142,15 @@ class PlanScore(Record, frozen=True, kw_only=True):
 
 
 class PlanTable(Record, frozen=True, kw_only=True):
-    """A table of measurements predicted row by row, with the scores by source."""
+    """A table of measurements predicted row by row, with the scores by source.
+
+    `memory` are the rows that state the memory of the fullest chip.
+    """
 
     schema: int = SCHEMA
     file: str
     rows: list[PlanRow]
     scores: list[PlanScore]
+    memory: list[PlanRow] = []
+    memory_scores: list[PlanScore] = []
     skipped: dict[str, int] = {}

@@ -10,7 +10,7 @@ import math
 
 # Sources (prefixes of the row ids) on which FITTED constants were chosen; all others only score.
 FIT_SOURCES = (
-    *("bloom", "mosaic", "titan", "tpu", "vts"),
+    *("bloom", "mosaic", "titan", "tpu", "vts", "dgxc"),
     *("gpt-fast", "gpu-bench-llamacpp", "mlc-llm-perf-bench"),
 )
 
@@ -70,15 +70,25 @@ ALIGNED, UNALIGNED_SHARE = 64, 0.93
 # What the products of a training step reach of the best of a sweep: cold operands, other work in
 # between, shapes that the library's heuristics miss. The sustained share of narrow types above
 # comes from whole layers and needs no further factor. FITTED.
-SERIES_SHARE = {"wide": 0.78, "narrow": 1.0, "tpu": 0.85}
+SERIES_SHARE = {"wide": 0.82, "narrow": 1.0, "tpu": 0.85, "tuned": 0.95}
 
 
-def series_share(unit: str, *, is_tpu: bool) -> float:
-    """Share of the best rate of a sweep that a step's products reach."""
+def series_share(unit: str, *, is_tpu: bool, tuned: bool = False) -> float:
+    """Share of the best rate of a sweep that a step's products reach.
+
+    `tuned` programs choose each product's kernel by trial and fuse what stands beside it
+    (Transformer Engine in Megatron).
+    """
+    if tuned and unit not in _NARROW:
+        return SERIES_SHARE["tuned"]
     if is_tpu:
         return SERIES_SHARE["tpu"]
     return SERIES_SHARE["narrow" if unit in _NARROW else "wide"]
 
+
+# Products of many experts on a TPU against one large product: padded groups, sorted rows (megablox
+# kernels, range 0.4 to 0.9). FITTED.
+TPU_GROUPED_SHARE = 0.50
 
 # A kernel's fixed device time: launch gap of 1.2-1.6 us (measured by this project) and its ramp.
 KERNEL_FIXED_NS = 2_500.0
@@ -194,7 +204,10 @@ CONTEXT_HIDDEN_SHARE = 0.7
 # ---- uncertainty -------------------------------------------------------------------------------
 
 # Both ends of the range are widened by the spread of the efficiencies above. FITTED for coverage.
-STEP_UNCERTAINTY = 0.15
+STEP_UNCERTAINTY = 0.17
 SERVE_UNCERTAINTY = 0.22
 # Throughput and first tokens of a server depend on its batching and queue as well. FITTED.
-SERVER_UNCERTAINTY = 0.38
+SERVER_UNCERTAINTY = 0.42
+# Memory: what frameworks keep beside the formulas differs by release (BLOOM's own table: 44 and 67
+# GB of the same layout a day apart).
+MEMORY_UNCERTAINTY = 0.26

@@ -38,12 +38,12 @@ def reduce_scatter_ns(size: float, group: Group, target: Target) -> float:
 def all_reduce_ns(size: float, group: Group, target: Target) -> float:
     """All-reduce: a reduce-scatter and an all-gather, 2 V (n-1)/n / W.
 
-    A whole NVLink domain of eight and more reduces in the switch: 1.07 W instead of 0.8 W.
+    A whole domain of eight and more reduces in the switch where it can: 1.07 W instead of 0.8 W.
     """
     if group.size <= 1 or not size:
         return 0.0
     inside = 2 * _inside_ns(size, group, target)
-    if target.fabric.kind == "switch" and group.local >= 8 and target.machine.vendor == "nvidia":
+    if target.fabric.reduces and group.local >= 8:
         gain = assumptions.LINK_SHARE["switch"] / assumptions.SWITCH_REDUCE_SHARE
         inside *= gain
     return max(inside, 2 * _between_ns(size, group, target)) + 2 * _latency_ns(group, target)

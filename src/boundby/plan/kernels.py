@@ -55,7 +55,15 @@ def product_call(m: int, k: int, n: int, dtype: str, groups: int = 1) -> OpCall:
 
 
 def product(
-    target: Target, m: int, k: int, n: int, dtype: str, groups: int = 1, *, alone: bool = False
+    target: Target,
+    m: int,
+    k: int,
+    n: int,
+    dtype: str,
+    groups: int = 1,
+    *,
+    alone: bool = False,
+    tuned: bool = False,
 ) -> Kernel:
     """A matrix product: the larger of its arithmetic, tile by tile, and its traffic.
 
@@ -72,7 +80,9 @@ def product(
     minimum = max(flops / target.peak(unit) * _S, memory)
     rate = target.sustained_rate(unit)
     if not alone:
-        rate *= assumptions.series_share(unit, is_tpu=target.is_tpu)
+        rate *= assumptions.series_share(unit, is_tpu=target.is_tpu, tuned=tuned and groups == 1)
+    if groups > 1 and target.is_tpu:
+        rate *= assumptions.TPU_GROUPED_SHARE
     busy = flops / (rate * tile_share(target, m, k, n, groups)) * _S
     ns = max(busy, memory / assumptions.STREAM_MEMORY_SHARE) + _fixed_ns(target)
     return Kernel(ns=ns, minimum_ns=minimum, flops=flops)

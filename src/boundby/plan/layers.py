@@ -51,6 +51,7 @@ class Slice(Record, frozen=True, kw_only=True):
     sequence_parallel: bool = True
     dtype: str = _BF16
     fused_attention: bool = True
+    tuned: bool = False
 
     @property
     def tokens(self) -> int:
@@ -93,14 +94,21 @@ def _total(*parts: Work) -> Work:
 
 
 def linear(
-    target: Target, rows: int, k: int, n: int, dtype: str, groups: int = 1
+    target: Target,
+    rows: int,
+    k: int,
+    n: int,
+    dtype: str,
+    groups: int = 1,
+    *,
+    tuned: bool = False,
 ) -> tuple[Work, Work]:
     """Forward, and backward's two products; narrow types are converted before each."""
     k, n = max(1, k), max(1, n)
-    forward = _matmul(kernels.product(target, rows, k, n, dtype, groups))
+    forward = _matmul(kernels.product(target, rows, k, n, dtype, groups, tuned=tuned))
     backward = _matmul(
-        kernels.product(target, rows, n, k, dtype, groups),
-        kernels.product(target, k, rows, n, dtype, groups),
+        kernels.product(target, rows, n, k, dtype, groups, tuned=tuned),
+        kernels.product(target, k, rows, n, dtype, groups, tuned=tuned),
     )
     if dtype in ("float8", "float4", "int8"):
         forward = forward.plus(_convert(target, rows * groups, k))
@@ -229,12 +237,12 @@ def _projections(config: ModelConfig, part: Slice) -> list[tuple[int, int]]:
 
 
 def _feed_forward(
-    target: Target, config: ModelConfig, rows: int, ffn: int, dtype: str, groups: int = 1
+    target: Target, config: ModelConfig, rows: int, ffn: int, part: Slice, groups: int = 1
 ) -> Passes:
     """Up (and gate), activation, down; `rows` per group."""
     wide = ffn * (2 if config.gated else 1)
-    up = linear(target, rows, config.hidden, wide, dtype, groups)
-    down = linear(target, rows, ffn, config.hidden, dtype, groups)
+    up = linear(target, rows, config.hidden, wide, part.dtype, groups, tuned=part.tuned)
+    down = linear(target, rows, ffn, config.hidden, part.dtype, groups, tuned=part.tuned)
     narrow = (rows * groups, ffn)
     if config.gated:
         act = _memory(_unary(target, "mul", narrow, narrow))
@@ -253,7 +261,7 @@ def _experts(target: Target, config: ModelConfig, part: Slice) -> Passes:
     sent = max(1, round(rows * config.active_experts))
     local = max(1, config.experts // part.expert)
     per_expert = max(1, sent // local)
-    routed = _feed_forward(target, config, per_expert, config.moe_ffn, part.dtype, local)
+    routed = _feed_forward(target, config, per_expert, config.moe_ffn, part, local)
     router = linear(target, rows, config.hidden, config.experts, _BF16)
     shape = (sent, config.hidden)
     sort = _memory(_unary(target, "relu", shape), _unary(target, "add", shape, shape))
@@ -265,7 +273,7 @@ def _experts(target: Target, config: ModelConfig, part: Slice) -> Passes:
     repeated = _total(routed.repeated, sort)
     if config.shared_experts:
         ffn = max(1, config.shared_experts * config.moe_ffn // part.tensor)
-        shared = _feed_forward(target, config, part.tokens, ffn, part.dtype)
+        shared = _feed_forward(target, config, part.tokens, ffn, part)
         forward = forward.plus(shared.forward)
         backward = backward.plus(shared.backward)
         repeated = repeated.plus(shared.repeated)
@@ -277,7 +285,7 @@ def layer(target: Target, config: ModelConfig, part: Slice, *, moe: bool) -> Pas
     """One layer: attention and feed-forward with their norms and sums."""
     forward, backward, repeated = Work(), Work(), Work()
     for k, n in _projections(config, part):
-        there, back = linear(target, part.tokens, k, n, part.dtype)
+        there, back = linear(target, part.tokens, k, n, part.dtype, tuned=part.tuned)
         forward, backward = forward.plus(there), backward.plus(back)
     share = config.windowed
     kinds = [(True, share), (False, 1 - share)]
@@ -300,9 +308,7 @@ def layer(target: Target, config: ModelConfig, part: Slice, *, moe: bool) -> Pas
     inner = (
         _experts(target, config, part)
         if moe
-        else _feed_forward(
-            target, config, part.tokens, max(1, config.ffn // part.tensor), part.dtype
-        )
+        else _feed_forward(target, config, part.tokens, max(1, config.ffn // part.tensor), part)
     )
     found = Passes(
         _total(forward, ends, inner.forward),
@@ -318,7 +324,7 @@ def head(target: Target, config: ModelConfig, part: Slice) -> Passes:
     if not config.vocab:
         return Passes(Work(), Work(), Work())
     vocab = max(1, config.vocab // part.tensor)
-    there, back = linear(target, part.tokens, config.hidden, vocab, _BF16)
+    there, back = linear(target, part.tokens, config.hidden, vocab, _BF16, tuned=part.tuned)
     logits = (part.tokens, vocab)
     loss = _memory(_unary(target, "mul", logits, logits), _unary(target, "exp", logits))
     return Passes(there.plus(loss), back.plus(loss), Work())

@@ -81,7 +81,8 @@ def parts(
 ) -> list[PlanMemory]:
     """Memory by part on the fullest chip."""
     mine = held(config, mesh)
-    replicas = mesh.fsdp
+    # Chips of the context axis hold the same weights and share the states too.
+    replicas = mesh.fsdp * mesh.context
     expert_replicas = max(1.0, mesh.fsdp * mesh.context * mesh.tensor / mesh.expert)
 
     def sharded(per_param: float, level: int) -> float:

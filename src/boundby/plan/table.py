@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,9 +15,9 @@ from boundby.model.diagnosis import Estimate
 from boundby.model.errors import BoundbyError
 from boundby.model.plan import PlanRow, PlanScore, PlanTable
 from boundby.plan import assumptions, serving_rows, training
-from boundby.plan.result import step_range
+from boundby.plan.result import memory_bytes, step_range
 from boundby.plan.row_values import Row, RowError, prefix
-from boundby.plan.training_rows import case_of
+from boundby.plan.training_rows import Case, Memory, case_of
 
 # Layouts of one job: fewer rows than this have no rank worth reporting.
 _LEAST_RANKED = 4
@@ -32,18 +33,39 @@ def predict_file(path: str) -> PlanTable:
         raise BoundbyError(f"cannot read {path}: {error.strerror}") from None
     predict = _predictor(rows[0] if rows else {}, path)
     found: list[PlanRow] = []
+    memory: list[PlanRow] = []
     skipped: Counter[str] = Counter()
     for row in rows:
         try:
-            found.append(predict(row))
+            both = predict(row)
         except (RowError, BoundbyError) as error:
             skipped[str(error)] += 1
-    if not found:
-        raise BoundbyError(f"{path} has no row that can be predicted")
-    return PlanTable(file=path, rows=found, scores=scores(found), skipped=dict(skipped))
+            continue
+        found += [both.time] if both.time else []
+        memory += [both.memory] if both.memory else []
+        if not both.time:
+            skipped["no measured step time"] += 1
+    if not found and not memory:
+        reasons = "; ".join(list(skipped)[:3])
+        raise BoundbyError(f"{path} has no row that can be predicted: {reasons or 'it is empty'}")
+    return PlanTable(
+        file=path,
+        rows=found,
+        scores=scores(found) if found else [],
+        memory=memory,
+        memory_scores=scores(memory) if memory else [],
+        skipped=dict(skipped),
+    )
 
 
-def _predictor(row: Row, path: str) -> Callable[[Row], PlanRow]:
+class _Predicted(NamedTuple):
+    """What is predicted of a row: its time or rate, and its memory."""
+
+    time: PlanRow | None
+    memory: PlanRow | None = None
+
+
+def _predictor(row: Row, path: str) -> Callable[[Row], _Predicted]:
     if "measured_step_s" in row or "step_ms" in row:
         return _training_row
     if "metric" in row and "value" in row:
@@ -54,8 +76,27 @@ def _predictor(row: Row, path: str) -> Callable[[Row], PlanRow]:
     )
 
 
-def _training_row(row: Row) -> PlanRow:
+def _training_row(row: Row) -> _Predicted:
     case = case_of(row)
+    return _Predicted(
+        _step_row(row, case, case.measured_s) if case.measured_s else None,
+        _memory_row(case, case.memory) if case.memory else None,
+    )
+
+
+def _memory_row(case: Case, measured: Memory) -> PlanRow:
+    held = memory_bytes(case.config, case.mesh, case.job) / measured.unit_bytes
+    wide = 1 + assumptions.MEMORY_UNCERTAINTY
+    return PlanRow(
+        id=case.id,
+        source=case.source,
+        predicted=Estimate(low=held / wide, expected=held, high=held * wide),
+        measured=measured.value,
+        unit=measured.unit,
+    )
+
+
+def _step_row(row: Row, case: Case, measured_s: float) -> PlanRow:
     job = case.job
     step = training.plan_step(case.config, case.mesh, job, case.target)
     unit, scale = ("ms", 1e-6) if "step_ms" in row else ("s", 1e-9)
@@ -66,20 +107,21 @@ def _training_row(row: Row) -> PlanRow:
         predicted=Estimate(
             low=span.low * scale, expected=span.expected * scale, high=span.high * scale
         ),
-        measured=case.measured_s * 1e9 * scale,
+        measured=measured_s * 1e9 * scale,
         unit=unit,
-        group=f"{case.source} {case.config.name} {case.target.name} {job.precision} "
+        group=f"{case.source} {case.config} {case.target.name} {job.precision} "
         f"{job.sequence} {case.mesh.chips} {job.batch:g}",
+        layout=f"{case.mesh} {job.micro_batch:g} {job.recompute}",
     )
 
 
-def _serving_row(row: Row) -> PlanRow:
+def _serving_row(row: Row) -> _Predicted:
     case = serving_rows.case_of(row)
     expected = serving_rows.predicted(case)
     steady = case.metric in ("decode_tokens_per_s", "tpot_ms")
     wide = 1 + (assumptions.SERVE_UNCERTAINTY if steady else assumptions.SERVER_UNCERTAINTY)
     source = row.get("source") or prefix(row.get("id") or "")
-    return PlanRow(
+    found = PlanRow(
         id=row.get("id") or "",
         source=source,
         predicted=Estimate(low=expected / wide, expected=expected, high=expected * wide),
@@ -88,6 +130,7 @@ def _serving_row(row: Row) -> PlanRow:
         group=f"{source} {case.config.name} {case.target.name} {case.metric}",
         kind=_kind(case),
     )
+    return _Predicted(found)
 
 
 def _kind(case: serving_rows.ServingCase) -> str:
@@ -128,17 +171,20 @@ def _score(name: str, rows: list[PlanRow]) -> PlanScore:
 
 
 def _rank(rows: list[PlanRow]) -> float | None:
-    """Spearman's rank correlation of the layouts of one job, averaged over jobs by their rows."""
-    jobs: dict[str, list[PlanRow]] = {}
+    """Spearman's rank correlation of the layouts of one job, averaged over jobs by their layouts.
+
+    A layout measured more than once counts once, with the median.
+    """
+    jobs: dict[str, dict[str, list[PlanRow]]] = {}
     for row in rows:
-        jobs.setdefault(row.group, []).append(row)
+        jobs.setdefault(row.group, {}).setdefault(row.layout or row.id, []).append(row)
     weighted, weight = 0.0, 0
-    for group in jobs.values():
-        predicted = [row.predicted.expected for row in group]
-        measured = [row.measured for row in group]
-        if len(group) >= _LEAST_RANKED and len(set(predicted)) > 1 and len(set(measured)) > 1:
-            weighted += spearman(predicted, measured) * len(group)
-            weight += len(group)
+    for layouts in jobs.values():
+        predicted = [same[0].predicted.expected for same in layouts.values()]
+        measured = [statistics.median(row.measured for row in same) for same in layouts.values()]
+        if len(layouts) >= _LEAST_RANKED and len(set(predicted)) > 1 and len(set(measured)) > 1:
+            weighted += spearman(predicted, measured) * len(layouts)
+            weight += len(layouts)
     return weighted / weight if weight else None
 
 

@@ -23,7 +23,8 @@ class Training(Record, frozen=True, kw_only=True):
     """What is trained on: sequences, batch, precision, and how the program runs it.
 
     `batch` counts sequences of the whole job, `micro_batch` those a replica takes at once.
-    `compiled` programs have no cost per operator on the host.
+    `compiled` programs have no cost per operator on the host, `tuned` ones choose the kernel of
+    each 16-bit product by trial.
     """
 
     sequence: int
@@ -35,6 +36,7 @@ class Training(Record, frozen=True, kw_only=True):
     overlap: bool = True
     tensor_overlap: bool = False
     compiled: bool = False
+    tuned: bool = False
     states: memory.States = memory.States()
 
     @property
@@ -136,6 +138,7 @@ def slice_of(mesh: Mesh, job: Training) -> Slice:
         sequence_parallel=mesh.sequence,
         dtype=dtype_of(job.precision),
         fused_attention=job.fused_attention,
+        tuned=job.tuned,
     )
 
 

@@ -22,6 +22,14 @@ from boundby.plan.row_values import Row, RowError, half, needed, number, prefix
 from boundby.plan.training import Training
 
 
+class Memory(NamedTuple):
+    """Memory of the fullest chip, as printed, in `unit_bytes`."""
+
+    value: float
+    unit: str
+    unit_bytes: float
+
+
 class Case(NamedTuple):
     """One row as plan's own inputs, and what was measured."""
 
@@ -32,14 +40,17 @@ class Case(NamedTuple):
     job: Training
     target: Target
     unknown_recompute: bool
-    measured_s: float
+    measured_s: float | None
+    memory: Memory | None
 
 
 class _Facts(NamedTuple):
     """How a source ran its jobs, as it says itself."""
 
     fused_attention: bool = True
-    tensor_overlap: bool = False
+    megatron: bool = (
+        False  # Megatron with Transformer Engine: overlap of tensor parallelism, tuning
+    )
     compiled: bool = False
     states: memory.States = memory.States()
 
@@ -56,10 +67,9 @@ _FACTS = {
     "mosaic": _Facts(states=_FSDP_STATES),
     "titan": _Facts(states=_FSDP_STATES, compiled=True),
     "fms": _Facts(states=_FSDP_STATES, compiled=True),
-    # NeMo and Megatron-Bridge: tensor-parallel communication overlap by default.
-    "bridge": _Facts(tensor_overlap=True),
-    "dgxc": _Facts(tensor_overlap=True),
-    "nemo": _Facts(tensor_overlap=True),
+    "bridge": _Facts(megatron=True),
+    "dgxc": _Facts(megatron=True),
+    "nemo": _Facts(megatron=True),
     "trn1": _Facts(compiled=True),
 }
 _MLA = Latent(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
@@ -174,10 +184,14 @@ _NO_SEQUENCE = ("sc21", "vtrain", "vts", "bloom")
 
 
 def case_of(row: Row) -> Case:
-    """A row of either training table; RowError where a size is missing."""
+    """A row of either training table; RowError where a size is missing.
+
+    A row of memory alone needs no batch: its pipeline is full.
+    """
     single = "step_ms" in row
     measured = number(row, "step_ms" if single else "measured_step_s")
-    if measured is None:
+    held = _memory(row)
+    if measured is None and held is None:
         raise RowError("no measured step time")
     source = prefix(row["id"])
     facts = _FACTS.get(source, _Facts())
@@ -192,12 +206,12 @@ def case_of(row: Row) -> Case:
     elif per_chip > 1:
         target = half(target)
     sequence = needed(row, "seq_len")
-    batch = (
-        float(needed(row, "global_batch_seqs"))
-        if single
-        else needed(row, "global_batch_tokens") / sequence
-    )
     micro = number(row, "micro_batch")
+    batch = _batch(row, sequence, single=single)
+    if batch is None:
+        if measured is not None:
+            raise RowError("no global_batch_tokens")
+        batch = (micro or 1.0) * mesh.replicas * mesh.pipeline
     if micro is None:
         micro = 1.0 if mesh.pipeline > 1 else max(1.0, batch / mesh.replicas)
     if joined:
@@ -217,7 +231,8 @@ def case_of(row: Row) -> Case:
         precision=row.get("dtype") or "bf16",
         recompute=recompute,
         fused_attention=facts.fused_attention,
-        tensor_overlap=facts.tensor_overlap,
+        tensor_overlap=facts.megatron,
+        tuned=facts.megatron and mesh.zero != 3 and not config.experts,
         compiled=facts.compiled,
         states=facts.states,
     )
@@ -229,5 +244,23 @@ def case_of(row: Row) -> Case:
         job=job,
         target=target,
         unknown_recompute=stated not in ("none", "selective", "full"),
-        measured_s=measured / 1e3 if single else measured,
+        measured_s=measured / 1e3 if measured and single else measured,
+        # What is kept depends on what is computed again and on the micro-batch.
+        memory=held if stated != "unknown" and (number(row, "micro_batch") or single) else None,
     )
+
+
+def _batch(row: Row, sequence: int, *, single: bool) -> float | None:
+    """Sequences of a step."""
+    if single:
+        return float(needed(row, "global_batch_seqs"))
+    tokens = number(row, "global_batch_tokens")
+    return tokens / sequence if tokens else None
+
+
+def _memory(row: Row) -> Memory | None:
+    value = number(row, "mem_gib")
+    if not value:
+        return None
+    in_gb = "mem in GB" in _text(row)
+    return Memory(value, "GB" if in_gb else "GiB", 1e9 if in_gb else 2.0**30)

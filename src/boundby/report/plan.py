@@ -9,7 +9,7 @@ from rich.text import Text
 
 from boundby.model import units
 from boundby.model.diagnosis import Estimate
-from boundby.model.plan import PlanResult, PlanSearch, PlanServing, PlanTable
+from boundby.model.plan import PlanResult, PlanScore, PlanSearch, PlanServing, PlanTable
 
 _KIND_COLOURS = {
     "matmul": "green",
@@ -156,20 +156,27 @@ class PlanTableReport:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         it = self._table
         yield Text.assemble((it.file, "bold"), f": {len(it.rows)} rows predicted")
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        table.add_column("source")
-        for heading in ("rows", "mean error", "bias", "in range", "rank correlation"):
-            table.add_column(heading, justify="right")
-        for score in it.scores:
-            rank = score.rank_correlation
-            table.add_row(
-                score.name,
-                str(score.rows),
-                units.share(score.mean_error),
-                units.share(score.bias),
-                units.share(score.coverage),
-                f"{rank:.2f}" if rank is not None else "",
-            )
-        yield table
+        if it.scores:
+            yield _scores(it.scores, "source")
+        if it.memory_scores:
+            yield Padding(_scores(it.memory_scores, "memory per chip"), (1, 0, 0, 0))
         for reason, count in it.skipped.items():
             yield Text(f"left out: {count} rows, {reason}", style="dim")
+
+
+def _scores(scores: list[PlanScore], heading: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column(heading)
+    for name in ("rows", "mean error", "bias", "in range", "rank correlation"):
+        table.add_column(name, justify="right")
+    for score in scores:
+        rank = score.rank_correlation
+        table.add_row(
+            score.name,
+            str(score.rows),
+            units.share(score.mean_error),
+            units.share(score.bias),
+            units.share(score.coverage),
+            f"{rank:.2f}" if rank is not None else "",
+        )
+    return table
