@@ -10,6 +10,7 @@ from textwrap import dedent
 from typing import Any
 
 from boundby.model import store
+from tests import fork_server
 from tests.machines import round_machine
 
 # A model, its optimizer and one training step, for scripts to use.
@@ -75,27 +76,39 @@ def run(
     options: tuple[str, ...] = SHORT,
     stdin: str = "",
     env: dict[str, str] | None = None,
+    own_process: bool = False,
 ) -> Done:
     """Run a script's source; its own arguments come last."""
     write(folder, source)
-    return run_command(folder, *options, "train.py", *args, stdin=stdin, env=env)
+    return run_command(
+        folder, *options, "train.py", *args, stdin=stdin, env=env, own_process=own_process
+    )
 
 
 def run_command(
-    folder: Path, *arguments: str, stdin: str = "", env: dict[str, str] | None = None
+    folder: Path,
+    *arguments: str,
+    stdin: str = "",
+    env: dict[str, str] | None = None,
+    own_process: bool = False,
 ) -> Done:
+    """`boundby run` in a fork of a process that has torch, or in a process of its own."""
     saved = folder / "diagnosis.json"
     given = () if "--json" in arguments else ("--json", str(saved))
-    done = subprocess.run(
-        [sys.executable, "-m", *command(folder, *given, *arguments)],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env=env or environment(),
-        timeout=120,
-    )
+    start = ["-m", *command(folder, *given, *arguments)]
+    if own_process:
+        done = subprocess.run(
+            [sys.executable, *start],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=folder,
+            env=env or environment(),
+            timeout=120,
+        )
+    else:
+        done = fork_server.run_python(start, cwd=folder, env=env or environment(), stdin=stdin)
     diagnosis = json.loads(saved.read_text()) if saved.exists() else None
     return Done(done.returncode, done.stdout, done.stderr, diagnosis)
 

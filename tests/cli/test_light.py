@@ -26,6 +26,11 @@ def test_nothing_heavy_is_imported(statement: str) -> None:
     assert not loaded_after(statement) & set(HEAVY)
 
 
+def test_what_starts_a_script_leaves_its_frameworks_to_it() -> None:
+    loaded = loaded_after("import boundby.capture.process.script, boundby.cli.run")
+    assert not loaded & {"torch", "numpy", "jax", "rich"}
+
+
 def test_every_public_name_exists() -> None:
     import boundby
 

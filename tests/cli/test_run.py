@@ -205,7 +205,7 @@ def test_looking_for_torch_is_not_importing_it(tmp_path: Path) -> None:
         "import importlib.util, sys\nassert importlib.util.find_spec('torch').origin\n"
         "assert 'torch' not in sys.modules\n" + TRAINING + "for _ in range(50): train()"
     )
-    done = run(tmp_path, source)
+    done = run(tmp_path, source, own_process=True)
     assert done.step["kind"] == "train 4x8"
 
 
@@ -299,5 +299,4 @@ def test_waiting_for_a_core_is_told_from_work(tmp_path: Path) -> None:
     groups = done.diagnosis["account"].values()
     assert sum(group["ns"] for group in groups) == pytest.approx(done.step["wall_ns"])
     assert "waited for a CPU core" in done.diagnosis["verdict"]["why"]
-    (lineless,) = [row for row in done.diagnosis["lines"] if row["parts"].get("core")]
-    assert not lineless["where"].startswith("train.py")
+    assert not any(row["parts"].get("core") for row in done.diagnosis["lines"])

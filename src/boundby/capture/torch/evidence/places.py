@@ -6,8 +6,6 @@ import functools
 import sys
 from types import CodeType, FrameType
 
-from boundby.capture.kineto.names import Origin, frame_of
-
 _MOST_LINES = 4
 _DEEPEST = 200
 
@@ -30,6 +28,9 @@ def user_line(code: CodeType, line: int | None) -> str | None:
     """None: not the user's."""
     if line is None:
         return None
+    # Imports numpy, which the script may not have done yet when the hooks are installed.
+    from boundby.capture.kineto.names import Origin, frame_of
+
     seen = frame_of(f"{_trimmed(code.co_filename)}({line}): {code.co_name}")
     return seen.source if seen.origin is Origin.USER else None
 
