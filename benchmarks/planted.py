@@ -25,6 +25,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from boundby.model.run import ONCE
+
 SCRIPTS = Path(__file__).parent / "planted"
 TURNS, TURN_S, WARM = 7, 0.3, 8
 COSTS = 0.04  # mistakes of this share of the step or more count towards recall
@@ -174,11 +176,9 @@ def diagnosis_of(folder: Path, name: str, text: str) -> dict:
 
 def judge(row: Row, diagnosis: dict, accepted: list[str], lines: list[int]) -> None:
     """Whether the mistake is among the first findings."""
-    wall = diagnosis["step"]["wall_ns"]
     findings = diagnosis["findings"]
     row.seen = [
-        (one["fault"], one["saving_ns"]["expected"] / wall, one.get("where", []))
-        for one in findings[:6]
+        (one["fault"], share_of(one, diagnosis), one.get("where", [])) for one in findings[:6]
     ]
     row.first = row.seen[0][0] if row.seen else ""
     for finding, (fault, share, where) in zip(findings[:FIRST], row.seen, strict=False):
@@ -188,6 +188,15 @@ def judge(row: Row, diagnosis: dict, accepted: list[str], lines: list[int]) -> N
             row.fault, row.predicted = fault, share
             row.found = share >= row.true / 2
             return
+
+
+def share_of(finding: dict, diagnosis: dict) -> float:
+    """The expected saving as a share of the step, or of what the run does as long as it runs."""
+    run = diagnosis.get("run")
+    if finding.get("relative_to") != "run" or not run:
+        return finding["saving_ns"]["expected"] / diagnosis["step"]["wall_ns"]
+    recurring = sum(part["ns"] for part in run["parts"] if part["name"] not in ONCE)
+    return finding["saving_ns"]["expected"] / recurring
 
 
 def rows_of(script: Path, only: str, timed: bool) -> Iterator[Row]:

@@ -6,6 +6,7 @@ import boundby
 from boundby import faults as remedies
 from boundby.analysis.account import attribute_step
 from boundby.faults import FAULTS, HEADINGS, Fault
+from boundby.faults.overlaps import without_repeats
 from boundby.model import Timeline
 from boundby.model.diagnosis import Estimate, Finding
 from boundby.step.build import build_step_model
@@ -112,5 +113,5 @@ def test_two_faults_with_the_same_fix_are_one_finding() -> None:
 
     one = found("one", 5e6, ["compile", "tune"])
     other, third = found("two", 4e6, ["compile"], "one"), found("three", 1e6, ["compile"])
-    kept = remedies._without_repeats([one, other, third])
+    kept = without_repeats([one, other, third])
     assert [(finding.fault, finding.also) for finding in kept] == [("one", ["two"]), ("three", [])]

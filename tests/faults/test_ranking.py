@@ -51,6 +51,12 @@ def test_a_larger_batch_is_first_only_when_nothing_else_is_worth_doing() -> None
     assert order(batch, finding("fuse", 0.2)) == ["batch", "fuse"]
 
 
+def test_a_larger_batch_is_not_first_when_a_mistake_was_found() -> None:
+    batch = finding("batch", 60, relative_to="samples")
+    assert order(batch, finding("sync", 0.4, kind="mistake")) == ["sync", "batch"]
+    assert order(batch, finding("sync", 0.01, kind="mistake")) == ["batch", "sync"]
+
+
 def test_what_was_only_read_in_the_source_comes_after_what_was_measured() -> None:
     read = finding("read", 40, kind="mistake", static=True)
     assert order(read, finding("fuse", 3)) == ["fuse", "read"]

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from boundby.faults import (
     anomaly_detection,
     batch_too_small,
@@ -73,6 +71,7 @@ from boundby.faults import (
 from boundby.faults.batch_too_small import batches
 from boundby.faults.combinations import combined
 from boundby.faults.fault import HEADINGS, Detection, Fault, Fix, Stage
+from boundby.faults.overlaps import without_repeats, yielding
 from boundby.faults.ranking import ranked
 from boundby.model import units
 from boundby.model.diagnosis import Estimate, Finding, RelativeTo, WhatIf
@@ -191,7 +190,8 @@ def find(step_models: Sequence[StepModel]) -> list[Finding]:
         if finding.saving_ns.high >= _WORTH_SAYING * _whole_ns(fault, step_models[0]):
             findings.append(finding)
     step = step_models[0]
-    found = _without_repeats(sorted(findings, key=lambda finding: -finding.saving_ns.expected))
+    found = without_repeats(sorted(findings, key=lambda finding: -finding.saving_ns.expected))
+    found = yielding(found, {fault.id: fault.yields_to for fault in FAULTS if fault.yields_to})
     before = {fault.id: fault.before for fault in FAULTS if fault.before}
     return ranked(found, wall_ns=step.wall_ns, run=step.run, before=before)
 
@@ -200,34 +200,6 @@ def _whole_ns(fault: Fault, step: StepModel) -> float:
     """What the fault's saving is a share of."""
     is_of_run = fault.relative_to == "run" and step.run is not None
     return step.run.recurring_ns if is_of_run and step.run else step.wall_ns
-
-
-def _without_repeats(findings: Sequence[Finding]) -> list[Finding]:
-    """Merge faults that exclude each other and ask for the same fix: that is a single gain."""
-    kept: list[Finding] = []
-    for finding in findings:
-        same = [at for at, first in enumerate(kept) if _asks_the_same(first, finding)]
-        if not same:
-            kept.append(finding)
-            continue
-        first = kept[same[0]]
-        saving = first.saving_ns
-        kept[same[0]] = msgspec.structs.replace(
-            first,
-            also=[*first.also, finding.fault],
-            where=list(dict.fromkeys([*first.where, *finding.where])),
-            saving_ns=Estimate(
-                low=saving.low,
-                expected=saving.expected,
-                high=max(saving.high, finding.saving_ns.high),
-            ),
-        )
-    return kept
-
-
-def _asks_the_same(one: Finding, other: Finding) -> bool:
-    exclude = one.fault in other.excludes or other.fault in one.excludes
-    return exclude and bool(one.fixes) and one.fixes[:1] == other.fixes[:1]
 
 
 def combine(step_models: Sequence[StepModel], findings: Sequence[Finding]) -> list[WhatIf]:

@@ -108,7 +108,8 @@ class Fault:
     added to this one's. `combines`: whether other faults can be fixed in the step without it.
     `stage`: what its fix changes, which orders fixes that are applied together.
     `relative_to`: what its saving is a share of. `before`: faults whose change should come after
-    this one's.
+    this one's. `yields_to`: faults that know more of the same time: at a line that one of them
+    names, this one is not reported as well.
     """
 
     id: str
@@ -125,6 +126,7 @@ class Fault:
     combines: bool = True
     relative_to: RelativeTo = "step"
     before: tuple[str, ...] = ()
+    yields_to: tuple[str, ...] = ()
 
     def find_in(self, step: StepModel) -> Detection | None:
         """The fault in a step; None if it is not there, or not looked for in such a step."""

@@ -33,7 +33,8 @@ def detect(step: StepView) -> Detection | None:
     seen = step.host_counters
     pages = 0.0
     if step.device == "cpu" and seen.kept_pages and seen.steps_ns:
-        pages = seen.fresh_page_ns * seen.kept_pages / len(seen.steps_ns)
+        each_ns = step.cpu_contention * seen.fresh_page_ns
+        pages = each_ns * seen.kept_pages / len(seen.steps_ns)
     at_lines = time_of_rows(step, rows_at(step, found.where))
     return Detection.of_saving(
         Estimate(low=0.0, expected=pages + 0.5 * at_lines, high=2 * pages + at_lines),

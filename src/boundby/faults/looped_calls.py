@@ -56,6 +56,7 @@ FAULT = Fault(
     kind="mistake",
     group="overhead",
     excludes=("looped-samples",),
+    yields_to=("looped-samples", "looped-parameters", "repeated-forward", "distribution-checks"),
     document=__doc__,
     detect=detect,
 )

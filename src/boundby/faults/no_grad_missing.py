@@ -77,7 +77,8 @@ def _saved(
         share = total / max(1.0, sum(op.ns for op in step.op_records))
         pages = share * seen.fresh_page_ns * sum(seen.step_pages) / len(seen.step_pages)
     work = sum(step.op_records[i].exposed_ns for i in ops)
-    return nodes + pages, nodes + pages + 0.3 * work
+    lost = step.cpu_contention
+    return lost * (nodes + pages), lost * (nodes + pages + 0.3 * work)
 
 
 FAULT = Fault(
@@ -87,4 +88,5 @@ FAULT = Fault(
     group="overhead",
     document=__doc__,
     detect=detect,
+    yields_to=("repeated-forward",),
 )

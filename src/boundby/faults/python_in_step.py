@@ -79,4 +79,15 @@ FAULT = Fault(
     frameworks=("torch", "jax"),
     document=__doc__,
     detect=detect,
+    yields_to=(
+        "files-in-step",
+        "rebuilt-tensors",
+        "looped-samples",
+        "looped-parameters",
+        "looped-calls",
+        "distribution-checks",
+        "anomaly-detection",
+        "growing-memory",
+        "recompilation",
+    ),
 )

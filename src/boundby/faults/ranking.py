@@ -4,7 +4,8 @@
 2. Everything else that makes the step or the run shorter. A saving that may be nothing is ranked by
    its expected value like any other; its `remark` says that it may.
 3. Mistakes that were found by reading the source alone.
-4. A larger batch, which makes no step shorter: first only when nothing else is worth doing.
+4. A larger batch, which makes no step shorter: first only when no mistake was found and nothing
+   else is worth doing.
 
 A finding whose change must come before another's (`before`) is put before it.
 """
@@ -22,6 +23,8 @@ from boundby.model.run import RunParts
 _MATTERS = 0.02
 # Below this share of the step, a finding does not keep a larger batch from being first.
 _WORTH_ACTING = 0.01
+# Nor does a mistake that saves less than what is shown as 0.1%.
+_IS_FOUND = 0.0005
 _MAY_BE_NOTHING = (
     "the range starts at zero, so it may save nothing: it is ranked by its expected saving"
 )
@@ -47,7 +50,8 @@ def ranked(
         if finding.relative_to == "samples":
             return 3 if share(finding) >= _WORTH_ACTING else 4
         if share(finding) < _WORTH_ACTING:
-            return 4
+            is_found = finding.kind == "mistake" and share(finding) >= _IS_FOUND
+            return 2 if is_found else 4
         if finding.static:
             return 2
         return 0 if finding.kind == "mistake" and share(finding) >= _MATTERS else 1

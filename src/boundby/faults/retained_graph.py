@@ -57,7 +57,7 @@ def _nodes_ns(step: StepView) -> float:
         each = max(0.0, overheads.trained_op_ns - overheads.eager_op_ns)
     backward = (host.kind == HostKind.OP) & (host.phase == Phase.BACKWARD)
     works = {op.row for op in step.op_records}
-    return each * sum(1 for row in np.flatnonzero(backward) if row in works)
+    return step.cpu_contention * each * sum(1 for row in np.flatnonzero(backward) if row in works)
 
 
 def _pages_ns(step: StepView) -> float:
@@ -65,7 +65,8 @@ def _pages_ns(step: StepView) -> float:
     seen = step.host_counters
     if step.device != "cpu" or not seen.step_pages:
         return 0.0
-    return seen.fresh_page_ns * sum(seen.step_pages) / len(seen.step_pages)
+    pages = sum(seen.step_pages) / len(seen.step_pages)
+    return step.cpu_contention * seen.fresh_page_ns * pages
 
 
 FAULT = Fault(

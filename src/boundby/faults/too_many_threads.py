@@ -29,7 +29,7 @@ def detect(step: StepView) -> Detection | None:
     threads, cores = settings.threads, settings.cores
     if not threads or not cores or threads <= cores:
         return None
-    work = sum(op.exposed_ns for op in step.op_records)
+    work = step.cpu_contention * sum(op.exposed_ns for op in step.op_records)
     # Work that is divided among more threads than cores is at best done as fast.
     lost = 1 - cores / threads
     return Detection.of_saving(

@@ -44,7 +44,7 @@ def python_ns(step: StepView, rows: Mask) -> float:
 def time_of_rows(step: StepView, rows: Mask) -> float:
     """What these rows take in the clean step."""
     work = sum(op.exposed_ns for op in step.op_records if op.row >= 0 and rows[op.row])
-    return work + (python_ns(step, rows) if step.device == "cpu" else 0.0)
+    return step.cpu_contention * work + (python_ns(step, rows) if step.device == "cpu" else 0.0)
 
 
 def _shares(step: StepView, rows: Mask) -> dict[int, float]:

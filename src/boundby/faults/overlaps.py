@@ -1,0 +1,89 @@
+"""Findings about the same time.
+
+Two faults may have the same fix. And a general fault sees time at a line of which a specific one
+knows what it is: where both name a line, the time is the specific one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from boundby.model.diagnosis import Estimate, Finding
+
+# What is left of a general finding, below which the specific ones have said it all.
+_LEFT = 0.5
+
+
+def without_repeats(findings: Sequence[Finding]) -> list[Finding]:
+    """Merge faults that exclude each other and ask for the same fix: that is a single gain."""
+    kept: list[Finding] = []
+    for finding in findings:
+        same = [at for at, first in enumerate(kept) if _asks_the_same(first, finding)]
+        if not same:
+            kept.append(finding)
+            continue
+        first = kept[same[0]]
+        saving = first.saving_ns
+        kept[same[0]] = msgspec.structs.replace(
+            first,
+            also=[*first.also, finding.fault],
+            where=list(dict.fromkeys([*first.where, *finding.where])),
+            saving_ns=Estimate(
+                low=saving.low,
+                expected=saving.expected,
+                high=max(saving.high, finding.saving_ns.high),
+            ),
+        )
+    return kept
+
+
+def _asks_the_same(one: Finding, other: Finding) -> bool:
+    exclude = one.fault in other.excludes or other.fault in one.excludes
+    return exclude and bool(one.fixes) and one.fixes[:1] == other.fixes[:1]
+
+
+def yielding(
+    findings: Sequence[Finding], yields_to: Mapping[str, Collection[str]]
+) -> list[Finding]:
+    """Each general finding with only what the specific ones leave of it at lines of its own.
+
+    `yields_to`: by general fault, the specific ones. What is left counts if it is half of it or has
+    lines that no other names; else the general fault is in `also` of the largest specific one.
+    """
+    kept = list(findings)
+    for general in findings:
+        specific = [
+            one
+            for one in kept
+            if one.fault in yields_to.get(general.fault, ())
+            and not one.static
+            and one.relative_to == general.relative_to
+            and set(one.where) & set(general.where)
+        ]
+        if not specific:
+            continue
+        taken = sum(one.saving_ns.expected for one in specific)
+        named = {line for one in specific for line in one.where}
+        lines = [line for line in general.where if line not in named]
+        saving = general.saving_ns
+        at = kept.index(general)
+        left = saving.expected - taken
+        if left >= _LEFT * saving.expected or (lines and left > 0):
+            kept[at] = msgspec.structs.replace(
+                general, where=lines or general.where, saving_ns=_less(saving, taken)
+            )
+            continue
+        del kept[at]
+        largest = max(specific, key=lambda one: one.saving_ns.expected)
+        kept[kept.index(largest)] = msgspec.structs.replace(
+            largest, also=[*largest.also, general.fault]
+        )
+    return kept
+
+
+def _less(saving: Estimate, taken: float) -> Estimate:
+    expected = saving.expected - taken
+    low, high = max(0.0, saving.low - taken), max(expected, saving.high - taken)
+    return Estimate(low=low, expected=expected, high=high)

@@ -1,0 +1,22 @@
+"""The suite of planted mistakes compares savings with what they are a share of."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_saving_of_the_run_is_a_share_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from planted import share_of  # type: ignore[import-not-found]
+
+    parts = [{"name": "import", "ns": 500.0}, {"name": "train", "ns": 60.0}]
+    parts.append({"name": "eval", "ns": 40.0})
+    diagnosis = {"step": {"wall_ns": 5.0}, "run": {"wall_ns": 600.0, "parts": parts}}
+    finding = {"saving_ns": {"expected": 30.0}, "relative_to": "run"}
+    assert share_of(finding, diagnosis) == 0.3
+    assert (
+        share_of({**finding, "saving_ns": {"expected": 1.0}, "relative_to": "step"}, diagnosis)
+        == 0.2
+    )
