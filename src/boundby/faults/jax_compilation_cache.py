@@ -50,7 +50,7 @@ def detect(step: StepView) -> Detection | None:
 FAULT = Fault(
     id="jax-compilation-cache",
     title="No persistent compilation cache",
-    kind="tuning",
+    kind="note",
     group="overhead",
     frameworks=("jax",),
     stage=Stage.HOST,

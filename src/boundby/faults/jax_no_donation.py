@@ -17,8 +17,9 @@ When it does not help
     It saves little time where the host runs ahead of the device. It always saves memory.
 
 Measured on
-    A GPT on an H200: 14.4 to 12.8 ms where each step is waited for, 11.9 to 11.7 ms where none is;
-    7.4 to 6.4 GB.
+    A GPT on an H200 whose loss is fetched in every step: 14.5 to 12.9 ms, 1.12x (1.01 to 1.25),
+    predicted 1.16x (1.00 to 1.17). Where no step is waited for: 11.9 to 11.7 ms. Memory: 7.4 to
+    6.4 GB.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 1. Mistakes that were measured and cost something, the largest expected saving first.
 2. Everything else that makes the step or the run shorter. A saving that may be nothing is ranked by
    its expected value like any other; its `remark` says that it may.
-3. Mistakes that were found by reading the source alone.
+3. Mistakes that were found by reading the source alone; then notes, on what costs a run once.
 4. A larger batch, which makes no step shorter: first only when no mistake was found and nothing
    else is worth doing.
 
@@ -54,6 +54,8 @@ def ranked(
             return 2 if is_found else 4
         if finding.static:
             return 2
+        if finding.kind == "note":
+            return 3
         return 0 if finding.kind == "mistake" and share(finding) >= _MATTERS else 1
 
     ordered = sorted(findings, key=lambda finding: (tier(finding), -share(finding)))

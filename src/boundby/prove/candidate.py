@@ -21,6 +21,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[str, ...]
     change: str
     scope: Scope = "step"
+    framework: str = "torch"
     predicted: Estimate | None = None
     precision: str | None = None
     excludes: frozenset[str] = frozenset()

@@ -108,6 +108,7 @@ def _candidate(
         precision=treatment.precision,
         excludes=frozenset(fault for remedy in mends for fault in remedy.excludes),
         scope=treatment.scope,
+        framework=treatment.framework,
         environment=dict(treatment.environment),
         preparation_s=treatment.preparation_s,
         slot=treatment.slot,

@@ -74,6 +74,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     touched: dict[str, list[str]] = {}  # by fix: what it has changed, in words
     objects: dict[str, list[ObjectSite]] = {}  # by fix
     sites: ProgramSites | None = None
+    framework: str | None = None  # of the program, once its steps were seen
     step_ns: float | None = None
     steps: int = 0  # taken by all processes
     seconds: float = 0.0  # of live measurement, all processes together

@@ -205,6 +205,9 @@ class _Proof:
 
     def _followed(self, evidence: Evidence) -> None:
         self._evidence = evidence
+        # Without a diagnosis, fixes of both frameworks were to be tried.
+        own = evidence.framework
+        self._candidates = [one for one in self._candidates if own in (None, one.framework)]
         left_s = max(0.0, self._ends_at - time.monotonic())
         self._report(f"{evidence.progress()}, {left_s:.0f} s left", self._share())
         for fix, words in last_words(evidence, self._candidates).items():

@@ -197,7 +197,8 @@ class _Live:
 
     def _search(self, framework: str) -> tuple[Search, Steps]:
         spec = self.spec
-        candidates = [one for one in spec.candidates if fix_of(one.key).framework == framework]
+        candidates = [one for one in spec.candidates if one.framework == framework]
+        self.evidence.framework = framework
         self.evidence.start_s = time.monotonic() - spec.began
         # Two, in turn, for each fix of the start, and for the final check.
         a_process_s = 2 * (self.evidence.start_s + 2.0)
