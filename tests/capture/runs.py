@@ -75,8 +75,17 @@ class Run:
         self.device = FakeDevice(self.clock)
         self.profiler = FakeProfiler(can_profile, most_late_ms)
         self.done = 0
+        self.in_row = self.awaits_more = False
         self.windows = Windows(
-            plan, self.device, self.profiler, self._end, self.clock, observer=observer, look=look
+            plan,
+            self.device,
+            self.profiler,
+            self._end,
+            self.clock,
+            observer=observer,
+            look=look,
+            awaits_more=lambda: self.awaits_more,
+            in_row=lambda: self.in_row,
         )
 
     def _end(self) -> None:

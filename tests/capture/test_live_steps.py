@@ -390,3 +390,44 @@ def test_backward_passes_before_the_real_loop_are_forgotten(then: str) -> None:
     assert script.restarts == 1
     assert script.finder.found_by == ("forward" if then == "call" else "optimizer")
     assert len(script.ends) == (4 if then == "call" else 5)
+
+
+def test_rollouts_between_updates_are_steps_of_their_own() -> None:
+    """Not before the first update: until then nobody knows what the script is about."""
+    script = LaunchSequence(optimizers=1)
+    for iteration in range(3):
+        for _ in range(8):
+            script.finder.called(0, False, (4, 4), waits=True, gradients=False)
+        assert script.finder.awaits_rollouts is (iteration == 1)
+        for _ in range(2):
+            script.train()
+            script.finder.backward_ended()
+            script.step()
+    updates = ["train 32x8"] * 2
+    assert script.ends[:2] == updates
+    # Of the first row two calls are one step: a teacher may be called twice.
+    assert script.ends[2:] == ["forward 4x4"] * 7 + updates + ["forward 4x4"] * 8 + updates
+    assert script.finder.found_by == "optimizer" and not script.restarts
+
+
+def test_the_actor_and_the_critic_of_a_rollout_are_one_step() -> None:
+    script = LaunchSequence(optimizers=1)
+    script.train()
+    script.step()
+    for _ in range(5):
+        for model in (0, 1):
+            script.finder.called(model, False, (4, 4), waits=True, gradients=False)
+    script.train()
+    assert script.ends == ["train 32x8"] + ["forward 4x4"] * 5
+
+
+def test_a_few_calls_without_gradients_belong_to_the_training_step() -> None:
+    """Of a target network that no optimizer updates, or of the model itself."""
+    script = LaunchSequence(optimizers=1)
+    for _ in range(4):
+        for _ in range(3):
+            script.finder.called(7, False, (32, 8), owned=False, gradients=False)
+        script.finder.called(0, False, (32, 8), gradients=False)
+        script.train()
+        script.step()
+    assert script.ends[1:] == ["train 32x8 with 1 evaluation call"] * 3

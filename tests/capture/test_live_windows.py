@@ -342,3 +342,40 @@ def test_the_main_kind_is_where_most_time_goes() -> None:
     assert main_kind(samples("a", 1, 1, 1) + samples("b", 500)) == "a"
     assert main_kind(samples("a", 1, 1, 1, 1) + samples("b", 500, 1, 1)) == "a"
     assert main_kind(samples("a", 1) + samples("b", 2)) == "b"
+
+
+def rollouts(run: Run, steps: int, ms: float) -> None:
+    run.in_row = True
+    run.steps(*[ms] * steps, kind="forward")
+    run.in_row = False
+
+
+def test_rollouts_that_take_most_of_the_time_are_what_is_profiled() -> None:
+    """Updates come first; 16 of 12 ms are less than 128 calls of 3.5 ms."""
+    run = Run(plan_of(warmup=None, steps=None, profiled=3))
+    run.awaits_more = True
+    run.steps(450, *[12] * 16)
+    assert run.window() is Window.WARMUP
+    rollouts(run, 128, 3.5)
+    run.awaits_more = False
+    for _ in range(2):
+        run.steps(*[12] * 16)
+        rollouts(run, 128, 3.5)
+    assert run.done and run.windows.main_kind == "forward"
+    assert run.windows.profiled[-3:] == ["forward"] * 3
+
+
+def test_an_evaluation_of_many_batches_is_waited_out() -> None:
+    run = Run(Plan(warmup=3, clean=4, issue=2, profiled=2))
+    run.steps(*[200] * 6)
+    rollouts(run, 200, 5)
+    assert run.window() is Window.CLEAN
+    run.steps(*[200] * 6)
+    assert run.done and run.windows.main_kind == "train"
+
+
+def test_training_that_is_over_is_not_waited_for() -> None:
+    run = Run(Plan(warmup=3, clean=4, issue=2, profiled=2))
+    run.steps(*[20] * 6)
+    rollouts(run, 500, 5)
+    assert run.done and run.windows.main_kind == "forward"

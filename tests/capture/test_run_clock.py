@@ -219,3 +219,25 @@ def test_one_look_at_the_model_in_training_mode_is_part_of_the_step() -> None:
         script.evaluate(1, rollout=True)
     script.train()
     assert ms_of(script.parts()) == {"train": 70}
+
+
+def test_the_share_of_steps_inside_rollouts_is_known() -> None:
+    script = Script()
+    script.train(1)
+    for _ in range(2):
+        script.train(4)
+        for call in range(10):
+            script.run.model_called(MODEL, False, is_rollout=True, where="ppo.py:7")
+            if call:
+                script.run.step_ended("forward")
+            script.spend(6)
+        script.run.model_called(MODEL, True)
+        script.run.step_ended("forward")
+        script.spend(10)
+        script.run.backward_begins()
+        script.run.step_ended("train")
+    parts = script.run.parts("forward", is_cut=False)
+    assert ms_of(parts)["rollout"] == 120
+    assert parts.step_share == pytest.approx(120 / (120 + 10 + 80 + 20))
+    trained = script.run.parts("train", is_cut=False)
+    assert trained.step_share == pytest.approx(110 / 230)

@@ -108,6 +108,11 @@ class RunClock:
         self._pauses: list[float] = []
         self._after_step = False
         self._evaluations = _Evaluations()
+        # Time in rows of evaluations by the kind of their steps; how much of the open row is in it;
+        # and the time of a row that was just closed, until its last step has ended too.
+        self._row_ns: dict[str, float] = defaultdict(float)
+        self._row_counted_ns = 0.0
+        self._row_closed_ns: float | None = None
         self._trained: set[int] = set()
         self._called: set[int] = set()
         self._has_trained = self._has_called = False
@@ -167,6 +172,8 @@ class RunClock:
             self._training = self._latest or self._training
         else:
             found = self._evaluations
+            if not found.calls:
+                self._row_counted_ns, self._row_closed_ns = 0.0, None
             if not self._has_called and not found.calls:
                 self._flush()
                 self._ns["setup"] += self._take()
@@ -195,6 +202,12 @@ class RunClock:
             kind = next(reversed(self._steps), "step")
         if kind.startswith("forward"):
             if self._evaluations.calls:
+                self._evaluations.ns += self._take_flushed()
+                self._end_in_row(kind, self._evaluations.ns)
+                return
+            if self._row_closed_ns is not None:
+                self._end_in_row(kind, self._row_closed_ns)
+                self._row_closed_ns = None
                 return
         else:
             self._has_trained = True
@@ -208,7 +221,13 @@ class RunClock:
         self._first_kind = self._first_kind or kind
         self._step_ns = 0.0
         self._after_step = True
+        self._row_closed_ns = None
         self._cpu = self._cpu_clock()
+
+    def _end_in_row(self, kind: str, row_ns: float) -> None:
+        """A step without gradients has ended, inside a row of them."""
+        self._row_ns[kind] += max(0.0, row_ns - self._row_counted_ns)
+        self._row_counted_ns = row_ns
 
     @property
     def epoch_left_ns(self) -> float | None:
@@ -254,7 +273,13 @@ class RunClock:
         usual = self._steps[main_kind].usual_ns if main_kind in self._steps else 0.0
         ns[trained] += left * usual
         total = sum(ns.values())
-        main_ns = self._total_ns(main_kind) + left * usual if main_kind in self._steps else None
+        main_ns: float | None = None
+        if main_kind in self._row_ns:
+            # Rows before the first update were not divided into steps.
+            in_rows = self._row_ns[main_kind] / sum(self._row_ns.values())
+            main_ns = in_rows * (ns.get("rollout", 0.0) + ns.get("eval", 0.0))
+        if main_kind in self._steps:
+            main_ns = self._total_ns(main_kind) + left * usual + (main_ns or 0.0)
         parts = [
             RunPart(
                 name=name,
@@ -369,11 +394,12 @@ class RunClock:
         if is_training:
             self._step_ns += found.ns
         else:
-            part = self._part_of(found)
+            part: RunPartName = "rollout" if found.is_rollout else "eval"
             self._ns[part] += found.ns
             self._counts[part] += 1
             self._add_detail(part, found.where, found.ns)
             self._after_step = False
+            self._row_closed_ns = found.ns
         self._evaluations = _Evaluations()
 
     def _part_of(self, found: _Evaluations) -> RunPartName:

@@ -23,6 +23,9 @@ _WEIGHT_OF_DOUBTFUL = 0.1
 # Before a cycle of several optimizers is known, one of them may fire this often alone:
 # critics are commonly trained five times per generator.
 _FIRST_CYCLE = 5
+# From this many calls without gradients in a row on, of what an optimizer updates, they are no part
+# of the training step: an evaluation, or rollouts of reinforcement learning.
+_FEWEST_IN_ROW = 3
 # In a known cycle, one that stays silent for more than thrice the usual has left; at the most
 # this many firings of another are waited for.
 _LONGEST_CYCLE = 50
@@ -52,6 +55,16 @@ class StepFinder:
         self._shapes = Shapes()
         self._calls_since_optimizer = 0.0
         self._inside = _Inside()
+        self._row = _Row()
+        self.in_row = False  # whether the step that has just ended is one of an evaluation
+
+    @property
+    def awaits_rollouts(self) -> bool:
+        """Whether rollouts came before the first update, and none in whole since.
+
+        They come again, and may take longer than the updates between them.
+        """
+        return self._row.were_before and not self._row.came_again
 
     @property
     def found_by(self) -> StepBy | None:
@@ -77,6 +90,7 @@ class StepFinder:
         self.seen["optimizer steps"] += 1
         self._calls_since_optimizer = 0.0
         self._inside.trained = True
+        self._row.ends(is_split=self._decided == "optimizer")
         if self._decided == "mark" or self.step_by == "forward":
             return
         if self._decided != "optimizer":
@@ -91,6 +105,7 @@ class StepFinder:
         """Where weights are updated by hand and no module is called, a step ends here."""
         self.seen["backward passes"] += 1
         self._inside.trained = True
+        self._row.ends(is_split=self._decided == "optimizer")
         nothing_else = not self._cycle.made and not self.seen["calls"]
         if self._decided == "backward" or (self._decided is None and nothing_else):
             self._decided = "backward"
@@ -105,14 +120,25 @@ class StepFinder:
         *,
         waits: bool = False,
         owned: bool = True,
+        gradients: bool = True,
     ) -> None:
-        """An outermost call begins. In a forward-only script that is where a step ends.
+        """An outermost call begins. In a forward-only script that is where a step ends; as it is
+        between calls without gradients in a row, of a script that trains.
 
         `patience`: after how many calls without an optimizer's step this one is no training.
         `waits`: the model is in training mode, whether or not gradients are recorded.
         `owned`: an optimizer updates it, or none is known.
+        `gradients`: they are recorded.
         """
         self.seen["calls"] += 1
+        if not gradients and self.step_by == "auto" and self._decided in (None, "optimizer"):
+            if owned and self._row.begins_step(key, is_rollout=waits) and self._splits_rows:
+                self._end(in_row=True)
+            if self._splits_rows:
+                self._inside.add(training, shape, owned)
+                return
+        elif self._row.ends(is_split=self._splits_rows):
+            self._end(in_row=True)
         is_clear = owned and not waits
         self._calls_since_optimizer += 1.0 if is_clear else _WEIGHT_OF_DOUBTFUL
         if self._decided == "backward" and self.step_by == "auto":
@@ -124,6 +150,11 @@ class StepFinder:
                 self._end()
         self._inside.add(training, shape, owned)
 
+    @property
+    def _splits_rows(self) -> bool:
+        """Before the first update nobody knows what a script is about."""
+        return self._decided == "optimizer" and self.step_by == "auto"
+
     def _is_forward_only(self, patience: int) -> bool:
         if self._decided == "forward":
             return True
@@ -131,8 +162,9 @@ class StepFinder:
             return False
         return not self._cycle.made or self._calls_since_optimizer > patience
 
-    def _end(self) -> None:
+    def _end(self, *, in_row: bool = False) -> None:
         ended, self._inside = self._inside, _Inside()
+        self.in_row = in_row
         kind = ended.kind(self._shapes)
         self.kinds[kind.label] = kind
         self._on_step(kind.label)
@@ -166,6 +198,38 @@ class _Inside:
             shape = self.first_owned or self.first_training
             return step_kind("train", shapes.own(shape), self.evaluations)
         return step_kind("forward", shapes.own(self.first)) if self.calls else step_kind("step")
+
+
+class _Row:
+    """Calls without gradients, one after the other, with no training between them."""
+
+    def __init__(self) -> None:
+        self.were_before = False  # rollouts, before the first update
+        self.came_again = False
+        self._calls = 0
+        self._has_split = self._has_before = False
+        self._rollouts = False
+        self._anchor = _Anchor()
+
+    def begins_step(self, key: int, *, is_rollout: bool) -> bool:
+        """Count a call; whether a step ends before it. Once there was a row, from the second on."""
+        self._calls += 1
+        self._rollouts |= is_rollout
+        fewest = 2 if self._has_before else _FEWEST_IN_ROW
+        is_next = self._anchor.begins_step(key) and self._calls >= fewest
+        self._has_split |= is_next
+        return is_next
+
+    def ends(self, *, is_split: bool) -> bool:
+        """Training begins, or goes on; whether a step of the row ends here."""
+        found = self._has_split
+        if found:
+            self._has_before |= is_split
+            self.came_again |= is_split and self._rollouts
+            self.were_before |= not is_split and self._rollouts
+        self._calls, self._has_split, self._rollouts = 0, False, False
+        self._anchor = _Anchor()
+        return found and is_split
 
 
 class _Cycle:

@@ -30,8 +30,12 @@ _STABLE = 0.10
 _STABLE_STEPS = 3
 _FASTER = 0.95
 # A window that waits for steps of the main kind gives up after this many times as many of any;
-# where none at all was profiled, later.
+# where none at all was profiled, later. Those of an evaluation or a rollout count as one, unless
+# they go on for longer than this, and longer than all that came before them.
 _MOST_OTHERS, _MOST_WITHOUT_ONE = 4, 12
+_LONG_ROW_NS = 1e9
+# Warm-up waits no longer for another kind of step that is known to come.
+_MOST_AWAITED_NS = 10e9
 # Values that are the same in two steps, and graphs that are used in the one after.
 _EVIDENCE = 3
 _MOST_EVIDENCE = 20
@@ -118,10 +122,16 @@ class Windows:
         observer: Observer | None = None,
         look: Callable[[Window], None] = lambda _: None,
         evidence: EvidenceObserver | None = None,
+        awaits_more: Callable[[], bool] = lambda: False,
+        in_row: Callable[[], bool] = lambda: False,
     ) -> None:
         """`look` is called between steps, never inside one, nor between clean ones. `evidence`
-        stands by in a few steps after all others, which are not timed."""
+        stands by in a few steps after all others, which are not timed. `awaits_more`: another kind
+        of step is known to come, which may take more of the time than those so far. `in_row`:
+        the step that ends is one of an evaluation or a rollout, after which training goes on."""
+        self._in_row = in_row
         self._evidence = evidence
+        self._awaits_more = awaits_more
         self._observer = observer
         self._look = look
         self.window = Window.WARMUP
@@ -150,6 +160,9 @@ class Windows:
         # must not pay for finding out.
         self._main: str | None = None
         self._count = 0
+        self._others = 0  # of others, with a row as one
+        self._was_in_row = False
+        self._main_at = self._began  # when a step of the main kind ended last
         self._late_ns = 0.0  # how much longer profiled steps took than clean ones
         self._issue = 0  # how many the open window of issue steps takes
         self._phases = Phases(device.sync, clock)
@@ -269,6 +282,10 @@ class Windows:
         count = len(self.warmup)
         if self._plan.warmup is not None:
             return count >= self._plan.warmup
+        # The first step may have imported and compiled for long.
+        spent_ns = sum(sample.ns for sample in self.warmup[1:])
+        if self._awaits_more() and spent_ns < _MOST_AWAITED_NS and not self._plan.in_step:
+            return False
         if count >= self._plan.most_warmup or (
             count > self._plan.least_warmup and now - self._began > self._plan.most_warmup_s * 1e9
         ):
@@ -413,11 +430,17 @@ class Windows:
         # What comes before clean steps is not worth waiting for one kind: there are more after.
         is_any = self._plan.in_step or (window is Window.ISSUE and not self.clean)
         self._main = None if is_any else self.main_kind
-        self._kinds, self._count = [], 0
+        self._kinds, self._count, self._others = [], 0, 0
+        self._main_at = self._clock()
 
     def _add(self, kind: str) -> None:
         self._kinds.append(kind)
-        self._count += self._main is None or kind == self._main
+        was_in_row, self._was_in_row = self._was_in_row, self._in_row()
+        if self._main is None or kind == self._main:
+            self._count += 1
+            self._main_at = self._clock()
+        else:
+            self._others += not (was_in_row and self._was_in_row)
 
     def _has_enough(self, wanted: int) -> bool:
         return self._count >= wanted or self._has_given_up(wanted)
@@ -425,8 +448,12 @@ class Windows:
     def _has_given_up(self, wanted: int) -> bool:
         """Whether the main kind has been waited for long enough."""
         is_missed = self.window is Window.PROFILED and not self._count
-        most = _MOST_WITHOUT_ONE if is_missed else _MOST_OTHERS
-        return self._count < wanted and len(self._kinds) >= most * (wanted + 1)
+        most = (_MOST_WITHOUT_ONE if is_missed else _MOST_OTHERS) * (wanted + 1)
+        if self._count >= wanted or len(self._kinds) < most:
+            return False
+        row_ns = self._clock() - self._main_at
+        is_long = row_ns > max(_LONG_ROW_NS, self._main_at - self._began)
+        return (self._was_in_row and is_long) or self._count + self._others >= most
 
     def _end(self) -> None:
         self.window = Window.DONE

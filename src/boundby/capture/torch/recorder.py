@@ -147,6 +147,8 @@ class Recorder:
             observer=self._bystander,
             look=lambda window: self._paces[window].look(),
             evidence=self._evidence,
+            awaits_more=lambda: self.finder.awaits_rollouts,
+            in_row=lambda: self.finder.in_row,
         )
         self.finder = StepFinder(step_by, self._step_ended, self.windows.start_over)
         self._on_first_step: Callable[[], None] | None = on_first_step
@@ -213,7 +215,14 @@ class Recorder:
             self.finder.called(key, True, shape, patience=_PATIENCE_WITH_GRAPHS)
         else:
             waits = bool(getattr(called, "training", True))
-            self.finder.called(key, training, shape, waits=waits, owned=self._owners.own(called))
+            self.finder.called(
+                key,
+                training,
+                shape,
+                waits=waits,
+                owned=self._owners.own(called),
+                gradients=torch.is_grad_enabled(),
+            )
         self.windows.phase_changed("forward")
 
     def backward_begins(self) -> None:
