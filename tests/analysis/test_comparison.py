@@ -49,7 +49,8 @@ def test_a_time_that_was_given_has_no_samples() -> None:
     """With `--wall` the steps of a trace are profiled ones, and say nothing about it."""
     given = real_diagnosis()
     assert given.step.samples_ns == []
-    made = compare(given, given, names=("a", "a"))
+    other = replace(given, target="another file")
+    made = compare(given, other, names=("a", "a"))
     assert made.beyond_noise is None
     assert made.before.samples_ns == []
 
@@ -221,3 +222,13 @@ def test_another_thread_count_is_named() -> None:
     assert "different thread counts: 1 and 2" in " ".join(
         compare(one, two, names=("a", "b")).warnings
     )
+
+
+def test_a_diagnosis_does_not_differ_from_itself() -> None:
+    """Its own steps may differ by any factor: an empty one of 49 us beside one of 9.3 ms."""
+    one = with_steps([49e3, 9.3e6])
+    found = compare(one, one, names=("a", "a"))
+    assert found.same
+    assert (found.ratio.low, found.ratio.expected, found.ratio.high) == (1.0, 1.0, 1.0)
+    assert found.beyond_noise is False
+    assert not compare(one, with_steps([50e3, 9.3e6]), names=("a", "b")).same

@@ -82,3 +82,11 @@ def test_a_failed_write_leaves_the_old_file(monkeypatch: pytest.MonkeyPatch) -> 
         cache.save(msgspec.structs.replace(round_machine(), device="new"), DEVICE)
     assert cache.load(DEVICE) == round_machine()
     assert [path.name for path in cache.folder().iterdir()] == [cache.path_for(DEVICE).name]
+
+
+def test_roofs_are_found_by_the_name_of_the_device() -> None:
+    """Those of a trace's device that no datasheet lists, and that were measured here."""
+    assert cache.find("round 1") is None
+    cache.save(round_machine(), DEVICE)
+    assert cache.find(round_machine().device) == round_machine()
+    assert cache.find("another") is None

@@ -101,3 +101,8 @@ def test_a_share_that_is_there_is_never_shown_as_none(value: float, decimals: in
 @pytest.mark.parametrize("unit", ["ns", "B", "FLOP/s", "share", "x", "rows"])
 def test_nothing_is_shown_as_zero(unit: str) -> None:
     assert re.match(r"0(?![.\d])", units.quantity(0.0, unit))
+
+
+def test_a_gain_past_belief_is_a_bound() -> None:
+    assert units.times(1.254) == "1.25x"
+    assert units.times(13336300000.0) == "over 100x"

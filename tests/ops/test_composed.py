@@ -135,3 +135,15 @@ def test_work_handed_on_is_not_counted_twice() -> None:
     bias_copied_first = cost("copy_", t(32, 128), t(32, 128, strides=(0, 1)))
     assert costs.own(product, bias_copied_first) == product
     assert costs.own(cost("sum", t(1000), None), cost("fill_", t())).bytes == 4004
+
+
+def test_what_a_generated_kernel_updates_in_place_is_read_and_written() -> None:
+    """Shapes tell it: the result of a pointwise kernel is as large as its largest tensor."""
+    x, bias = t(64, 512), t(512)
+    found = cost("triton_poi_fused_add_relu_0", x, bias, 32768)
+    assert found.bytes_read == 64 * 512 * 4 + 512 * 4
+    assert found.bytes_written == 64 * 512 * 4
+    alone = cost("triton_poi_fused_relu_1", x, 32768)
+    assert (alone.bytes_read, alone.bytes_written) == (131072, 131072)
+    made = cost("triton_poi_fused_zeros_2", x, 32768)
+    assert (made.bytes_read, made.bytes_written) == (0, 131072)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
+from boundby.report.page import diagnosis_page
 from tests.diagnoses import full_diagnosis
-from tests.page.showing import open_tab
+from tests.page.showing import open_tab, show
 
 if TYPE_CHECKING:
-    from tests.browser import Page
+    from pathlib import Path
+
+    from tests.browser import Browser, Page
 
 
 def test_the_three_answers_stand_at_the_top(page: Page) -> None:
@@ -163,3 +167,32 @@ def test_the_machine_has_its_roofs_its_curves_and_its_age(page: Page) -> None:
     assert "5.00 TB/s" in page.text("#roofs")
     assert "80%" in page.text("#roofs")
     assert len(page.all("#machine canvas")) == 2
+
+
+def test_an_estimated_step_shows_both_verdicts_and_no_second_figure(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """The top and the evidence agree on which figure is measured and which is estimated."""
+    full = full_diagnosis()
+    replace = msgspec.structs.replace
+    step = replace(
+        full.step,
+        wall_source="profiled",
+        wall_interval_ns=(12e6, 20e6),
+        samples_ns=[21.2e6],
+        dilation=None,
+        profiled_ns=21.2e6,
+        kernels=1,
+    )
+    verdict = replace(full.verdict, bound_by="overhead", or_bound_by="bandwidth", if_free={})
+    verdict = replace(verdict, if_free={"overhead": 13336300000.0}, uncertain=True)
+    estimated = replace(full, step=step, verdict=verdict)
+    page = show(browser, tmp_path, diagnosis_page(estimated))
+    assert page.text("h1").startswith("Overhead- or bandwidth-bound")
+    words = page.text(".step-time")
+    assert "14.6 ms" in words
+    assert "estimated without the profiler, 21.2 ms with it, 1 kernel" in words
+    assert "steps" not in words
+    assert "over 100x as fast" in page.texts(".gain")[0]
+    open_tab(page, "Kernels")
+    assert full.kernel_classes[0].kernel_class in page.text('[data-table="kernels"]')

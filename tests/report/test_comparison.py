@@ -43,3 +43,18 @@ def test_long_statements_give_way_to_figures() -> None:
     assert lines[first].split() == ["source", "lines", "before", "after", "change"]
     assert "+1.00 ms" in lines[first + 1]
     assert lines[first + 1].rstrip().endswith("…")
+
+
+def test_a_diagnosis_beside_itself_says_no_difference() -> None:
+    one = with_steps([49e3, 9.3e6])
+    lines = as_text(compare(one, one, names=("a", "a"))).splitlines()
+    assert lines[0].endswith("no difference: both are the same diagnosis")
+    given = msgspec.structs.replace(one, step=msgspec.structs.replace(one.step, samples_ns=[]))
+    assert "step" not in as_text(compare(given, one, names=("a", "a"))).splitlines()[1]
+
+
+def test_names_of_files_control_no_terminal() -> None:
+    one = real_diagnosis()
+    text = as_text(compare(one, one, names=("evil\x1b[2J\x07.json", "b\x9b.json")))
+    assert not any(character in text for character in "\x1b\x07\x9b")
+    assert "before: evil?[2J" in text

@@ -10,10 +10,12 @@ import pytest
 from rich.console import Console
 
 import boundby
+from boundby.model import store
 from boundby.model.diagnosis import ChipRow, Diagnosis, Estimate
 from boundby.model.errors import BoundbyError
 from boundby.report.terminal import DiagnosisReport
 from boundby.session import traces as job
+from tests.machines import round_machine
 
 H200 = Path(__file__).parents[1] / "data" / "h200"
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
@@ -264,3 +266,10 @@ def test_a_compiled_step_that_keeps_its_device_busy_raises_no_alarm() -> None:
     # No graph holds it: between its 2,097 kernels the device stands still, 2.4 ms in all.
     assert savings.pop("eager-launches", 0.0) <= diagnosis.step.wall_ns - 37.5e6
     assert max(savings.values(), default=0.0) <= 0.05 * diagnosis.step.wall_ns
+
+
+def test_a_trace_that_run_kept_has_the_roofs_of_its_machine(tmp_path: Path) -> None:
+    kept = tmp_path / "trace.json"
+    kept.write_bytes(gzip.decompress(SYNCS.read_bytes()))
+    store.write(round_machine(), tmp_path / "machine.json")
+    assert boundby.load(kept).machine == round_machine()

@@ -2,7 +2,7 @@
 
 import type { Comparison, Difference, Side } from "./content";
 import { h, section } from "./dom";
-import { lastPart, PARTS, share, shortName, signedTime, time } from "./format";
+import { counted, lastPart, PARTS, share, shortName, signedTime, time } from "./format";
 import { header, warnings } from "./summary";
 import { type Column, table } from "./table";
 import { swatch } from "./theme";
@@ -21,7 +21,9 @@ function top(comparison: Comparison): HTMLElement {
   const { low, high } = comparison.ratio;
   const percent = (value: number) => `${value >= 0 ? "+" : "−"}${Math.abs(value * 100).toFixed(1)}%`;
   const doubt =
-    comparison.beyond_noise === null
+    comparison.same
+      ? "Both are the same diagnosis: no difference."
+      : comparison.beyond_noise === null
       ? "There are too few steps to tell it from noise."
       : `That is ${comparison.beyond_noise ? "beyond" : "within"} the noise of these steps: ${percent(low - 1)} to ${percent(high - 1)}.`;
   const colour = comparison.beyond_noise ? (change > 0 ? "overhead-text" : "compute-text") : "ink";
@@ -47,7 +49,7 @@ function sideRow(words: string, side: Side, full: number): HTMLElement[] {
       side.samples_ns.map((ns) => h("div", { class: "sample", "style.left": `${(100 * ns) / full}%` })),
     ),
     h("div", { class: "number" }, time(side.wall_ns)),
-    h("div", { class: "muted" }, `${side.bound_by}-bound, ${side.samples_ns.length} ${side.wall_source} steps on ${side.device}`),
+    h("div", { class: "muted" }, `${side.bound_by === "unknown" ? "bound by: unknown" : `${side.bound_by}-bound`}${side.samples_ns.length ? `, ${counted(side.samples_ns.length, `${side.wall_source} step`)}` : ""} on ${side.device}`),
   ];
 }
 

@@ -119,6 +119,8 @@ export interface Step {
   kernels: number;
   dilation: number | null;
   replay_error: number | null;
+  /** With the profiler, where `wall_ns` is an estimate without it. */
+  profiled_ns?: number | null;
   inferred_share: number;
   others: { kind: string; steps: number; wall_ns: number }[];
 }
@@ -153,6 +155,16 @@ export interface ClassRow {
   slower_than_contractions: number | null;
 }
 
+/** Device time of one class of kernels, by their names. */
+export interface KernelClass {
+  class: string;
+  ns: number;
+  share: number;
+  costed_ns: number;
+  kernels: number;
+  dtypes: Record<string, number>;
+}
+
 export interface Lane {
   name: string;
   length: number;
@@ -180,9 +192,10 @@ export interface Diagnosis {
   machine: Machine;
   step: Step;
   account: Record<"compute" | "bandwidth" | "overhead" | "unknown", Group>;
-  verdict: { bound_by: string; uncertain: boolean; if_free: Groups; why: string };
-  utilisation: Record<string, number | null>;
+  verdict: { bound_by: string; or_bound_by?: string | null; uncertain: boolean; if_free: Groups; why: string };
+  utilisation: { at_least?: boolean } & Record<string, number | boolean | null | undefined>;
   classes: ClassRow[];
+  kernel_classes?: KernelClass[];
   ops: Op[];
   lines: Line[];
   modules: Line[];
@@ -228,6 +241,7 @@ export interface Comparison {
   after: Side;
   ratio: Range;
   beyond_noise: boolean | null;
+  same?: boolean;
   groups: Difference[];
   ops: Difference[];
   lines: Difference[];

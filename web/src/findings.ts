@@ -3,7 +3,7 @@
 import { groupsBar, GROUPS } from "./account";
 import type { Diagnosis, Finding, Proof, Range, WhatIf } from "./content";
 import { clear, copyButton, add, h, section } from "./dom";
-import { lastPart, share, size, time } from "./format";
+import { lastPart, share, size, time, times } from "./format";
 import { swatch } from "./theme";
 
 const MOST_LINES = 8;
@@ -153,7 +153,7 @@ function interval(words: string, range: Range, scale: { least: number; most: num
       h("div", { class: "range", "style.left": `${at(range.low)}%`, "style.width": `${Math.max(0.8, at(range.high) - at(range.low))}%`, "style.background": `var(--${group})` }),
       h("div", { class: "tick", "style.left": `${at(range.expected)}%` }),
     ),
-    h("span", { class: "number" }, `${range.expected.toFixed(2)}x (${range.low.toFixed(2)} to ${range.high.toFixed(2)})`),
+    h("span", { class: "number" }, `${times(range.expected)} (${times(range.low)} to ${times(range.high)})`),
   );
 }
 
@@ -240,7 +240,7 @@ function outcome(diagnosis: Diagnosis, base: WhatIf | null, entry: WhatIf | null
     "div",
     {},
     h("div", { class: "before-after" }, rows),
-    h("p", { class: "large" }, h("strong", {}, `${(wall / expected).toFixed(2)}x`), ` as fast: ${time(expected)} a step${low < high ? ` (${time(low)} to ${time(high)})` : ""}`),
+    h("p", { class: "large" }, h("strong", {}, times(wall / expected)), ` as fast: ${time(expected)} a step${low < high ? ` (${time(low)} to ${time(high)})` : ""}`),
     guess,
   );
 }
@@ -258,7 +258,7 @@ function largerBatches(diagnosis: Diagnosis): HTMLElement | null {
         "tr",
         {},
         h("th", { scope: "row" }, `${factor} times as large`),
-        [time(wall_ns.expected), time(wall_ns.low), time(wall_ns.high), `${((factor * wall) / wall_ns.expected).toFixed(2)}x`].map((text) => h("td", { class: "number" }, text)),
+        [time(wall_ns.expected), time(wall_ns.low), time(wall_ns.high), times((factor * wall) / wall_ns.expected)].map((text) => h("td", { class: "number" }, text)),
       ),
     )),
   );

@@ -70,6 +70,18 @@ export function age(iso: string): string {
   return "just now";
 }
 
+/** `1 step`, `2 steps`, `1,200 kernels`. */
+export function counted(number: number, what: string): string {
+  return `${number.toLocaleString("en-US")} ${what}${number === 1 ? "" : "s"}`;
+}
+
+const LARGEST_PRINTED = 100;
+
+/** A gain as a factor; past what can be believed it is said as a bound. */
+export function times(factor: number): string {
+  return factor > LARGEST_PRINTED ? `over ${LARGEST_PRINTED}x` : `${factor.toFixed(2)}x`;
+}
+
 /** An operator's or a kernel's name without namespaces and template arguments. */
 export function shortName(name: string): string {
   if (name.startsWith("aten::")) return name.slice(6);

@@ -2,7 +2,7 @@
 
 import type { Diagnosis } from "./content";
 import { h, section } from "./dom";
-import { lastPart, share, time } from "./format";
+import { counted, lastPart, share, time } from "./format";
 
 const CAUSES: Record<string, string> = { sync: "after a sync", data: "waiting for data" };
 
@@ -25,7 +25,9 @@ export function provenance(diagnosis: Diagnosis): HTMLElement | null {
 
 function observed({ step }: Diagnosis): [string, string][] {
   const facts: [string, string][] = [];
-  if (step.dilation) {
+  if (step.profiled_ns) {
+    facts.push(["profiled", `${time(step.profiled_ns)} with the profiler; ${time(step.wall_ns)} is an estimate without it (${time(step.wall_interval_ns[0])} to ${time(step.wall_interval_ns[1])})`]);
+  } else if (step.dilation) {
     facts.push(["observer", `the profiled step took ${step.dilation.toFixed(2)}x a clean one${step.inferred_share ? `; ${share(step.inferred_share)} of the step is idle time, divided as in the profile` : ""}`]);
   }
   if (step.replay_error !== null) facts.push(["replay", `the replayed step is off by ${share(Math.abs(step.replay_error))}`]);
@@ -33,7 +35,7 @@ function observed({ step }: Diagnosis): [string, string][] {
     facts.push([`${step.wall_source} steps`, `${step.samples_ns.length}, from ${time(Math.min(...step.samples_ns))} to ${time(Math.max(...step.samples_ns))}`]);
   }
   if (step.phases.length) facts.push(["host alone takes", step.phases.map((phase) => `${phase.name} ${time(phase.host_issue_ns)}`).join(", ")]);
-  for (const other of step.others) facts.push(["also seen", `${other.kind === "step" ? "" : `${other.kind}: `}${other.steps} step${other.steps === 1 ? "" : "s"} of ${time(other.wall_ns)}`]);
+  for (const other of step.others) facts.push(["also seen", `${other.kind === "step" ? "" : `${other.kind}: `}${counted(other.steps, "step")} of ${time(other.wall_ns)}`]);
   return facts;
 }
 
@@ -49,18 +51,23 @@ function doubted({ ops, account, step }: Diagnosis): [string, string][] {
   return facts;
 }
 
-function used({ utilisation }: Diagnosis): [string, string][] {
+function used({ utilisation, machine }: Diagnosis): [string, string][] {
   const facts: [string, string][] = [];
   for (const [name, key] of [["MFU", "mfu"], ["HFU", "hfu"]] as const) {
     const value = utilisation[key];
     const sheet = utilisation[`${key}_datasheet`];
-    if (value !== null && value !== undefined) {
-      facts.push([name, `${share(value)} of the measured roofs${sheet && sheet !== value ? `, ${share(sheet)} of the datasheet's` : ""}`]);
+    if (typeof value === "number") {
+      const measured = machine.measured_at ? "the measured roofs" : "the datasheet's roofs";
+      facts.push([name, `${utilisation.at_least ? "at least " : ""}${share(value)} of ${measured}${typeof sheet === "number" && sheet !== value ? `, ${share(sheet)} of the datasheet's` : ""}`]);
     }
   }
-  if (utilisation.bandwidth !== null && utilisation.bandwidth !== undefined) facts.push(["memory bandwidth", share(utilisation.bandwidth)]);
-  if (utilisation.device !== null && utilisation.device !== undefined) facts.push(["device busy", share(utilisation.device)]);
-  if (utilisation.host_lead_ns !== null && utilisation.host_lead_ns !== undefined) {
+  if (typeof utilisation.costed === "number") {
+    const named = typeof utilisation.classified === "number" ? `, class for ${share(utilisation.classified)}` : "";
+    facts.push(["device time", `cost known for ${share(utilisation.costed)}${named}`]);
+  }
+  if (typeof utilisation.bandwidth === "number") facts.push(["memory bandwidth", share(utilisation.bandwidth)]);
+  if (typeof utilisation.device === "number") facts.push(["device busy", share(utilisation.device)]);
+  if (typeof utilisation.host_lead_ns === "number") {
     facts.push(["host ahead of device", `${time(utilisation.host_lead_ns)} in the median, profiled`]);
   }
   return facts;

@@ -4,7 +4,7 @@ import { accountBar, accountTable } from "./account";
 import type { Diagnosis, Line, RunPart } from "./content";
 import { whole } from "./findings";
 import { copyButton, h } from "./dom";
-import { age, lastPart, share, time } from "./format";
+import { age, counted, lastPart, share, time, times } from "./format";
 import { overheadWords } from "./tables";
 import { schemeButton, swatch } from "./theme";
 
@@ -53,8 +53,9 @@ export function summary(diagnosis: Diagnosis): HTMLElement {
 }
 
 function verdict(diagnosis: Diagnosis): HTMLElement {
-  const { bound_by, uncertain, why } = diagnosis.verdict;
-  const words = bound_by === "unknown" ? "Bound by something unknown" : `${capital(bound_by)}-bound`;
+  const { bound_by, or_bound_by, uncertain, why } = diagnosis.verdict;
+  const bounds = or_bound_by ? `${capital(bound_by)}- or ${or_bound_by}-bound` : `${capital(bound_by)}-bound`;
+  const words = bound_by === "unknown" ? "Bound by something unknown" : bounds;
   return h(
     "div",
     { class: "verdict" },
@@ -64,7 +65,7 @@ function verdict(diagnosis: Diagnosis): HTMLElement {
       words,
       uncertain && h("span", { class: "badge" }, "uncertain"),
     ),
-    h("p", {}, capital(why), why ? "." : ""),
+    h("p", {}, sentence(why)),
   );
 }
 
@@ -72,19 +73,26 @@ function stepTime(diagnosis: Diagnosis): HTMLElement {
   const { step } = diagnosis;
   const [low, high] = step.wall_interval_ns;
   const used = diagnosis.utilisation;
-  const shares: [string, number | null | undefined][] = [
-    ["MFU", used.mfu],
+  const shares: [string, unknown][] = [
+    [used.at_least ? "MFU at least" : "MFU", used.mfu],
     ["memory bandwidth", used.bandwidth],
     ["device busy", used.device],
   ];
+  const kernels = step.kernels ? counted(step.kernels, "kernel") : "";
   return h(
     "div",
     { class: "step-time" },
     h("div", { class: "figure" }, time(step.wall_ns)),
     h("div", { class: "muted" }, `a ${step.kind.startsWith("ProfilerStep") || step.kind === "step" ? "" : `${step.kind} `}step${low < high ? `, ${time(low)} to ${time(high)}` : ""}`),
-    h("div", { class: "muted" }, `${step.samples_ns.length} ${step.wall_source} steps${step.kernels ? `, ${step.kernels.toLocaleString("en-US")} kernels each` : ""}`),
-    h("div", { class: "muted" }, shares.filter(([, value]) => value !== null && value !== undefined).map(([name, value]) => `${name} ${share(value)}`).join(" · ")),
+    h("div", { class: "muted" }, [measured(diagnosis), kernels].filter(Boolean).join(", ")),
+    h("div", { class: "muted" }, shares.flatMap(([name, value]) => (typeof value === "number" ? [`${name} ${share(value)}`] : [])).join(" · ")),
   );
+}
+
+/** Where the step's time is from: an estimate says so, and what the profiler made of it. */
+function measured({ step }: Diagnosis): string {
+  if (step.profiled_ns) return `estimated without the profiler, ${time(step.profiled_ns)} with it`;
+  return step.samples_ns.length ? counted(step.samples_ns.length, `${step.wall_source} step`) : "as given";
 }
 
 const PARTS: Record<string, string> = { import: "imports", setup: "set-up", train: "training", eval: "evaluation", rollout: "rollouts", checkpoint: "checkpoints", data_start: "starting data workers" };
@@ -120,7 +128,7 @@ function ifFree(diagnosis: Diagnosis): HTMLElement | null {
             "style.width": `${(100 * (gain(name) - 1)) / (most - 1)}%`,
             "style.background": `var(--${name})`,
           })),
-          h("span", { class: "number" }, `${gain(name).toFixed(2)}x as fast`),
+          h("span", { class: "number" }, `${times(gain(name))} as fast`),
         ),
       ),
   );
@@ -184,6 +192,10 @@ function lineWords(line: Line): string {
     .map(([group, ns]) => `${group} ${share(ns / total)}`);
   const overhead = overheadWords(line);
   return `of that: ${parts.join(", ")}${overhead ? ` (${overhead})` : ""}`;
+}
+
+function sentence(words: string): string {
+  return words && !/[.!?]$/.test(words) ? `${capital(words)}.` : capital(words);
 }
 
 export function capital(words: string): string {

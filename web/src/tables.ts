@@ -1,7 +1,7 @@
 // The evidence by source line, module, operator, class and collective.
 
 import { groupsBar } from "./account";
-import type { ClassRow, Collective, Diagnosis, Line, Op } from "./content";
+import type { ClassRow, Collective, Diagnosis, KernelClass, Line, Op } from "./content";
 import { add, clear, h, section } from "./dom";
 import { count, lastPart, PARTS, rate, share, shortName, size, time } from "./format";
 import { moduleTree } from "./modules";
@@ -92,6 +92,23 @@ const CLASSES: Column<ClassRow>[] = [
   },
 ];
 
+const KERNELS: Column<KernelClass>[] = [
+  { title: "class", value: (row) => row.class },
+  { title: "device time", value: (row) => row.ns, cell: (row) => time(row.ns), numeric: true },
+  { title: "share", value: (row) => row.share, cell: (row) => share(row.share), numeric: true },
+  { title: "kernels", value: (row) => row.kernels, numeric: true },
+  { title: "of known cost", value: (row) => costed(row), cell: (row) => share(costed(row)), numeric: true },
+  { title: "dtypes by name", value: (row) => dtypes(row), wide: true },
+];
+
+function costed(row: KernelClass): number | null {
+  return row.ns ? row.costed_ns / row.ns : null;
+}
+
+function dtypes(row: KernelClass): string {
+  return Object.entries(row.dtypes).sort((a, b) => b[1] - a[1]).map(([name, ns]) => `${name} ${time(ns)}`).join(", ");
+}
+
 const COLLECTIVES: Column<Collective>[] = [
   { title: "collective", value: (row) => row.name, cell: (row) => h("span", { title: row.name }, shortName(row.name)), name: true },
   { title: "time", value: (row) => row.ns, cell: (row) => time(row.ns), numeric: true },
@@ -124,6 +141,8 @@ export function tables(diagnosis: Diagnosis): HTMLElement | null {
   if (diagnosis.classes.length) {
     parts.push(["Classes", () => follow<ClassRow>(table("classes", diagnosis.classes, CLASSES), (row, op) => row.class === op.class)]);
   }
+  const kernels = diagnosis.kernel_classes ?? [];
+  if (kernels.length) parts.push(["Kernels", () => table("kernels", kernels, KERNELS).element]);
   if (diagnosis.collectives.length) parts.push(["Collectives", () => table("collectives", diagnosis.collectives, COLLECTIVES).element]);
   if (!parts.length) return null;
   return section("tables", "Evidence", filterChip(), tabs("evidence", parts));

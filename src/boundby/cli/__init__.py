@@ -14,6 +14,7 @@ import click
 from boundby import __version__
 from boundby.cli.mistakes import in_words, unknown_verb
 from boundby.model.errors import INTERRUPTED, BoundbyError
+from boundby.model.units import printable
 
 # Verb -> what it does. The file cli/VERB.py holds the command of the same name.
 _VERBS = {
@@ -76,5 +77,5 @@ def main() -> None:
 
 
 def _fail(message: str, exit_code: int) -> int:
-    click.echo(f"boundby: {message}", err=True)
+    click.echo(printable(f"boundby: {message}"), err=True)
     return exit_code

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from boundby.model.units import printable
+
 if TYPE_CHECKING:
     from boundby.model.diagnosis import Diagnosis
 
@@ -89,7 +91,8 @@ def write_page(
     if perfetto_file:
         store.write_bytes(as_perfetto(diagnosis), Path(perfetto_file))
         if not quiet:
-            click.echo(f"boundby: the trace is {perfetto_file}; ui.perfetto.dev shows it", err=True)
+            text = f"boundby: the trace is {perfetto_file}; ui.perfetto.dev shows it"
+            click.echo(printable(text), err=True)
     if html_file or open_page:
         path = Path(html_file) if html_file else page_of_its_own()
         store.write_bytes(diagnosis_page(diagnosis).encode(), path)
@@ -101,7 +104,7 @@ def tell_page(path: Path, *, open_page: bool, quiet: bool) -> None:
     if open_page:
         open_in_browser(path)
     elif not quiet:
-        click.echo(f"boundby: the page is {path}", err=True)
+        click.echo(printable(f"boundby: the page is {path}"), err=True)
 
 
 def write_json(diagnosis: Any, json_file: str | None) -> None:
@@ -125,9 +128,9 @@ def open_in_browser(path: Path) -> None:
 
     place = path.resolve()
     if not (_has_display() and webbrowser.open(place.as_uri())):
-        click.echo(f"boundby: no display here; the page is {place}", err=True)
+        click.echo(printable(f"boundby: no display here; the page is {place}"), err=True)
     else:
-        click.echo(f"boundby: the page is {place}", err=True)
+        click.echo(printable(f"boundby: the page is {place}"), err=True)
 
 
 def _has_display() -> bool:

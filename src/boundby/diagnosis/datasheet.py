@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from boundby.hardware import cache
 from boundby.hardware.datasheet import find_unnamed
 from boundby.hardware.datasheet_machine import from_datasheet, machine_of
 from boundby.model import Machine, Note
@@ -9,7 +10,10 @@ from boundby.model.observation import ObservedDevice
 
 
 def machine_of_datasheet(device: ObservedDevice) -> tuple[Machine, list[Note]]:
-    """The machine that the datasheet lists for a device; one without roofs if there is none."""
+    """The machine that the datasheet lists for a device, or else that was measured here.
+
+    It has no roofs if there is none.
+    """
     if device.name is None and device.vendor and device.processors and device.memory_bytes:
         chip = find_unnamed(device.vendor, device.processors, device.memory_bytes)
         if chip is not None:
@@ -19,6 +23,9 @@ def machine_of_datasheet(device: ObservedDevice) -> tuple[Machine, list[Note]]:
         note = Note(code="device-not-named", text=text)
         return Machine(device="unknown device", kind="cpu"), [note]
     machine = from_datasheet(device.name, device.memory_bytes)
+    if machine is not None:
+        return machine, []
+    machine = cache.find(device.name)
     if machine is not None:
         return machine, []
     text = f"no datasheet lists {device.name}, so there are no roofs: use --machine FILE"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -31,6 +32,16 @@ def load(device: Device) -> Machine | None:
     """The roofs saved for this device; None when there are none yet."""
     path = path_for(device)
     return read(path) if path.exists() else None
+
+
+def find(device: str) -> Machine | None:
+    """The roofs saved here for a device of this name; full measurements before quick ones."""
+    found = []
+    for path in sorted(folder().glob("*.json")):
+        with contextlib.suppress(BoundbyError):
+            found.append(read(path))
+    named = [machine for machine in found if machine.device == device]
+    return min(named, key=lambda machine: machine.quick, default=None)
 
 
 def mark_busy(device: Device) -> None:

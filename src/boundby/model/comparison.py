@@ -51,6 +51,7 @@ class Comparison(Record, frozen=True, kw_only=True):
     ops: list[Difference]
     lines: list[Difference]
     warnings: list[str] = []
+    same: bool = False  # both are one diagnosis
     refused: str = ""  # why the two cannot be compared; then `beyond_noise` is None
 
     @property

@@ -122,6 +122,23 @@ def quantity(value: float | None, unit: str) -> str:
     return f"{count(value)} {unit}".strip()
 
 
+_LARGEST_TIMES = 100
+
+
+def times(factor: float) -> str:
+    """A gain as a factor: 1.25x; past what can be believed a bound: over 100x."""
+    return f"{factor:.2f}x" if factor <= _LARGEST_TIMES else f"over {_LARGEST_TIMES}x"
+
+
+def printable(text: str) -> str:
+    """The text without characters that control a terminal; names come from files."""
+    return "".join("?" if _controls(character) else character for character in text)
+
+
+def _controls(character: str) -> bool:
+    return (character < " " and character not in "\t\n") or "\x7f" <= character <= "\x9f"
+
+
 def age(seconds: float) -> str:
     """How long ago something was: just now, 5 minutes ago, 3 days ago."""
     for name in ("day", "hour", "minute"):

@@ -1,10 +1,13 @@
 """Compiler-generated kernels (Inductor's Triton and C++): bytes from arguments, FLOPs from names.
 
 Every tensor among the arguments is assumed to be touched once. Whether it is read, written or both
-is not recorded; arguments come inputs first, so the last one is counted as written, which leaves
-the sum right but for tensors updated in place. The name lists the operators that were fused, each
-once however often it occurs, and a long list is cut off: each counts once for every element of the
-largest tensor, which is an estimate. Templates of products and attention have FLOPs of their own.
+is not recorded. Inductor hands over what is updated in place first, then inputs, then outputs: the
+last is counted as written, unless the shapes say that it cannot be the result of a pointwise kernel
+and the first can, or there is no other: then the first is read and written.
+
+The name lists the operators that were fused, each once however often it occurs, and a long list is
+cut off: each counts once for every element of the largest tensor, which is an estimate. Templates
+of products and attention have FLOPs of their own.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ _NORMALIZING = re.compile(r"norm|softmax|var_mean|logsumexp")
 _GATHERING = re.compile(r"embedding|index|gather|scatter|nll_loss")
 # Operators that read a whole tensor, whatever is selected from it afterwards.
 _WHOLE = re.compile(r"softmax|logsumexp|new_zeros|full")
+# Operators that write a tensor and read none.
+_MAKING = re.compile(r"zeros|ones|full|fill|empty|arange|iota|rand|bernoulli")
 _NORMS = ("native_layer_norm", "native_group_norm", "native_batch_norm", "rms_norm")
 _COUNTED = {
     **OPERATIONS,
@@ -62,13 +67,29 @@ def _touched(call: OpCall) -> Cost:
         largest = max(tensors, key=lambda item: item.elements)
         room = max(item.elements for item in tensors if item is not largest)
         tensors = [partial(item, room) if item is largest else item for item in tensors]
-    cost = moved(reads=tensors[:-1], writes=tensors[-1:])
+    reads, writes = _directions(call.name, tensors, gathering=gathering)
+    cost = moved(reads=reads, writes=writes)
     return Cost(
         flops=_flops(call.name, tensors),
         bytes_read=cost.bytes_read,
         bytes_written=cost.bytes_written,
         upper_bound=gathering,
     )
+
+
+def _directions(
+    name: str, tensors: Sequence[Tensor], *, gathering: bool
+) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """What a kernel reads and what it writes."""
+    first, last = tensors[0], tensors[-1]
+    if not name.startswith("triton_poi_") or gathering:
+        return tensors[:-1], tensors[-1:]
+    if len(tensors) == 1:
+        return ((), tensors) if _MAKING.search(name) else (tensors, tensors)
+    whole = max(item.elements for item in tensors)
+    if last.elements < whole and first.elements == whole:
+        return tensors, (first,)
+    return tensors[:-1], tensors[-1:]
 
 
 def _flops(name: str, tensors: Sequence[Tensor]) -> dict[str, float]:

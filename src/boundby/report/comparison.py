@@ -11,7 +11,7 @@ from rich.text import Text
 from boundby.model import units
 from boundby.model.comparison import Comparison, Difference, Side
 from boundby.report.layout import Trimmed, plain_text, spaced, warning_line
-from boundby.report.words import COLOURS, PART_NAMES, short_name
+from boundby.report.words import COLOURS, PART_NAMES, counted, short_name
 
 _MOST_ROWS = 10
 # Differences below this share of the step are left out.
@@ -54,6 +54,8 @@ def headline(comparison: Comparison) -> Text:
         words += ", as profiled"
     if comparison.refused:
         doubt = "not judged, because the machine was busy"
+    elif comparison.same:
+        doubt = "no difference: both are the same diagnosis"
     elif comparison.beyond_noise is None:
         doubt = "too few steps to separate it from noise"
     elif comparison.beyond_noise:
@@ -62,7 +64,7 @@ def headline(comparison: Comparison) -> Text:
         doubt = "within noise"
     ratio = comparison.ratio
     interval = f"{ratio.low - 1:+.1%} to {ratio.high - 1:+.1%}"
-    known = comparison.beyond_noise is not None
+    known = comparison.beyond_noise is not None and not comparison.same
     colour = ("red" if change > 0 else "green") if comparison.beyond_noise else ""
     return Text.assemble(
         (words, f"bold {colour}".strip()),
@@ -77,11 +79,12 @@ def as_text(comparison: Comparison) -> str:
 
 def _side(word: str, side: Side) -> str:
     low, high = side.interval_ns
-    return (
-        f"{word}: {side.name} · {side.bound_by}-bound · {units.time(side.wall_ns)} "
-        f"({units.time(low)} to {units.time(high)}, {len(side.samples_ns)} {side.wall_source} "
-        f"steps) · {side.device}"
-    )
+    bound = "bound by: unknown" if side.bound_by == "unknown" else f"{side.bound_by}-bound"
+    known = [f"{units.time(low)} to {units.time(high)}"] if low < high else []
+    if side.samples_ns:
+        known.append(counted(len(side.samples_ns), f"{side.wall_source} step"))
+    within = f" ({', '.join(known)})" if known else ""
+    return f"{word}: {side.name} · {bound} · {units.time(side.wall_ns)}{within} · {side.device}"
 
 
 def _groups(comparison: Comparison) -> Table:

@@ -157,7 +157,7 @@ def together(diagnosis: Diagnosis, *, short: bool = False) -> list[Text]:
     words = (
         f"({which}): {units.time(before)} -> "
         f"{units.time_range(wall.expected, wall.low, wall.high)}, "
-        f"{before / max(wall.expected, 1.0):.2f}x faster"
+        f"{units.times(before / max(wall.expected, 1.0))} faster"
     )
     return [Text.assemble(("together ", "bold"), words)]
 

@@ -11,6 +11,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from boundby.model import units
 from boundby.report.words import TEXT_WIDTH
 
 
@@ -23,7 +24,7 @@ class Trimmed:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for part in self._parts:
             for line in console.render_lines(part, options, pad=False):
-                yield from _without_trailing_blanks(line)
+                yield from map(_printable, _without_trailing_blanks(line))
                 yield Segment.line()
 
 
@@ -35,6 +36,11 @@ def _without_trailing_blanks(line: list[Segment]) -> list[Segment]:
             kept.append(Segment(text if control else text.rstrip(), style, control))
             break
     return kept
+
+
+def _printable(segment: Segment) -> Segment:
+    text, style, control = segment
+    return segment if control else Segment(units.printable(text), style)
 
 
 def spaced(what: RenderableType) -> Padding:

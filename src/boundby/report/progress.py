@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from boundby.model.units import printable
+
 _PIPE_WIDTH = 100
 # Work that takes longer than this says what it is doing.
 _PATIENCE_S = 2.0
@@ -35,6 +37,7 @@ class Bar:
         self._stage = ""
 
     def __call__(self, stage: str, part: float) -> None:
+        stage = printable(stage)
         if not self._told:
             self._told = True
             sys.stderr.write(f"boundby: {self._what} ... this takes some seconds\n")

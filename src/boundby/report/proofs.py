@@ -152,13 +152,13 @@ def _reasons(proofs: list[Proof]) -> list[Text]:
 
 
 def _speedup(speedup: Speedup) -> str:
-    return f"{speedup.median:.2f}x ({speedup.low:.2f} to {speedup.high:.2f})"
+    return f"{units.times(speedup.median)} ({speedup.low:.2f} to {speedup.high:.2f})"
 
 
 def _promised(predicted: Estimate | None) -> str:
     if predicted is None:
         return "-"
-    return f"{predicted.expected:.2f}x ({predicted.low:.2f} to {predicted.high:.2f})"
+    return f"{units.times(predicted.expected)} ({predicted.low:.2f} to {predicted.high:.2f})"
 
 
 def _memory(proof: Proof) -> str:

@@ -65,7 +65,7 @@ def read_member(
     try:
         observations = sources.observe(path, index=index, wall_ns=wall_ns)
         timer = None
-        if machine is None and path.name == FILE_NAME:
+        if machine is None and path.name in (FILE_NAME, saved.TRACE):
             machine, timer = saved.machine_beside(path), saved.timer_beside(path)
         return [_member(path, observation, machine, timer) for observation in observations]
     except BoundbyError as error:

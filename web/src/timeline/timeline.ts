@@ -120,9 +120,12 @@ export function timeline(diagnosis: Diagnosis): TimelineView | null {
 function words(diagnosis: Diagnosis, layout: Layout): string {
   const { step } = diagnosis;
   const drawn = layout.tracks.filter((track) => track.kind === "stream").reduce((sum, track) => sum + track.lane.length, 0);
-  const parts = [`One step as it was profiled, ${time(layout.end)} long`];
+  // The step is drawn at the estimate's pace where that explains it, else as profiled.
+  const middle = ((step.profiled_ns ?? 0) + step.wall_ns) / 2;
+  const estimated = Boolean(step.profiled_ns && step.profiled_ns > 1.01 * step.wall_ns && layout.end < middle);
+  const parts = [`One step as ${estimated ? "estimated without the profiler" : "it was profiled"}, ${time(layout.end)} long`];
   if (step.dilation) parts.push(`${step.dilation.toFixed(2)}x a clean one: gaps are wider here than without a profiler`);
-  else if (step.wall_source === "profiled") parts.push("with the profiler's own cost in it");
+  else if (step.wall_source === "profiled" && !estimated) parts.push("with the profiler's own cost in it");
   if (drawn && drawn < step.kernels) parts.push(`the longest ${drawn.toLocaleString("en-US")} of ${step.kernels.toLocaleString("en-US")} kernels`);
   return `${parts.join("; ")}. Drag to move, Ctrl and wheel to zoom, or the arrow keys; a click ties a kernel to its launch.`;
 }

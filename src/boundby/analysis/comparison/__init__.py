@@ -20,15 +20,18 @@ _FEWEST_SAMPLES = 5
 _BUSY = 0.15
 _RESAMPLES = 4000
 _MOST_ROWS = 400
+_NO_CHANGE = Estimate(low=1.0, expected=1.0, high=1.0)
 _MISSING = 0.01  # of a step, in lines that are many and cut off
 
 
 def compare(before: Diagnosis, after: Diagnosis, *, names: tuple[str, str]) -> Comparison:
-    refused = _refused(before, after)
-    ratio, beyond = _ratio(before, after)
+    same = before == after
+    refused = "" if same else _refused(before, after)
+    ratio, beyond = (_NO_CHANGE, False) if same else _ratio(before, after)
     if refused:
         beyond = None
     return Comparison(
+        same=same,
         refused=refused,
         before=_side(before, names[0]),
         after=_side(after, names[1]),

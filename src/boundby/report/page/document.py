@@ -24,6 +24,8 @@ _FRAME = (
 def diagnosis_page(diagnosis: Diagnosis) -> str:
     bound = diagnosis.verdict.bound_by
     words = "bound by: unknown" if bound == "unknown" else f"{bound}-bound"
+    if diagnosis.verdict.or_bound_by:
+        words = f"{bound}- or {diagnosis.verdict.or_bound_by}-bound"
     title = f"{words}, {units.time(diagnosis.step.wall_ns)}"
     if diagnosis.target:
         title += f" · {diagnosis.target.rsplit('/', 1)[-1]}"
