@@ -14,13 +14,16 @@ from boundby.prove.search import Block, Check, Ran, Reply, Search
 FINE = Numerics(ok=True, why="outputs within 1 ppm")
 
 
-def candidate(name: str, *, preparation_s: float = 0.0, slot: str = "") -> Candidate:
+def candidate(
+    name: str, *, preparation_s: float = 0.0, slot: str = "", unfounded: bool = False
+) -> Candidate:
     return Candidate(
         key=f"fault-{name}/{name}",
         faults=(f"fault-{name}",),
         change=f"# {name}",
         preparation_s=preparation_s,
         slot=slot,
+        unfounded=unfounded,
     )
 
 
@@ -38,7 +41,10 @@ class Simulated:
         failing: Sequence[str] = (),
         wrong: Sequence[str] = (),
         unverified: Sequence[str] = (),
+        idle: Sequence[str] = (),
+        late: Sequence[str] = (),
     ) -> None:
+        """`idle`: change nothing; `late`: change nothing in the first step."""
         self.clock = 0.0
         self.blocks: list[Block] = []
         self._ratios = ratios
@@ -46,6 +52,7 @@ class Simulated:
         self._block_sd = block_sd
         self._random = random.Random(seed)
         self._first_use_s = dict(first_use_s or {})
+        self._idle, self._late = idle, set(late)
         self._failing, self._wrong, self._unverified = failing, wrong, unverified
 
     def search(
@@ -55,6 +62,8 @@ class Simulated:
         budget_s: float = 300.0,
         accept_unverified: bool = False,
         evidence: Evidence | None = None,
+        timed: Arm | None = None,
+        reserved_s: float = 0.0,
     ) -> Evidence:
         evidence = evidence or Evidence()
         search = Search(
@@ -64,8 +73,9 @@ class Simulated:
             ends_at=budget_s,
             random=random.Random(1),
             accept_unverified=accept_unverified,
+            reserved_s=reserved_s,
         )
-        plan = search.run()
+        plan = search.run() if timed is None else search.timed(timed, 12)
         reply: Reply | None = None
         try:
             while True:
@@ -85,7 +95,10 @@ class Simulated:
         for name in names:
             times[0] += self._first_use_s.pop(name, 0.0)
         self.clock += sum(times)
-        return Ran(times_ns=[s * 1e9 for s in times[block.dropped :]])
+        kept_ns = [s * 1e9 for s in times[block.dropped :]]
+        is_idle = len(names) == 1 and (names[0] in self._idle or names[0] in self._late)
+        self._late -= set(names)
+        return Ran(times_ns=kept_ns, nothing_changed=is_idle)
 
     def _checked(self, check: Check) -> Numerics:
         names = _names(check.arm)

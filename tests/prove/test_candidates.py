@@ -5,6 +5,7 @@ from itertools import combinations
 import pytest
 from msgspec.structs import replace
 
+from boundby.model import Roof
 from boundby.model.diagnosis import Diagnosis, Estimate, Finding, WhatIf
 from boundby.prove.candidate import Candidate
 from boundby.prove.candidates import Choice, candidates_of, promised
@@ -100,3 +101,24 @@ def test_graphs_are_tried_where_no_launches_wait_yet() -> None:
     assert found["compile:reduce-overhead"].predicted == found["compile"].predicted
     assert "unfused-operators" in found["compile:reduce-overhead"].faults
     assert "cuda-graphs" not in found
+
+
+def test_cheap_fixes_are_tried_without_a_finding_after_those_with_one() -> None:
+    diagnosis = replace(bert(without="unfused-optimizer"), findings=bert().findings[:1])
+    found = candidates_of(diagnosis, Choice())
+    unfounded = [one.fix for one in found if one.unfounded]
+    assert {"sdpa", "fused", "autocast", "tf32", "no-checkpoints"} <= set(unfounded)
+    assert [one.unfounded for one in found] == sorted(one.unfounded for one in found)
+    assert not any(one.unfounded for one in candidates_of(diagnosis, Choice(only=["compile"])))
+
+
+def test_fewer_digits_are_not_tried_where_the_device_is_no_faster_in_them() -> None:
+    diagnosis = bert()
+    slow = [
+        Roof(name=f"matmul.{dtype}", value=value, unit="flops/s", source="measured")
+        for dtype, value in (("float32", 1e12), ("bfloat16", 1e11), ("tf32", 5e12))
+    ]
+    machine = replace(diagnosis.machine, roofs=slow)
+    names = tried(replace(diagnosis, machine=machine))
+    assert "autocast" not in names
+    assert "tf32" in names

@@ -118,3 +118,54 @@ def test_slow_steps_are_spent_on_the_likeliest_fixes_first() -> None:
     program = Simulated({"fused": 1.5}, step_s=1.0, block_sd=0.002)
     evidence = program.search(every, budget_s=60.0)
     assert evidence.chosen == (FUSED.key,)
+
+
+def test_fixes_without_a_finding_come_after_those_with_one() -> None:
+    extra = candidate("extra", unfounded=True)
+    program = Simulated({"fused": 1.2, "extra": 1.5, "c": 1.1}, block_sd=0.002)
+    evidence = program.search([FUSED, COMPILE, extra])
+    assert evidence.chosen == (extra.key, FUSED.key, COMPILE.key)
+    order = [block.arm[-1] for block in program.blocks if block.arm]
+    assert order.index(FUSED.key) < order.index(extra.key) < order.index(COMPILE.key)
+
+
+def test_fixes_without_a_finding_wait_where_time_is_short() -> None:
+    extra = candidate("extra", unfounded=True)
+    dear = candidate("c", preparation_s=5.0)
+    program = Simulated({"c": 1.5}, step_s=1.0, block_sd=0.002)
+    program.search([dear, extra], budget_s=80.0)
+    order = [block.arm[-1] for block in program.blocks if block.arm]
+    assert order.index(dear.key) < order.index(extra.key)
+
+
+def test_a_fix_without_a_finding_costs_few_steps_if_it_is_far_slower_or_finds_nothing() -> None:
+    slow, idle = candidate("slow", unfounded=True), candidate("idle", unfounded=True)
+    program = Simulated({"slow": 0.1, "fused": 1.3}, idle=["idle"])
+    every = [FUSED, slow, idle]
+    evidence = program.search(every)
+    assert sum(block.kept for block in program.blocks if slow.key in block.arm) <= 3
+    assert sum(block.kept for block in program.blocks if idle.key in block.arm) <= 2
+    # Nobody asked for the one that found nothing to change.
+    assert outcomes(evidence, *every) == {"fused": Outcome.KEPT, "slow": Outcome.NO_GAIN}
+
+
+def test_a_fix_that_changes_nothing_in_its_first_step_is_measured() -> None:
+    program = Simulated({"fused": 1.3}, late=["fused"])
+    assert program.search([FUSED]).chosen == (FUSED.key,)
+
+
+def test_time_kept_for_fixes_of_the_start_does_not_keep_a_compile_from_being_tried() -> None:
+    program = Simulated({"c": 1.5}, first_use_s={"c": 30.0})
+    assert program.search([COMPILE], budget_s=60.0, reserved_s=40.0).chosen == (COMPILE.key,)
+
+
+def test_a_process_of_its_own_measures_what_it_can_apply() -> None:
+    program = Simulated({"fused": 1.3}, idle=["casts"], failing=["c"])
+    arm = (CASTS.key, FUSED.key, COMPILE.key)
+    evidence = program.search([CASTS, FUSED, COMPILE], timed=arm)
+    assert evidence.left_out == {
+        CASTS.key: "it found nothing to change in this program",
+        COMPILE.key: "RuntimeError: planted",
+    }
+    assert evidence.timed_ns
+    assert program.blocks[-1].arm == (FUSED.key,)

@@ -106,6 +106,7 @@ SDPA = Fix(
     change='attn_implementation="sdpa"  # or F.scaled_dot_product_attention, need_weights=False\n'
     f"{NO_MASKS}  # if compiled, with nothing padded",
     apply=fused_attention,
+    always_tried=True,
 )
 CUDNN_ATTENTION = Fix(
     name="sdpa:cudnn",

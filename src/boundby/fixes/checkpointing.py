@@ -117,4 +117,5 @@ NO_CHECKPOINTS = Fix(
     name="no-checkpoints",
     change="x = block(x)  # instead of checkpoint(block, x)",
     switch=_without,
+    always_tried=True,
 )

@@ -27,6 +27,8 @@ class Fix:
     `preparation_s`: about how long its first use takes. Of fixes in one `slot` only one can be
     applied. `covers`: the faults that are gone with it, where that is more, or other, than the one
     it is tried for. `written`: the change in the script's own terms, from what was changed in it.
+    `always_tried`: by `boundby prove`, without a finding too: it is switched within a step, and
+    where it cannot help it is seen to change nothing.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Fix:
     slot: str = ""
     covers: tuple[str, ...] = ()
     written: Callable[[Collection[str]], str] | None = None
+    always_tried: bool = False
 
     def __post_init__(self) -> None:
         if self.environment:

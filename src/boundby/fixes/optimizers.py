@@ -48,6 +48,7 @@ FUSED = Fix(
     name="fused",
     change="torch.optim.AdamW(..., fused=True)  # or Adam, SGD, Adagrad",
     switch=fused_switch,
+    always_tried=True,
     written=_written,
 )
 GRADIENTS_TO_NONE = Fix(

@@ -14,7 +14,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """One fix, the faults it removes, and the speed-up that the diagnosis predicts for it.
 
     `asked`: the user wants it tried, whatever speaks for it. `silent`: a user's own fix, which
-    need not say what it changes.
+    need not say what it changes. `unfounded`: no finding speaks for it; it is tried because that
+    costs a few steps.
     """
 
     key: str  # FAULT/FIX
@@ -31,6 +32,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     covers: tuple[str, ...] = ()
     asked: bool = False
     silent: bool = False
+    unfounded: bool = False
 
     @property
     def fix(self) -> str:

@@ -55,13 +55,27 @@ def candidates_of(diagnosis: Diagnosis, choice: Choice) -> list[Candidate]:
     for remedy, treatment in _pairs(diagnosis):
         if diagnosis.machine.kind not in treatment.devices:
             continue
-        if not choice.allows(remedy.id, treatment, found=remedy.id in found):
+        is_worth_it = remedy.id in found or _is_always_tried(treatment, diagnosis)
+        if not choice.allows(remedy.id, treatment, found=is_worth_it):
             continue
         mends = mended.setdefault(treatment, [])
         # Asked for by its own name, it stands for one fault at most that was not found.
         if remedy.id in found or not mends or choice.everything:
             mends.append(remedy)
-    return [_candidate(treatment, mends, diagnosis, choice) for treatment, mends in mended.items()]
+    every = [
+        _candidate(fix, sorted(mends, key=lambda one: one.id not in found), diagnosis, choice)
+        for fix, mends in mended.items()
+    ]
+    return sorted(every, key=lambda one: one.unfounded)
+
+
+def _is_always_tried(fix: Fix, diagnosis: Diagnosis) -> bool:
+    """Not in fewer digits where the device is known to compute no faster in them."""
+    if not fix.always_tried or fix.precision is None:
+        return fix.always_tried
+    rate = diagnosis.machine.rate(f"matmul.{fix.precision}")
+    float32 = diagnosis.machine.rate("matmul.float32")
+    return rate is None or float32 is None or rate > float32
 
 
 def likeliest(diagnosis: Diagnosis, choice: Choice) -> list[Candidate]:
@@ -97,6 +111,8 @@ def _candidate(
     treatment: Fix, mends: list[Fault], diagnosis: Diagnosis, choice: Choice
 ) -> Candidate:
     faults = tuple(remedy.id for remedy in mends)
+    found = {finding.fault for finding in diagnosis.findings}
+    is_asked = any(name in choice.also for name in (treatment.name, *faults))
     covers = treatment.covers
     if not any(finding.fault in covers for finding in diagnosis.findings):
         covers = faults[:1]
@@ -113,8 +129,9 @@ def _candidate(
         preparation_s=treatment.preparation_s,
         slot=treatment.slot,
         covers=covers,
-        asked=any(name in choice.also for name in (treatment.name, *faults)),
+        asked=is_asked,
         silent=not _is_ours(treatment),
+        unfounded=not (is_asked or choice.everything or found.intersection((*covers, *faults))),
     )
 
 

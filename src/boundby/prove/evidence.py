@@ -81,6 +81,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     start_s: float | None = None  # from the start of the process to the first step
     timed_ns: list[float] = []  # of a process that measures one arm
     timed_peak_bytes: float | None = None
+    left_out: dict[str, str] = {}  # by fix: why that process could not apply it
     first_kept_s: float | None = None
     running: Arm = BASELINE  # what is switched on now
     preparing: bool = False  # its first use, such as compiling

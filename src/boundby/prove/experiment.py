@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -269,7 +269,7 @@ class _Proof:
             sources[str(path)] = str(copy)
         before = self._variant("the script as it is", (), ())
         after = self._variant("the patched script", arm, starts, sources)
-        self._final = fresh.in_turn(before, after)
+        self._final = fresh.in_turn(before, replace(after, may_do_without=True))
 
     def _write_patch(self) -> SourcePatch | None:
         path = _script_path(self._request.target)
@@ -291,7 +291,7 @@ class _Proof:
             starts=self._starts,
             chosen_starts=self._chosen_starts,
             final=self._final,
-            manual=[f"{one.fix} ({one.why})" for one in self._patch.manual] if self._patch else [],
+            manual={one.fix: one.why for one in self._patch.manual} if self._patch else {},
         )
         proofs = proofs_of(self._evidence, self._candidates, checked)
         step = self.diagnosis.step
@@ -343,10 +343,13 @@ class _Proof:
 
 
 def _opening(diagnosis: Diagnosis, candidates: Sequence[Candidate], seconds: float) -> str:
-    names = ", ".join(one.fix for one in candidates) or "nothing"
+    names = ", ".join(one.fix for one in candidates if not one.unfounded) or "nothing"
+    unfounded = ", ".join(one.fix for one in candidates if one.unfounded)
     return (
         f"diagnosed: {diagnosis.step.kind}, {units.time(diagnosis.step.wall_ns)} a step, bound by "
         f"{diagnosis.verdict.bound_by} ({seconds:.0f} s); to be tried: {names}"
+        + f"; without a finding: {unfounded}"
+        * bool(unfounded)
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -28,13 +28,29 @@ _MARGIN = 1.15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """What one process runs: fixes switched on in it, fixes of its start, another text."""
+    """What one process runs: fixes switched on in it, fixes of its start, another text.
+
+    `may_do_without`: what a process cannot apply is left out of it and of those that follow.
+    """
 
     name: str
     arm: Arm = ()
     applied: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
+    may_do_without: bool = False
+
+    def without(self, left_out: Collection[str]) -> Variant:
+        return replace(
+            self,
+            arm=tuple(key for key in self.arm if key not in left_out),
+            applied=[key for key in self.applied if key not in left_out],
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is changed: the script as it is."""
+        return not (self.arm or self.applied or self.sources)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,6 +63,8 @@ class Turns:
     peak_after: float | None = None
     problem: str | None = None
     log: str | None = None
+    late: bool = False  # the budget ended while a process ran
+    left_out: dict[str, str] = field(default_factory=dict)  # by fix: why it was not applied
 
     @property
     def speedup(self) -> Speedup | None:
@@ -96,7 +114,11 @@ class FreshProcesses:
             # Neither is always the first: a machine that warms up would favour the other.
             order = [(before, True), (after, False)]
             for variant, is_before in order if pair % 2 == 0 else order[::-1]:
-                if not self._run(variant, turns, is_before=is_before):
+                if is_before or not variant.may_do_without:
+                    is_measured = self._run(variant, turns, is_before=is_before)
+                else:
+                    is_measured = self._run_what_can_be(variant, turns)
+                if not is_measured:
                     return turns
             if self._is_clear(turns):
                 break
@@ -105,6 +127,26 @@ class FreshProcesses:
     def _is_clear(self, turns: Turns) -> bool:
         found = turns.speedup
         return found is not None and len(turns.after_ns) >= 2 and found.low > 1.02
+
+    def _run_what_can_be(self, variant: Variant, turns: Turns) -> bool:
+        """A process that fails with what is applied from outside is followed by one without it."""
+        is_measured = self._run(variant.without(turns.left_out), turns, is_before=False)
+        left = variant.without(turns.left_out)
+        outside = [*left.arm, *left.applied]
+        if is_measured and left.is_plain:
+            turns.after_ns.clear()
+            turns.problem = "nothing of it could be written or applied in a process of its own"
+            return False
+        if is_measured or turns.late or not outside:
+            return is_measured
+        bare = left.without(outside)
+        if bare.is_plain or not self.has_time(1):
+            return False
+        turns.left_out |= dict.fromkeys(outside, turns.problem or "")
+        turns.after_ns.clear()  # measured with what is now left out
+        turns.before_ns = turns.before_ns[-1:]
+        turns.problem = turns.log = None
+        return self._run(bare, turns, is_before=False)
 
     def _run(self, variant: Variant, turns: Turns, *, is_before: bool) -> bool:
         self.report(variant.name)
@@ -130,12 +172,14 @@ class FreshProcesses:
         if not evidence.timed_ns:
             ruled = next((one.why for one in evidence.ruled.values()), None)
             late = "the budget ended while it ran" if launched.late else None
+            turns.late = launched.late
             turns.problem = late or ruled or evidence.ended or launched.problem or "no step ended"
             turns.log = str(launched.log)
             return False
         self._a_process_s = max(self._a_process_s, time.monotonic() - began)
         middle = statistics.median(evidence.timed_ns)
         peak = evidence.timed_peak_bytes
+        turns.left_out |= evidence.left_out
         if is_before:
             turns.before_ns.append(middle)
             turns.peak_before = peak

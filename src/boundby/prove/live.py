@@ -214,14 +214,17 @@ class LiveEngine(StepHook):
         if opened.failure is not None:
             return Ran(failure=opened.failure)
         arm = opened.block.arm
-        if len(arm) == 1 and arm[0] not in self._silent and not self._board.has_changed(arm[0]):
-            return Ran(nothing_changed=True)
+        is_idle = (
+            len(arm) == 1 and arm[0] not in self._silent and not self._board.has_changed(arm[0])
+        )
         times = self._device.between(opened.marks)
         counted = [ns for ns, kind in zip(times, self._kinds, strict=True) if self._counts(kind)]
         peak = None
         if self._device_is_cuda:
             peak = float(self._torch.cuda.max_memory_allocated())
-        return Ran(times_ns=counted[opened.block.dropped :], peak_bytes=peak)
+        return Ran(
+            times_ns=counted[opened.block.dropped :], peak_bytes=peak, nothing_changed=is_idle
+        )
 
     @property
     def _device_is_cuda(self) -> bool:

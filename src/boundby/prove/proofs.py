@@ -24,7 +24,7 @@ class Checked:
     starts: Mapping[str, Turns] = field(default_factory=dict)  # by fix of the start
     chosen_starts: Sequence[str] = ()
     final: Turns | None = None
-    manual: Sequence[str] = ()  # what the patch does not contain
+    manual: Mapping[str, str] = field(default_factory=dict)  # fixes not in the patch, and why
 
 
 _NONE = Checked()
@@ -38,7 +38,10 @@ def proofs_of(
         if one.scope == "start":
             proofs.append(_of_start(one, checked))
         else:
-            proofs.append(_of_step(one, evidence, candidates))
+            proof = _of_step(one, evidence, candidates)
+            # Nobody asked for it, and there is nothing to say of it.
+            if not (one.unfounded and proof.outcome is Outcome.SKIPPED):
+                proofs.append(proof)
     chosen = [*evidence.chosen, *checked.chosen_starts]
     if len(chosen) > 1:
         proofs.append(_together(evidence, candidates, checked))
@@ -54,6 +57,8 @@ def last_words(evidence: Evidence, candidates: Sequence[Candidate]) -> dict[str,
         if one.scope == "start":
             continue
         proof = _of_step(one, evidence, candidates)
+        if one.unfounded and proof.outcome is Outcome.SKIPPED:
+            continue
         is_kept = proof.outcome is Outcome.KEPT
         found = comparisons_of(evidence, one.key)
         is_settled = is_kept or any(each.verdict == "no gain" for each in found)
@@ -135,7 +140,9 @@ def _outcome(
         slower = found.middle < 1 and (speedup is None or speedup.high < 1)
         return Outcome.NO_GAIN, "it is slower" if slower else _interval(speedup), None
     if speedup is None:
-        return Outcome.INCONCLUSIVE, f"{len(found.log_ratios)} rounds are too few to tell", None
+        count = len(found.log_ratios)
+        words = "1 round is" if count == 1 else f"{count} rounds are"
+        return Outcome.INCONCLUSIVE, f"{words} too few to tell", None
     return Outcome.INCONCLUSIVE, f"{_interval(speedup)} does not decide; more time may", None
 
 
@@ -204,12 +211,14 @@ def _finally(
         outcome, why = Outcome.INCONCLUSIVE, "whole processes differ by more than the gain"
     else:
         outcome, why = Outcome.KEPT, "the script and its patched copy, in fresh processes"
-    if checked.manual and outcome is Outcome.KEPT:
-        why += "; not in the patch, applied from outside: " + "; ".join(checked.manual)
-    fixes = chosen_fixes(evidence, candidates, checked.chosen_starts)
+    if speedup is not None:
+        why += _beside_patch(chosen, known, evidence, checked)
+    standing = [key for key in chosen if key not in final.left_out] or chosen
+    changes = chosen_fixes(evidence, candidates, checked.chosen_starts)
+    in_it = [one for key, one in zip(chosen, changes, strict=True) if key in standing]
     return Proof(
-        faults=[fault for key in chosen for fault in known[key].faults],
-        treatment=_names(chosen, candidates),
+        faults=[fault for key in standing for fault in known[key].faults],
+        treatment=_names(standing, candidates),
         fresh=True,
         before_ns=final.before_ns,
         after_ns=final.after_ns,
@@ -218,9 +227,34 @@ def _finally(
         numerics=evidence.checked.get(arm_name(evidence.chosen)),
         outcome=outcome,
         why=why,
-        change="\n".join(one.change for one in fixes),
+        change="\n".join(one.change for one in in_it),
         log=final.log,
     )
+
+
+def _beside_patch(
+    chosen: Sequence[str], known: Mapping[str, Candidate], evidence: Evidence, checked: Checked
+) -> str:
+    """What the patch does not contain: applied from outside, or left out and to be done by hand."""
+    left_out = checked.final.left_out if checked.final is not None else {}
+    outside = [
+        f"{known[key].fix} ({why})"
+        for key in chosen
+        if key not in left_out and (why := checked.manual.get(known[key].fix)) is not None
+    ]
+    words = f"; not in the patch, applied from outside: {'; '.join(outside)}" if outside else ""
+    for key, why in left_out.items():
+        live = _live_figure(key, evidence, known)
+        words += f"; left out, to be written by hand: {known[key].fix}{live} ({why})"
+    return words
+
+
+def _live_figure(key: str, evidence: Evidence, known: Mapping[str, Candidate]) -> str:
+    found = _joining(evidence, key) if key in evidence.chosen else None
+    if found is None or found.speedup is None:
+        return ""
+    beside = " + ".join(known[one].fix for one in found.against)
+    return f", {found.speedup.median:.2f}x live" + (f" beside {beside}" if beside else "")
 
 
 def _of_start(one: Candidate, checked: Checked) -> Proof:

@@ -29,10 +29,10 @@ _ROUNDS_SHARE = 0.1
 _SETTLED, _MOST_SETTLING = 1.25, 6
 # Where steps are few, a first use that took no longer than this in another process gets one step.
 _QUICK_S = 0.5
-# Compiling may take so much of the time that is left.
-_MOST_PREPARATION = 0.6
 # A first look at a fix takes about so many steps: its first use, and three rounds with their bases.
 _FIRST_LOOK_STEPS, _FIRST_LOOK_SHARE = 25, 0.5
+# Fixes that no finding speaks for get so much of the time before those that compile.
+_UNFOUNDED_SHARE, _FAR_SLOWER = 0.25, 2.0
 # In company a fix may gain what it did not gain alone, unless it was slower than this.
 _HARMLESS, _FORESEEN = 0.97, 1.02
 
@@ -56,7 +56,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What came of a block."""
+    """What came of a block. `nothing_changed` with times: so far, which another step may change."""
 
     times_ns: Sequence[float] = ()
     peak_bytes: float | None = None
@@ -86,30 +86,39 @@ class Search:
     since_start_s: Callable[[], float] = lambda: 0.0
     _step_ns: dict[Arm, float] = field(default_factory=dict)
     _prepared: set[Arm] = field(default_factory=set)
+    _is_preparing_dear: bool = False
 
     def run(self) -> Steps:
         yield from self._prepare(BASELINE)
         singles = [one for one in self.candidates if not one.preparation_s]
         dear = [one for one in self.candidates if one.preparation_s]
-        for some in self._affordable(singles):
+        for some in self._affordable([one for one in singles if not one.unfounded]):
             yield from self._compare([(one.key,) for one in some], BASELINE)
             self._choose_best_single(singles)
+        # Those without a finding leave most of the time to what has one.
+        unfounded = [one for one in singles if one.unfounded]
+        early = unfounded[: self._first_looks(_UNFOUNDED_SHARE)] if dear else unfounded
+        yield from self._look_at(early, singles)
         yield from self._grow(singles)
         gained = False
+        self._is_preparing_dear = True
         for one in dear:
             before = self.evidence.chosen
             yield from self._add(one)
             gained |= self.evidence.chosen != before
-        if gained:
+        self._is_preparing_dear = False
+        yield from self._look_at(unfounded[len(early) :], singles)
+        if gained or len(early) < len(unfounded):
             yield from self._grow(singles, in_company=True)
         yield from self._decide_open_ones()
         self.evidence.done = not self._is_late()
 
     def timed(self, arm: Arm, steps: int) -> Steps:
-        """One arm alone, in a process of its own."""
+        """One arm alone, in a process of its own; what cannot be applied here is left out of it."""
         yield from self._prepare(arm)
         if arm_name(arm) in self.evidence.ruled:
-            return
+            arm = yield from self._without_refused(arm)
+            yield from self._prepare(arm)
         ran = yield Block(arm=arm, dropped=_DROPPED, kept=max(steps, self._kept(arm)))
         assert isinstance(ran, Ran)
         if not self._has_ended(arm, ran):
@@ -117,14 +126,44 @@ class Search:
             self.evidence.timed_peak_bytes = ran.peak_bytes
         self.evidence.done = True
 
+    def _without_refused(self, arm: Arm) -> Generator[Request, Reply, Arm]:
+        """Of an arm that cannot be applied, what can; fixes are added one by one."""
+        ruled = self.evidence.ruled
+        applied: Arm = BASELINE
+        for key in arm:
+            added = (*applied, key)
+            yield from self._prepare(added)
+            if arm_name(added) in ruled:
+                self.evidence.left_out[key] = ruled[arm_name(added)].why
+            else:
+                applied = added
+        return applied
+
     # What comes next.
 
     def _affordable(self, singles: Sequence[Candidate]) -> list[Sequence[Candidate]]:
         """All in the same rounds, unless these would take most of the time: the likeliest first."""
+        at_once = max(1, self._first_looks(_FIRST_LOOK_SHARE))
+        return [singles[at : at + at_once] for at in range(0, len(singles), at_once)]
+
+    def _first_looks(self, share: float) -> int:
+        """How many fixes can be looked at in this share of the time that is left."""
         an_arm_s = _FIRST_LOOK_STEPS * (self._step_ns.get(BASELINE) or 0.0) / 1e9
         left_s = max(0.0, self.deadline - self.now())
-        at_once = max(1, int(_FIRST_LOOK_SHARE * left_s / an_arm_s)) if an_arm_s else len(singles)
-        return [singles[at : at + at_once] for at in range(0, len(singles), at_once)]
+        return int(share * left_s / an_arm_s) if an_arm_s else len(self.candidates)
+
+    def _look_at(self, unfounded: Sequence[Candidate], singles: Sequence[Candidate]) -> Steps:
+        """Those that no finding speaks for: what is far slower is not measured at all."""
+        for one in unfounded:
+            if not self._is_late():
+                yield from self._prepare((one.key,))
+            step_ns, base_ns = self._step_ns.get((one.key,)), self._step_ns.get(BASELINE)
+            if step_ns and base_ns and step_ns > _FAR_SLOWER * base_ns:
+                why = f"its first steps took {step_ns / base_ns:.1f} times as long"
+                self.evidence.ruled.setdefault(one.key, Ruled(outcome=Outcome.NO_GAIN, why=why))
+        for some in self._affordable(unfounded):
+            yield from self._compare([(one.key,) for one in some], BASELINE)
+        self._choose_best_single(singles)
 
     def _choose_best_single(self, singles: Sequence[Candidate]) -> None:
         evidence = self.evidence
@@ -263,9 +302,13 @@ class Search:
         while len(times) < (1 if is_quick else _MOST_SETTLING):
             ran = yield Block(arm=arm, dropped=0, kept=1, preparing=True)
             assert isinstance(ran, Ran)
-            if self._has_ended(arm, ran):
+            # Some fixes change nothing before they have seen a call.
+            is_first = not times and ran.nothing_changed and bool(ran.times_ns)
+            if not is_first and self._has_ended(arm, ran):
                 return
             times += ran.times_ns
+            if is_first:
+                continue
             if len(times) > 2 and times[-1] <= _SETTLED * min(times[:-1]):
                 break
         quickest = min(times)
@@ -346,7 +389,9 @@ class Search:
     @property
     def deadline(self) -> float:
         chosen_s = self.reserved_if_chosen_s if self.evidence.chosen else 0.0
-        return self.ends_at - self.reserved_s - chosen_s
+        # What compiles is likelier to be worth the time than a process for a fix of the start.
+        starts_s = 0.0 if self._is_preparing_dear else self.reserved_s
+        return self.ends_at - starts_s - chosen_s
 
     def _is_late(self, more_s: float = 0.0) -> bool:
         return self.now() + more_s > self.deadline
@@ -373,7 +418,7 @@ class Search:
             return False
         expected, left = self._expected_s(one), self.deadline - self.now()
         needed = 3 * self._round_s([arm], against)
-        if expected < _MOST_PREPARATION * left and expected + needed < left:
+        if expected + needed < left:
             return False
         why = f"its first use is expected to take {expected:.0f} s, of {max(left, 0):.0f} s left"
         self.evidence.ruled[arm_name(arm)] = Ruled(outcome=Outcome.SKIPPED, why=why)
