@@ -114,6 +114,7 @@ def _workers(name: str, count: Callable[[], int], devices: tuple[str, ...]) -> F
         apply=functools.partial(loader_workers, count),
         devices=devices,
         slot="workers",
+        needs_cores=True,
         scope="start",
     )
 

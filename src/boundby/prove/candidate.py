@@ -33,6 +33,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     asked: bool = False
     silent: bool = False
     unfounded: bool = False
+    needs_cores: bool = False
 
     @property
     def fix(self) -> str:

@@ -131,6 +131,7 @@ def _candidate(
         covers=covers,
         asked=is_asked,
         silent=not _is_ours(treatment),
+        needs_cores=treatment.needs_cores,
         unfounded=not (is_asked or choice.everything or found.intersection((*covers, *faults))),
     )
 

@@ -79,6 +79,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     steps: int = 0  # taken by all processes
     seconds: float = 0.0  # of live measurement, all processes together
     start_s: float | None = None  # from the start of the process to the first step
+    free_cores: float | None = None  # while the live program ran
     timed_ns: list[float] = []  # of a process that measures one arm
     timed_peak_bytes: float | None = None
     left_out: dict[str, str] = {}  # by fix: why that process could not apply it

@@ -18,13 +18,13 @@ import msgspec
 
 from boundby.capture.process.execution import Target
 from boundby.model import Note, units
-from boundby.model.diagnosis import Diagnosis
+from boundby.model.diagnosis import Diagnosis, Outcome
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.prove import files, scratch
 from boundby.prove.candidate import Candidate
 from boundby.prove.candidates import Choice, candidates_of, likeliest, pointless
 from boundby.prove.diagnosing import diagnose_script, undiagnosed
-from boundby.prove.evidence import Arm, Evidence
+from boundby.prove.evidence import Arm, Evidence, Ruled
 from boundby.prove.fresh import FreshProcesses, Turns, Variant
 from boundby.prove.launch import COMPILED, Setting
 from boundby.prove.live_run import LiveRun
@@ -224,6 +224,11 @@ class _Proof:
         for one in self._candidates:
             # Time for the final check comes first.
             if one.scope != "start" or not fresh.has_time(2 + _FINAL_PROCESSES):
+                continue
+            free = self._evidence.free_cores
+            if one.needs_cores and free is not None and free < 1:
+                why = f"{free:.1f} cores were idle while the program ran: a worker needs one"
+                self._evidence.ruled[one.key] = Ruled(outcome=Outcome.SKIPPED, why=why)
                 continue
             known = {other.key: other for other in self._candidates}
             if not one.goes_with([known[key] for key in (*arm, *self._chosen_starts)]):

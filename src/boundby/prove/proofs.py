@@ -36,7 +36,7 @@ def proofs_of(
     proofs = []
     for one in candidates:
         if one.scope == "start":
-            proofs.append(_of_start(one, checked))
+            proofs.append(_of_start(one, checked, evidence.ruled.get(one.key)))
         else:
             proof = _of_step(one, evidence, candidates)
             # Nobody asked for it, and there is nothing to say of it.
@@ -257,10 +257,12 @@ def _live_figure(key: str, evidence: Evidence, known: Mapping[str, Candidate]) -
     return f", {found.speedup.median:.2f}x live" + (f" beside {beside}" if beside else "")
 
 
-def _of_start(one: Candidate, checked: Checked) -> Proof:
+def _of_start(one: Candidate, checked: Checked, ruled: Ruled | None) -> Proof:
     turns = checked.starts.get(one.key)
     if turns is None:
         outcome, why = Outcome.SKIPPED, f"it needs a process of its own; {_BUDGET}"
+        if ruled is not None:
+            outcome, why = ruled.outcome, ruled.why
         return Proof(
             faults=list(one.faults),
             treatment=one.fix,

@@ -33,6 +33,7 @@ from boundby.capture.process.step_hooks import StepHook, active_hooks
 from boundby.fixes import FIXES, Fix
 from boundby.model.errors import BoundbyError
 from boundby.prove.candidate import Candidate
+from boundby.prove.core_use import core_use
 from boundby.prove.evidence import Evidence
 from boundby.prove.files import note_written_files
 from boundby.prove.replaced_sources import replace_sources
@@ -129,6 +130,7 @@ class _Live:
         self.engine: Any = None
         self.steps_before = self.evidence.steps
         self.seconds_before = self.evidence.seconds
+        self.cores_before = core_use()
 
     def before(self) -> None:
         """Right before the script's first line."""
@@ -200,6 +202,7 @@ class _Live:
         candidates = [one for one in spec.candidates if one.framework == framework]
         self.evidence.framework = framework
         self.evidence.start_s = time.monotonic() - spec.began
+        self.cores_before = core_use()
         # Two, in turn, for each fix of the start, and for the final check.
         a_process_s = 2 * (self.evidence.start_s + 2.0)
         search = Search(
@@ -220,6 +223,7 @@ class _Live:
 
     def save(self) -> None:
         self.evidence.seconds = self.seconds_before + time.monotonic() - self.spec.began
+        self.evidence.free_cores = core_use().free_cores(since=self.cores_before)
         self.write(self.evidence)
 
     def leave(self) -> None:
