@@ -28,8 +28,8 @@ class Fix:
     applied. `covers`: the faults that are gone with it, where that is more, or other, than the one
     it is tried for. `written`: the change in the script's own terms, from what was changed in it.
     `always_tried`: by `boundby prove`, without a finding too: it is switched within a step, and
-    where it cannot help it is seen to change nothing. `needs_cores`: it starts processes, which need
-    idle cores.
+    where it cannot help it is seen to change nothing. `needs_cores`: it starts processes, which
+    need idle cores.
     """
 
     name: str
