@@ -252,6 +252,20 @@ def test_short_sequences_are_spoken_of_where_a_fused_kernel_was_timed() -> None:
     assert mended == {"aten::bmm", "aten::div", "aten::_softmax"}
 
 
+def test_a_short_decoder_does_not_hide_the_attention_of_a_long_encoder() -> None:
+    """Both are benchmarked; without a figure for the short one the long one is found alone."""
+    layers = [*attention_layer(length=1024), *attention_layer(length=64)] * 2
+    step_model = picture_of(scene_of(layers, host_us=5).timeline())
+    detection = materialised_attention.detect(step_model)
+    assert detection is not None
+    assert {one.args[0].shape[-2] for one in step_model.timings.asked} == {64, 1024}
+    step_model.timings.known |= dict.fromkeys(step_model.timings.asked, 20e3)
+    both = materialised_attention.detect(step_model)
+    assert both is not None
+    assert len(both.expected.op_ns) == 2 * len(detection.expected.op_ns)
+    assert sum(both.expected.op_ns.values()) == pytest.approx(4 * 20e3)
+
+
 def on_a_cpu(around: str, *masking: OpCall) -> Timeline:
     scene = Scene()
     scene.on_host(0, 300, name=around)

@@ -14,8 +14,8 @@ What to change
     `enable_gqa=True` instead of repeating keys and values.
 
 When it does not help
-    With short sequences, whose scores fit in the cache; they are reported only if the fused kernel
-    could be benchmarked. On a CPU with dropout on the attention weights or with a trained bias on
+    With short sequences, whose scores fit in the cache; they are counted only if the fused kernel
+    could be benchmarked. Attention to another sequence of another length is not counted. On a CPU with dropout on the attention weights or with a trained bias on
     the scores: torch has no fused kernel for these there and uses plain products. When the scores
     themselves are needed. When the host limits the step.
 
@@ -68,12 +68,13 @@ def detect(step: StepView) -> Detection | None:
     layers = _softmaxes(step)
     sides: dict[Scores, int] = defaultdict(int)
     for index in layers:
-        call = step.call(step.op_records[index])
-        scores = _scores(call.tensors[0]) if call and call.tensors else None
+        scores = _side_of(step, index)
         if scores is not None:
             sides[scores] += 1
+    sides = _worth_fusing(step, sides)
     if not sides:
         return None
+    layers = [index for index in layers if _side_of(step, index) in sides]
     mine = [index for index in range(len(step.op_records)) if _touches(step, index, set(sides))]
     mine = _without_look_alikes(step, mine, sides)
     mine += _layout_copies(step, set(mine))
@@ -97,6 +98,23 @@ def detect(step: StepView) -> Detection | None:
         change=_change(step, layers, mine, shared),
         assumes="the scores are used for nothing else",
     )
+
+
+def _side_of(step: StepView, index: int) -> Scores | None:
+    call = step.call(step.op_records[index])
+    return _scores(call.tensors[0]) if call and call.tensors else None
+
+
+def _worth_fusing(step: StepView, sides: dict[Scores, int]) -> dict[Scores, int]:
+    """Without short ones that could not be benchmarked, such as those of a decoder that attends to
+    few tokens beside an encoder that attends to many."""
+    mine = [index for index in range(len(step.op_records)) if _touches(step, index, set(sides))]
+    timed = _timed(step, mine, sides, causal=False)
+    return {
+        scores: layers
+        for scores, layers in sides.items()
+        if scores[1] >= _SHORTEST_UNTIMED or timed[scores] is not None
+    }
 
 
 def _softmaxes(step: StepView) -> list[int]:
@@ -149,8 +167,8 @@ def _fused_times(
     A causal one skips what is masked: half of all, and what that saves depends on the kernel.
     """
     is_causal, may_be = _causality(step, mine)
-    plain = _timed(step, mine, sides, causal=False)
-    causal = _timed(step, mine, sides, causal=True) if may_be else plain
+    plain = _total(_timed(step, mine, sides, causal=False))
+    causal = _total(_timed(step, mine, sides, causal=True)) if may_be else plain
     slow, middle, fast = (one**step.benchmark_doubt for one in _TIMED)
     if plain is None:
         if min(side for _, side in sides) < _SHORTEST_UNTIMED:
@@ -225,18 +243,24 @@ def _layout_copies(step: StepView, mine: set[int]) -> list[int]:
     return found
 
 
+def _total(timed: dict[Scores, float | None]) -> float | None:
+    known = [ns for ns in timed.values() if ns is not None]
+    return sum(known) if len(known) == len(timed) else None
+
+
 def _timed(
     step: StepView, mine: list[int], sides: dict[Scores, int], *, causal: bool
-) -> float | None:
-    """The fused attention of all layers, timed at their shapes; None where one is unknown."""
+) -> dict[Scores, float | None]:
+    """The fused attention of all layers of each shape, timed; None where that is unknown."""
     op_records = [step.op_records[index] for index in mine]
     dropout = _drops_out(step, mine)
     backward = any(record.phase == Phase.BACKWARD for record in op_records)
-    total = 0.0
+    found: dict[Scores, float | None] = {}
     for (count, side), layers in sides.items():
+        found[count, side] = None
         head = _head(step, op_records, (count, side))
         if head is None:
-            return None
+            continue
         width, dtype = head
         product_precision = step.product_precision or (
             "loose" if any(map(is_loose, op_records)) else None
@@ -249,10 +273,9 @@ def _timed(
         ns = {one: step.timings.ns(benchmark) for one, benchmark in op_benchmarks.items()}[
             product_precision
         ]
-        if ns is None:
-            return None
-        total += layers * ns
-    return total
+        if ns is not None:
+            found[count, side] = layers * ns
+    return found
 
 
 def _drops_out(step: StepView, mine: list[int]) -> bool:
