@@ -15,9 +15,10 @@ What to change
 
 When it does not help
     With short sequences, whose scores fit in the cache; they are counted only if the fused kernel
-    could be benchmarked. Attention to another sequence of another length is not counted. On a CPU with dropout on the attention weights or with a trained bias on
-    the scores: torch has no fused kernel for these there and uses plain products. When the scores
-    themselves are needed. When the host limits the step.
+    could be benchmarked. Attention to another sequence of another length is not counted. On a CPU
+    with dropout on the attention weights or with a trained bias on the scores: torch has no fused
+    kernel for these there and uses plain products. When the scores themselves are needed. When the
+    host limits the step.
 
 Measured on
     GPT-2 (batch 8 x 1024) on an H200: 92.1 to 59.7 ms per step; predicted 60.4 ms. A Llama-style
