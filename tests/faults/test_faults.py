@@ -258,7 +258,8 @@ def test_a_short_decoder_does_not_hide_the_attention_of_a_long_encoder() -> None
     step_model = picture_of(scene_of(layers, host_us=5).timeline())
     detection = materialised_attention.detect(step_model)
     assert detection is not None
-    assert {one.args[0].shape[-2] for one in step_model.timings.asked} == {64, 1024}
+    queries = [one.args[0] for one in step_model.timings.asked]
+    assert {one.shape[-2] for one in queries if isinstance(one, Tensor)} == {64, 1024}
     step_model.timings.known |= dict.fromkeys(step_model.timings.asked, 20e3)
     both = materialised_attention.detect(step_model)
     assert both is not None
