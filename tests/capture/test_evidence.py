@@ -147,6 +147,15 @@ def test_steps_between_two_clearings_are_counted() -> None:
     assert evidence_of(lambda: step(1), steps=8).uncleared is None
 
 
+def test_settings_are_known_where_no_step_was_looked_at() -> None:
+    collector = EvidenceCollector(torch)
+    with torch.autograd.set_detect_anomaly(True):
+        found = collector.evidence()
+    assert found.steps == 0
+    assert found.settings.anomaly and found.settings.threads and found.settings.cores
+    assert found.settings.cudnn_benchmark is False
+
+
 def test_padding_is_read_from_the_values() -> None:
     ids = torch.randint(1, 99, (8, 64))
     assert lengths_of(torch, ids) is None

@@ -27,6 +27,7 @@ import re
 import numpy as np
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import debug_settings
 from boundby.model import Phase
 from boundby.model.diagnosis import NO_LINE
 from boundby.step.model import StepView
@@ -40,8 +41,9 @@ _MOST, _LEAST = 0.0, 0.3
 
 
 def detect(step: StepView) -> Detection | None:
-    lines = step.evidence.settings.anomaly_lines
-    if not lines:
+    settings = step.evidence.settings
+    lines = settings.anomaly_lines
+    if not lines and not settings.anomaly:
         return None
     host, names = step.timeline.host, step.timeline.names
     formats = np.array([bool(_TRACEBACK.match(name)) for name in names] or [False])
@@ -49,7 +51,7 @@ def detect(step: StepView) -> Detection | None:
     outermost = checks[host.name] & (host.phase == Phase.BACKWARD)
     # The checks are the engine's own: no forward operator has them as its backward.
     rows = step.inside(formats[host.name] | outermost)
-    where = list(dict.fromkeys([*lines, *step.evidence.settings.anomaly_set_at]))
+    where = list(dict.fromkeys([*lines, *settings.anomaly_set_at]))
     return Detection(
         low=without_rows(step, rows, _LEAST),
         expected=without_rows(step, rows),
@@ -67,4 +69,5 @@ FAULT = Fault(
     group="overhead",
     document=__doc__,
     detect=detect,
+    fixes=(debug_settings.NO_ANOMALY_DETECTION,),
 )

@@ -24,6 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import debug_settings
 from boundby.step.model import StepView
 from boundby.step.nesting import nearest
 from boundby.step.rows import without_rows
@@ -61,4 +62,5 @@ FAULT = Fault(
     group="overhead",
     document=__doc__,
     detect=detect,
+    fixes=(debug_settings.UNFILLED_MEMORY, debug_settings.NOT_DETERMINISTIC),
 )

@@ -26,6 +26,7 @@ import re
 import numpy as np
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import debug_settings
 from boundby.model import HostKind
 from boundby.step.host_intervals import called_from
 from boundby.step.model import StepView
@@ -75,4 +76,5 @@ FAULT = Fault(
     group="overhead",
     document=__doc__,
     detect=detect,
+    fixes=(debug_settings.UNCHECKED_DISTRIBUTIONS,),
 )

@@ -24,6 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import gradients
 from boundby.model import HostKind, Phase
 from boundby.step.model import Edit, StepView
 from boundby.step.rows import rows_of_call
@@ -88,5 +89,6 @@ FAULT = Fault(
     group="overhead",
     document=__doc__,
     detect=detect,
+    fixes=(gradients.UNRECORDED_EVALUATION,),
     yields_to=("repeated-forward",),
 )

@@ -20,6 +20,7 @@ Measured on
 from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
+from boundby.fixes import threads
 from boundby.model.diagnosis import Estimate
 from boundby.step.model import StepView
 
@@ -48,4 +49,5 @@ FAULT = Fault(
     devices=("cpu",),
     document=__doc__,
     detect=detect,
+    fixes=(threads.AS_MANY_AS_CORES,),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -25,6 +26,26 @@ def threads(count: int) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def no_more_threads_than_cores() -> Iterator[None]:
+    def arrived(torch: Any, swaps: PatchSet) -> None:
+        before, cores = torch.get_num_threads(), usable_cores()
+        if before <= cores:
+            return
+        torch.set_num_threads(cores)
+        swaps.later(partial(torch.set_num_threads, before))
+        note(f"{cores} threads instead of {before}")
+
+    with when_torch_arrives(arrived):
+        yield
+
+
+def usable_cores() -> int:
+    """How many cores the process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
 # One line for each OpenMP runtime: GNU's, LLVM's and Intel's.
 SLEEPING_THREADS = Fix(
     name="sleeping-threads",
@@ -36,5 +57,11 @@ ONE_THREAD = Fix(
     name="one-thread",
     change="torch.set_num_threads(1)",
     apply=partial(threads, 1),
+    devices=("cpu",),
+)
+AS_MANY_AS_CORES = Fix(
+    name="as-many-threads-as-cores",
+    change="torch.set_num_threads(CORES)  # as many as the process may use",
+    apply=no_more_threads_than_cores,
     devices=("cpu",),
 )

@@ -10,12 +10,14 @@ from boundby.model.record import Record
 
 
 class ProgramSettings(Record, frozen=True, kw_only=True):
-    """Settings of torch. `anomaly_lines`: the backwards that run under anomaly detection."""
+    """Settings of torch. `anomaly`: whether autograd looks for anomalies at the end of the run;
+    `anomaly_lines`: the backwards that were seen to run so."""
 
+    anomaly: bool = False
     anomaly_lines: list[str] = []
     deterministic: bool = False
     fills_memory: bool = False  # uninitialised memory is filled, for deterministic results
-    cudnn_benchmark: bool = False
+    cudnn_benchmark: bool | None = None
     threads: int | None = None
     cores: int | None = None
     anomaly_set_at: list[str] = []

@@ -7,9 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from boundby.fixes.debug_settings import UNCHECKED_DISTRIBUTIONS, UNFILLED_MEMORY
+from boundby.fixes.threads import usable_cores
 from boundby.prove.patching.attention import write_sdpa
 from boundby.prove.patching.autocast import write_autocast
 from boundby.prove.patching.checkpointing import write_no_checkpoints
+from boundby.prove.patching.debug_settings import (
+    write_cudnn_benchmark,
+    write_line,
+    write_no_anomaly_detection,
+    write_not_deterministic,
+    write_threads_as_cores,
+)
 from boundby.prove.patching.diff import unified_diff
 from boundby.prove.patching.dropout import write_short_masks
 from boundby.prove.patching.frameworks import (
@@ -46,6 +55,12 @@ WRITERS: dict[str, Writer] = {
     "tf32": write_tf32,
     "bf16-products": write_bfloat16_products,
     "one-thread": write_one_thread,
+    "as-many-threads-as-cores": partial(write_threads_as_cores, cores=usable_cores()),
+    "no-anomaly-detection": write_no_anomaly_detection,
+    "not-deterministic": write_not_deterministic,
+    "unfilled-memory": partial(write_line, line=UNFILLED_MEMORY.change),
+    "cudnn-benchmark": write_cudnn_benchmark,
+    "unchecked-distributions": partial(write_line, line=UNCHECKED_DISTRIBUTIONS.change),
     "sdpa:flash": write_attention_backend,
     "sdpa:cudnn": write_attention_backend,
     "sdpa:efficient": write_attention_backend,

@@ -66,9 +66,11 @@ class EvidenceCollector(StepHook):
         self._do(self._gradients.end)
 
     def evidence(self) -> StepEvidence:
-        """What the steps showed; nothing where fewer than two were looked at."""
+        """What the steps showed; only settings where fewer than two were looked at."""
         self.end()
         found = None if self._steps < 2 or self.failed else self._do(self._read)
+        if found is None and (settings := self._do(self._settings)) is not None:
+            return StepEvidence(settings=settings)
         return found or StepEvidence()
 
     def _fail(self, error: Exception) -> None:
@@ -169,6 +171,7 @@ class EvidenceCollector(StepHook):
         lines = setting_lines()
         affinity = getattr(os, "sched_getaffinity", None)
         return ProgramSettings(
+            anomaly=bool(torch.is_anomaly_enabled()),
             anomaly_lines=list(self._anomalies),
             anomaly_set_at=lines.anomaly,
             set_at=lines.others,
