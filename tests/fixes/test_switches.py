@@ -7,11 +7,15 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
+from boundby.faults import FAULTS  # noqa: E402
 from boundby.fixes import FIXES, Fix  # noqa: E402
 from boundby.fixes.switch import Program  # noqa: E402
 
 # Compiling is the compiler's to test; what is switched is one attribute.
-STEP_FIXES = [one for one in FIXES if one.scope == "step" and "cpu" in one.devices]
+OTHERS = {fix for fault in FAULTS if "torch" not in fault.frameworks for fix in fault.fixes}
+STEP_FIXES = [
+    one for one in FIXES if one.scope == "step" and "cpu" in one.devices and one not in OTHERS
+]
 
 
 class Net(torch.nn.Module):  # type: ignore[misc]
