@@ -19,8 +19,8 @@ _S = 1e9
 def all_gather_ns(size: float, group: Group, target: Target) -> float:
     """All-gather: every chip ends with all V bytes.
 
-    Switch or mesh: V (n-1)/n / W inside a domain; between domains V (m-1)/m over the NICs of the
-    group's chips in one domain. The slower of both. Torus: V/(2 u k) on k closed rings of links
+    Switch or mesh: V (l-1)/l / W between the l chips of a domain; between domains V (m-1)/m over
+    the NICs of the group's chips in one domain. The slower of both. Torus: V/(2 u k) on k closed rings of links
     of u bytes/s each way, V (n-1)/(n u k) on open ones.
     """
     if group.size <= 1 or not size:
@@ -108,7 +108,8 @@ def _inside_ns(size: float, group: Group, target: Target) -> float:
         link = (target.fabric.axis_link or target.link) * share * group.rings
         local = group.local
         return size / (2 * link) * _S if group.wraps else size * (local - 1) / local / link * _S
-    return size * (group.size - 1) / group.size / (target.link * share) * _S
+    # What comes from other domains comes through each chip's own NIC.
+    return size * (group.local - 1) / group.local / (target.link * share) * _S
 
 
 def _between_ns(size: float, group: Group, target: Target) -> float:
@@ -121,7 +122,8 @@ def _between_ns(size: float, group: Group, target: Target) -> float:
 def _latency_ns(group: Group, target: Target) -> float:
     if target.fabric.kind == "torus":
         side = math.pow(group.local, 1 / group.rings)
-        return group.rings * side / 2 * assumptions.HOP_NS
+        hops = side / 2 if group.wraps else side - 1
+        return group.rings * hops * assumptions.HOP_NS
     # A tree crosses the nodes in log2 steps; a ring of many nodes would not be chosen.
     crossings = max(0, group.domains - 1).bit_length()
     return assumptions.COLLECTIVE_LATENCY_NS + crossings * assumptions.NODE_LATENCY_NS
