@@ -47,7 +47,7 @@ def test_mistakes_are_one_line(arguments: tuple[str, ...], message: str) -> None
 
 
 def test_a_term_is_explained() -> None:
-    assert "V (n-1)/n / W" in run("--explain", "all-gather").stdout
+    assert "V (l-1)/l / W" in run("--explain", "all-gather").stdout
 
 
 def test_a_plan_imports_neither_torch_nor_jax() -> None:

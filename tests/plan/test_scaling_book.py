@@ -6,6 +6,7 @@ that plan does not state are in `NOT_STATED` with the reason.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -354,10 +355,13 @@ ANSWERS: dict[str, tuple[float, Callable[[], float]]] = {
     "gpus-q5.2f": (309, lambda: _peak(H100) / (8 * across)),
     "gpus-q5.3": (2048, lambda: Training(sequence=4096, batch=384).tokens / 768),
 }
-for _batch, _ms in ((1, 4.98), (8, 12.13), (16, 20.3), (32, 36.65), (64, 69.33), (240, 249.09)):
-    ANSWERS[f"inference-ex4-b{_batch}"] = (_ms, lambda batch=_batch: _step_ms(batch, 6.7))
-for _batch, _ms in ((1, 4.17), (8, 5.6), (16, 7.23), (32, 10.5), (64, 17.04), (240, 52.99)):
-    ANSWERS[f"inference-ex5-b{_batch}"] = (_ms, lambda batch=_batch: _step_ms(batch, 1.34))
+_MS_BY_CACHE_GB = {
+    "inference-ex4-b": (6.7, {1: 4.98, 8: 12.13, 16: 20.3, 32: 36.65, 64: 69.33, 240: 249.09}),
+    "inference-ex5-b": (1.34, {1: 4.17, 8: 5.6, 16: 7.23, 32: 10.5, 64: 17.04, 240: 52.99}),
+}
+for _name, (_cache, _times) in _MS_BY_CACHE_GB.items():
+    for _batch, _ms in _times.items():
+        ANSWERS[f"{_name}{_batch}"] = (_ms, partial(_step_ms, _batch, _cache))
 
 NOT_STATED = {
     "inside of the chip: clocks, vector units, registers, on-chip memory": (

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 @click.option("--table", metavar="FILE.csv", help="Predict each row of a table of measurements.")
 @click.option("--explain", "term", metavar="TERM", help="The formula of a term; 'all' lists them.")
 @click.option("--json", "json_file", metavar="FILE", help="Also write it as JSON (- for stdout).")
+@click.option("--html", "html_file", metavar="FILE", help="Write the page, one file.")
 @click.option("--quiet", is_flag=True, help="Print nothing.")
 def command(**options: Any) -> None:
     """Plan a step on paper: MODEL is a name, a config.json, a saved diagnosis, or `matmul MxKxN`.
@@ -48,9 +49,11 @@ def command(**options: Any) -> None:
     if options["term"]:
         _explain(options["term"])
         return
-    check_writable(options["json_file"])
+    check_writable(options["json_file"], options["html_file"])
     found = _plan(options)
     write_json(found, options["json_file"])
+    if options["html_file"]:
+        _write_page(found, options["html_file"], quiet=options["quiet"])
     if not options["quiet"]:
         _show(found, to_stderr=options["json_file"] == "-")
 
@@ -116,6 +119,21 @@ def _plan(options: dict[str, Any]) -> PlanResult | PlanSearch | PlanTable:
         overlap=not options["no_overlap"],
         usd_per_hour=options["price"],
     )
+
+
+def _write_page(found: PlanResult | PlanSearch | PlanTable, file: str, *, quiet: bool) -> None:
+    from pathlib import Path
+
+    from boundby.cli.outputs import tell_page
+    from boundby.model import store
+    from boundby.model.errors import BoundbyError
+    from boundby.model.plan import PlanTable
+    from boundby.report.plan_page import plan_page
+
+    if isinstance(found, PlanTable):
+        raise BoundbyError("a table of measurements has no page: use --json")
+    store.write_bytes(plan_page(found).encode(), Path(file))
+    tell_page(Path(file), open_page=False, quiet=quiet)
 
 
 def _show(found: PlanResult | PlanSearch | PlanTable, *, to_stderr: bool) -> None:

@@ -41,11 +41,21 @@ class PlanLimit(Record, frozen=True, kw_only=True):
     meaning: str
 
 
+class PlanRoof(Record, frozen=True, kw_only=True):
+    """A bandwidth of the chip, and how many operations the step does per byte that passes it."""
+
+    name: str
+    bytes_per_s: float
+    intensity: float | None = None
+
+
 class PlanResult(Record, frozen=True, kw_only=True):
     """A planned step: time with its range, parts that add up to it, memory, limits.
 
     `overlapped_ns` is the time with perfect overlap (the largest resource alone), `serial_ns`
     with none (the sum). `step_ns` adds the uncertainty of the efficiencies to both ends.
+    `roofs` are memory and networks beside `peak_flops`, `scaling` tokens/s per chip by number of
+    chips at the same batch, `formulas` the text of each term's formula.
     """
 
     schema: int = SCHEMA
@@ -71,6 +81,10 @@ class PlanResult(Record, frozen=True, kw_only=True):
     limits: list[PlanLimit] = []
     usd_per_million_tokens: float | None = None
     serving: PlanServing | None = None
+    peak_flops: float | None = None
+    roofs: list[PlanRoof] = []
+    scaling: list[tuple[int, float]] = []
+    formulas: dict[str, str] = {}
     notes: list[str] = []
 
 

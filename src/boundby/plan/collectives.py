@@ -20,8 +20,8 @@ def all_gather_ns(size: float, group: Group, target: Target) -> float:
     """All-gather: every chip ends with all V bytes.
 
     Switch or mesh: V (l-1)/l / W between the l chips of a domain; between domains V (m-1)/m over
-    the NICs of the group's chips in one domain. The slower of both. Torus: V/(2 u k) on k closed rings of links
-    of u bytes/s each way, V (n-1)/(n u k) on open ones.
+    the NICs of the group's chips in one domain. The slower of both. Torus: V/(2 u k) on k closed
+    rings of links of u bytes/s each way, V (n-1)/(n u k) on open ones.
     """
     if group.size <= 1 or not size:
         return 0.0

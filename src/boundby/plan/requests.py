@@ -15,6 +15,7 @@ from boundby.plan import search as searches
 from boundby.plan.chips import Target
 from boundby.plan.mesh import Mesh
 from boundby.plan.models import ModelConfig
+from boundby.plan.overview import with_formulas, with_overview
 from boundby.plan.result import least_recompute, plan_training
 from boundby.plan.training import Training
 
@@ -94,7 +95,7 @@ def plan(
             recompute=best.recompute,
         )
         if recompute == "auto":
-            return plan_training(config, layout, job, target, usd_per_hour=usd_per_hour)
+            return _planned(config, layout, job, target, usd_per_hour)
     else:
         layout = meshes.parse(mesh) if isinstance(mesh, str) else mesh
         if chips_count and chips_count != layout.chips:
@@ -107,7 +108,14 @@ def plan(
         job = msgspec.structs.replace(job, recompute=recompute)
     else:
         raise BoundbyError(f"recompute is none, selective, full or auto, not {recompute}")
-    return plan_training(config, layout, job, target, usd_per_hour=usd_per_hour)
+    return _planned(config, layout, job, target, usd_per_hour)
+
+
+def _planned(
+    config: ModelConfig, mesh: Mesh, job: Training, target: Target, usd_per_hour: float | None
+) -> PlanResult:
+    result = plan_training(config, mesh, job, target, usd_per_hour=usd_per_hour)
+    return with_overview(result, config, mesh, job, target)
 
 
 def search(
@@ -130,9 +138,10 @@ def search(
 
 def plan_matmul(shape: str, chip: str, count: int, precision: str) -> PlanResult:
     """One matrix product, its inner dimension split over the chips."""
-    return operator.plan_product(
+    found = operator.plan_product(
         operator.parse_shape(shape), chips.find(chip), chips=count, precision=precision
     )
+    return with_formulas(found)
 
 
 def plan_serving(
@@ -166,12 +175,12 @@ def plan_serving(
         weights=stored,
         compute=compute,
     )
-    return serving.plan_service(config, service, target)
+    return with_formulas(serving.plan_service(config, service, target))
 
 
 def plan_saved(path: str, chip: str, count: int) -> PlanResult:
     """A saved diagnosis on another chip."""
-    return scaled.plan_diagnosis(Path(path), chips.find(chip), count)
+    return with_formulas(scaled.plan_diagnosis(Path(path), chips.find(chip), count))
 
 
 def is_diagnosis(path: str) -> bool:

@@ -22,9 +22,10 @@ _KIND_COLOURS = {
 _BAR_WIDTH = 24
 
 
-def _range(estimate: Estimate) -> str:
-    low, high = units.time(estimate.low), units.time(estimate.high)
-    return f"{units.time(estimate.expected)} ({low} to {high})"
+def estimate(found: Estimate) -> str:
+    """The expected time with its range."""
+    low, high = units.time(found.low), units.time(found.high)
+    return f"{units.time(found.expected)} ({low} to {high})"
 
 
 class PlanReport:
@@ -42,10 +43,10 @@ class PlanReport:
         if it.serving:
             yield Padding(_serving(it.serving), (1, 0, 0, 0))
         else:
-            yield Text.assemble((f"{_range(it.step_ns)}", "bold"), f", bound by {it.bound_by}")
+            yield Text.assemble((f"{estimate(it.step_ns)}", "bold"), f", bound by {it.bound_by}")
             overlap, serial = units.time(it.overlapped_ns), units.time(it.serial_ns)
             yield Text(f"perfect overlap {overlap}, no overlap {serial}")
-            yield Text(_rates(it))
+            yield Text(rates(it))
         yield Padding(_terms(it), (1, 0, 0, 0))
         if it.memory:
             yield Padding(_memory(it), (1, 0, 0, 0))
@@ -56,7 +57,8 @@ class PlanReport:
             yield Text(f"note: {note}", style="dim")
 
 
-def _rates(it: PlanResult) -> str:
+def rates(it: PlanResult) -> str:
+    """Throughput, utilisation and cost in one line."""
     parts = []
     if it.tokens_per_s_per_chip is not None:
         parts.append(f"{it.tokens_per_s_per_chip:,.0f} tokens/s per chip")
@@ -103,9 +105,9 @@ def _memory(it: PlanResult) -> Text:
 
 def _serving(it: PlanServing) -> Text:
     lines = [
-        f"time to first token   {_range(it.first_token_ns)}",
-        f"time per output token {_range(it.per_token_ns)}",
-        f"one request           {_range(it.request_ns)}",
+        f"time to first token   {estimate(it.first_token_ns)}",
+        f"time per output token {estimate(it.per_token_ns)}",
+        f"one request           {estimate(it.request_ns)}",
         f"throughput            {it.output_tokens_per_s:,.0f} output tokens/s at batch {it.batch}",
         f"largest batch that fits {it.largest_batch}",
     ]

@@ -1,0 +1,93 @@
+"""What a page shows beside the figures of a plan: roofs, scaling over chips, formulas."""
+
+from __future__ import annotations
+
+import msgspec
+
+from boundby.model.errors import BoundbyError
+from boundby.model.plan import PlanResult, PlanRoof
+from boundby.plan import limits, terms, training
+from boundby.plan.chips import Target
+from boundby.plan.mesh import Axis, Mesh, group
+from boundby.plan.models import ModelConfig
+from boundby.plan.operator import dtype_of
+from boundby.plan.training import Step, Training
+
+# Numbers of chips on either side of the plan's own, each twice the last.
+_FEWER, _MORE = 3, 5
+
+
+def with_overview(
+    result: PlanResult,
+    config: ModelConfig,
+    mesh: Mesh,
+    job: Training,
+    target: Target,
+) -> PlanResult:
+    """The plan of a training step with its roofs, scaling and formulas."""
+    step = training.plan_step(config, mesh, job, target)
+    return msgspec.structs.replace(
+        with_formulas(result),
+        peak_flops=target.peak(f"matmul.{dtype_of(job.precision)}"),
+        roofs=roofs(config, mesh, job, target, step),
+        scaling=scaling(config, mesh, job, target),
+    )
+
+
+def with_formulas(result: PlanResult) -> PlanResult:
+    """The plan with the text of each term's formula."""
+    names = dict.fromkeys(term.formula for term in result.terms if term.formula)
+    return msgspec.structs.replace(
+        result, formulas={name: terms.explain(name) for name in names if name in terms.names()}
+    )
+
+
+def roofs(
+    config: ModelConfig, mesh: Mesh, job: Training, target: Target, step: Step
+) -> list[PlanRoof]:
+    """Device memory with a layer's largest product, and each axis with what crosses it."""
+    part = training.slice_of(mesh, job)
+    wide = max(config.ffn, config.moe_ffn) // mesh.tensor
+    found = [
+        PlanRoof(
+            name="device memory, largest product of a layer",
+            bytes_per_s=target.memory_rate,
+            intensity=limits.intensity(part.tokens, config.hidden, max(1, wide)),
+        )
+    ]
+    flops = step.hardware_flops / mesh.chips
+    for axis in dict.fromkeys(one.axis for one in step.traffic):
+        rate = _rate(mesh, axis, target)
+        seconds = sum(one.total_ns for one in step.traffic if one.axis == axis) * 1e-9
+        intensity = flops / (seconds * rate) if seconds else None
+        found.append(PlanRoof(name=f"network, {axis} axis", bytes_per_s=rate, intensity=intensity))
+    return found
+
+
+def _rate(mesh: Mesh, axis: Axis, target: Target) -> float:
+    """Bytes/s that one chip of the axis receives: its links, or its NIC between domains."""
+    where = group(mesh, axis, target)
+    if target.fabric.kind != "torus" and where.domains > 1:
+        return min(target.link, where.local * target.fabric.egress)
+    return limits.gather_rate(target, rings=where.rings)
+
+
+def scaling(
+    config: ModelConfig, mesh: Mesh, job: Training, target: Target
+) -> list[tuple[int, float]]:
+    """Tokens/s per chip at the same batch with more or fewer data-parallel chips."""
+    points = []
+    for power in range(-_FEWER, _MORE + 1):
+        ways = mesh.fsdp * 2**power
+        if ways != int(ways) or ways < 1:
+            continue
+        other = msgspec.structs.replace(mesh, fsdp=int(ways))
+        rows = min(job.micro_batch, job.batch / other.replicas)
+        tried = msgspec.structs.replace(job, micro_batch=rows)
+        try:
+            training.check(config, other, tried, target)
+        except BoundbyError:
+            continue
+        seconds = training.plan_step(config, other, tried, target).expected_ns * 1e-9
+        points.append((other.chips, job.tokens / seconds / other.chips))
+    return points

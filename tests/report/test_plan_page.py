@@ -1,0 +1,52 @@
+"""The page of a plan: one file, nothing loaded, text from outside escaped, formulas on demand."""
+
+import re
+
+import msgspec
+
+import boundby
+from boundby.model.plan import PlanResult
+from boundby.plan import requests
+from boundby.report.plan_page import plan_page
+
+EVIL = "<script>alert(1)</script>"
+
+
+def _plan() -> PlanResult:
+    return boundby.plan("llama-3.1-8b", "h100", "tensor=4,fsdp=16", batch="1M-tokens")
+
+
+def test_the_page_shows_roofline_parts_and_scaling() -> None:
+    page = plan_page(_plan())
+    for title in ("roofline of one chip", "where the step goes", "the same batch on more chips"):
+        assert title in page
+    assert "network, tensor axis" in page
+    assert page.count("<svg") == 4
+
+
+def test_each_formula_is_there_on_demand() -> None:
+    plan = _plan()
+    page = plan_page(plan)
+    assert {term.formula for term in plan.terms} == set(plan.formulas)
+    assert page.count("<details>") == len(plan.formulas)
+
+
+def test_nothing_is_loaded_and_nothing_runs() -> None:
+    plan = msgspec.structs.replace(_plan(), title=EVIL, notes=[EVIL], chip=EVIL)
+    page = plan_page(plan)
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert not re.search(r'(src|href)="', page)
+    assert "default-src 'none'" in page or "default-src &#x27;none&#x27;" in page
+
+
+def test_a_service_and_a_sweep_have_pages() -> None:
+    service = requests.plan_serving(
+        "llama-3.1-8b", "h100", count=1, batch=8, input_tokens=512, output_tokens=128,
+        precision="bf16", weights=None,
+    )  # fmt: skip
+    assert "throughput against time per token" in plan_page(service)
+    sweep = requests.search(
+        "llama-3.1-8b", "h100", [8, 16], batch="64", sequence=4096, precision="bf16", is_sweep=True
+    )
+    assert "step time by number of chips" in plan_page(sweep)
