@@ -3,8 +3,10 @@ from pathlib import Path
 
 import pytest
 
+import boundby
 from boundby.model.errors import BoundbyError
 from boundby.plan import models
+from boundby.plan.config_json import from_mapping
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,7 @@ def test_latent_attention_and_experts_are_read() -> None:
         "v_head_dim": 128,
         "vocab_size": 129280,
     }
-    assert models.from_mapping(raw).params == pytest.approx(671e9, rel=0.005)
+    assert from_mapping(raw).params == pytest.approx(671e9, rel=0.005)
 
 
 def test_a_window_shortens_what_queries_see() -> None:
@@ -80,7 +82,7 @@ def test_an_encoder_is_not_causal() -> None:
         "num_attention_heads": 2,
         "hidden_act": "gelu",
     }
-    config = models.from_mapping(raw)
+    config = from_mapping(raw)
     assert not config.causal
     assert not config.gated
 
@@ -96,3 +98,77 @@ def test_a_file_that_is_no_config_is_one_line(tmp_path: Path, text: str) -> None
 def test_an_unknown_name_lists_the_table() -> None:
     with pytest.raises(BoundbyError, match="mixtral"):
         models.find("llama-9")
+
+
+LLAMA_4 = {
+    "model_type": "llama4",
+    "text_config": {
+        "hidden_size": 5120, "num_hidden_layers": 48, "num_attention_heads": 40, "head_dim": 128,
+        "num_key_value_heads": 8, "intermediate_size": 8192, "intermediate_size_mlp": 16384,
+        "num_local_experts": 16, "num_experts_per_tok": 1, "interleave_moe_layer_step": 1,
+        "vocab_size": 202048, "hidden_act": "silu",
+    },
+}  # fmt: skip
+VISION = {
+    "model_type": "vit", "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
+    "intermediate_size": 4096, "image_size": 224, "patch_size": 16, "hidden_act": "gelu",
+}  # fmt: skip
+DIFFUSION = {
+    "_class_name": "DiTTransformer2DModel", "num_layers": 28, "num_attention_heads": 16,
+    "attention_head_dim": 72, "patch_size": 2, "sample_size": 32, "in_channels": 4,
+}  # fmt: skip
+MPT = {"model_type": "mpt", "d_model": 4096, "n_layers": 32, "n_heads": 32, "vocab_size": 50368}
+GEMMA_3 = {
+    "model_type": "gemma3",
+    "text_config": {
+        "hidden_size": 3840, "num_hidden_layers": 48, "num_attention_heads": 16, "head_dim": 256,
+        "num_key_value_heads": 8, "intermediate_size": 15360, "vocab_size": 262208,
+        "sliding_window": 1024, "sliding_window_pattern": 6, "tie_word_embeddings": True,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("raw", "billions"),
+    [(LLAMA_4, 107.8), (VISION, 0.302), (DIFFUSION, 0.669), (MPT, 6.85), (GEMMA_3, 11.8)],
+)
+def test_configs_of_many_kinds_have_their_parameters(
+    raw: dict[str, object], billions: float
+) -> None:
+    assert from_mapping(raw).params / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+def test_images_are_patches_and_their_encoders_see_all_of_them() -> None:
+    vision, diffusion = from_mapping(VISION), from_mapping(DIFFUSION)
+    assert (vision.tokens, diffusion.tokens) == (197, 256)
+    assert not vision.causal
+    assert not diffusion.causal
+    assert diffusion.modulated
+    assert not vision.gated
+
+
+def test_windows_are_read_by_their_pattern() -> None:
+    gemma = from_mapping(GEMMA_3)
+    assert (gemma.window, gemma.windowed) == (1024, 5 / 6)
+    assert gemma.gated
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"num_hidden_layers": [2, 2, 18, 2], "hidden_size": 96, "num_attention_heads": 3},
+        {"num_hidden_layers": "many", "hidden_size": 96, "num_attention_heads": 3},
+        {"num_hidden_layers": 0, "hidden_size": 96, "num_attention_heads": 3},
+        {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 3, "kv_lora_rank": 4},
+    ],
+)
+def test_a_config_that_cannot_be_read_is_one_line(raw: dict[str, object]) -> None:
+    with pytest.raises(BoundbyError, match="the config of model has"):
+        from_mapping(raw)
+
+
+def test_an_image_model_is_planned_on_its_own_tokens(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(VISION))
+    plan = boundby.plan(str(file), "h100", "fsdp=8", batch=1024)
+    assert plan.tokens == 1024 * 197

@@ -14,7 +14,7 @@ import pytest
 from boundby.model import OpCall
 from boundby.plan import assumptions, chips, collectives, kernels, layers, limits, memory, models
 from boundby.plan.mesh import Group
-from boundby.plan.models import ModelConfig
+from boundby.plan.model_config import ModelConfig
 from boundby.plan.training import Training
 
 V4, V5E, V5P, V6E = (chips.find(name) for name in ("v4", "v5e", "v5p", "v6e"))

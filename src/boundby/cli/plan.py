@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 @click.option("--chips", type=click.IntRange(min=1), help="How many chips; finds the best layout.")
 @click.option("--mesh", metavar="AXIS=N,...", help="data, fsdp, tensor, context, pipeline, ...")
 @click.option("--batch", metavar="N|4M-tokens", help="Sequences, or tokens, of the whole job.")
-@click.option("--seq", "sequence", default=4096, show_default=True, help="Tokens of a sequence.")
+@click.option(
+    "--seq",
+    "sequence",
+    type=click.IntRange(min=1),
+    help="Tokens of a sequence: 4096, or one image's.",
+)
 @click.option("--micro-batch", type=float, help="Sequences a replica takes at once.")
 @click.option("--precision", default="bf16", show_default=True, help="bf16, fp8, int8, nvfp4.")
 @click.option("--recompute", default="auto", show_default=True, help="none, selective, full.")

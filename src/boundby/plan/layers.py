@@ -10,7 +10,7 @@ from boundby.ops.attention import FULL, Mask, Shape, attend, attend_backward
 from boundby.plan import assumptions, kernels
 from boundby.plan.chips import Target
 from boundby.plan.kernels import Kernel, tensor
-from boundby.plan.models import ModelConfig
+from boundby.plan.model_config import ModelConfig
 
 Recompute = Literal["none", "selective", "full"]
 _BF16 = "bfloat16"

@@ -7,7 +7,7 @@ from boundby.model.plan import PlanMemory
 from boundby.plan import assumptions
 from boundby.plan.layers import Recompute, Slice
 from boundby.plan.mesh import Mesh
-from boundby.plan.models import ModelConfig
+from boundby.plan.model_config import ModelConfig
 
 
 class States(Record, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from boundby.model.plan import PlanResult, PlanRoof
 from boundby.plan import limits, terms, training
 from boundby.plan.chips import Target
 from boundby.plan.mesh import Axis, Mesh, group
-from boundby.plan.models import ModelConfig
+from boundby.plan.model_config import ModelConfig
 from boundby.plan.operator import dtype_of
 from boundby.plan.training import Step, Training
 

@@ -14,7 +14,7 @@ from boundby.plan import mesh as meshes
 from boundby.plan import search as searches
 from boundby.plan.chips import Target
 from boundby.plan.mesh import Mesh
-from boundby.plan.models import ModelConfig
+from boundby.plan.model_config import ModelConfig
 from boundby.plan.overview import with_formulas, with_overview
 from boundby.plan.result import least_recompute, plan_training
 from boundby.plan.training import Training
@@ -67,7 +67,7 @@ def plan(
     *,
     chips_count: int | None = None,
     batch: str | float | None = None,
-    sequence: int = _DEFAULT_SEQUENCE,
+    sequence: int | None = None,
     micro_batch: float | None = None,
     precision: str = "bf16",
     recompute: str = "auto",
@@ -79,10 +79,14 @@ def plan(
 
         boundby.plan("llama-3.1-8b", "h100", "fsdp=64", batch="4M-tokens")
 
-    Without a mesh the fastest layout of `chips_count` chips that fits is planned.
+    `model` is a name of the table, a Hugging Face config.json or a `ModelConfig`; `chip` a name or
+    a saved machine; `mesh` ways per axis. Without a mesh the fastest layout of `chips_count` chips
+    that fits is planned. `batch` counts sequences, or tokens; a sequence has 4096 tokens, or those
+    of one image, unless `sequence` says otherwise. Times of the result are in ns.
     """
     config = models.find(model) if isinstance(model, str) else model
     target = chips.find(chip) if isinstance(chip, str) else chip
+    sequence = sequence or config.tokens or _DEFAULT_SEQUENCE
     if mesh is None:
         count = chips_count or 1
         job = _job(sequence, batch, count, precision, micro_batch)
@@ -124,12 +128,13 @@ def search(
     counts: list[int],
     *,
     batch: str | None,
-    sequence: int,
+    sequence: int | None,
     precision: str,
     is_sweep: bool,
 ) -> PlanSearch:
     """The fastest layouts on so many chips, or the best one for each number of a sweep."""
     config, target = models.find(model), chips.find(chip)
+    sequence = sequence or config.tokens or _DEFAULT_SEQUENCE
     job = _job(sequence, batch, counts[-1], precision, None)
     if is_sweep:
         return searches.sweep(config, job, target, counts)

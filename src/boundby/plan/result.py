@@ -10,7 +10,7 @@ from boundby.plan import assumptions, limits, memory, training
 from boundby.plan.chips import Target
 from boundby.plan.layers import Recompute
 from boundby.plan.mesh import Mesh, group
-from boundby.plan.models import ModelConfig
+from boundby.plan.model_config import ModelConfig
 from boundby.plan.operator import dtype_of
 from boundby.plan.training import Step, Training
 

@@ -11,7 +11,7 @@ from boundby.model.plan import PlanChoice, PlanSearch
 from boundby.plan import training
 from boundby.plan.chips import Target
 from boundby.plan.mesh import Mesh
-from boundby.plan.models import ModelConfig
+from boundby.plan.model_config import ModelConfig
 from boundby.plan.operator import dtype_of
 from boundby.plan.result import least_recompute, memory_bytes, step_range, terms
 from boundby.plan.training import Training

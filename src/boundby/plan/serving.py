@@ -12,7 +12,7 @@ from boundby.plan import assumptions, collectives, kernels, limits
 from boundby.plan.chips import Target
 from boundby.plan.layers import Slice, Work, _projections, head, layer
 from boundby.plan.mesh import Group
-from boundby.plan.models import ModelConfig
+from boundby.plan.model_config import ModelConfig
 
 _WEIGHT_BYTES = {"bfloat16": 2.0, "float16": 2.0, "float8": 1.0, "int8": 1.0}
 

@@ -13,7 +13,7 @@ import msgspec
 
 from boundby.plan import assumptions, chips, models, serving
 from boundby.plan.chips import Target
-from boundby.plan.models import ModelConfig
+from boundby.plan.model_config import ModelConfig
 from boundby.plan.row_values import Row, RowError, half, needed, number
 from boundby.plan.serving import Service
 

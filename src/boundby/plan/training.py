@@ -15,7 +15,7 @@ from boundby.plan import assumptions, collectives, kernels, memory
 from boundby.plan.chips import Target
 from boundby.plan.layers import Passes, Recompute, Slice, Work, head, layer
 from boundby.plan.mesh import Axis, Mesh, group
-from boundby.plan.models import ModelConfig
+from boundby.plan.model_config import ModelConfig
 from boundby.plan.operator import dtype_of
 
 

@@ -17,7 +17,7 @@ from boundby.plan import assumptions, chips, memory
 from boundby.plan.chips import Target
 from boundby.plan.layers import Recompute
 from boundby.plan.mesh import Mesh
-from boundby.plan.models import Latent, ModelConfig
+from boundby.plan.model_config import Latent, ModelConfig
 from boundby.plan.row_values import Row, RowError, half, needed, number, prefix
 from boundby.plan.training import Training
 
