@@ -4,6 +4,7 @@ import pytest
 
 from boundby.capture.process.step_finder import StepBy, StepFinder
 from boundby.capture.torch.shapes import Shape, first_shape, step_kind
+from boundby.model.step_kind import StepUnit
 
 
 class LaunchSequence:
@@ -431,3 +432,28 @@ def test_a_few_calls_without_gradients_belong_to_the_training_step() -> None:
         script.train()
         script.step()
     assert script.ends[1:] == ["train 32x8 with 1 evaluation call"] * 3
+
+
+def test_what_a_step_contains_is_counted() -> None:
+    """The last step may be cut short: what most of them contain counts."""
+    script = LaunchSequence(optimizers=1)
+    for passes in (4, 4, 3):
+        script.finder.called(0, False, (2, 8), gradients=False)
+        for _ in range(passes):
+            script.train()
+            script.finder.backward_ended()
+        script.step()
+    unit = script.finder.kinds["train 32x8 with 1 evaluation call"].unit
+    assert unit == StepUnit(calls=4, backwards=4, updates=1, evaluations=1)
+
+
+def test_a_closure_runs_inside_the_update() -> None:
+    """As that of LBFGS, which calls the model many times in one step of the optimizer."""
+    script = LaunchSequence(optimizers=1)
+    for _ in range(2):
+        for _ in range(20):
+            script.train()
+            script.finder.backward_ended()
+        script.step()
+    assert script.ends == ["train 32x8"] * 2
+    assert script.finder.kinds["train 32x8"].unit == StepUnit(calls=20, backwards=20, updates=1)

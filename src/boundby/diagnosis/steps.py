@@ -76,6 +76,7 @@ def step_times(
         replay_error=replay_error,
         inferred_share=attribution.inferred_share,
         others=step.others,
+        unit=step.kind.unit,
     )
 
 

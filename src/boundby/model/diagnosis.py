@@ -13,6 +13,7 @@ from boundby.model.note import Note
 from boundby.model.precision import UNTOLD, Precision
 from boundby.model.record import DIAGNOSIS_SCHEMA, Record
 from boundby.model.run import RunParts
+from boundby.model.step_kind import StepUnit
 
 GroupName = Literal["compute", "bandwidth", "overhead", "unknown"]
 ClassName = Literal[
@@ -37,7 +38,10 @@ class KindOfStep(Record, frozen=True, kw_only=True):
 
 
 class StepTimes(Record, frozen=True, kw_only=True):
-    """The step time and how it was measured. `series` is the kind without the step's number."""
+    """The step time and how it was measured. `series` is the kind without the step's number.
+
+    `unit`: what one step contains, where that was seen.
+    """
 
     kind: str
     series: str = ""
@@ -53,6 +57,7 @@ class StepTimes(Record, frozen=True, kw_only=True):
     profiled_ns: float | None = None  # with a profiler, where `wall_ns` is an estimate without it
     inferred_share: float = 0.0  # share of the wall that was divided in the profile's proportions
     others: list[KindOfStep] = []
+    unit: StepUnit | None = None
 
 
 class Group(Record, frozen=True, kw_only=True):

@@ -9,6 +9,18 @@ from boundby.model.record import Record
 Mode = Literal["train", "forward", "step"]
 
 
+class StepUnit(Record, frozen=True, kw_only=True):
+    """What one step contains, as most steps of its kind do; 0 where nothing of it is seen.
+
+    `calls` of outermost modules with gradients, `evaluations` without.
+    """
+
+    calls: int = 0
+    backwards: int = 0
+    updates: int = 0
+    evaluations: int = 0
+
+
 class StepKind(Record, frozen=True, kw_only=True):
     """What tells one kind of step from another.
 
@@ -22,3 +34,4 @@ class StepKind(Record, frozen=True, kw_only=True):
     mode: Mode = "step"
     shape: tuple[int, ...] | None = None
     samples: int | None = None
+    unit: StepUnit | None = None

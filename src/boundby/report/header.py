@@ -7,7 +7,8 @@ from rich.text import Text
 
 from boundby.model import Machine, units
 from boundby.model.diagnosis import Diagnosis, Group, Utilisation
-from boundby.model.run import RunPart, RunParts
+from boundby.model.run import ONCE, RunPart, RunPartName, RunParts
+from boundby.model.step_kind import StepUnit
 from boundby.report.layout import one_line
 from boundby.report.machine import age
 from boundby.report.words import COLOURS, PART_NAMES, SHORT_PART_NAMES, counted, sentence
@@ -40,6 +41,8 @@ def step_line(diagnosis: Diagnosis) -> Text:
     interval = f"{' to '.join(shown)}, " if len(shown) > 1 else ""
     samples = f"{interval}{steps}" if step.samples_ns else "as given"
     name = "Step" if step.kind == "step" else f"Step {step.kind}"
+    if inside := unit_words(step.unit):
+        name += f" ({inside})"
     if step.profiled_ns is not None:
         samples = (
             f"{interval}estimated without the profiler; {units.time(step.profiled_ns)} with it"
@@ -49,6 +52,22 @@ def step_line(diagnosis: Diagnosis) -> Text:
         f"{roofs_source(diagnosis.machine)}",
         style="dim",
     )
+
+
+def unit_words(unit: StepUnit | None) -> str:
+    """What one step contains, where that is more than one pass and one update."""
+    if unit is None or max(unit.calls, unit.backwards, unit.updates, unit.evaluations) <= 1:
+        return ""
+    words = []
+    if unit.calls == unit.backwards:
+        words.append(counted(unit.calls, "forward and backward pass", "es") if unit.calls else "")
+    else:
+        words.append(counted(unit.calls, "forward call") if unit.calls else "")
+        words.append(counted(unit.backwards, "backward pass", "es") if unit.backwards else "")
+    words.append(counted(unit.updates, "update") if unit.updates else "")
+    if unit.evaluations:
+        words.append(f"{counted(unit.evaluations, 'call')} without gradients")
+    return ", ".join(word for word in words if word)
 
 
 _PART_WORDS = {
@@ -64,17 +83,46 @@ _PART_WORDS = {
 _SMALLEST_RUN_PART = 0.005
 
 
+# A diagnosis of less than this share of what recurs in the run says so before all else.
+_LEAST_COVERED = 0.5
+
+
+def coverage_line(diagnosis: Diagnosis) -> Text | None:
+    """What the diagnosed step leaves out, where it is less than half of what recurs in the run."""
+    run = diagnosis.run
+    share = run.step_share_of_recurring if run is not None else None
+    if run is None or share is None or share >= _LEAST_COVERED:
+        return None
+    recurring = [part for part in run.parts if part.name not in ONCE]
+    own: tuple[RunPartName, ...] = ("train",)
+    if diagnosis.step.unit is not None and not diagnosis.step.unit.backwards:
+        own = ("rollout", "eval")
+    outside = max(recurring, key=lambda part: part.ns * (part.name not in own), default=None)
+    words = (
+        f"Only {units.share(share)} of the run's time, without imports and set-up, is in the step "
+        f"diagnosed here"
+    )
+    if outside is not None and outside.name not in own and outside.ns > share * run.recurring_ns:
+        name = _part_words(run, outside)
+        words += f"; {units.share(outside.ns / run.recurring_ns)} is {name}"
+        if outside.details:
+            words += f", most of it at {next(iter(outside.details))}"
+    elif diagnosis.step.others:
+        other = max(diagnosis.step.others, key=lambda one: one.steps * one.wall_ns)
+        words += f"; more may be in other steps: {other.kind}, {units.time(other.wall_ns)} each"
+    return Text(f"{words}.", style="bold")
+
+
+def _part_words(run: RunParts, part: RunPart) -> str:
+    is_inference = part.name == "eval" and run.part("train") is None
+    return "inference" if is_inference else _PART_WORDS.get(part.name, part.name)
+
+
 def run_line(run: RunParts) -> Text:
     """The script's whole life in one line: `Run: training 61%, evaluation 30%, imports 9%`."""
-    trains = run.part("train") is not None
-
-    def words(part: RunPart) -> str:
-        name = _PART_WORDS.get(part.name, part.name)
-        return "inference" if part.name == "eval" and not trains else name
-
     shown = [part for part in run.parts if part.share >= _SMALLEST_RUN_PART]
     parts = ", ".join(
-        f"{words(part)} {units.share(part.share)}{'*' if part.extrapolated else ''}"
+        f"{_part_words(run, part)} {units.share(part.share)}{'*' if part.extrapolated else ''}"
         for part in shown
     )
     covered = ""

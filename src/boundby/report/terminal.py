@@ -12,7 +12,14 @@ from boundby.model.diagnosis import NO_LINE, Diagnosis
 from boundby.report import tables
 from boundby.report.facts import facts
 from boundby.report.findings import chips, findings, short_findings, together
-from boundby.report.header import account, run_line, step_line, utilisation_words, verdict_line
+from boundby.report.header import (
+    account,
+    coverage_line,
+    run_line,
+    step_line,
+    utilisation_words,
+    verdict_line,
+)
 from boundby.report.layout import Trimmed, one_line, plain_text, spaced, warning_line
 from boundby.report.proofs import ProofsReport, final_line
 from boundby.report.words import TEXT_WIDTH, counted, last_part
@@ -51,6 +58,8 @@ def as_text(diagnosis: Diagnosis, *, verbose: bool = False) -> str:
 
 def _screen(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     """Verdict, step, account and the three largest findings."""
+    if (covered := coverage_line(diagnosis)) is not None:
+        yield covered
     yield verdict_line(diagnosis)
     yield step_line(diagnosis)
     if diagnosis.run is not None:
@@ -108,6 +117,8 @@ def _has_lines(diagnosis: Diagnosis) -> bool:
 
 
 def _everything(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    if (covered := coverage_line(diagnosis)) is not None:
+        yield covered
     yield verdict_line(diagnosis)
     yield step_line(diagnosis)
     if diagnosis.run is not None:

@@ -46,9 +46,9 @@ def last_part(where: str | None) -> str:
     return where.rsplit("/", 1)[-1] if where else ""
 
 
-def counted(number: int, what: str) -> str:
-    """`1 step`, `2 steps`."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def counted(number: int, what: str, plural: str = "s") -> str:
+    """`1 step`, `2 steps`; `plural` is what is appended."""
+    return f"{number} {what}{'' if number == 1 else plural}"
 
 
 def sentence(text: str) -> str:

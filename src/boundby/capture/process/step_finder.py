@@ -5,11 +5,14 @@ Pure bookkeeping, without torch or a clock, so that every habit of a training lo
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Literal
 
+import msgspec
+
 from boundby.capture.torch.shapes import Shape, Shapes, step_kind
-from boundby.model.step_kind import StepKind
+from boundby.model.step_kind import StepKind, StepUnit
 
 StepBy = Literal["auto", "optimizer", "forward", "backward", "mark"]
 
@@ -46,7 +49,8 @@ class StepFinder:
     ) -> None:
         self.step_by: StepBy = step_by
         self.seen = {"calls": 0, "backward passes": 0, "optimizer steps": 0, "marks": 0}
-        self.kinds: dict[str, StepKind] = {}  # by label
+        self._kinds: dict[str, StepKind] = {}  # by label
+        self._units: dict[str, Counter[StepUnit]] = defaultdict(Counter)
         self._decided: StepBy | None = None if step_by == "auto" else step_by
         self._on_step = on_step
         self._on_training = on_training
@@ -57,6 +61,14 @@ class StepFinder:
         self._inside = _Inside()
         self._row = _Row()
         self.in_row = False  # whether the step that has just ended is one of an evaluation
+
+    @property
+    def kinds(self) -> dict[str, StepKind]:
+        """Every kind of step so far by its label, each with what most of its steps contain."""
+        return {
+            label: msgspec.structs.replace(kind, unit=self._units[label].most_common(1)[0][0])
+            for label, kind in self._kinds.items()
+        }
 
     @property
     def awaits_rollouts(self) -> bool:
@@ -90,6 +102,7 @@ class StepFinder:
         self.seen["optimizer steps"] += 1
         self._calls_since_optimizer = 0.0
         self._inside.trained = True
+        self._inside.updates += 1
         self._row.ends(is_split=self._decided == "optimizer")
         if self._decided == "mark" or self.step_by == "forward":
             return
@@ -105,6 +118,7 @@ class StepFinder:
         """Where weights are updated by hand and no module is called, a step ends here."""
         self.seen["backward passes"] += 1
         self._inside.trained = True
+        self._inside.backwards += 1
         self._row.ends(is_split=self._decided == "optimizer")
         nothing_else = not self._cycle.made and not self.seen["calls"]
         if self._decided == "backward" or (self._decided is None and nothing_else):
@@ -135,7 +149,7 @@ class StepFinder:
             if owned and self._row.begins_step(key, is_rollout=waits) and self._splits_rows:
                 self._end(in_row=True)
             if self._splits_rows:
-                self._inside.add(training, shape, owned)
+                self._inside.add(training, shape, owned, gradients=False)
                 return
         elif self._row.ends(is_split=self._splits_rows):
             self._end(in_row=True)
@@ -148,7 +162,7 @@ class StepFinder:
             self._decided = "forward"
             if self._inside.calls:
                 self._end()
-        self._inside.add(training, shape, owned)
+        self._inside.add(training, shape, owned, gradients=gradients)
 
     @property
     def _splits_rows(self) -> bool:
@@ -166,25 +180,49 @@ class StepFinder:
         ended, self._inside = self._inside, _Inside()
         self.in_row = in_row
         kind = ended.kind(self._shapes)
-        self.kinds[kind.label] = kind
+        self._kinds[kind.label] = kind
+        self._units[kind.label][ended.unit] += 1
         self._on_step(kind.label)
 
 
 class _Inside:
     """What has happened since the last step ended."""
 
-    __slots__ = ("calls", "evaluations", "first", "first_owned", "first_training", "trained")
+    __slots__ = (
+        "backwards",
+        "calls",
+        "evaluations",
+        "first",
+        "first_owned",
+        "first_training",
+        "trained",
+        "updates",
+        "with_gradients",
+    )
 
     def __init__(self) -> None:
         self.calls = 0
+        self.with_gradients = 0
         self.evaluations = 0
+        self.backwards = 0
+        self.updates = 0
         self.trained = False
         self.first: Shape | None = None
         self.first_training: Shape | None = None
         self.first_owned: Shape | None = None
 
-    def add(self, training: bool, shape: Shape | None, owned: bool) -> None:
+    @property
+    def unit(self) -> StepUnit:
+        return StepUnit(
+            calls=self.with_gradients,
+            backwards=self.backwards,
+            updates=self.updates,
+            evaluations=self.calls - self.with_gradients,
+        )
+
+    def add(self, training: bool, shape: Shape | None, owned: bool, *, gradients: bool) -> None:
         self.calls += 1
+        self.with_gradients += gradients
         self.evaluations += not training and owned
         self.first = self.first or shape
         if training:
