@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from boundby.capture.archives import ZipSource
 from boundby.capture.kineto.source import KinetoSource
+from boundby.capture.nsys.source import NsysSource
+from boundby.capture.rocprof.source import RocprofSource
 from boundby.capture.saved import SavedSource
 from boundby.capture.xplane.source import XplaneSource
 from boundby.model.errors import BoundbyError
@@ -36,7 +39,14 @@ class Source(Protocol):
 
 
 # In the order in which they are asked.
-SOURCES: list[Source] = [SavedSource(), KinetoSource(), XplaneSource()]
+_PLAIN: list[Source] = [
+    SavedSource(),
+    RocprofSource(),
+    KinetoSource(),
+    NsysSource(),
+    XplaneSource(),
+]
+SOURCES: list[Source] = [ZipSource(_PLAIN), *_PLAIN]
 
 
 def source_of(path: Path, sources: Sequence[Source] = SOURCES) -> Source:

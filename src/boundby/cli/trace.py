@@ -33,7 +33,7 @@ def parse_time(text: str) -> float:
 @page_options
 @click.option("--json", "json_file", metavar="FILE", help="Write the diagnosis (- for stdout).")
 @report_options
-@click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("traces", nargs=-1, required=True)
 def command(
     machine_file: Path | None,
     wall: str | None,
@@ -44,9 +44,12 @@ def command(
     json_file: str | None,
     quiet: bool,
     verbose: bool,
-    traces: tuple[Path, ...],
+    traces: tuple[str, ...],
 ) -> None:
-    """Diagnose torch profiler traces or XLA profiles: one file, several, or a folder of ranks."""
+    """Diagnose profiler traces: one file, several, a folder of ranks, or URLs.
+
+    Formats, found by content: torch profiler, XLA, Nsight Systems sqlite, rocprofv3 JSON, zipped.
+    """
     from boundby.cli.console import error_console, output_console, progress_bar
     from boundby.cli.outputs import write_json, write_page
     from boundby.hardware import cache

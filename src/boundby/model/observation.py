@@ -118,10 +118,10 @@ class ProgramMemory(Record, frozen=True, kw_only=True):
 class Observation(Record, frozen=True, kw_only=True):
     """One step of one process.
 
-    `source` names what observed it: "torch", "jax" (live), "kineto", "xplane" (files). `target` is
-    the script or the file. `step` is None if no step was found; `seen` then counts what was, and
-    `started` are the scripts that it ran in other processes. `timeline` is None if no step was
-    profiled. `lines` has the text of source lines, by "train.py:42".
+    `source` names what observed it: "torch", "jax" (live), "kineto", "xplane", "nsys", "rocprof"
+    (files). `target` is the script or the file. `step` is None if no step was found; `seen` then
+    counts what was, and `started` are the scripts that it ran in other processes. `timeline` is
+    None if no step was profiled. `lines` has the text of source lines, by "train.py:42".
     `programs` are the compiled programs that ran in the step, where the source knows their memory.
     """
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from boundby.capture import sources
+from boundby.capture import remote, sources
 from boundby.diagnosis import Timer, diagnose
 from boundby.model import DeviceKind, Machine, Note, Timeline, store
 from boundby.model.diagnosis import Diagnosis, RankRow
@@ -44,10 +44,14 @@ def _is_meant(path: Path) -> bool:
     return path.name.endswith(_SUFFIXES) or sources.is_trace(path)
 
 
-def find_traces(places: Sequence[Path]) -> list[Path]:
-    """The trace files meant: files as given, folders searched."""
+def find_traces(places: Sequence[str | Path]) -> list[Path]:
+    """The trace files meant: files as given, URLs copied, folders searched."""
     found: list[Path] = []
-    for place in places:
+    for given in places:
+        if remote.is_remote(str(given)):
+            found.append(remote.local_copy(str(given)))
+            continue
+        place = Path(given)
         if place.is_dir():
             inside = sorted(path for path in place.rglob("*") if _is_meant(path))
             if not inside:
@@ -67,16 +71,30 @@ def read_member(
         timer = None
         if machine is None and path.name in (FILE_NAME, saved.TRACE):
             machine, timer = saved.machine_beside(path), saved.timer_beside(path)
-        return [_member(path, observation, machine, timer) for observation in observations]
+        names = _names(path, observations)
+        return [
+            _member(name, observation, machine, timer)
+            for name, observation in zip(names, observations, strict=True)
+        ]
     except BoundbyError as error:
         return [Member(path=str(path), problem=str(error))]
 
 
+def _names(path: Path, observations: Sequence[Observation]) -> list[str]:
+    """A name for each observation of a file; an archive's are those of its members."""
+    if len(observations) == 1:
+        return [str(path)]
+    names = [observation.target or str(path) for observation in observations]
+    if len(set(names)) == len(names):
+        return names
+    return [f"{name} ({number})" for number, name in enumerate(names)]
+
+
 def _member(
-    path: Path, observation: Observation, machine: Machine | None, timer: Timer | None
+    path: str, observation: Observation, machine: Machine | None, timer: Timer | None
 ) -> Member:
     return Member(
-        path=str(path),
+        path=path,
         rank=None if observation.rank is None else observation.rank.rank,
         diagnosis=diagnose(observation, machine, timer=timer),
         collectives=_collective_times(observation.timeline),
@@ -148,9 +166,11 @@ def load(
 
     A saved one is read as it is: `machine`, `wall_ns` and `index` are for traces.
     """
+    if remote.is_remote(str(path)):
+        path = remote.local_copy(str(path))
     if store.is_saved(Path(path)):
         return store.read(Path(path), Diagnosis, "diagnosis")
-    paths = find_traces([Path(path)])
+    paths = find_traces([path])
     return diagnose_traces(paths, machine, wall_ns=wall_ns, index=index, progress=lambda *_: None)
 
 

@@ -25,7 +25,7 @@ class KinetoSource:
 
     def recognises(self, path: Path) -> bool:
         """JSON that is not one of boundby's own files. A damaged trace counts too."""
-        start = _head(path).lstrip(b"\xef\xbb\xbf \t\r\n")
+        start = head_of(path).lstrip(b"\xef\xbb\xbf \t\r\n")
         return start[:1] in (b"{", b"[") and not start[1:].lstrip().startswith(b'"schema":')
 
     def observe(
@@ -35,7 +35,7 @@ class KinetoSource:
 
 
 def observe_trace(
-    trace: Trace, *, index: int | None = None, wall_ns: float | None = None
+    trace: Trace, *, index: int | None = None, wall_ns: float | None = None, source: str = "kineto"
 ) -> Observation:
     """One step of a trace. `wall_ns`: a clean step's time that the user knows."""
     timeline = trace.timeline(index)
@@ -57,7 +57,7 @@ def observe_trace(
         listed = None
     metadata = trace.metadata
     return Observation(
-        source="kineto",
+        source=source,
         framework="torch",
         target=str(trace.path),
         device=ObservedDevice(
@@ -90,7 +90,7 @@ def _without_device(timeline: Timeline) -> Note:
     return Note(code="device-not-recorded", text=text)
 
 
-def _head(path: Path) -> bytes:
+def head_of(path: Path) -> bytes:
     """The first bytes of a file, decompressed."""
     try:
         with path.open("rb") as file:

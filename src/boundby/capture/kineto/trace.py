@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -11,6 +13,7 @@ import numpy as np
 from boundby.capture.kineto.assembly import assemble
 from boundby.capture.kineto.columns import ColumnBuilder
 from boundby.capture.kineto.decode import EventStream
+from boundby.capture.kineto.events import Event
 from boundby.capture.kineto.metadata import Metadata, read_metadata
 from boundby.capture.kineto.rows import Columns, Window
 from boundby.capture.kineto.steps import (
@@ -122,6 +125,29 @@ def read(
     return _read_in_part(path, windows, whole_rows, progress)
 
 
+class _Read(Protocol):
+    """What is known of a file once its events are read."""
+
+    metadata: dict[str, Any]
+    truncated: bool
+    bad: int
+
+
+@dataclass
+class _Whole:
+    metadata: dict[str, Any]
+    truncated: bool = False
+    bad: int = 0
+
+
+def trace_of_events(path: Path, blocks: Iterable[list[Event]], metadata: dict[str, Any]) -> Trace:
+    """The trace that events of another format make; `metadata` as the torch profiler writes it."""
+    builder = ColumnBuilder()
+    for events in blocks:
+        builder.add(events)
+    return _trace(path, builder.build(), _Whole(metadata), windows=None)
+
+
 def _read_in_part(
     path: Path,
     windows: Sequence[tuple[int, int]] | None,
@@ -180,7 +206,7 @@ def _load(
 def _trace(
     path: Path,
     columns: Columns,
-    stream: EventStream,
+    stream: _Read,
     *,
     windows: Sequence[tuple[int, int]] | None = None,
     held: Window | None = None,
@@ -207,7 +233,7 @@ def _trace(
     )
 
 
-def _notes(columns: Columns, stream: EventStream, how: StepsFrom, steps: int) -> list[Note]:
+def _notes(columns: Columns, stream: _Read, how: StepsFrom, steps: int) -> list[Note]:
     found: list[Note] = []
     if stream.truncated:
         text = "the file is cut short: events were read up to the break"

@@ -1,0 +1,1 @@
+"""Nsight Systems' sqlite exports (`nsys export --type sqlite`) into timelines."""
