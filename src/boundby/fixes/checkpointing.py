@@ -12,6 +12,7 @@ from typing import Any
 from boundby.fixes.attributes import PatchSet
 from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
+from boundby.fixes.memory_guard import MemoryGuard, cuda_memory
 from boundby.fixes.root_modules import outermost_modules
 from boundby.fixes.switch import Program
 
@@ -75,11 +76,17 @@ class WithoutCheckpointing:
     def __init__(self, models: Sequence[Any]) -> None:
         self.objects = models
         self._swaps = PatchSet()
+        self._has_run = False
 
     def on(self) -> None:
+        import torch
         import torch.utils.checkpoint as checkpointing
 
-        self._swaps.swap(checkpointing, "checkpoint", _run_once)
+        # The first time, whether all that is kept now fits is not known.
+        read = functools.partial(cuda_memory, torch)
+        guard = None if self._has_run else MemoryGuard(read, torch.OutOfMemoryError)
+        self._has_run = True
+        self._swaps.swap(checkpointing, "checkpoint", partial(_run_once, guard))
         for model in self.objects:
             for part in model.modules():
                 if vars(part).get(_FLAG) is True:
@@ -98,11 +105,13 @@ def _without(program: Program) -> WithoutCheckpointing:
 _OPTIONS = ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug")
 
 
-def _run_once(original: Any) -> Any:
+def _run_once(guard: MemoryGuard | None, original: Any) -> Any:
     @functools.wraps(original)
     def checkpoint(function: Any, *args: Any, **kwargs: Any) -> Any:
         note("a checkpoint taken off")
         kept = {name: value for name, value in kwargs.items() if name not in _OPTIONS}
+        if guard is not None:
+            return guard.run(partial(function, *args, **kept))
         return function(*args, **kept)
 
     return checkpoint

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from boundby import faults as remedies
 from boundby.faults import Fault, Fix
 from boundby.model.diagnosis import Diagnosis, Estimate
@@ -83,7 +85,11 @@ def likeliest(diagnosis: Diagnosis, choice: Choice) -> list[Candidate]:
     first = {fault.fixes[0].name for fault in remedies.FAULTS if fault.fixes and not choice.only}
     live = {fix.name for fault in remedies.FAULTS for fix in fault.fixes if fix.scope == "step"}
     wanted = replace(choice, also=[*choice.also, *sorted(first & live - {*choice.skip})])
-    return candidates_of(diagnosis, wanted)
+    asked = {one.key for one in candidates_of(diagnosis, choice) if one.asked}
+    return [
+        structs.replace(one, asked=one.key in asked, unfounded=one.key not in asked)
+        for one in candidates_of(diagnosis, wanted)
+    ]
 
 
 def pointless(diagnosis: Diagnosis, choice: Choice) -> list[str]:

@@ -97,7 +97,8 @@ class Search:
             self._choose_best_single(singles)
         # Those without a finding leave most of the time to what has one.
         unfounded = [one for one in singles if one.unfounded]
-        early = unfounded[: self._first_looks(_UNFOUNDED_SHARE)] if dear else unfounded
+        has_dear = any(not one.unfounded for one in dear)
+        early = unfounded[: self._first_looks(_UNFOUNDED_SHARE)] if has_dear else unfounded
         yield from self._look_at(early, singles)
         yield from self._grow(singles)
         gained = False
