@@ -4,7 +4,7 @@ import pytest
 
 from boundby.model.diagnosis import Outcome
 from boundby.prove.evidence import Evidence
-from boundby.prove.proofs import proofs_of
+from boundby.prove.proofs import proofs_of, untried_names
 from tests.prove.simulated import Simulated, candidate
 
 FUSED, CASTS, COMPILE = candidate("fused"), candidate("casts"), candidate("c", preparation_s=30.0)
@@ -169,3 +169,11 @@ def test_a_process_of_its_own_measures_what_it_can_apply() -> None:
     }
     assert evidence.timed_ns
     assert program.blocks[-1].arm == (FUSED.key,)
+
+
+def test_fixes_whose_turn_did_not_come_are_named() -> None:
+    every = [candidate(name, unfounded=True) for name in ("idle", "one", "two")]
+    program = Simulated({}, step_s=10.0, idle=["idle"])
+    evidence = program.search(every, budget_s=90.0)
+    assert untried_names(evidence, every) == ["two"]
+    assert "two" not in outcomes(evidence, *every)

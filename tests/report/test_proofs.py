@@ -115,3 +115,9 @@ def test_what_is_left_to_do_by_hand_is_said() -> None:
     assert "found too, and only to be mended by hand: host-sync" in text
     assert "! the script wrote files: a.pt" in text
     assert "only to be mended by hand: host-sync" in shown(findings=(sync,))
+
+
+def test_no_proof_for_want_of_time_is_not_no_finding() -> None:
+    note = Note(code="fixes-not-tried", text="without a finding, and not tried in the time: fused")
+    assert shown(notes=(note,)).startswith("no fix was tried")
+    assert shown().startswith("nothing was found that can be changed from outside")

@@ -28,7 +28,7 @@ from boundby.prove.evidence import Arm, Evidence, Ruled
 from boundby.prove.fresh import FreshProcesses, Turns, Variant
 from boundby.prove.launch import COMPILED, Setting
 from boundby.prove.live_run import LiveRun
-from boundby.prove.proofs import Checked, chosen_fixes, last_words, proofs_of
+from boundby.prove.proofs import Checked, chosen_fixes, last_words, proofs_of, untried_names
 from boundby.prove.sites import ProgramSites
 
 if TYPE_CHECKING:
@@ -327,6 +327,10 @@ class _Proof:
                 f"{request.budget_s:.0f} s"
             )
             notes.append(Note(code="no-fix-tried", text=text))
+        untried = untried_names(self._evidence, self._candidates)
+        if untried and self._evidence.steps:
+            text = f"without a finding, and not tried in the time: {', '.join(untried)}"
+            notes.append(Note(code="fixes-not-tried", text=text))
         kind = diagnosis.machine.kind
         notes += [
             Note(

@@ -71,6 +71,18 @@ def last_words(evidence: Evidence, candidates: Sequence[Candidate]) -> dict[str,
     return lines
 
 
+def untried_names(evidence: Evidence, candidates: Sequence[Candidate]) -> list[str]:
+    """Fixes without a finding whose turn did not come."""
+    return [
+        one.fix
+        for one in candidates
+        if one.unfounded
+        and one.scope == "step"
+        and not comparisons_of(evidence, one.key)
+        and _ruled(one, None, evidence) is None
+    ]
+
+
 def chosen_fixes(
     evidence: Evidence, candidates: Sequence[Candidate], starts: Sequence[str] = ()
 ) -> list[ChosenFix]:

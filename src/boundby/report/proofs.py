@@ -23,6 +23,9 @@ _COLOURS = {
     Outcome.SKIPPED: "bright_black",
 }
 
+_NOTHING = "nothing was found that can be changed from outside"
+# Notes that say why there is no proof.
+NOT_TRIED = frozenset({"no-fix-tried", "fixes-not-tried"})
 _ROUNDS = "measured: with its 95% interval; rounds: blocks of steps, or fresh processes, in turn"
 
 
@@ -37,7 +40,8 @@ class ProofsReport:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         proofs = self._diagnosis.proofs
         if not proofs:
-            yield Text("nothing was found that can be mended from outside: no proof was tried")
+            untried = any(note.code in NOT_TRIED for note in self._diagnosis.notes)
+            yield Text("no fix was tried" if untried else _NOTHING)
             yield from self._last()
             return
         yield final_line(proofs)
