@@ -54,6 +54,7 @@ Code = Literal[
     # Proofs.
     "interrupted",
     "no-fix-tried",
+    "fixes-not-tried",
     "not-diagnosed",
     "over-budget",
     "fix-not-applicable",
