@@ -28,6 +28,7 @@ check: $(STAMP) ## format, lint, types and import contracts
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/make_docs.py --check
 	$(BIN)/python scripts/make_lab_docs.py --check
+	$(BIN)/python scripts/make_plan_docs.py --check
 	$(BIN)/python scripts/make_schema.py --check
 
 golden: $(STAMP) ## write the expected diagnoses of tests/data again

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,10 @@ def test_one_operator() -> None:
         (("llama-3.1-8b", "--on", "h100", "--mesh", "row=2"), "AXIS=N"),
         (("llama-3.1-8b", "--on", "h100", "--precision", "fp7"), "no precision"),
         (("--explain", "all-gathers"), "did you mean"),
+        (("llama-3.1-8b", "--on", "h100", "--sweep", "chips=0..4"), "write chips=8..4096"),
+        (("llama-3.1-8b", "--on", "h100", "--micro-batch", "-3"), "more than 0 sequences"),
+        (("gpt2", "--on", "h100", "--seq", "100000000"), "tokens does not fit"),
+        (("llama-3.1-405b", "--on", "v5e", "--chips", "16"), "chips would"),
     ],
 )
 def test_mistakes_are_one_line(arguments: tuple[str, ...], message: str) -> None:
@@ -53,6 +58,14 @@ def test_a_term_is_explained() -> None:
 def test_a_plan_imports_neither_torch_nor_jax() -> None:
     code = (
         "import sys; import boundby; boundby.plan('llama-3.1-8b', 'h100', 'fsdp=8');"
+        "boundby.plan('llama-3.1-8b', 'h100', chips_count=16, batch=64);"
         "assert not {'torch', 'jax'} & set(sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_page_is_written(tmp_path: Path) -> None:
+    page = tmp_path / "plan.html"
+    arguments = ["llama-3.1-8b", "--on", "h100", "--mesh", "fsdp=8", "--html", str(page), "--quiet"]
+    group.main(["plan", *arguments], standalone_mode=False)
+    assert "roofline of one chip" in page.read_text()

@@ -10,8 +10,15 @@ import math
 
 # Sources (prefixes of the row ids) on which FITTED constants were chosen; all others only score.
 FIT_SOURCES = (
-    *("bloom", "mosaic", "titan", "tpu", "vts", "dgxc"),
-    *("gpt-fast", "gpu-bench-llamacpp", "mlc-llm-perf-bench"),
+    "bloom",
+    "mosaic",
+    "titan",
+    "tpu",
+    "vts",
+    "dgxc",
+    "gpt-fast",
+    "gpu-bench-llamacpp",
+    "mlc-llm-perf-bench",
 )
 
 # ---- chips -------------------------------------------------------------------------------------

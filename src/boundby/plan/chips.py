@@ -66,13 +66,18 @@ class Target:
 
     @property
     def memory_rate(self) -> float:
-        rate = self.machine.rate("memory.dram")
-        if not rate:
-            raise BoundbyError(f"{self.name} has no memory bandwidth")
-        return rate
+        return _memory_rate(self)
 
 
 @functools.cache
+@functools.cache
+def _memory_rate(target: Target) -> float:
+    rate = target.machine.rate("memory.dram")
+    if not rate:
+        raise BoundbyError(f"{target.name} has no memory bandwidth")
+    return rate
+
+
 def find(name: str) -> Target:
     """The chip of this name, or a measured machine saved by `boundby machine --json`."""
     if name.endswith(".json"):

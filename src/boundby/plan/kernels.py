@@ -54,6 +54,7 @@ def product_call(m: int, k: int, n: int, dtype: str, groups: int = 1) -> OpCall:
     return OpCall(name=name, args=(tensor(m, k, dtype=dtype), tensor(k, n, dtype=dtype)))
 
 
+@functools.lru_cache(maxsize=100_000)
 def product(
     target: Target,
     m: int,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from boundby.model import Record
 from boundby.model.plan import PlanMemory
 from boundby.plan import assumptions
@@ -29,6 +31,7 @@ class Held(Record, frozen=True, kw_only=True):
     experts: float
 
 
+@functools.lru_cache(maxsize=4096)
 def held(config: ModelConfig, mesh: Mesh) -> Held:
     """Weights of the fullest pipeline stage on one chip."""
     experts = config.moe_layers * config.expert_params(config.experts)
@@ -42,6 +45,7 @@ def held(config: ModelConfig, mesh: Mesh) -> Held:
     )
 
 
+@functools.lru_cache(maxsize=4096)
 def activation_bytes(config: ModelConfig, part: Slice, recompute: Recompute, *, moe: bool) -> float:
     """Bytes that one layer keeps of one micro-batch for its backward pass.
 

@@ -42,8 +42,9 @@ def parse_range(text: str) -> list[int]:
         while low and low <= high:
             counts.append(low)
             low *= 2
-        return counts
-    if re.fullmatch(r"\d+(,\d+)*", text):
+        if counts:
+            return counts
+    if re.fullmatch(r"\d+(,\d+)*", text) and all(int(one) for one in text.split(",")):
         return [int(one) for one in text.split(",")]
     raise BoundbyError(f"cannot read a sweep of {text!r}: write chips=8..4096")
 
@@ -52,6 +53,8 @@ def _job(
     sequence: int, batch: str | float | None, replicas: int, precision: str, micro: float | None
 ) -> Training:
     whole = parse_batch(str(batch), sequence) if batch is not None else float(replicas)
+    if whole <= 0 or (micro is not None and micro <= 0):
+        raise BoundbyError("a batch and a micro-batch are more than 0 sequences")
     return Training(
         sequence=sequence,
         batch=whole,

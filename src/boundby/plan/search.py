@@ -107,7 +107,25 @@ def _nothing_fits(
             f"at least {chips} sequences, or more tensor ways, would"
         )
     least = config.params * 18 / target.memory_bytes
-    return f"{config.name} does not fit {chips} x {target.name}: about {least:.0f} chips would"
+    if least > chips:
+        return f"{config.name} does not fit {chips} x {target.name}: about {least:.0f} chips would"
+    sequence = job.sequence
+    while sequence > 1 and not _fits(config, job, target, chips, sequence):
+        sequence //= 2
+    return (
+        f"{config.name} with sequences of {job.sequence} tokens does not fit {chips} x "
+        f"{target.name}: {sequence} would"
+    )
+
+
+def _fits(config: ModelConfig, job: Training, target: Target, chips: int, sequence: int) -> bool:
+    """Whether any layout has room for one such sequence, with full recomputation."""
+    tried = msgspec.structs.replace(job, sequence=sequence, micro_batch=1.0, recompute="full")
+    return any(
+        memory_bytes(config, mesh, tried) <= target.memory_bytes
+        for mesh in meshes(config, chips, target, sequence)
+        if job.batch >= mesh.replicas
+    )
 
 
 def _choice(
