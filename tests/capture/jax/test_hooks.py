@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from boundby.capture.jax.hooks import Function, JaxHooks
@@ -202,3 +203,28 @@ def test_gradients_without_compilation_delimit_steps(hooks: JaxHooks) -> None:
     assert steps.finder.anchor is not None
     assert steps.finder.anchor.name == "loss"
     assert steps.kinds == [("train 8x4", 8)] * 4
+
+
+def test_evaluation_that_carries_metrics_is_no_step(hooks: JaxHooks) -> None:
+    steps = _Steps(hooks)
+    train = jax.jit(lambda w, x: w - 0.1 * jax.grad(lambda v: ((x @ v) ** 2).mean())(w))
+    evaluate = jax.jit(lambda total, w, x: total + (x @ w).mean())
+    w = jnp.ones(4)
+    for _ in range(3):
+        for _ in range(6):
+            w = train(w, jnp.ones((8, 4)))
+        total = jnp.float32(0)
+        for _ in range(4):
+            total = evaluate(total, w, jnp.ones((8, 4)))
+    assert steps.restarts == 0
+    assert steps.kinds[-1] == ("train 8x4", 8)
+
+
+def test_the_batch_of_numpy_arrays_names_a_step_of_two_functions(hooks: JaxHooks) -> None:
+    steps = _Steps(hooks)
+    slopes_of = jax.jit(lambda w, x: jax.grad(lambda v: ((x @ v) ** 2).mean())(w))
+    update = jax.jit(lambda w, slopes: w - 0.1 * slopes)
+    w = jnp.ones(4)
+    for _ in range(8):
+        w = update(w, slopes_of(w, np.ones((16, 4), np.float32)))
+    assert steps.kinds[-1] == ("train 16x4", 16)

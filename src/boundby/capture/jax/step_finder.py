@@ -60,6 +60,8 @@ class _Seen:
     donates: bool = False
     state: tuple[int, ...] = ()  # positions of the arguments that are its results
     carried_bytes: int = 0
+    anchor_calls: int = 0  # of the delimiter, at the last call of this function
+    follows_itself: bool = False  # called again without a call of the delimiter between
     smallest: int | None = None  # which of the leaves of its result
     smallest_part: int | None = None  # the same of its parts, where it is one
 
@@ -90,6 +92,7 @@ class JaxStepFinder:
         self._clock = clock
         self._seen: dict[Hashable, _Seen] = {}
         self._shapes = Shapes()
+        self._batch_shape: Shape | None = None
         self._kinds: dict[tuple[Mode, Shape | None], StepKind] = {}
         self._latest: Any = None
 
@@ -143,12 +146,18 @@ class JaxStepFinder:
         if seen is None:
             seen = self._seen[function.key] = _Seen(function)
         seen.function = function
+        if self.anchor is not None and function is not self.anchor:
+            now = self._seen[self.anchor.key].calls
+            seen.follows_itself |= seen.calls > 0 and now == seen.anchor_calls
+            seen.anchor_calls = now
         if self.marks or self._by_marks:
             return self.keep
         if self.anchor is None or (seen.calls < _CALLS and function is not self.anchor):
             return self._look_at(seen, args, kwargs)
         seen.calls += 1
         if function is not self.anchor:
+            if function.traced_gradient:
+                self._batch_shape = self._known_shape(seen, args, kwargs)
             return _nothing
         shape = self._known_shape(seen, args, kwargs)
         return lambda result: self._step_ended(seen, shape, result)
@@ -170,9 +179,11 @@ class JaxStepFinder:
             every = (a for arrays in held.values() for a in arrays)
             seen.carried_bytes = sum(a.nbytes for a in every if a in seen.outputs)
         if seen.calls:
-            seen.sample = self._batch_argument(seen, held)
+            seen.sample = self._batch_argument(seen, held, _arguments(args, kwargs))
         seen.held = {name: _Arrays(arrays) for name, arrays in held.items()}
         shape = self._shape_of(seen, args, kwargs)
+        if seen.function.traced_gradient:
+            self._batch_shape = shape
         began = self._clock()
 
         def ended(result: Any) -> None:
@@ -201,11 +212,10 @@ class JaxStepFinder:
             best = min(with_state, key=lambda seen: (seen.calls, -seen.ns))
             now = self._seen.get(self.anchor.key) if self.anchor is not None else None
             is_inner = now is not None and now.calls <= _MOST_CALLS_A_STEP * best.calls
-            if (
-                now is None
-                or not now.carries_state
-                or (best is not now and is_inner and best.calls < now.calls)
-            ):
+            is_rarer = best is not now and now is not None and best.calls < now.calls
+            # Metrics of an evaluation carry state as well, but evaluation goes on by itself.
+            is_outer = is_rarer and is_inner and not best.follows_itself
+            if now is None or not now.carries_state or is_outer:
                 self._take(best)
         elif self.anchor is None:
             often = [seen for seen in self._seen.values() if seen.calls >= _CALLS_WITHOUT_STATE]
@@ -221,6 +231,9 @@ class JaxStepFinder:
     def _step_ended(self, seen: _Seen, shape: Shape | None, result: Any) -> None:
         self._latest = self._smallest(seen, result)
         mode: Mode = "train" if self._trains(seen) else "forward"
+        if self._batch_shape is not None and not seen.function.traced_gradient:
+            # The update takes gradients; the batch went to the function that computed them.
+            shape, self._batch_shape = self._batch_shape, None
         key = (mode, self._shapes.own(shape))
         kind = self._kinds.get(key)
         if kind is None:
@@ -263,13 +276,21 @@ class JaxStepFinder:
     def _arrays_in(self, value: Any) -> list[Any]:
         return compat.leaves(self._jax, value)[:_MOST_LEAVES]
 
-    def _batch_argument(self, seen: _Seen, held: dict[int | str, list[Any]]) -> int | str | None:
+    def _batch_argument(
+        self,
+        seen: _Seen,
+        held: dict[int | str, list[Any]],
+        given_values: Sequence[tuple[int | str, Any]],
+    ) -> int | str | None:
         """The argument that holds the batch: new in each call, and no result of the last one.
 
         Parameters that are updated outside of the function are new as well: they come before the
         batch, whose parts have their first extent in common. Where no argument is new, the
         smallest one is taken.
         """
+        for name, value in given_values:
+            if not held[name] and self._shape_in(value):
+                return name  # an array of numpy's comes from the script in each call
         shapes = {name: self._shape_in(arrays) for name, arrays in held.items()}
         given = [
             name
