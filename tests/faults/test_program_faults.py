@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from boundby.analysis.account import attribute_step
+from boundby.faults import Detection, cudnn_benchmark, recompilation
 from boundby.model import Allocations, HostKind, OpCall, Phase, Tensor, Timeline
 from boundby.model.evidence import (
     Growth,
@@ -23,7 +25,7 @@ from boundby.model.evidence import (
     UnusedGradients,
     UnusedGraph,
 )
-from boundby.model.host_counters import HostCounters
+from boundby.model.host_counters import CompiledAgain, HostCounters
 from boundby.model.observation import Observation
 from boundby.step.build import build_step_model
 from boundby.step.model import StepModel
@@ -303,3 +305,115 @@ def test_checks_of_distributions_are_seen_in_their_frames() -> None:
     found = sure(step_of(scene.timeline(), [1, 1, 0]), "distribution-checks")
     assert found.where == ["train.py:2"]
     assert found.saving_ns.expected == pytest.approx(100e3, rel=0.2)
+
+
+def test_recompilation_says_where_and_why_in_the_compilers_words() -> None:
+    seen = HostCounters(
+        steps_ns=(250e3, 250e3),
+        compiler_ns=(100e3, 0.0),
+        compiled_again=(CompiledAgain(where="train.py:2", times=5, reason="size mismatch"),),
+        graph_break_lines=(("train.py:3", "Unsupported Tensor.item() call"),),
+    )
+    evidence = StepEvidence(settings=ProgramSettings(compiled_at=["train.py:1"]))
+    step = two_calls(evidence)
+    step.host_counters = seen
+    found = sure(step, "recompilation")
+    assert found.where == ["train.py:1", "train.py:2", "train.py:3"]
+    assert "train.py:2 was compiled 5 times: size mismatch" in found.evidence
+    assert "graph break at train.py:3: Unsupported Tensor.item() call" in found.evidence
+
+
+def test_the_limit_of_recompilations_is_a_finding_without_any_compilation() -> None:
+    step = two_calls()
+    step.host_counters = HostCounters(steps_ns=(250e3,), gave_up_compiling=True)
+    detection = recompilation.detect(step)
+    assert detection is not None and "dynamic=True" in detection.change
+    assert "has run uncompiled" in detection.evidence
+
+
+def values_read(count: int) -> StepModel:
+    """A line that reads so many values, 20 us each, and a product."""
+    scene = Scene(end=20 * count + 100)
+    for at in range(count):
+        scene.on_host(
+            20 * at, 20 * at + 20, HostKind.OP, "aten::item", call=OpCall(name="aten::item")
+        )
+    scene.on_host(20 * count, 20 * count + 100, call=BIG)
+    return step_of(scene.timeline(), [2] * count + [0])
+
+
+def test_values_read_one_by_one_are_host_metrics() -> None:
+    found = sure(values_read(10), "host-metrics")
+    assert found.where == ["train.py:3"]
+    assert found.saving_ns.expected == pytest.approx(200e3, rel=0.1)
+    # A loss that is logged is one value.
+    assert finding(values_read(1), "host-metrics") is None
+
+
+@pytest.mark.parametrize(
+    ("function", "fault"),
+    [
+        ("sklearn/metrics/_classification.py(1180): f1_score", "host-metrics"),
+        ("transformers/tokenization_utils_base.py(2900): __call__", "main-process-data"),
+        ("PIL/Image.py(2400): resize", "main-process-data"),
+        ("json/__init__.py(299): loads", "main-process-data"),
+    ],
+)
+def test_libraries_for_metrics_and_data_are_seen_by_their_functions(
+    function: str, fault: str
+) -> None:
+    scene = Scene(end=200)
+    scene.on_host(0, 100, HostKind.PYTHON, function)
+    scene.on_host(100, 200, call=BIG)
+    found = sure(step_of(scene.timeline(), [2, 0]), fault)
+    assert found.where == ["train.py:3"]
+    assert found.saving_ns.expected > 80e3
+    # Inside a loader's batch it is the loader's.
+    loading = Scene(end=200)
+    loading.on_host(0, 100, HostKind.DATA, "enumerate(DataLoader)#__next__")
+    loading.on_host(0, 100, HostKind.PYTHON, function)
+    loading.on_host(100, 200, call=BIG)
+    assert finding(step_of(loading.timeline(), [2, 2, 0]), fault) is None
+
+
+def test_convolutions_of_fixed_shapes_without_a_benchmark() -> None:
+    scene = Scene(end=100)
+    launch = scene.on_host(0, 10, HostKind.LAUNCH, "cudaLaunchKernel")
+    scene.on_device(10, 100, launch=launch)
+    timeline = scene.timeline()
+    record = SimpleNamespace(name="aten::cudnn_convolution", ns=90e3, floor_ns=40e3)
+
+    def detected(setting: bool | None) -> object:
+        step = SimpleNamespace(
+            evidence=StepEvidence(settings=ProgramSettings(cudnn_benchmark=setting)),
+            observation=None,
+            op_records=[record],
+            wall_ns=float(timeline.wall_ns),
+            lines=lambda _: ["train.py:1"],
+        )
+        return cudnn_benchmark.detect(step)  # type: ignore[arg-type]
+
+    found = detected(False)
+    assert isinstance(found, Detection) and found.high.op_ns == {0: 90e3 - 0.6 * 50e3}
+    assert detected(True) is None and detected(None) is None
+
+
+def test_data_parallel_costs_its_copies() -> None:
+    def on_device(*functions: str) -> StepModel:
+        scene = Scene(end=400)
+        sources = []
+        scene.on_host(0, 300, HostKind.PYTHON, "torch/nn/parallel/data_parallel.py(170): forward")
+        sources.append(1)
+        for at, function in enumerate(functions):
+            scene.on_host(100 * at, 100 * at + 100, HostKind.PYTHON, function)
+            sources.append(1)
+        scene.on_host(300, 320, call=BIG)
+        launch = scene.on_host(310, 315, HostKind.LAUNCH, "cudaLaunchKernel")
+        scene.on_device(320, 400, launch=launch)
+        return step_of(scene.timeline(), [*sources, 0, 0])
+
+    copying = "torch/nn/parallel/replicate.py(78): replicate"
+    found = sure(on_device(copying, copying), "data-parallel")
+    assert found.where == ["train.py:2"]
+    assert found.saving_ns.expected == pytest.approx(200e3, rel=0.3)
+    assert finding(on_device(), "data-parallel") is None

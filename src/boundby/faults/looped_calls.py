@@ -56,7 +56,13 @@ FAULT = Fault(
     kind="mistake",
     group="overhead",
     excludes=("looped-samples",),
-    yields_to=("looped-samples", "looped-parameters", "repeated-forward", "distribution-checks"),
+    yields_to=(
+        "looped-samples",
+        "looped-parameters",
+        "repeated-forward",
+        "distribution-checks",
+        "host-metrics",
+    ),
     document=__doc__,
     detect=detect,
 )

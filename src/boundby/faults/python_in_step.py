@@ -89,5 +89,7 @@ FAULT = Fault(
         "anomaly-detection",
         "growing-memory",
         "recompilation",
+        "host-metrics",
+        "main-process-data",
     ),
 )

@@ -2,7 +2,8 @@
 
 What it looks for
     Steps after the warm-up in which `torch.compile` built another graph, from the compiler's own
-    counters. Functions that were resumed after a graph break, with the line of the break.
+    counters; functions that reached the limit of recompilations, with the guard that failed.
+    Functions that were resumed after a graph break, with the line of the break and its reason.
 
 Why it costs time
     A shape, a flag or a number that differs from the compiled one triggers a compilation, which
@@ -26,6 +27,7 @@ Measured on
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -42,29 +44,59 @@ _USUAL_CALL_NS = 30_000.0
 # In entries saved for each break: its guards alone; with some of what runs eagerly between the
 # regions; with what fusing over the break would save as well.
 _WORST, _EXPECTED, _BEST = 0.5, 1.5, 4.0
+# Of what Python and the dispatcher take in eager code, the part that compiled code does without.
+_FASTER = 0.5
+_AGAIN = "model = torch.compile(model, dynamic=True)  # or pad to a few shapes"
 
 
 def detect(step: StepView) -> Detection | None:
     seen = step.host_counters
     breaks, count = _breaks(step)
-    if not any(seen.compiler_ns) and not count:
+    gave_up = seen.gave_up_compiling
+    if not any(seen.compiler_ns) and not count and not gave_up:
         return None
     low, expected, high = shares(seen.compiler_ns, seen.steps_ns)
     lost_ns = step.base_ns * step.stall_sensitivity(max(seen.compiler_ns, default=0.0))
     each = step.machine.overheads.compiled_call_ns or _USUAL_CALL_NS
     calls = each * count * step.stall_sensitivity(each)
+    eager_ns = step.account.overhead.parts.get("python", 0.0) if gave_up else 0.0
+    eager_ns *= step.cpu_contention
     return Detection.of_saving(
         Estimate(
             low=lost_ns * low + _WORST * calls,
-            expected=lost_ns * expected + _EXPECTED * calls,
-            high=lost_ns * high + _BEST * calls,
+            expected=lost_ns * expected + _EXPECTED * calls + _FASTER * eager_ns,
+            high=lost_ns * high + _BEST * calls + eager_ns,
         ),
-        where=breaks[:3],
-        change="model = torch.compile(model, dynamic=True)"
-        if any(seen.compiler_ns)
+        where=_where(step, breaks),
+        change=_AGAIN
+        if any(seen.compiler_ns) or seen.gave_up_compiling
         else "model = torch.compile(model, fullgraph=True)  # and mend what it names",
-        assumes=_evidence(step, count),
+        assumes=_assumes(step, count),
+        evidence="; ".join(_reasons(step)),
     )
+
+
+def _where(step: StepView, resumed: list[str]) -> list[str]:
+    """Where it is compiled, what is compiled again, and where it breaks."""
+    seen = step.host_counters
+    breaks = [line for line, _ in seen.graph_break_lines] or resumed
+    again: list[str] = []
+    if any(seen.compiler_ns) or seen.gave_up_compiling:
+        again = [*step.evidence.settings.compiled_at[:2]]
+        again += [one.where for one in seen.compiled_again[:2]]
+    return list(dict.fromkeys([*again, *breaks[:3]]))
+
+
+def _reasons(step: StepView) -> Iterator[str]:
+    """In the compiler's words."""
+    seen = step.host_counters
+    for one in seen.compiled_again[:2] if any(seen.compiler_ns) or seen.gave_up_compiling else ():
+        why = f": {one.reason}" if one.reason else ""
+        yield f"{one.where} was compiled {one.times} times{why}"
+    if seen.gave_up_compiling:
+        yield "the limit of recompilations was reached: what changes has run uncompiled since"
+    for line, reason in seen.graph_break_lines[:3]:
+        yield f"graph break at {line}: {reason}"
 
 
 def _breaks(step: StepView) -> tuple[list[str], int]:
@@ -90,7 +122,7 @@ def _breaks(step: StepView) -> tuple[list[str], int]:
     return [], max(0, len(frames) - 1)
 
 
-def _evidence(step: StepView, breaks: int) -> str:
+def _assumes(step: StepView, breaks: int) -> str:
     seen = step.host_counters
     words = []
     if any(seen.compiler_ns):
@@ -99,8 +131,11 @@ def _evidence(step: StepView, breaks: int) -> str:
             f"later steps are like these, {compiling} of {len(seen.compiler_ns)} of which compiled "
             f"for {units.time(sum(seen.compiler_ns) / compiling)} each"
         )
+    if seen.gave_up_compiling:
+        words.append("compiled for all shapes, operators take half as long to issue")
     if breaks:
-        reasons = f" ({'; '.join(seen.graph_breaks[:2])})" if seen.graph_breaks else ""
+        known = seen.graph_breaks if not seen.graph_break_lines else ()
+        reasons = f" ({'; '.join(known[:2])})" if known else ""
         words.append(f"the {breaks} breaks in a step can be avoided{reasons}")
     return ", and ".join(words)
 

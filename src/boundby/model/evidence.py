@@ -22,6 +22,7 @@ class ProgramSettings(Record, frozen=True, kw_only=True):
     cores: int | None = None
     anomaly_set_at: list[str] = []
     set_at: list[str] = []  # where threads or deterministic algorithms are set
+    compiled_at: list[str] = []  # where torch.compile is called
     doubles_at: list[str] = []  # where the text names float64, or takes arrays as they are
 
 

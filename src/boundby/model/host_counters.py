@@ -12,8 +12,19 @@ class ThreadTime(Record, frozen=True, kw_only=True):
     delayed_ns: float
 
 
+class CompiledAgain(Record, frozen=True, kw_only=True):
+    """A function of the user's that was compiled several times, and why the last time."""
+
+    where: str
+    times: int
+    reason: str = ""
+
+
 class HostCounters(Record, frozen=True, kw_only=True):
     """What is known of the clean steps beyond their time; each list has an entry a step.
+
+    `graph_breaks` are the compiler's reasons, `graph_break_lines` those with a line of the user's
+    and the line; `gave_up_compiling`: a function reached the limit of recompilations.
 
     `data_ns` is how long the script waited for a loader's batches, `loader_workers` how many
     processes make them (of the loader that has most). `collected_at` are the files
@@ -44,6 +55,9 @@ class HostCounters(Record, frozen=True, kw_only=True):
     workers_ns: float | None = None
     steal_share: float | None = None
     graph_breaks: tuple[str, ...] = ()
+    graph_break_lines: tuple[tuple[str, str], ...] = ()
+    compiled_again: tuple[CompiledAgain, ...] = ()
+    gave_up_compiling: bool = False
     peak_bytes: int | None = None
     allocations: int | None = None
     fresh_pages: int = 0

@@ -12,7 +12,8 @@ from boundby.model.evidence import ModuleCall
 from boundby.step.edit import Edit, HostTime
 from boundby.step.host_intervals import called_from, main_thread
 from boundby.step.model import StepView
-from boundby.step.nesting import Mask
+from boundby.step.nesting import Mask, nearest
+from boundby.step.user_python import Stretch, in_stretches
 
 _MODULE = re.compile(r"^nn\.Module: (.+)_\d+$")
 # Where a machine's own figure is not known: what issuing an operator takes.
@@ -27,8 +28,28 @@ def without_rows(step: StepView, rows: Mask, left: float = 0.0) -> Edit:
         launch_share=left if step.device != "cpu" else 1.0,
     )
     if step.device == "cpu":
-        edit += Edit.save_host(HostTime(after_ns=(1 - left) * python_ns(step, rows)))
-    return edit
+        return edit + Edit.save_host(HostTime(after_ns=(1 - left) * python_ns(step, rows)))
+    return edit + Edit.save_host(_between_launches(step, rows) * (1 - left))
+
+
+def _between_launches(step: StepView, rows: Mask) -> HostTime:
+    """Beside a device, the host's time in functions of these rows that issue nothing."""
+    host, launches = step.timeline.host, step.launches
+    python = rows & (host.kind == HostKind.PYTHON)
+    outermost = python & ~np.append(python, False)[host.parent]
+    around = nearest(host.parent, outermost)
+    issues = np.unique(around[(host.kind != HostKind.PYTHON) & (around >= 0)])
+    chosen = np.setdiff1d(np.flatnonzero(outermost), issues)
+    ends = host.start_ns + host.duration_ns
+    found = [
+        Stretch(start_ns=int(host.start_ns[row]), end_ns=int(ends[row]), loops=False)
+        for row in chosen
+    ]
+    own, passed = in_stretches(launches, step.timeline, found)
+    part = np.minimum(1.0, own / passed)
+    return HostTime(
+        before_ns=launches.host_ns * part[:-1], after_ns=launches.after_ns * float(part[-1])
+    )
 
 
 def python_ns(step: StepView, rows: Mask) -> float:

@@ -16,6 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from boundby.capture.host.compiler import (
+    compiled_again,
+    compiled_ns,
+    gave_up,
+    graph_break_lines,
+    graph_breaks,
+)
 from boundby.capture.host.page_faults import faults, handed, resident
 from boundby.model.host_counters import HostCounters, ThreadTime
 
@@ -27,9 +34,6 @@ _STOLEN = 7
 # After a process's name: user and system time, its own and that of its children that ended.
 _PROCESSES = Path("/proc")
 _RAN = (11, 12, 13, 14)
-_COMPILING = ("entire_frame_compile", "entire_backward_compile")
-# A reason is a paragraph; its first line says what it was.
-_MOST_REASONS = 20
 _MOST_PLACES = 5
 
 
@@ -156,7 +160,10 @@ class HostCounterSampler:
             others_ns=others,
             workers_ns=workers,
             steal_share=stolen,
-            graph_breaks=_graph_breaks(),
+            graph_breaks=graph_breaks(),
+            graph_break_lines=graph_break_lines(),
+            compiled_again=compiled_again(),
+            gave_up_compiling=gave_up(),
             peak_bytes=peak_bytes,
             allocations=allocations,
             fresh_pages=fresh_pages,
@@ -283,23 +290,3 @@ def _between(before: dict[int, ThreadTime], after: dict[int, ThreadTime]) -> dic
         )
         for thread, now in after.items()
     }
-
-
-def _compiler() -> object:
-    """The compiler's own figures, where a script has loaded it; it is never loaded for them."""
-    return sys.modules.get("torch._dynamo.utils")
-
-
-def compiled_ns() -> float:
-    """How long the process has compiled so far, backward graphs included."""
-    spent = getattr(_compiler(), "cumulative_time_spent_ns", None) or {}
-    return sum(float(spent.get(name, 0.0)) for name in _COMPILING)
-
-
-def _graph_breaks() -> tuple[str, ...]:
-    """Why compiled code is in pieces, in the compiler's words, each once."""
-    counters = getattr(_compiler(), "counters", None) or {}
-    words = [*counters.get("graph_break", {}), *counters.get("unimplemented", {})]
-    lines = (str(reason).strip().splitlines() for reason in words)
-    first = dict.fromkeys(line[0].strip() for line in lines if line)
-    return tuple(first)[:_MOST_REASONS]

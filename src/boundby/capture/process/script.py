@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from boundby.capture.host.counters import compiled_ns
+from boundby.capture.host.compiler import compiled_ns
 from boundby.capture.host.random_state import random_state_kept
 from boundby.capture.process.children import Attend, Children, Watched
 from boundby.capture.process.execution import Ending, Target, execute

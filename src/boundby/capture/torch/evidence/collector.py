@@ -175,6 +175,7 @@ class EvidenceCollector(StepHook):
             anomaly_lines=list(self._anomalies),
             anomaly_set_at=lines.anomaly,
             set_at=lines.others,
+            compiled_at=lines.compiled,
             doubles_at=lines.doubles,
             deterministic=deterministic,
             fills_memory=deterministic and fills,

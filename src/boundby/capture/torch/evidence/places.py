@@ -26,12 +26,18 @@ def user_lines(frame: FrameType | None) -> list[str]:
 @functools.cache
 def user_line(code: CodeType, line: int | None) -> str | None:
     """None: not the user's."""
+    return user_line_at(code.co_filename, line, code.co_name)
+
+
+@functools.cache
+def user_line_at(file: str, line: int | None, function: str) -> str | None:
+    """The same, of a function that is known by its file and name."""
     if line is None:
         return None
     # Imports numpy, which the script may not have done yet when the hooks are installed.
     from boundby.capture.kineto.names import Origin, frame_of
 
-    seen = frame_of(f"{_trimmed(code.co_filename)}({line}): {code.co_name}")
+    seen = frame_of(f"{_trimmed(file)}({line}): {function}")
     return seen.source if seen.origin is Origin.USER else None
 
 

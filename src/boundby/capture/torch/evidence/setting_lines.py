@@ -23,11 +23,12 @@ class SettingLines(NamedTuple):
     anomaly: list[str]
     others: list[str]
     doubles: list[str]
+    compiled: list[str]
 
 
 def setting_lines() -> SettingLines:
     """Of the script and of modules beside it."""
-    found = SettingLines([], [], [])
+    found = SettingLines([], [], [], [])
     for path in _files():
         try:
             text = path.read_text(encoding="utf-8")
@@ -42,11 +43,18 @@ def setting_lines() -> SettingLines:
 
 def _note(node: ast.AST, code: CodeType, found: SettingLines) -> None:
     name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
-    for names, lines in zip((_ANOMALY, _OTHERS, _DOUBLES), found, strict=True):
+    # `compile` is a name of others as well.
+    compiled = ("compile",) if _is_of_torch(node) else ()
+    for names, lines in zip((_ANOMALY, _OTHERS, _DOUBLES, compiled), found, strict=True):
         if name in names:
             line = user_line(code, getattr(node, "lineno", None))
             if line is not None and line not in lines:
                 lines.append(line)
+
+
+def _is_of_torch(node: ast.AST) -> bool:
+    value = node.value if isinstance(node, ast.Attribute) else None
+    return isinstance(value, ast.Name) and value.id == "torch"
 
 
 def _files() -> list[Path]:

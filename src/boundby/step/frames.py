@@ -1,0 +1,35 @@
+"""Python functions of the step, chosen by their names, and the lines that led to them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from boundby.model import HostKind
+from boundby.step.host_intervals import called_from
+from boundby.step.model import StepView
+from boundby.step.nesting import Mask, nearest
+from boundby.step.rows import time_of_rows
+
+
+def frames_named(step: StepView, pattern: re.Pattern[str]) -> Mask:
+    """Rows of the functions whose names match, but of none inside a loader's batch: those have a
+    fault of their own."""
+    host, names = step.timeline.host, step.timeline.names
+    named = np.array([bool(pattern.search(name)) for name in names] or [False])
+    loading = nearest(host.parent, host.kind == HostKind.DATA) >= 0
+    found: Mask = (host.kind == HostKind.PYTHON) & named[host.name] & ~loading
+    return found
+
+
+def times_by_line(step: StepView, rows: Mask) -> dict[str, float]:
+    """What rows take, with all that they call, by the user's line that led to them; the longest
+    first."""
+    called = called_from(step.timeline.host)
+    times = {
+        step.timeline.sources[at]: time_of_rows(step, step.inside(rows & (called == at)))
+        for at in np.unique(called[rows]).tolist()
+        if at >= 0
+    }
+    return dict(sorted(times.items(), key=lambda item: -item[1]))
