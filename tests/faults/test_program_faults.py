@@ -350,6 +350,17 @@ def test_values_read_one_by_one_are_host_metrics() -> None:
     assert finding(values_read(1), "host-metrics") is None
 
 
+def test_a_model_at_a_line_that_reads_its_losses_is_no_metric() -> None:
+    scene = Scene(end=800)
+    for start in range(0, 800, 200):
+        scene.on_host(start, start + 180, HostKind.PYTHON, "nn.Module: Net_0")
+        scene.on_host(start, start + 180, call=BIG)
+        scene.on_host(start + 180, start + 200, call=OpCall(name="aten::item"))
+    step = step_of(scene.timeline(), [2] * 12)
+    found = sure(step, "host-metrics")
+    assert found.saving_ns.high == pytest.approx(80e3, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("function", "fault"),
     [

@@ -53,8 +53,9 @@ _LEFT = 0.02
 def detect(step: StepView) -> Detection | None:
     times = times_by_line(step, metrics := frames_named(step, _METRICS))
     rows = metrics.copy()
-    for line in _reading_lines(step):
-        at_line = rows_at(step, [line])
+    # Beside a device, values that are read are `host-sync`.
+    for line in _reading_lines(step) if step.device == "cpu" else ():
+        at_line = rows_at(step, [line]) & ~_in_models(step)
         times[line] = max(times.get(line, 0.0), time_of_rows(step, at_line))
         rows |= at_line
     ranked = sorted(times, key=lambda line: -times[line])
@@ -70,6 +71,13 @@ def detect(step: StepView) -> Detection | None:
         change="hits += (prediction == target).sum()  # whole tensors; read it when it is printed",
         assumes="the metric is not needed in every step, or whole tensors can be compared",
     )
+
+
+def _in_models(step: StepView) -> Mask:
+    """Rows of models: a line that reads a loss may call the model as well."""
+    host, names = step.timeline.host, step.timeline.names
+    modules = np.array([name.startswith("nn.Module: ") for name in names] or [False])
+    return step.inside_both_ways((host.kind == HostKind.PYTHON) & modules[host.name])
 
 
 def _reading_lines(step: StepView) -> list[str]:
