@@ -122,3 +122,11 @@ def test_fewer_digits_are_not_tried_where_the_device_is_no_faster_in_them() -> N
     names = tried(replace(diagnosis, machine=machine))
     assert "autocast" not in names
     assert "tf32" in names
+
+
+def test_what_a_user_names_is_reported_whatever_comes_of_it() -> None:
+    diagnosis = replace(bert(), findings=[])
+    for choice in (Choice(only=["sdpa"]), Choice(also=["sdpa"])):
+        found = {one.fix: one for one in candidates_of(diagnosis, choice)}
+        assert found["sdpa"].asked
+        assert not found["sdpa"].unfounded

@@ -82,7 +82,7 @@ def test_a_combination_that_held_stands_before_what_held_alone() -> None:
 def test_what_is_open_is_not_called_settled() -> None:
     words = "0.97x to 1.20x does not decide"
     still = proof("fused", "unfused-optimizer", outcome=Outcome.INCONCLUSIVE, why=words, open=True)
-    assert "no fix held yet, and 1 of 1 are open: more time may tell" in shown(still)
+    assert "no fix held yet; 1 of 1 is open: more time may tell" in shown(still)
     assert "for unfused-optimizer: inconclusive, 0.97x" in shown(still)
     assert "no gain" not in shown(still)
     settled = proof("fused", "unfused-optimizer", outcome=Outcome.NO_GAIN, why="it is slower")

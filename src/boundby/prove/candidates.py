@@ -118,7 +118,7 @@ def _candidate(
 ) -> Candidate:
     faults = tuple(remedy.id for remedy in mends)
     found = {finding.fault for finding in diagnosis.findings}
-    is_asked = any(name in choice.also for name in (treatment.name, *faults))
+    is_asked = any(choice.asks_for(fault, treatment) for fault in faults)
     covers = treatment.covers
     if not any(finding.fault in covers for finding in diagnosis.findings):
         covers = faults[:1]

@@ -101,7 +101,8 @@ def final_line(proofs: list[Proof]) -> Text:
             return Text("no fix was tried", style="bold")
         doubtful = sum(proof.open for proof in proofs)
         if doubtful:
-            words = f"no fix held yet, and {doubtful} of {len(proofs)} are open: more time may tell"
+            are = "is" if doubtful == 1 else "are"
+            words = f"no fix held yet; {doubtful} of {len(proofs)} {are} open: more time may tell"
             return Text(words, style="bold")
         return Text("no fix held: the step stays as it is", style="bold")
     after = statistics.median(best.after_ns)
