@@ -42,7 +42,7 @@ def run_python(
 ) -> subprocess.CompletedProcess[str]:
     """As `subprocess.run([sys.executable, *arguments])` with text in and out.
 
-    `arguments`: a script's path or -m and a module, with their own arguments.
+    `arguments`: a script's path, -m and a module, or -c and code, with their own arguments.
     """
     with tempfile.TemporaryDirectory(prefix="fork-") as folder:
         files = [Path(folder) / name for name in ("in", "out", "err")]
@@ -128,15 +128,18 @@ def _become(request: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(request["env"])
     tempfile.tempdir = None
-    is_module, *rest = request["arguments"]
-    if is_module == "-m":
-        sys.path[0] = request["cwd"]
+    first, *rest = request["arguments"]
+    sys.path[0] = request["cwd"]
+    if first == "-m":
         sys.argv = rest
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    elif first == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
     else:
-        sys.path[0] = str(Path(request["cwd"], is_module).parent)
-        sys.argv = [is_module, *rest]
-        runpy.run_path(is_module, run_name="__main__")
+        sys.path[0] = str(Path(request["cwd"], first).parent)
+        sys.argv = [first, *rest]
+        runpy.run_path(first, run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -113,17 +113,18 @@ def run_command(
     return Done(done.returncode, done.stdout, done.stderr, diagnosis)
 
 
+def boundby(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A command that runs no script, on a machine without a display."""
+    headless = {key: value for key, value in environment().items() if "DISPLAY" not in key}
+    return fork_server.run_python(
+        ["-m", "boundby", *arguments], cwd=Path.cwd(), env={**headless, **variables}
+    )
+
+
 def run_python(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
     """Run a script that uses boundby from Python; the tests' own modules can be imported."""
     path = write(folder, source)
     root = os.pathsep.join(
         [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
     )
-    return subprocess.run(
-        [sys.executable, str(path)],
-        cwd=folder,
-        env=environment(PYTHONPATH=root),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return fork_server.run_python([str(path)], cwd=folder, env=environment(PYTHONPATH=root))

@@ -1,12 +1,13 @@
 """Compiled models stay compiled: the same graphs, frames and numbers, and their steps are found."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.fork_server import run_python
+from tests.scripts import environment
 
 pytest.importorskip("torch")
 
@@ -30,12 +31,8 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def counted(mode: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.capture.compiled_forms", mode],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=REPOSITORY,
+    done = run_python(
+        ["-m", "tests.capture.compiled_forms", mode], cwd=REPOSITORY, env=environment()
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

@@ -1,8 +1,7 @@
 """What float32 products may be computed in, read from a real torch that was set in every way."""
 
 import json
-import subprocess
-import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +10,8 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 from boundby.capture.torch.precision import float32_allowed  # noqa: E402
+from tests.fork_server import run_python  # noqa: E402
+from tests.scripts import environment  # noqa: E402
 
 NEW = hasattr(torch.backends, "fp32_precision")
 
@@ -31,7 +32,7 @@ def allowed_after(*settings: str) -> list[Any]:
         lines += [setting, "read.append(float32_allowed(torch))"]
         lines += ["assert read[-1] == float32_allowed(torch)"]
     code = "\n".join([*lines, "print(json.dumps(read))"])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = run_python(["-c", code], cwd=Path.cwd(), env=environment())
     assert done.returncode == 0, done.stderr
     assert not done.stderr  # torch's own warnings are written there, whatever the filters say
     found: list[Any] = json.loads(done.stdout)

@@ -9,8 +9,8 @@ import pytest
 from boundby.cli.compare import parse_share
 from boundby.model import store
 from tests.analysis.test_comparison import around, with_steps
-from tests.cli.test_view import boundby
 from tests.diagnoses import SYNCS
+from tests.scripts import boundby
 
 
 @pytest.fixture

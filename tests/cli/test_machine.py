@@ -9,22 +9,19 @@ from boundby.cli import boundby as group
 from boundby.model import Machine, store
 from boundby.model.errors import BoundbyError
 from tests.machines import round_machine
-
-
-def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "boundby", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=env,
-    )
+from tests.scripts import boundby
 
 
 def test_no_torch_is_one_line_and_its_own_exit_code(tmp_path: Path) -> None:
     """A package of that name that cannot be imported stands in for none at all."""
     (tmp_path / "torch.py").write_text("raise ImportError('No module named torch')")
-    done = run("machine", env={"PYTHONPATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)})
+    done = subprocess.run(
+        [sys.executable, "-m", "boundby", "machine"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)},
+    )
     assert done.returncode == 3
     (line,) = done.stderr.strip().splitlines()
     assert line.startswith("boundby: measuring this machine needs PyTorch")
@@ -33,7 +30,7 @@ def test_no_torch_is_one_line_and_its_own_exit_code(tmp_path: Path) -> None:
 
 def test_a_wrong_option_and_a_wrong_verb_are_one_line() -> None:
     for arguments in (("machine", "--fast"), ("machines",)):
-        done = run(*arguments)
+        done = boundby(*arguments)
         assert done.returncode == 2
         assert len(done.stderr.strip().splitlines()) == 1
 

@@ -7,15 +7,11 @@ import pytest
 
 from boundby.cli import boundby as group
 from boundby.model.errors import BoundbyError
+from tests.scripts import boundby
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "boundby", "plan", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return boundby("plan", *arguments)
 
 
 def test_a_plan_is_json_alone_on_stdout() -> None:

@@ -1,5 +1,4 @@
 import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -10,17 +9,13 @@ from boundby.cli.trace import parse_time
 from boundby.model import store
 from boundby.model.diagnosis import Diagnosis
 from tests.machines import round_machine
+from tests.scripts import boundby
 
 SYNCS = Path(__file__).parents[1] / "data" / "h200" / "bad_mlp_syncs.json.gz"
 
 
 def trace(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "boundby", "trace", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return boundby("trace", *arguments)
 
 
 def test_the_verdict_is_the_first_line() -> None:

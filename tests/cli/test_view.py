@@ -1,9 +1,6 @@
 """boundby view and the options every verb has for pages and traces."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -13,17 +10,7 @@ from boundby import load
 from boundby.model import store
 from boundby.model.diagnosis import Diagnosis
 from tests.diagnoses import SYNCS, full_diagnosis
-
-
-def boundby(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    headless = {key: value for key, value in os.environ.items() if "DISPLAY" not in key}
-    return subprocess.run(
-        [sys.executable, "-m", "boundby", *arguments],
-        env={**headless, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+from tests.scripts import boundby
 
 
 @pytest.fixture
