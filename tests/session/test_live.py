@@ -54,7 +54,7 @@ def test_a_loop_is_watched_and_more_than_once() -> None:
     for rows in (4, 5):
         train = trainer()
         with boundby.watch(warmup=1, steps=3, profiled=1, machine=round_machine()) as watching:
-            for _ in range(20):
+            for _ in range(50):
                 train(rows)
                 watching.step()
             assert watching.done
