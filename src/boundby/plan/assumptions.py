@@ -218,3 +218,5 @@ SERVER_UNCERTAINTY = 0.42
 # Memory: what frameworks keep beside the formulas differs by release (BLOOM's own table: 44 and 67
 # GB of the same layout a day apart).
 MEMORY_UNCERTAINTY = 0.26
+# Of one collective: libraries, switches and NICs differ (collectives_measured.csv).
+COLLECTIVE_UNCERTAINTY = 0.35

@@ -62,7 +62,7 @@ def all_to_all_ns(size: float, group: Group, target: Target) -> float:
             group, target
         )
     own = size / group.size
-    rate = target.link * assumptions.LINK_SHARE[target.fabric.kind]
+    rate = _link(group, target) * assumptions.LINK_SHARE[target.fabric.kind] or math.inf
     inside = own * (group.local - 1) / group.size / rate
     egress = target.fabric.egress * assumptions.EGRESS_SHARE
     between = own * (1 - group.local / group.size) / egress
@@ -79,7 +79,7 @@ def dispatch_ns(size: float, copies: int, group: Group, target: Target) -> float
         return 0.0
     if target.fabric.kind == "torus":
         return all_to_all_ns(size * copies * group.size, group, target)
-    rate = target.link * assumptions.LINK_SHARE[target.fabric.kind]
+    rate = _link(group, target) * assumptions.LINK_SHARE[target.fabric.kind] or math.inf
     inside = size * copies * (group.local - 1) / group.local / rate
     domains = group.domains
     reached = (domains - 1) * (1 - (1 - 1 / domains) ** copies) if domains > 1 else 0.0
@@ -109,7 +109,14 @@ def _inside_ns(size: float, group: Group, target: Target) -> float:
         local = group.local
         return size / (2 * link) * _S if group.wraps else size * (local - 1) / local / link * _S
     # What comes from other domains comes through each chip's own NIC.
-    return size * (group.local - 1) / group.local / (target.link * share) * _S
+    return size * (group.local - 1) / group.local / (_link(group, target) * share) * _S
+
+
+def _link(group: Group, target: Target) -> float:
+    """A chip's links to the group: all of them in a switch, those to its members in a mesh."""
+    if target.fabric.kind != "mesh":
+        return target.link
+    return target.link * min(1.0, (group.local - 1) / (target.fabric.domain - 1))
 
 
 def _between_ns(size: float, group: Group, target: Target) -> float:

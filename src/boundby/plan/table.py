@@ -14,7 +14,7 @@ import numpy as np
 from boundby.model.diagnosis import Estimate
 from boundby.model.errors import BoundbyError
 from boundby.model.plan import PlanRow, PlanScore, PlanTable
-from boundby.plan import assumptions, serving_rows, training
+from boundby.plan import assumptions, collective_rows, serving_rows, training
 from boundby.plan.result import memory_bytes, step_range
 from boundby.plan.row_values import Row, RowError, prefix
 from boundby.plan.training_rows import Case, Memory, case_of
@@ -70,9 +70,11 @@ def _predictor(row: Row, path: str) -> Callable[[Row], _Predicted]:
         return _training_row
     if "metric" in row and "value" in row:
         return _serving_row
+    if "collective" in row and "algbw_gbps" in row:
+        return lambda one: _Predicted(collective_rows.predict(one))
     raise BoundbyError(
         f"{path} is no table of measurements: it needs a column measured_step_s, step_ms, "
-        "or metric and value"
+        "metric and value, or collective and algbw_gbps"
     )
 
 
