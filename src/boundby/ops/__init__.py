@@ -23,6 +23,7 @@ from boundby.ops import (  # noqa: F401  (imported to register their formulas)
     reduction,
     sequences,
     serving,
+    serving_products,
     softmax,
     sorting,
     spectral,

@@ -32,6 +32,10 @@ def _payload(sent: tuple[Tensor, ...], received: tuple[Tensor, ...]) -> Cost:
     "_c10d_functional::all_reduce_coalesced_",
     "symm_mem::multimem_all_reduce_",
     "symm_mem::two_shot_all_reduce_",
+    "vllm::all_reduce",
+    "vllm::outplace_all_reduce",
+    "sglang::inplace_all_reduce",
+    "sglang::outplace_all_reduce",
     "symm_mem::one_shot_all_reduce",
     "symm_mem::multimem_one_shot_all_reduce",
     "c10d::broadcast_",
@@ -77,6 +81,12 @@ def gathered(call: OpCall) -> Cost:
     The input is a lower bound.
     """
     return _payload(listed(call, 1), ())
+
+
+@formula("_C_custom_ar::all_reduce", "sgl_kernel::all_reduce", op_class="communication")
+def custom_all_reduce(call: OpCall) -> Cost:
+    """(handle, input, output, ...): peers' memory is read in place of messages."""
+    return _payload((tensor(call, 1),), (tensor(call, 2),))
 
 
 @formula("c10d::reduce_scatter_", "c10d::scatter_", op_class="communication")

@@ -1,23 +1,36 @@
-"""Kernels of serving engines that record their arguments: vLLM's own operators.
+"""Kernels of serving engines that record their arguments: vLLM, SGLang, FlashInfer.
 
-Operators that depend on an unrecorded block table (paged attention, experts) stay unknown.
+Products and attention are in serving_products. Operators that name a layer only, whose cache or
+experts are then not recorded, stay unknown.
 """
 
 from __future__ import annotations
 
 from boundby.model import Cost, OpCall
 from boundby.ops.registry import formula
-from boundby.ops.traffic import arithmetic, like, maybe, moved, partial, tensor
+from boundby.ops.traffic import arithmetic, dense, like, maybe, moved, partial, tensor
 
 
-@formula("_C::rms_norm", op_class="normalization")
+@formula(
+    "_C::rms_norm",
+    "_C::rms_norm_static_fp8_quant",
+    "_C::rms_norm_dynamic_per_token_quant",
+    "sgl_kernel::rmsnorm",
+    "flashinfer::rmsnorm",
+    op_class="normalization",
+)
 def rms_norm(call: OpCall) -> Cost:
     """(out, input, weight, eps)."""
     out, x, weight = tensor(call, 0), tensor(call, 1), tensor(call, 2)
     return moved(reads=(x, weight), writes=(out,), flops=arithmetic(x.dtype, 4 * x.elements))
 
 
-@formula("_C::fused_add_rms_norm", op_class="normalization")
+@formula(
+    "_C::fused_add_rms_norm",
+    "sgl_kernel::fused_add_rmsnorm",
+    "flashinfer::fused_add_rmsnorm",
+    op_class="normalization",
+)
 def fused_add_rms_norm(call: OpCall) -> Cost:
     """(input, residual, weight, eps): both are updated in place."""
     x, residual, weight = tensor(call, 0), tensor(call, 1), tensor(call, 2)
@@ -25,7 +38,25 @@ def fused_add_rms_norm(call: OpCall) -> Cost:
     return moved(reads=(x, residual, weight), writes=(x, residual), flops=flops)
 
 
-@formula("_C::silu_and_mul", "_C::gelu_and_mul", "_C::gelu_tanh_and_mul", op_class="elementwise")
+@formula("_C::fused_add_rms_norm_static_fp8_quant", op_class="normalization")
+def fused_add_rms_norm_quant(call: OpCall) -> Cost:
+    """(out, input, residual, weight, scale, eps): the residual is updated in place."""
+    out, x, residual, weight = (tensor(call, place) for place in range(4))
+    flops = arithmetic(x.dtype, 6 * x.elements)
+    return moved(reads=(x, residual, weight), writes=(out, residual), flops=flops)
+
+
+@formula(
+    *(
+        f"{library}::{name}_and_mul"
+        for library in ("_C", "sgl_kernel", "flashinfer")
+        for name in ("silu", "gelu", "gelu_tanh")
+    ),
+    "_C::mul_and_silu",
+    "_C::swigluoai_and_mul",
+    "_C::silu_and_mul_quant",
+    op_class="elementwise",
+)
 def act_and_mul(call: OpCall) -> Cost:
     """(out, input): one half gates the other."""
     out, x = tensor(call, 0), tensor(call, 1)
@@ -70,3 +101,44 @@ def reshape_and_cache(call: OpCall) -> Cost:
         reads=(key, value, slots),
         writes=(like(key, dtype=cache.dtype), like(value, dtype=cache.dtype)),
     )
+
+
+@formula("_C_cache_ops::concat_and_cache_mla", op_class="movement")
+def concat_and_cache_mla(call: OpCall) -> Cost:
+    """(compressed keys and values, rotated keys, cache, slots): writes rows of both."""
+    compressed, rotated, cache = tensor(call, 0), tensor(call, 1), tensor(call, 2)
+    return moved(
+        reads=(compressed, rotated, maybe(call, 3)),
+        writes=(like(compressed, dtype=cache.dtype), like(rotated, dtype=cache.dtype)),
+    )
+
+
+@formula(
+    *(
+        f"{library}::{name}_sampling_from_probs"
+        for library in ("sgl_kernel", "flashinfer")
+        for name in ("top_k_top_p", "top_p", "top_k", "min_p")
+    ),
+    op_class="movement",
+)
+def sampling(call: OpCall) -> Cost:
+    """(probabilities [rows, vocabulary], ...): read once; a number is written for each row."""
+    probabilities = tensor(call, 0)
+    chosen = dense((probabilities.shape[0],), "int32")
+    flops = arithmetic("float32", probabilities.elements)
+    return moved(reads=(probabilities,), writes=(chosen,), flops=flops)
+
+
+@formula("_moe_C::topk_softmax", op_class="normalization")
+def topk_softmax(call: OpCall) -> Cost:
+    """(weights, ids, indices, logits of the gate)."""
+    weights, ids, indices, logits = (tensor(call, place) for place in range(4))
+    flops = arithmetic("float32", 5 * logits.elements)
+    return moved(reads=(logits,), writes=(weights, ids, indices), flops=flops)
+
+
+@formula("_moe_C::moe_sum", op_class="elementwise")
+def moe_sum(call: OpCall) -> Cost:
+    """(input [tokens, chosen, width], output [tokens, width])."""
+    x, out = tensor(call, 0), tensor(call, 1)
+    return moved(reads=(x,), writes=(out,), flops=arithmetic(x.dtype, x.elements))
