@@ -26,7 +26,7 @@ def frame(file: str, line: int) -> SimpleNamespace:
 
 def metrics(file: str | None, name: str, reason: str | None = None) -> SimpleNamespace:
     return SimpleNamespace(
-        co_filename=file, co_name=name, co_firstlineno=7, recompile_reason=reason
+        co_filename=file, co_name=name, co_firstlineno=7, recompile_reason=reason, fail_type=None
     )
 
 
@@ -69,6 +69,16 @@ def test_the_limit_of_recompilations_is_known_from_the_counters(compiler: Any) -
     compiler.counters = {"unimplemented": {"Dynamo recompile limit exceeded\n  Hint": 1}}
     assert gave_up()
     assert graph_breaks() == ("Dynamo recompile limit exceeded",)
+
+
+def test_a_function_that_cannot_be_divided_runs_uncompiled(compiler: Any) -> None:
+    failed = metrics(compiler.script, "forward")
+    failed.fail_type, failed.fail_reason = "Unsupported", "Unsupported Tensor.item() call\n  Hint"
+    failed.fail_user_frame_filename, failed.fail_user_frame_lineno = compiler.script, 9
+    compiler.get_compilation_metrics = lambda: [failed]
+    assert gave_up()
+    ((line, reason),) = graph_break_lines()
+    assert line.endswith("train.py:9") and reason == "Unsupported Tensor.item() call"
 
 
 def test_without_a_compiler_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,11 @@ def test_a_general_finding_keeps_its_other_lines_and_what_is_left_of_its_saving(
     assert general.saving_ns == Estimate(low=1.5, expected=6, high=15)
 
 
+def test_where_the_costliest_line_is_taken_little_is_left_at_the_others() -> None:
+    both = [finding("general", 9, "a:1", "a:2"), finding("specific", 6, "a:1")]
+    assert [one.fault for one in yielding(both, YIELDS)] == ["specific"]
+
+
 def test_a_small_specific_finding_does_not_hide_a_large_general_one() -> None:
     general, specific = yielding(
         [finding("general", 9, "a:1"), finding("specific", 1, "a:1")], YIELDS

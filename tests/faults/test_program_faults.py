@@ -325,7 +325,10 @@ def test_recompilation_says_where_and_why_in_the_compilers_words() -> None:
 
 def test_the_limit_of_recompilations_is_a_finding_without_any_compilation() -> None:
     step = two_calls()
-    step.host_counters = HostCounters(steps_ns=(250e3,), gave_up_compiling=True)
+    again = (CompiledAgain(where="train.py:2", times=8),)
+    step.host_counters = HostCounters(
+        steps_ns=(250e3,), gave_up_compiling=True, compiled_again=again
+    )
     detection = recompilation.detect(step)
     assert detection is not None and "dynamic=True" in detection.change
     assert "has run uncompiled" in detection.evidence

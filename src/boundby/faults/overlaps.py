@@ -70,7 +70,9 @@ def yielding(
         saving = general.saving_ns
         at = kept.index(general)
         left = saving.expected - taken
-        if left >= _LEFT * saving.expected or (lines and left > 0):
+        # Lines are in order of time: where the first is taken, little is left at the others.
+        others = lines[:1] == general.where[:1] and left > 0
+        if others or left >= _LEFT * saving.expected:
             kept[at] = msgspec.structs.replace(
                 general, where=lines or general.where, saving_ns=_less(saving, taken)
             )

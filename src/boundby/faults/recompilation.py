@@ -69,7 +69,7 @@ def detect(step: StepView) -> Detection | None:
         ),
         where=_where(step, breaks),
         change=_AGAIN
-        if any(seen.compiler_ns) or seen.gave_up_compiling
+        if any(seen.compiler_ns) or seen.compiled_again
         else "model = torch.compile(model, fullgraph=True)  # and mend what it names",
         assumes=_assumes(step, count),
         evidence="; ".join(_reasons(step)),
@@ -81,7 +81,7 @@ def _where(step: StepView, resumed: list[str]) -> list[str]:
     seen = step.host_counters
     breaks = [line for line, _ in seen.graph_break_lines] or resumed
     again: list[str] = []
-    if any(seen.compiler_ns) or seen.gave_up_compiling:
+    if any(seen.compiler_ns) or seen.compiled_again:
         again = [*step.evidence.settings.compiled_at[:2]]
         again += [one.where for one in seen.compiled_again[:2]]
     return list(dict.fromkeys([*again, *breaks[:3]]))
@@ -94,7 +94,7 @@ def _reasons(step: StepView) -> Iterator[str]:
         why = f": {one.reason}" if one.reason else ""
         yield f"{one.where} was compiled {one.times} times{why}"
     if seen.gave_up_compiling:
-        yield "the limit of recompilations was reached: what changes has run uncompiled since"
+        yield "the compiler gave up on a function, which has run uncompiled since"
     for line, reason in seen.graph_break_lines[:3]:
         yield f"graph break at {line}: {reason}"
 
@@ -132,7 +132,7 @@ def _assumes(step: StepView, breaks: int) -> str:
             f"for {units.time(sum(seen.compiler_ns) / compiling)} each"
         )
     if seen.gave_up_compiling:
-        words.append("compiled for all shapes, operators take half as long to issue")
+        words.append("compiled, operators take half as long to issue")
     if breaks:
         known = seen.graph_breaks if not seen.graph_break_lines else ()
         reasons = f" ({'; '.join(known[:2])})" if known else ""

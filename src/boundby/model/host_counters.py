@@ -24,7 +24,7 @@ class HostCounters(Record, frozen=True, kw_only=True):
     """What is known of the clean steps beyond their time; each list has an entry a step.
 
     `graph_breaks` are the compiler's reasons, `graph_break_lines` those with a line of the user's
-    and the line; `gave_up_compiling`: a function reached the limit of recompilations.
+    and the line; `gave_up_compiling`: a function of the user's runs uncompiled.
 
     `data_ns` is how long the script waited for a loader's batches, `loader_workers` how many
     processes make them (of the loader that has most). `collected_at` are the files

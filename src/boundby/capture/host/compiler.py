@@ -42,6 +42,14 @@ def graph_break_lines() -> tuple[tuple[str, str], ...]:
             if line is not None:
                 found[line, _first_line(one.reason)] = None
                 break
+    for seen in _failed():
+        line = _user_line(
+            getattr(seen, "fail_user_frame_filename", None) or "",
+            getattr(seen, "fail_user_frame_lineno", None),
+            seen.co_name or "",
+        )
+        if line is not None:
+            found[line, _first_line(seen.fail_reason)] = None
     return tuple(found)[:_MOST_REASONS]
 
 
@@ -69,10 +77,19 @@ def compiled_again() -> tuple[CompiledAgain, ...]:
 
 
 def gave_up() -> bool:
-    """Whether a function reached the limit of recompilations, and has run uncompiled since."""
+    """Whether a function of the user's runs uncompiled: it reached the limit of recompilations, or
+    cannot be divided where it breaks, as in a loop."""
     counters = getattr(_compiler(), "counters", None) or {}
     words = [*counters.get("graph_break", {}), *counters.get("unimplemented", {})]
-    return any(_LIMIT in str(reason) for reason in words)
+    if any(_LIMIT in str(reason) for reason in words):
+        return True
+    functions = ((one.co_filename, one.co_firstlineno, one.co_name) for one in _failed())
+    return any(_user_line(file or "", line, name or "") for file, line, name in functions)
+
+
+def _failed() -> Iterator[Any]:
+    """Compilations that came to nothing."""
+    return (seen for seen in _metrics() if getattr(seen, "fail_type", None))
 
 
 def _compiler() -> Any:
