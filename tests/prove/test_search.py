@@ -177,3 +177,11 @@ def test_fixes_whose_turn_did_not_come_are_named() -> None:
     evidence = program.search(every, budget_s=90.0)
     assert untried_names(evidence, every) == ["one", "two"]
     assert "two" not in outcomes(evidence, *every)
+
+
+def test_time_kept_for_the_final_check_ends_the_search_in_order() -> None:
+    """What was chosen by then stands: the process has not failed."""
+    program = Simulated({"fused": 1.5}, block_sd=0.002)
+    evidence = program.search([FUSED, CASTS, COMPILE], budget_s=60.0, reserved_s=50.0)
+    assert evidence.out_of_time
+    assert not evidence.done

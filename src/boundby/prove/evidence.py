@@ -88,6 +88,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     preparing: bool = False  # its first use, such as compiling
     now: str = ""
     done: bool = False
+    out_of_time: bool = False  # measuring ended so that what was chosen can be checked
     ended: str | None = None  # why it stopped before it was done
     script_ended: bool = False  # by itself, without an error
 

@@ -198,7 +198,10 @@ class _Proof:
         finally:
             self._wrote += run.wrote
             self._live_notes += run.notes
-        if run.problem is not None:
+        if run.problem is not None and self._evidence.chosen:
+            # What was proven until then counts all the same.
+            self._live_notes.append(f"measuring ended early: {run.problem}")
+        elif run.problem is not None:
             raise BoundbyError(
                 f"the script cannot be measured as it is: {run.problem}", exit_code=CANNOT_MEASURE
             )

@@ -62,7 +62,8 @@ class LiveRun:
             )
             self.wrote += launched.wrote
             steps = self.evidence.steps - before
-            if self.evidence.done or launched.late or time.monotonic() > self.deadline:
+            is_over = self.evidence.done or self.evidence.out_of_time
+            if is_over or launched.late or time.monotonic() > self.deadline:
                 self._rule_what_ran(launched)
                 return
             if not self._may_go_on(launched, steps):

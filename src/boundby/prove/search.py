@@ -112,7 +112,8 @@ class Search:
         if gained or len(early) < len(unfounded):
             yield from self._grow(singles, in_company=True)
         yield from self._decide_open_ones()
-        self.evidence.done = not self._is_late()
+        self.evidence.out_of_time = self._is_late()
+        self.evidence.done = not self.evidence.out_of_time
 
     def timed(self, arm: Arm, steps: int) -> Steps:
         """One arm alone, in a process of its own; what cannot be applied here is left out of it."""

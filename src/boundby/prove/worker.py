@@ -124,7 +124,7 @@ class _Live:
         self.spec = spec
         self.plan = Plan(warmup=_NEVER, clean=1, issue=0, profiled=0)
         self.evidence = spec.evidence or Evidence()
-        self.evidence.done = self.evidence.script_ended = False
+        self.evidence.done = self.evidence.script_ended = self.evidence.out_of_time = False
         self.evidence.ended = None
         self.sites = SiteRecorder()
         self.engine: Any = None
