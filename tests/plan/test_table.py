@@ -85,3 +85,13 @@ def test_stated_memory_is_scored_apart(tmp_path: Path) -> None:
     (held,) = table.memory
     assert held.unit == "GiB"
     assert 0.3 < held.predicted.expected / 30 < 3
+
+
+@pytest.mark.parametrize("value", ["", "0", "-1", "1e30", "nan", "many"])
+@pytest.mark.parametrize("column", ["hidden", "seq_len", "chips", "global_batch_tokens"])
+def test_a_size_that_cannot_be_used_leaves_its_row_out(
+    tmp_path: Path, column: str, value: str
+) -> None:
+    table = predict_file(_write(tmp_path, [ROW, {**ROW, "id": "", column: value}]))
+    assert len(table.rows) == 1
+    assert sum(table.skipped.values()) == 1

@@ -11,6 +11,8 @@ import msgspec
 from boundby.plan.chips import Target
 
 Row = dict[str, str]
+# Above any size of a table: bytes, tokens, chips.
+_MOST = 1e15
 
 
 class RowError(ValueError):
@@ -26,17 +28,28 @@ def number(row: Row, name: str) -> float | None:
         value = float(text)
     except ValueError:
         raise RowError(f"{name} is no number") from None
-    if not math.isfinite(value):
-        raise RowError(f"{name} is no number")
+    if not math.isfinite(value) or not 0 <= value <= _MOST:
+        raise RowError(f"{name} is no usable number")
     return value
 
 
 def needed(row: Row, name: str) -> int:
     """The value of a column that a prediction cannot do without."""
     value = number(row, name)
-    if value is None:
+    if not value or round(value) < 1:
         raise RowError(f"no {name}")
     return round(value)
+
+
+def ways(row: Row, name: str) -> int:
+    """Ways of a mesh axis; 1 where it is not stated."""
+    return max(1, round(number(row, name) or 1))
+
+
+def cleaned(row: dict[str | None, str | None], index: int) -> Row:
+    """The row with text in every column, and an id."""
+    found = {name: value or "" for name, value in row.items() if isinstance(name, str)}
+    return {**found, "id": found.get("id") or f"row-{index}"}
 
 
 def prefix(identifier: str) -> str:

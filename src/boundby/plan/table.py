@@ -16,7 +16,7 @@ from boundby.model.errors import BoundbyError
 from boundby.model.plan import PlanRow, PlanScore, PlanTable
 from boundby.plan import assumptions, collective_rows, serving_rows, training
 from boundby.plan.result import memory_bytes, step_range
-from boundby.plan.row_values import Row, RowError, prefix
+from boundby.plan.row_values import Row, RowError, cleaned, prefix
 from boundby.plan.training_rows import Case, Memory, case_of
 
 # Layouts of one job: fewer rows than this have no rank worth reporting.
@@ -28,7 +28,7 @@ def predict_file(path: str) -> PlanTable:
     try:
         with Path(path).open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
-            rows = list(reader)
+            rows = [cleaned(row, index) for index, row in enumerate(reader, start=1)]
     except OSError as error:
         raise BoundbyError(f"cannot read {path}: {error.strerror}") from None
     predict = _predictor(rows[0] if rows else {}, path)

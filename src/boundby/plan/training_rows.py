@@ -18,7 +18,7 @@ from boundby.plan.chips import Target
 from boundby.plan.layers import Recompute
 from boundby.plan.mesh import Mesh
 from boundby.plan.model_config import Latent, ModelConfig
-from boundby.plan.row_values import Row, RowError, half, needed, number, prefix
+from boundby.plan.row_values import Row, RowError, half, needed, number, prefix, ways
 from boundby.plan.training import Training
 
 
@@ -153,13 +153,13 @@ _UNITS = ("matmul.bfloat16", "matmul.float16", "matmul.float8")
 
 def mesh_of(row: Row, devices: int) -> Mesh:
     """The layout; what is not stated of the sharding is optimizer states over all replicas."""
-    tensor = round(number(row, "tp") or 1)
-    pipeline = round(number(row, "pp") or 1)
-    context = round(number(row, "cp") or 1)
+    tensor = ways(row, "tp")
+    pipeline = ways(row, "pp")
+    context = ways(row, "cp")
     replicas = max(1, devices // (tensor * pipeline * context))
     sharding, _, size = row.get("fsdp", "").partition(":")
-    zero = int(sharding[4:]) if sharding.startswith("zero") else 1
-    fsdp = min(replicas, int(size)) if size else replicas
+    zero = int(sharding[4]) if re.fullmatch("zero[123]", sharding) else 1
+    fsdp = min(replicas, max(1, int(size))) if size.isdigit() else replicas
     if sharding == "ddp":
         zero, fsdp = 1, replicas
     if sharding == "hsdp":
@@ -173,8 +173,8 @@ def mesh_of(row: Row, devices: int) -> Mesh:
         tensor=tensor,
         context=context,
         pipeline=pipeline,
-        interleave=round(number(row, "vpp") or 1),
-        expert=round(number(row, "ep") or 1),
+        interleave=ways(row, "vpp"),
+        expert=ways(row, "ep"),
         sequence=sequence or bool(stated and tensor > 1 and "bridge" in row["id"]),
     )
 
@@ -206,7 +206,7 @@ def case_of(row: Row) -> Case:
     elif per_chip > 1:
         target = half(target)
     sequence = needed(row, "seq_len")
-    micro = number(row, "micro_batch")
+    micro = number(row, "micro_batch") or None
     batch = _batch(row, sequence, single=single)
     if batch is None:
         if measured is not None:
