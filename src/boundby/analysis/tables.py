@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -95,6 +96,8 @@ def _op_row(
         dtype=dtype_of(timeline.calls[one.call]) if one.call >= 0 else None,
         count=len(same),
         ns=ns,
+        median_ns=statistics.median(work.ns for work in same),
+        deviation_ns=statistics.pstdev(work.ns for work in same),
         floor_ns=floor,
         excess_ns=ns - floor if floor is not None else None,
         flops=sum(cost.total_flops for cost in costs) if costs else None,

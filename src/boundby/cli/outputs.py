@@ -117,6 +117,19 @@ def write_json(diagnosis: Any, json_file: str | None) -> None:
         store.write(diagnosis, Path(json_file))
 
 
+def write_csv(diagnosis: Diagnosis, csv_folder: str | None) -> None:
+    """All tables of a diagnosis, a file each."""
+    if not csv_folder:
+        return
+    from boundby.model import store
+    from boundby.report.csv_tables import csv_tables
+
+    check_writable(folder=Path(csv_folder))
+    Path(csv_folder).mkdir(parents=True, exist_ok=True)
+    for name, text in csv_tables(diagnosis).items():
+        store.write_bytes(text.encode(), Path(csv_folder, name))
+
+
 def page_of_its_own() -> Path:
     """Where a page goes that was only asked to be opened: it must outlive this process."""
     return Path(tempfile.mkdtemp(prefix="boundby-")) / "report.html"

@@ -31,6 +31,7 @@ def parse_time(text: str) -> float:
 @click.option("--wall", metavar="TIME", help="A clean step's time, as you measured it: 84.2ms.")
 @click.option("--index", type=int, metavar="N", help="Which step; default: the median one.")
 @page_options
+@click.option("--csv", "csv_folder", metavar="DIR", help="Write all tables as CSV files.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the diagnosis (- for stdout).")
 @report_options
 @click.argument("traces", nargs=-1, required=True)
@@ -41,6 +42,7 @@ def command(
     html_file: str | None,
     perfetto_file: str | None,
     open_page: bool,
+    csv_folder: str | None,
     json_file: str | None,
     quiet: bool,
     verbose: bool,
@@ -51,7 +53,7 @@ def command(
     Formats, found by content: torch profiler, XLA, Nsight Systems sqlite, rocprofv3 JSON, zipped.
     """
     from boundby.cli.console import error_console, output_console, progress_bar
-    from boundby.cli.outputs import write_json, write_page
+    from boundby.cli.outputs import write_csv, write_json, write_page
     from boundby.hardware import cache
     from boundby.report.terminal import DiagnosisReport
     from boundby.session import traces as job
@@ -64,6 +66,7 @@ def command(
             paths, machine, wall_ns=wall_ns, index=index, progress=progress
         )
     write_json(diagnosis, json_file)
+    write_csv(diagnosis, csv_folder)
     write_page(diagnosis, html_file, perfetto_file, open_page=open_page, quiet=quiet)
     if not quiet:
         (error_console() if json_file == "-" else output_console()).print(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.analysis.account import Attribution
+from boundby.analysis.launches import launch_queue, launch_rows, sequence_rows
 from boundby.analysis.line_advice import with_advice
 from boundby.analysis.slices import slices_of
 from boundby.diagnosis.advice import Advice
@@ -43,6 +44,9 @@ def assemble(
         modules=attribution.modules,
         collectives=attribution.collectives,
         idle=attribution.idle,
+        launches=launch_rows(timeline) if timeline is not None else [],
+        launch_queue=launch_queue(timeline) if timeline is not None else None,
+        sequences=sequence_rows(timeline) if timeline is not None else [],
         timeline=slices_of(timeline, attribution) if timeline is not None else [],
         findings=advice.findings,
         what_if=advice.what_if,

@@ -147,7 +147,8 @@ class KernelClassRow(Record, frozen=True, kw_only=True):
 class OpRow(Record, frozen=True, kw_only=True):
     """All calls of one operator, at one line, on one set of shapes; `module` contains them all.
 
-    `inside` is the library line, if the user's line called into a library.
+    `inside` is the library line, if the user's line called into a library. `median_ns` and
+    `deviation_ns` (standard) are of one call.
     """
 
     name: str
@@ -160,6 +161,8 @@ class OpRow(Record, frozen=True, kw_only=True):
     dtype: str | None = None
     count: int
     ns: float
+    median_ns: float | None = None
+    deviation_ns: float | None = None
     floor_ns: float | None = None
     excess_ns: float | None = None
     flops: float | None = None
@@ -227,6 +230,36 @@ class RankRow(Record, frozen=True, kw_only=True):
     exposed_ns: float = 0.0
     waiting_ns: float | None = None
     problem: str | None = None
+
+
+class LaunchRow(Record, frozen=True, kw_only=True):
+    """An operator's launches: medians of the delay from the launch to the start of the
+    kernel, and of the kernel; `short` kernels take less time than launching them."""
+
+    name: str
+    kernels: int
+    delay_ns: float
+    kernel_ns: float
+    shortest_ns: float
+    short: int
+    ns: float
+
+
+class LaunchQueue(Record, frozen=True, kw_only=True):
+    """How many launches waited on the device when another was made, and the host's time in
+    launches that waited for room."""
+
+    median: float
+    longest: int
+    blocked_ns: float
+
+
+class SequenceRow(Record, frozen=True, kw_only=True):
+    """Short kernels that run one after the other `count` times, with their time."""
+
+    kernels: list[str]
+    count: int
+    ns: float
 
 
 class IdleRow(Record, frozen=True, kw_only=True):
@@ -441,6 +474,9 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     collectives: list[CollectiveRow] = []
     ranks: list[RankRow] = []
     idle: list[IdleRow] = []
+    launches: list[LaunchRow] = []
+    launch_queue: LaunchQueue | None = None
+    sequences: list[SequenceRow] = []
     timeline: list[Slice] = []
     findings: list[Finding] = []
     what_if: list[WhatIf] = []

@@ -11,6 +11,8 @@ from boundby.model.comparison import Comparison
 from boundby.model.diagnosis import Diagnosis
 from boundby.report.page.columns import Strings, columns, lanes, short
 
+# Tables that the page does not show.
+_LEFT_OUT = ("launches", "launch_queue", "sequences")
 _AS_COLUMNS = ("ops", "lines", "modules")
 _NOT_ESCAPED_BY_JSON = {
     "<": "\\u003c",
@@ -26,6 +28,8 @@ def diagnosis_content(diagnosis: Diagnosis) -> str:
     told: dict[str, Any] = {"kind": "diagnosis", "version": _version()}
     for field in diagnosis.__struct_fields__:
         value = getattr(diagnosis, field)
+        if field in _LEFT_OUT:
+            continue
         if field in _AS_COLUMNS:
             told[field] = columns(value, strings)
         elif field == "timeline":
