@@ -74,6 +74,7 @@ def command(
     """
     from boundby.capture.process.plan import plan_of
     from boundby.capture.process.script import run_script
+    from boundby.cli.run_progress import RunProgress
 
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if world > 1 and warmup is None:
@@ -104,6 +105,7 @@ def command(
             keep_going=keep_going,
             on_refusal=results.refused,
             on_failure=results.failed,
+            on_window=RunProgress(shown=not quiet and rank == 0).opened,
             attend=partial(
                 attend_child,
                 wanted=wanted,

@@ -20,6 +20,7 @@ from boundby.capture.process.plan import How, Plan
 from boundby.capture.process.run_clock import RunClock
 from boundby.capture.process.run_hooks import RunHooks
 from boundby.capture.process.step_finder import StepBy
+from boundby.capture.process.windows import Window
 from boundby.capture.torch.hooks import Hooks
 from boundby.capture.torch.recorder import Capture, Recorder
 from boundby.model.note import Note
@@ -67,14 +68,17 @@ def run_script(
     on_refusal: Callable[[Capture | JaxCapture], None],
     on_failure: Callable[[Failure], None],
     attend: Attend | None = None,
+    on_window: Callable[[Window, int, str | None], None] = lambda *_: None,
 ) -> Ending:
     """Run the script under watch until it ends, or has been seen enough of.
 
     `on_refusal` gets the capture of a script that swallowed the request to end; it runs on,
     unwatched, as it does where boundby itself has failed, of which `on_failure` is told. `attend`
-    runs a function in a process that the script starts, with `attend_to`.
+    runs a function in a process that the script starts, with `attend_to`. `on_window` is told of
+    each window of this process that opens, the steps so far and their main kind.
     """
     watch = _Watch(plan, step_by, folder, keep_going, on_refusal, on_failure)
+    watch.on_window = on_window
     watch.time_run()
     children = Children(attend, lambda: not watch.has_steps, watch.guard)
     os.environ["BOUNDBY"] = "1"
@@ -168,6 +172,7 @@ class _Watch:
         self._run_hooks: RunHooks | None = None
         self._stop_imports: Callable[[], None] = lambda: None
         self._deadline = 0.0
+        self.on_window: Callable[[Window, int, str | None], None] = lambda *_: None
 
     def time_run(self) -> None:
         """Account for the script's whole life, from now on."""
@@ -249,6 +254,7 @@ class _Watch:
             on_first_step=self._first_step,
             guard=self.guard,
             run=self._run,
+            on_window=self.on_window,
         )
         if not self._hooks.is_installed:
             self._hooks.install(torch)

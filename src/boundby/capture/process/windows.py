@@ -124,11 +124,14 @@ class Windows:
         evidence: EvidenceObserver | None = None,
         awaits_more: Callable[[], bool] = lambda: False,
         in_row: Callable[[], bool] = lambda: False,
+        on_window: Callable[[Window, int, str | None], None] = lambda *_: None,
     ) -> None:
         """`look` is called between steps, never inside one, nor between clean ones. `evidence`
         stands by in a few steps after all others, which are not timed. `awaits_more`: another kind
         of step is known to come, which may take more of the time than those so far. `in_row`:
-        the step that ends is one of an evaluation or a rollout, after which training goes on."""
+        the step that ends is one of an evaluation or a rollout, after which training goes on.
+        `on_window` is told of each window that opens, the steps so far and their main kind."""
+        self._on_window = on_window
         self._in_row = in_row
         self._evidence = evidence
         self._awaits_more = awaits_more
@@ -427,6 +430,7 @@ class Windows:
 
     def _open(self, window: Window) -> None:
         self.window = window
+        self._on_window(window, self.steps, self.main_kind)
         # What comes before clean steps is not worth waiting for one kind: there are more after.
         is_any = self._plan.in_step or (window is Window.ISSUE and not self.clean)
         self._main = None if is_any else self.main_kind
@@ -457,6 +461,7 @@ class Windows:
 
     def _end(self) -> None:
         self.window = Window.DONE
+        self._on_window(self.window, self.steps, self.main_kind)
         self._on_done()
 
 

@@ -123,8 +123,12 @@ class Recorder:
         spelling: Spelling = "options",
         guard: Guard | None = None,
         run: RunClock | None = None,
+        on_window: Callable[[Window, int, str | None], None] = lambda *_: None,
     ) -> None:
-        """`run`: also divides the script's whole life; it goes on after the last window."""
+        """`run`: also divides the script's whole life; it goes on after the last window.
+
+        `on_window` is told of each window that opens, for a person who waits.
+        """
         self._torch = torch
         self._follows_run = run is not None
         self._run = run or RunClock()
@@ -149,6 +153,7 @@ class Recorder:
             evidence=self._evidence,
             awaits_more=lambda: self.finder.awaits_rollouts,
             in_row=lambda: self.finder.in_row,
+            on_window=on_window,
         )
         self.finder = StepFinder(step_by, self._step_ended, self.windows.start_over)
         self._on_first_step: Callable[[], None] | None = on_first_step
