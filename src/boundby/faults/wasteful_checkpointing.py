@@ -19,7 +19,8 @@ When it does not help
     arithmetic.
 
 Measured on
-    Not yet measured.
+    Eight blocks of 128 channels under `checkpoint` on two shared CPU cores: 260 to 158 ms a step
+    (the fastest of 60 steps each, taken in turn).
 """
 
 from __future__ import annotations
@@ -29,10 +30,14 @@ from boundby.fixes import checkpointing
 from boundby.model import units
 from boundby.step.device_ops import recomputed
 from boundby.step.model import Edit, StepView
+from boundby.step.rows import without_rows
 
 # Of the device's memory, what may be filled: the rest is for fragments and the library's own.
 _USABLE = 0.9
 _LAUNCHES_LEFT = 0.1
+# Activations of less than this share of a host's memory fit in whatever else runs there.
+_HOST_MEMORY_SHARE = 0.1
+_CHANGE = "model.gradient_checkpointing_disable()  # or keep the results of products"
 
 
 def detect(step: StepView) -> Detection | None:
@@ -46,6 +51,16 @@ def detect(step: StepView) -> Detection | None:
         return None
     products = [i for i in mine if step.op_records[i].op_class == "contraction"]
     free, kept = _free_bytes(step), _written(step, mine)
+    if step.device == "cpu" and _fits_in_host_memory(step, kept):
+        return Detection(
+            low=Edit.set_time(dict.fromkeys(products, 0.0)),
+            # The second forward's Python and dispatch go too: no device hides them.
+            expected=without_rows(step, again),
+            high=without_rows(step, again),
+            where=step.lines(step.op_records[index] for index in mine)[:2],
+            change=_CHANGE,
+            assumes=f"{units.size(kept)} more of activations are kept in the host's memory",
+        )
     some = dict.fromkeys(products, 0.0)
     everything = dict.fromkeys(mine, 0.0)
     if free is not None and kept < free:
@@ -63,7 +78,7 @@ def detect(step: StepView) -> Detection | None:
         expected=Edit.set_time(expected, launch_share=_LAUNCHES_LEFT),
         high=Edit.set_time(best, launch_share=0.0),
         where=step.lines(step.op_records[index] for index in mine)[:2],
-        change="model.gradient_checkpointing_disable()  # or keep the results of products",
+        change=_CHANGE,
         assumes=_assumes(free, kept),
     )
 
@@ -72,6 +87,12 @@ def _free_bytes(step: StepView) -> float | None:
     """Memory that the step leaves unused; None where it is not known."""
     peak, total = step.host_counters.peak_bytes, step.machine.memory_bytes
     return _USABLE * total - peak if peak and total else None
+
+
+def _fits_in_host_memory(step: StepView, kept: float) -> bool:
+    """On a CPU no peak is known, only how much memory the host has."""
+    total = step.machine.memory_bytes
+    return total is not None and kept < _HOST_MEMORY_SHARE * total
 
 
 def _written(step: StepView, op_records: list[int]) -> float:
