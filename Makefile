@@ -13,13 +13,9 @@ help: ## list the targets
 demo: $(STAMP) ## set everything up and diagnose the training of a small GPT
 	$(BIN)/boundby run examples/char_gpt.py
 
-# Tests of what measures have the machine to themselves; the others run two at a time, each with one
-# thread, since threads that wait for a core make each other wait.
-ALONE := $(addprefix tests/,benchmarks examples lab hardware prove/test_functions.py prove/test_prove.py)
-
+# Two at a time, each with one thread, since threads that wait for a core make each other wait.
 test: $(STAMP) ## set everything up and run all tests (those for a GPU skip without one)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(ALONE:%=--ignore=%)
-	$(BIN)/python -m pytest --durations=20 $(ALONE)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --durations=20
 
 check: $(STAMP) ## format, lint, types and import contracts
 	$(BIN)/ruff format --check .
