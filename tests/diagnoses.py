@@ -117,7 +117,7 @@ def full_diagnosis() -> Diagnosis:
         ranks=[_rank(rank) for rank in range(4)]
         + [RankRow(rank=4, name="rank4.json", wall_ns=0.0, problem="rank4.json: no such file")],
         notes=[
-            Note(code="uneven-steps", text="clean steps took from 14.1 ms to 22.3 ms"),
+            Note(code="uneven-steps", text="clean steps took 14.1 ms to 22.3 ms"),
             Note(code="observer-failed", text=f"a script named {EVIL}"),
         ],
     )

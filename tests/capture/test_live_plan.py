@@ -45,10 +45,13 @@ def test_a_script_of_several_kinds_is_told_so() -> None:
         run.steps(10.5 if at % 4 == 0 else 10.0, kind=f"of {at % 4}")
     run.windows.finish()
     line = shortfall("clean steps", 60, 3, spelling="options", share=run.windows.main_share)
-    assert "after 60 steps, 25% of them of the kind with most time, and none was profiled" in line
+    assert (
+        "after 60 steps, 25% of them of the kind with most time, and no complete step was profiled"
+        in line
+    )
     assert "--warmup 5 --steps 5 --profiled 2 would fit in" in line
     none = shortfall("clean steps", 20, 3, spelling="options", share=run.windows.main_share)
-    assert none.endswith("let it take 21 or more, to be measured and profiled")
+    assert none.endswith("at least 21 steps are needed to measure and profile it")
 
 
 def test_more_steps_are_never_asked_for_less() -> None:
@@ -61,9 +64,12 @@ def test_more_steps_are_never_asked_for_less() -> None:
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
-        (1, "the loop ended during its warm-up, after 1 step: let it take 6 or more"),
-        (5, "the loop ended during its warm-up, after 5 steps: let it take 6 or more"),
-        (12, "and none was profiled in whole: watch(warmup=3, steps=3, profiled=1) would fit in"),
+        (1, "the loop ended during its warm-up, after 1 step: at least 6 steps are needed"),
+        (5, "the loop ended during its warm-up, after 5 steps: at least 6 steps are needed"),
+        (
+            12,
+            "and no complete step was profiled: watch(warmup=3, steps=3, profiled=1) would fit in",
+        ),
     ],
 )
 def test_a_loop_is_told_of_arguments(steps: int, words: str) -> None:
@@ -75,8 +81,8 @@ def test_a_loop_is_told_of_arguments(steps: int, words: str) -> None:
 def test_a_script_is_told_of_options() -> None:
     line = shortfall(Window.CLEAN.value, 12, 3, spelling="options")
     assert line == (
-        "the script ended during its clean steps, after 12 steps, and none was profiled "
-        "in whole: --warmup 3 --steps 3 --profiled 1 would fit in"
+        "the script ended during its clean steps, after 12 steps, and no complete step was "
+        "profiled: --warmup 3 --steps 3 --profiled 1 would fit in"
     )
 
 

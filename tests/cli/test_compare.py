@@ -67,4 +67,4 @@ def test_shares_people_write() -> None:
 def test_a_tolerance_that_is_none_is_one_line(pair: tuple[str, str]) -> None:
     done = boundby("compare", "--fail-over", "fast", *pair)
     assert done.returncode == 2
-    assert "'fast' is no share" in done.stderr
+    assert "'fast' is not a share" in done.stderr

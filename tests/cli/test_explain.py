@@ -40,7 +40,7 @@ def test_a_fix_says_what_to_write_and_which_faults_it_fixes() -> None:
 @pytest.mark.parametrize(
     ("name", "near"),
     [
-        ("float32", "did you mean float32-products or float32-activations?"),
+        ("float32", "did you mean float32-products or float32-activations"),
         ("unfused-optimiser", "did you mean unfused-optimizer"),
         ("qqqq", "called qqqq: boundby explain lists them"),
     ],

@@ -6,7 +6,7 @@ import pytest
 
 from boundby import cli
 
-BEHIND = "the script's own options go behind its name: boundby run train.py"
+BEHIND = "write the script's own options after its name: boundby run train.py"
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ FEW = ("--warmup", "2", "--steps", "3", "--profiled", "1")
 def test_ranks_that_the_script_spawns(tmp_path: Path) -> None:
     done = run(tmp_path, RANKS, str(tmp_path), options=(*FEW, "--out", "kept"))
     assert (done.code, done.out) == (0, "all is done\n"), done.err
-    assert "the steps are taken by ranks that the script has started" in done.err
+    assert "the steps run in ranks started by the script" in done.err
     assert done.err.count("Step train 4x8:") == 1
     assert done.step["kind"] == "train 4x8"
     for rank in range(2):
@@ -69,7 +69,7 @@ def test_ranks_that_the_script_spawns(tmp_path: Path) -> None:
 def test_a_process_that_others_wait_for_goes_on(tmp_path: Path, method: str) -> None:
     done = run(tmp_path, PROCESS, method, options=FEW)
     assert (done.code, done.out) == (3, "trained to the end\nresult\n"), done.err
-    assert "taken by a process that the script has started; the script goes on" in done.err
+    assert "run in a process started by the script; the script continues" in done.err
     assert done.step["kind"] == "train 4x8"
     assert done.diagnosis is not None and done.diagnosis["ops"]
 
@@ -92,7 +92,7 @@ def test_a_script_that_another_one_runs_is_named(tmp_path: Path) -> None:
     assert (done.code, done.out) == (2, "trains\n")
     assert "no step was found" in done.err
     assert done.err.rstrip().endswith(
-        "the script ran others: if the steps are there, boundby run inner.py --lr 3e-4"
+        "the script started others: if the steps run there, boundby run inner.py --lr 3e-4"
     )
 
 

@@ -54,10 +54,10 @@ Fails()(1)
     assert files and not any(is_own_file(file) for file in files)
     assert done.step["kind"] == "train 4x8"
     assert "the script failed during its warm-up, after 3 steps" in done.warnings
-    # It did not end for want of steps: what would fit is no help.
-    assert "let it take" not in done.warnings
+    # It did not end for lack of steps, so no options are advised.
+    assert "steps are needed" not in done.warnings
     assert "no clean step was measured" in done.warnings
-    assert "clean steps took from" not in done.warnings
+    assert "on average: the work varies" not in done.warnings
 
 
 def test_the_report_does_not_run_into_a_bar_left_open(tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ def test_a_script_that_ends_at_the_profilers_start(tmp_path: Path, steps: int) -
     assert done.err.startswith("\nBound by: unknown. No step was profiled.")
     assert done.step["dilation"] is None
     assert not done.diagnosis["findings"]
-    assert "none was profiled in whole: --warmup 2 --steps 2 --profiled 1" in done.warnings or (
-        steps == 7 and "let it take 8 or more" in done.warnings
+    assert "no complete step was profiled: --warmup 2 --steps 2 --profiled 1" in done.warnings or (
+        steps == 7 and "at least 8 steps are needed" in done.warnings
     )
 
 
@@ -128,7 +128,7 @@ for _ in range(3):
     assert done.diagnosis is not None
     assert done.step["kind"] == "train 4x8"
     assert done.diagnosis["verdict"]["bound_by"] == "unknown"
-    assert "none was profiled in whole" in done.warnings
+    assert "no complete step was profiled" in done.warnings
 
 
 def test_a_profile_that_another_cut_in_a_step_ends_before_it(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_failure_while_ending_is_said_to_be_one(tmp_path: Path) -> None:
     done = run(tmp_path, source)
     assert done.code == 1
     assert "NameError" in done.err
-    assert "raised this when it was asked to end" in done.err
+    assert "raised this while boundby ended it" in done.err
     assert done.step["kind"] == "train 4x8"
 
 

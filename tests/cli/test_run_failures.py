@@ -46,7 +46,7 @@ def test_a_hook(tmp_path: Path, broken: str, after: int, steps: int, clean: int)
     options = ("--warmup", "2", "--steps", "3", "--profiled", "1", "--out", "kept")
     done = run(tmp_path, source, options=options)
     assert (done.code, done.out) == (3, "0 steps were nothing\n"), done.err
-    line = f"watching failed after {steps} steps, and went no further: IndexError: not there"
+    line = f"observation failed after {steps} steps and was stopped: IndexError: not there"
     kept = tmp_path / "kept" / "failure.txt"
     assert f"boundby: {line} (in full: {kept})\n" in done.err
     assert "Traceback" not in done.err
@@ -64,7 +64,7 @@ def test_what_meets_torch(tmp_path: Path, broken: str) -> None:
     done = run(tmp_path, source, env=environment(TMPDIR=str(temporary)))
     assert (done.code, done.out) == (3, "0 steps were nothing\n"), done.err
     (kept,) = temporary.glob("boundby-*/failure.txt")
-    line = "watching failed after 0 steps, and went no further: IndexError: not there"
+    line = "observation failed after 0 steps and was stopped: IndexError: not there"
     assert done.err == f"boundby: {line} (in full: {kept})\n"
     assert done.diagnosis is None
 
@@ -83,9 +83,7 @@ def test_what_tells_of_a_script_that_failed(tmp_path: Path) -> None:
     source = f"{BREAK}break_down(recorder.Recorder, 'capture', 1)\n{TRAINING}train()\n1 / 0"
     done = run(tmp_path, source)
     assert done.code == 1
-    told = (
-        "ZeroDivisionError: division by zero\nboundby: what was seen of the script cannot be told"
-    )
+    told = "ZeroDivisionError: division by zero\nboundby: the result cannot be shown"
     assert told in done.err
 
 
@@ -104,7 +102,7 @@ for step in range(40):
                 options=("--steps", "3", "--profiled", "1"))  # fmt: skip
     assert (done.code, whole.code) == (0, 0), done.err
     assert done.out == whole.out and done.out.count("\n") < 40
-    assert "watching failed after 11 steps" in done.warnings
+    assert "observation failed after 11 steps" in done.warnings
 
 
 def test_a_script_that_was_asked_to_end_and_goes_on(tmp_path: Path) -> None:
@@ -120,5 +118,5 @@ print("over")
 """
     done = run(tmp_path, source, options=SHORT)
     assert (done.code, done.out) == (0, "no\nover\n"), done.err
-    assert "the script was asked to end and goes on" in done.err
+    assert "the script caught the exception" in done.err
     assert "IndexError: not there" in done.err and "Traceback" not in done.err

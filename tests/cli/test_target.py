@@ -28,12 +28,12 @@ def test_boundbys_options_end_where_the_script_begins(given: str, own: str, targ
     ("words", "note"),
     [
         ("--budget 2m train.py --lr 1", ""),
-        ("train.py --budget=2m --lr 1", "boundby: --budget, behind train.py, is left to it;"),
+        ("train.py --budget=2m --lr 1", "boundby: --budget after train.py is passed to it;"),
         (
             "train.py --budget 2m --quiet",
-            "boundby: --budget, --quiet, behind train.py, are left to it;",
+            "boundby: --budget, --quiet after train.py are passed to it;",
         ),
-        ("-m pkg.train --budget 2m", "boundby: --budget, behind pkg.train, is left to it;"),
+        ("-m pkg.train --budget 2m", "boundby: --budget after pkg.train is passed to it;"),
         ("--quiet train.py --budget 2m", ""),
     ],
 )

@@ -36,7 +36,7 @@ def test_json_to_stdout_and_a_machine_from_elsewhere(tmp_path: Path) -> None:
     ("arguments", "complaint"),
     [
         (("nowhere.json",), "nowhere.json: no such file"),
-        (("--wall", "fast", str(SYNCS)), "'fast' is no time"),
+        (("--wall", "fast", str(SYNCS)), "'fast' is not a time"),
         (("--index", "9", str(SYNCS)), "no step 9: the trace has 2"),
         (("--machine", "nowhere.json", str(SYNCS)), "cannot read nowhere.json"),
         ((), "Missing argument"),

@@ -249,7 +249,7 @@ def test_a_kernel_far_above_its_floor_is_brought_some_way_to_its_like() -> None:
     assert found.saving_ns.low == 0
     assert found.saving_ns.high == pytest.approx((1024 - 128) * 1e3, rel=0.03)
     assert found.saving_ns.expected == pytest.approx((1024 - 128) / 4 * 1e3, rel=0.03)
-    assert "10.0x its floor" in found.change
+    assert "10.0x its roofline minimum" in found.change
 
 
 def test_made_up_data_is_not_the_models_to_compile() -> None:
@@ -266,7 +266,7 @@ def test_the_change_is_that_of_the_costliest_kernel_that_can_be_compared() -> No
         [(GELU, 128.0)] * 4 + [(SLOW, 1024.0), (alone, 3000.0)], host_us=5
     ).timeline()
     found = sure(picture_of(timeline), "far-from-roof")
-    assert "aten::gelu takes 10.0x its floor" in found.change
+    assert "aten::gelu takes 10.0x its roofline minimum" in found.change
 
 
 def test_a_kernel_like_all_others_of_its_class_has_nothing_to_be_compared_with() -> None:

@@ -98,13 +98,15 @@ def test_where_workers_have_all_cores_only_cheaper_samples_help(others: float) -
 @pytest.mark.parametrize(
     ("have", "delayed", "said"),
     [
-        (1, 0.0, "num_workers=2, persistent_workers=True)  # more than the 1 there are"),
-        (2, 0.0, "num_workers=4, persistent_workers=True)  # more than the 2 there are"),
-        (2, 0.3, "# make samples cheaper: no core of 2 is left for more workers than the 2"),
+        (1, 0.0, "num_workers=2, persistent_workers=True)  # instead of 1"),
+        (2, 0.0, "num_workers=4, persistent_workers=True)  # instead of 2"),
+        (2, 0.3, "# make samples cheaper: none of 2 cores is idle"),
     ],
 )
-def test_more_workers_are_more_than_there_are(have: int, delayed: float, said: str) -> None:
-    """Also where others have the cores, and the script itself stands without one."""
+def test_more_workers_are_advised_while_a_core_is_idle(
+    have: int, delayed: float, said: str
+) -> None:
+    """Not where other processes use the cores and the script waits for one."""
     scene = Scene(end=1000)
     scene.on_host(0, 700, HostKind.DATA, "enumerate(DataLoader)#_MultiProcessing")
     scene.on_host(700, 1000, call=RELU)
@@ -127,4 +129,4 @@ def test_the_line_is_that_of_the_outermost_loader_and_workers_are_those_of_any()
     timeline = msgspec.structs.replace(timeline, host=host, sources=lines)
     found = sure(picture_of(timeline), "waiting-for-data")
     assert found.where == ["train.py:3"]
-    assert "more than there are" in found.change
+    assert "more than now" in found.change

@@ -115,7 +115,7 @@ def test_where_nothing_helps_the_page_says_so(browser: Browser, tmp_path: Path) 
     tuned = msgspec.structs.replace(full_diagnosis(), findings=[], what_if=[], proofs=[])
     assert tuned.batches
     page = show(browser, tmp_path, diagnosis_page(tuned))
-    assert page.text("#findings p") == "Nothing that boundby knows of."
+    assert page.text("#findings p") == "No known fault was found."
     assert page.complaints() == []
 
 

@@ -83,7 +83,9 @@ def test_a_loop_that_ends_early_yields_what_there_is() -> None:
             watching.step()
     assert len(watching.diagnosis.step.samples_ns) == 2
     words = "\n".join(note.text for note in watching.diagnosis.notes)
-    assert "the loop ended during its clean steps, after 5 steps: let it take 6 or more" in words
+    assert (
+        "the loop ended during its clean steps, after 5 steps: at least 6 steps are needed" in words
+    )
     assert "--" not in words
 
 
@@ -165,7 +167,9 @@ def test_a_loop_goes_on_where_watching_fails(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Windows, "_open_profiled", broken)
     taken = 0
     with (
-        pytest.warns(UserWarning, match=r"watching failed .*: IndexError: not there \(in full: "),
+        pytest.warns(
+            UserWarning, match=r"observation failed .*: IndexError: not there \(in full: "
+        ),
         boundby.watch(warmup=1, steps=3, profiled=1, machine=round_machine()) as watching,
     ):
         train = trainer()
@@ -185,8 +189,8 @@ def test_a_function_that_cannot_be_watched_at_all(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Windows, "step_ended", broken)
     with (
-        pytest.warns(UserWarning, match="watching failed"),
-        pytest.raises(BoundbyError, match="watching failed after 0 steps"),
+        pytest.warns(UserWarning, match="observation failed"),
+        pytest.raises(BoundbyError, match="observation failed after 0 steps"),
     ):
         boundby.diagnose(trainer(), 4, machine=round_machine())
 

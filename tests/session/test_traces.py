@@ -139,7 +139,7 @@ def test_one_broken_file_does_not_lose_the_others(tmp_path: Path) -> None:
     [
         ("empty.json", "", "empty.json"),
         ("prose.json", "hello", "prose.json"),
-        ("picture.png", "\x89PNG", "none of the formats"),
+        ("picture.png", "\x89PNG", "not a format"),
     ],
 )
 def test_a_file_that_is_no_trace_is_one_line(

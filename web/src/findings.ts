@@ -11,7 +11,7 @@ const MOST_LINES = 8;
 export function findings(diagnosis: Diagnosis): HTMLElement | null {
   if (!diagnosis.findings.length && !diagnosis.proofs.length) {
     // Where a larger batch was imagined, so was everything else.
-    return diagnosis.batches.length ? section("findings", "What would help", h("p", {}, "Nothing that boundby knows of.")) : null;
+    return diagnosis.batches.length ? section("findings", "What would help", h("p", {}, "No known fault was found.")) : null;
   }
   const known = new Set(diagnosis.findings.map((finding) => finding.fault));
   // What has no card of its own: several fixes together, and fixes of faults that were not found.

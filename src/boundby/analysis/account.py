@@ -106,7 +106,7 @@ def attribute_step(
         op_records, member = device_work(timeline, machine, precision)
         pace = timeline
         if phases:
-            pace = _clean_pace(timeline, machine, phases)
+            pace = _clean_speed(timeline, machine, phases)
         elif launches is not None:
             pace = simulated_timeline(timeline, launches)
         busy_times = union(pace.device.start_ns, pace.device.duration_ns)
@@ -172,12 +172,12 @@ def attribute_step(
 
 
 def _on_lines(idle: Mapping[str, float]) -> dict[str, float]:
-    """Without waiting for a core, which no line asks for."""
+    """Idle time without waiting for a CPU core, which belongs to no line."""
     return {label: ns for label, ns in idle.items() if label != CPU_WAIT}
 
 
 def _scale_down(op_records: Sequence[OpRecord], factor: float, timeline: Timeline) -> Note:
-    """Scale work that adds up to more than the whole step down to the step; a note of it."""
+    """Scale operators that add up to more than the step time down to it; a note of it."""
     on_device = len(timeline.device) > 0
     for work in op_records:
         work.exposed_ns *= factor
@@ -187,13 +187,13 @@ def _scale_down(op_records: Sequence[OpRecord], factor: float, timeline: Timelin
     reason = "on several threads " if several else ""
     return Note(
         code="work-exceeds-step",
-        text=f"the profiled step's work {reason}adds up to {1 / factor - 1:.1%} more than the "
-        "whole step: all of it is scaled down to fit",
+        text=f"the operators of the profiled step {reason}add up to {1 / factor - 1:.1%} more than "
+        "the step time: they are scaled down to match",
     )
 
 
-def _clean_pace(timeline: Timeline, machine: Machine, phases: Mapping[str, float]) -> Timeline:
-    """The step as it runs without a profiler, whose cost makes any host late."""
+def _clean_speed(timeline: Timeline, machine: Machine, phases: Mapping[str, float]) -> Timeline:
+    """The step without the profiler, whose overhead delays the host."""
     script = build_launch_sequence(
         timeline, gap_ns=machine.overheads.gap_ns(timeline.device.duration_ns)
     )

@@ -83,7 +83,7 @@ def _do(row: LineRow, findings: Sequence[Finding]) -> str:
         return f"Finding {at + 1} is about it: {title[:1].lower()}{title[1:]}."
     if row.floor_ns and row.floor_ns >= _AT_ROOF * row.ns:
         return (
-            "It is near what the device can do: only less work, a smaller dtype or a faster "
+            "It runs near the roofline: only less work, a smaller dtype or a faster "
             "device would help."
         )
-    return "Nothing that boundby knows would make it faster."
+    return "boundby knows no fix for it."

@@ -22,5 +22,7 @@ class SavedSource:
     ) -> list[Observation]:
         """The observation as it was saved: it holds one step, whose time is known."""
         if index is not None or wall_ns is not None:
-            raise BoundbyError(f"{path}: a saved observation has one step and its time")
+            raise BoundbyError(
+                f"{path}: a saved observation has one step with its time: omit --index and --wall"
+            )
         return [read_observation(path)]

@@ -59,7 +59,7 @@ def source_of(path: Path, sources: Sequence[Source] = SOURCES) -> Source:
         if source.recognises(path):
             return source
     known = ", ".join(source.name for source in sources)
-    raise BoundbyError(f"{path}: none of the formats that boundby reads ({known})")
+    raise BoundbyError(f"{path}: not a format that boundby reads ({known})")
 
 
 def observe(

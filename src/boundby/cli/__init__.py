@@ -18,14 +18,14 @@ from boundby.model.units import printable
 
 # Verb -> what it does. The file cli/VERB.py holds the command of the same name.
 _VERBS = {
-    "run": "Diagnose an unmodified script: run train.py --its --own --options.",
-    "prove": "Apply each fix to an unmodified script, measure it, keep what held.",
+    "run": "Diagnose an unmodified script: run train.py --lr 3e-4.",
+    "prove": "Apply fixes to an unmodified script, measure them, write the patch.",
     "trace": "Diagnose existing profiler traces, one rank or many.",
-    "view": "Show a saved diagnosis again: terminal, page, Perfetto.",
-    "compare": "What got slower from one diagnosis to another; for CI too.",
-    "plan": "What a step costs on hardware you don't have.",
-    "lab": "The first principles, predicted and measured on this machine.",
-    "explain": "What a finding means, and when not to follow it.",
+    "view": "Show a saved diagnosis: terminal, page, Perfetto.",
+    "compare": "Compare two diagnoses: what became slower; for CI.",
+    "plan": "Predict a step on hardware you do not have.",
+    "lab": "Predict and measure performance laws on this machine.",
+    "explain": "Explain a finding and when not to follow it.",
     "machine": "Measure and show this machine's roofs.",
 }
 

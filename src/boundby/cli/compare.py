@@ -17,14 +17,12 @@ def parse_share(text: str) -> float:
     """5%, 0.5% or 0.05 as a share of one."""
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(%?)", text.strip())
     if match is None:
-        raise click.BadParameter(f"{text!r} is no share: write 5% or 0.05")
+        raise click.BadParameter(f"{text!r} is not a share: write 5% or 0.05")
     return float(match[1]) / (100 if match[2] else 1)
 
 
 @click.command(name="compare")
-@click.option(
-    "--fail-over", metavar="SHARE", help="Exit with 1 when B is slower than A by more: 5%."
-)
+@click.option("--fail-over", metavar="SHARE", help="Exit with 1 if B is slower than A by more: 5%.")
 @click.option("--html", "html_file", metavar="FILE", help="Write the comparison as a page.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the comparison (- for stdout).")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in a browser.")

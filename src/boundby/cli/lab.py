@@ -12,9 +12,9 @@ import click
 
 @click.command(name="lab")
 @click.argument("names", metavar="[EXPERIMENT]...", nargs=-1)
-@click.option("--list", "listed", is_flag=True, help="What each experiment shows, and its claim.")
+@click.option("--list", "listed", is_flag=True, help="List the experiments and their claims.")
 @click.option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N; default: the accelerator.")
-@click.option("--quick", is_flag=True, help="Smaller sizes, fewer repeats, a wider error.")
+@click.option("--quick", is_flag=True, help="Smaller sizes, fewer repeats, larger error.")
 @click.option("--json", "json_file", metavar="FILE", help="Also write it as JSON (- for stdout).")
 @click.option(
     "--html",
@@ -24,7 +24,7 @@ import click
     flag_value="boundby-lab.html",
     help="Also write a page with the plots (boundby-lab.html).",
 )
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("--quiet", is_flag=True, help="Print errors only.")
 def command(
     names: tuple[str, ...],
     listed: bool,

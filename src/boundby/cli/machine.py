@@ -9,8 +9,8 @@ import click
 
 @click.command(name="machine")
 @click.option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N; default: the accelerator.")
-@click.option("--remeasure", is_flag=True, help="Measure again, whatever is saved.")
-@click.option("--quick", is_flag=True, help="Under ten seconds, with a wider error.")
+@click.option("--remeasure", is_flag=True, help="Measure again even if one is saved.")
+@click.option("--quick", is_flag=True, help="Under ten seconds, larger error.")
 @click.option("--json", "json_file", metavar="FILE", help="Also write it as JSON (- for stdout).")
 @click.option("--quiet", is_flag=True, help="Measure and save, print nothing.")
 def command(

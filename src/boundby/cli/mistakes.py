@@ -26,7 +26,7 @@ def _unknown_option(name: str, ctx: click.Context) -> str:
     hint = f" (did you mean {similar}?)" if similar else ""
     line = f"no option {name} for {command}{hint}"
     if isinstance(ctx.command, TargetCommand):
-        return f"{line}; the script's own options go behind its name: {command} train.py {name}"
+        return f"{line}; write the script's own options after its name: {command} train.py {name}"
     return line if similar else f"{line}; {command} --help lists them"
 
 

@@ -14,20 +14,22 @@ if TYPE_CHECKING:
 @click.argument("model", required=False)
 @click.argument("shape", required=False)
 @click.option("--on", "chip", metavar="CHIP", help="h100, v5p, b200, ... or a saved machine.json.")
-@click.option("--chips", type=click.IntRange(min=1), help="How many chips; finds the best layout.")
+@click.option(
+    "--chips", type=click.IntRange(min=1), help="Number of chips; selects the best layout."
+)
 @click.option("--mesh", metavar="AXIS=N,...", help="data, fsdp, tensor, context, pipeline, ...")
-@click.option("--batch", metavar="N|4M-tokens", help="Sequences, or tokens, of the whole job.")
+@click.option("--batch", metavar="N|4M-tokens", help="Global batch, in sequences or tokens.")
 @click.option(
     "--seq",
     "sequence",
     type=click.IntRange(min=1),
-    help="Tokens of a sequence: 4096, or one image's.",
+    help="Sequence length in tokens: 4096, or one image's.",
 )
-@click.option("--micro-batch", type=float, help="Sequences a replica takes at once.")
+@click.option("--micro-batch", type=float, help="Micro-batch: sequences per replica.")
 @click.option("--precision", default="bf16", show_default=True, help="bf16, fp8, int8, nvfp4.")
 @click.option("--recompute", default="auto", show_default=True, help="none, selective, full.")
-@click.option("--no-overlap", is_flag=True, help="Collectives hide behind nothing.")
-@click.option("--price", type=float, metavar="USD", help="Of one chip for an hour.")
+@click.option("--no-overlap", is_flag=True, help="Assume that no collective is overlapped.")
+@click.option("--price", type=float, metavar="USD", help="Price of one chip-hour in USD.")
 @click.option("--search", is_flag=True, help="Rank the layouts that fit.")
 @click.option("--sweep", metavar="chips=8..4096", help="The best layout for each number of chips.")
 @click.option("--serve", is_flag=True, help="Prefill and decode instead of training.")

@@ -54,7 +54,7 @@ class _Names(click.ParamType[list[str]]):
     type=_Duration(),
     default="5m",
     show_default=True,
-    help="Time to spend, the diagnosis included.",
+    help="Time limit, including the diagnosis.",
 )
 @click.option(
     "--only", type=_Names(), default="", metavar="NAME,...", help="Try these faults or fixes."
@@ -66,15 +66,15 @@ class _Names(click.ParamType[list[str]]):
     type=_Names(),
     default="",
     metavar="NAME,...",
-    help="Try these too, though nothing speaks for them: compile:max-autotune, checkpoints, ... "
+    help="Also try these, even without a finding: compile:max-autotune, checkpoints, ... "
     "(`boundby explain` lists all).",
 )
-@click.option("--all", "everything", is_flag=True, help="Try every fix there is.")
+@click.option("--all", "everything", is_flag=True, help="Try every fix.")
 @click.option(
     "--step-by",
     type=click.Choice(["auto", "optimizer", "forward"]),
     default="auto",
-    help="What ends a step; default: found out.",
+    help="What ends a step; default: detected.",
 )
 @click.option(
     "--diagnosis",
@@ -90,13 +90,15 @@ class _Names(click.ParamType[list[str]]):
     type=click.Path(path_type=Path),
     help="Use roofs saved with `boundby machine --json`.",
 )
-@click.option("--plugin", "plugins", multiple=True, metavar="MODULE", help="Remedies of your own.")
+@click.option(
+    "--plugin", "plugins", multiple=True, metavar="MODULE", help="Your own faults and fixes."
+)
 @click.option(
     "--keep-logs",
     "logs",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Keep what each run printed.",
+    help="Keep the output of each run.",
 )
 @click.option("--json", "json_file", metavar="FILE", help="Write the diagnosis (- for stdout).")
 @page_options
@@ -105,13 +107,13 @@ class _Names(click.ParamType[list[str]]):
     "patch_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Write what held as a diff of the script.",
+    help="Write the kept fixes as a diff of the script.",
 )
 @click.option("--scratch", is_flag=True, help="Run in copies of this folder.")
 @click.option(
     "--accept-unverified",
     is_flag=True,
-    help="Keep what is faster even where no result could be compared.",
+    help="Keep a faster fix even if its results could not be compared.",
 )
 @click.option("--quiet", is_flag=True, help="Print no report.")
 @click.argument("target", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
@@ -136,7 +138,7 @@ def command(
     quiet: bool,
     target: tuple[str, ...],
 ) -> int:
-    """Prove fixes on an unmodified script: boundby prove [OPTIONS] train.py --its --own --options.
+    """Prove fixes on an unmodified script: boundby prove [OPTIONS] train.py --lr 3e-4.
 
     \b
     The script is started once; fixes are switched on and off at its step boundaries and measured
@@ -182,7 +184,7 @@ def _tell(diagnosis: Diagnosis, *, patch_asked: bool, patch: SourcePatch | None)
     console = error_console()
     console.print(ProofsReport(diagnosis))
     if wants_time(diagnosis):
-        words = "for what is inconclusive or was skipped for want of time: a larger --budget"
+        words = "for inconclusive or skipped fixes: a larger --budget"
         console.print(words, style="dim")
     if patch is not None and patch.diff and not patch_asked:
         console.print("for a diff of the script: --patch FILE", style="dim")

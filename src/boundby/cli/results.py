@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from boundby.model.observation import Observation
     from boundby.session.saved import RecordingTimer
 
-# How long threads of a script that was ended may go on before a word is said.
+# How long threads of a script that was ended may continue before a message is printed.
 _PATIENCE_WITH_THREADS_S = 3.0
 _ENDED = (
-    "the script was ended once enough steps were seen, without what it prints and writes later: "
+    "boundby ended the script after enough steps; its later output is missing: "
     "--continue lets it run to its end"
 )
-# Left by a process of the script that was diagnosed; empty where that failed, and was said.
+# Left by a process of the script that was diagnosed; empty if that failed.
 _OF_CHILDREN = "children.json"
 _CLAIM = "claimed"
 
@@ -73,28 +73,28 @@ class Results:
     def refused(self, capture: LiveCapture) -> None:
         """Called inside the script, between two of its steps: nothing may be raised here."""
         _say(
-            "the script was asked to end, caught that (a bare except?) and goes on, without the "
-            "rest of the iteration it was in; it is not watched any more"
+            "the script caught the exception with which boundby ends it (a bare except?): it "
+            "continues unobserved, without the rest of that iteration"
         )
         self._conclude(capture, must_succeed=False)
 
     def failed(self, failure: Failure) -> None:
-        """Boundby itself has failed inside the script, which goes on."""
+        """boundby failed inside the script, which continues."""
         self._told.append(failure)
         path = failure.keep(self._out)
         _say(f"{failure.line} (in full: {path})" if path else f"{failure.line}\n{failure.text}")
 
     def ended(self, ending: Ending, folder: Path) -> None:
-        """The script is over: what it died of is shown as python does, then what was seen.
+        """The script ended: show its exception as python does, then the results.
 
-        `folder`: where processes that it started have left what they saw.
+        `folder`: where the processes that it started saved their results.
         """
         error = ending.error
         if error is not None and not isinstance(error, KeyboardInterrupt):
             sys.stdout.flush()
             sys.excepthook(type(error), error, error.__traceback__)
             if ending.asked:
-                _say("the script raised this when it was asked to end")
+                _say("the script raised this while boundby ended it")
         for failure in (ending.failure, ending.capture.failure if ending.capture else None):
             if failure is not None and failure not in self._told:
                 self.failed(failure)
@@ -120,16 +120,16 @@ class Results:
     def _conclude(
         self, capture: LiveCapture | None, *, must_succeed: bool, started: tuple[str, ...] = ()
     ) -> Diagnosis | None:
-        """Diagnose what was captured; a script that failed still yields what there is."""
+        """Diagnose what was captured; also of a script that failed."""
         from boundby.model.errors import BoundbyError
 
         try:
             if capture is None:
                 others = " or ".join(f"boundby run {command}" for command in started)
-                hint = f"; it ran others: if the steps are there, {others}" if others else ""
+                hint = f"; it started others: if the steps run there, {others}" if others else ""
                 raise BoundbyError(
                     f"{self._wanted.name} ended without importing torch or jax: there was nothing "
-                    f"to watch{hint}"
+                    f"to observe{hint}"
                 )
             diagnosis = self._diagnose(capture)
         except BoundbyError as error:
@@ -218,7 +218,7 @@ class Results:
                 stdout.write(text + b"\n")
 
     def of_child(self, capture: LiveCapture, left: Path) -> None:
-        """Conclude in a process that the script has started; the script's own will find it."""
+        """Conclude in a process started by the script; the script's own will find it."""
         from boundby.model import store
 
         diagnosis = self._conclude(capture, must_succeed=False)
@@ -258,12 +258,12 @@ def attend_child(
         number = capture.rank if capture.rank is not None else watched.number(args)
         if number is None and not _claim(folder / _CLAIM):
             return
-        # Spawned ones that know nothing of each other are told apart all the same.
+        # Spawned processes without a common world are numbered all the same.
         world = capture.world or (1 if number is None else 2)
         if not number and not wanted.quiet:
             who = "ranks" if world > 1 else "a process"
-            goes_on = "" if watched.is_spawned_rank else "; the script goes on"
-            _say(f"the steps are taken by {who} that the script has started{goes_on}")
+            goes_on = "" if watched.is_spawned_rank else "; the script continues"
+            _say(f"the steps run in {who} started by the script{goes_on}")
         results = Results(wanted, rank=number or 0, world=world, is_child=True)
         results.of_child(capture, folder / _OF_CHILDREN)
 

@@ -22,7 +22,7 @@ _WARMUP_OF_JOBS = 8
 @click.command(name="run", cls=TargetCommand, context_settings={"allow_interspersed_args": False})
 @click.option("--warmup", type=click.IntRange(1), help="Warm-up steps; default: until stable.")
 @click.option(
-    "--steps", type=click.IntRange(1), help="Clean steps; default: 10, some more if they vary."
+    "--steps", type=click.IntRange(1), help="Clean steps; default: 10, more if they vary."
 )
 @click.option(
     "--profiled", type=click.IntRange(0), default=3, show_default=True, help="Profiled steps."
@@ -31,7 +31,7 @@ _WARMUP_OF_JOBS = 8
     "--step-by",
     type=click.Choice(["auto", "optimizer", "forward"]),
     default="auto",
-    help="What ends a step; default: found out.",
+    help="What ends a step; default: detected.",
 )
 @click.option("--continue", "keep_going", is_flag=True, help="Let the script run to its own end.")
 @click.option(
@@ -67,7 +67,7 @@ def command(
     verbose: bool,
     target: tuple[str, ...],
 ) -> int:
-    """Diagnose an unmodified script: boundby run [OPTIONS] train.py --its --own --options.
+    """Diagnose an unmodified script: boundby run [OPTIONS] train.py --lr 3e-4.
 
     \b
     A module is run with -m: boundby run [OPTIONS] -m pkg.train --its --options

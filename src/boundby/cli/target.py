@@ -24,7 +24,7 @@ class TargetCommand(click.Command):
         return super().parse_args(ctx, [*own, "--", *target])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Options that stand behind the script are its own, which may not be what was meant."""
+        """Print which options of boundby's names, written after the script, the script receives."""
         names = {name for option in self.params for name in option.opts if name[:2] == "--"}
         script, *given = ctx.params.get("target", ("",))
         misplaced = [name for word in given if (name := word.partition("=")[0]) in names]
@@ -32,8 +32,8 @@ class TargetCommand(click.Command):
             of = given[0] if script == "-m" else script
             verb = "is" if len(misplaced) == 1 else "are"
             click.echo(
-                f"boundby: {', '.join(misplaced)}, behind {of}, {verb} left to it; boundby's own "
-                "of that name come before it",
+                f"boundby: {', '.join(misplaced)} after {of} {verb} passed to it; options of "
+                "boundby come before it",
                 err=True,
             )
         return super().invoke(ctx)

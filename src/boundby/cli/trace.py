@@ -16,7 +16,7 @@ def parse_time(text: str) -> float:
     """84.2ms, 1.3s, 900us as ns."""
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(ns|us|ms|s)", text.strip())
     if match is None or float(match[1]) <= 0:
-        raise click.BadParameter(f"{text!r} is no time: write 84.2ms, 1.3s or 900us")
+        raise click.BadParameter(f"{text!r} is not a time: write 84.2ms, 1.3s or 900us")
     return float(match[1]) * _UNITS[match[2]]
 
 
@@ -28,8 +28,8 @@ def parse_time(text: str) -> float:
     type=click.Path(path_type=Path),
     help="Use roofs saved with `boundby machine --json`; default: the datasheet.",
 )
-@click.option("--wall", metavar="TIME", help="A clean step's time, as you measured it: 84.2ms.")
-@click.option("--index", type=int, metavar="N", help="Which step; default: the median one.")
+@click.option("--wall", metavar="TIME", help="Step time without a profiler, if known: 84.2ms.")
+@click.option("--index", type=int, metavar="N", help="Index of the step; default: the median.")
 @page_options
 @click.option("--csv", "csv_folder", metavar="DIR", help="Write all tables as CSV files.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the diagnosis (- for stdout).")

@@ -49,48 +49,48 @@ def doubts(
     cpu_wait = host_counters.cpu_wait_share
     clean_ns, own_ns = wall_ns, float(timeline.wall_ns)
     if not len(timeline.device):
-        # Without waiting for cores, of which the profiled step may have had more than the others.
+        # Without waiting for cores: the profiled step may have waited less than the clean ones.
         clean_ns *= 1 - cpu_wait
         own_ns -= observation.profiled.cpu_wait_ns
     if cpu_wait > _STARVED:
-        # What has run for as long as the script stood there may have had its core.
+        # A process that ran for as long as the script waited may have used its core.
         workers = host_counters.worker_cpu_share >= cpu_wait
         who = "processes that it started (DataLoader workers?)" if workers else ""
         text = (
             f"the script waited for a CPU core for {cpu_wait:.0%} of the clean steps, because "
-            f"{who or 'another program or its own threads'} used the cores; that time is kept out "
-            "of lines and speed-ups, and a rerun on a quiet machine would sharpen the rest"
+            f"{who or 'another program or its own threads'} used the cores; lines and speed-ups "
+            "exclude that time. Run again on a quiet machine for narrower ranges"
         )
         found.append(Note(code="cpu-contention", text=text))
     if own_ns < _FASTER_PROFILED * clean_ns:
         times = clean_ns / max(own_ns, 1.0)
         apart = "apart from waiting for a core, " if found else ""
         text = (
-            f"{apart}clean steps took {times:.1f} times as long as the profiled one, although that "
-            "includes the profiler; something else may have used the machine, and the difference "
-            "counts as overhead"
+            f"{apart}clean steps took {times:.1f} times as long as the profiled one, although the "
+            "profiler adds time: another program may have used the machine. The difference counts "
+            "as overhead"
         )
         found.append(Note(code="slow-clean-steps", text=text))
     elif attribution.scaled < 1 / _SCALED:
-        # On a starved machine nothing may be left of the step beside its waits.
+        # On a starved machine the step may be all waiting.
         more = 1 / max(attribution.scaled, 0.01) - 1
         text = (
-            f"the work of the profiled step took {more:.0%} longer than a whole clean step, "
-            "without the profiler's cost: all of it is scaled down to fit"
+            f"the operators of the profiled step, without the profiler's overhead, took {more:.0%} "
+            "longer than a clean step: they are scaled down to match"
         )
         found.append(Note(code="scaled-to-fit", text=text))
     return found
 
 
 def _uneven(samples: Sequence[float]) -> list[Note]:
-    """A note when clean steps differ so much that something else must be going on."""
+    """A note when clean steps differ by more than noise."""
     low, high = (float(x) for x in np.percentile(samples, [10, 90]))
     if high < _UNEVEN * low:
         return []
     text = (
-        f"clean steps took from {units.time(low)} to {units.time(high)}, "
-        f"{units.time(statistics.mean(samples))} on average: does the work vary, or is something "
-        "else running on this machine?"
+        f"clean steps took {units.time(low)} to {units.time(high)}, "
+        f"{units.time(statistics.mean(samples))} on average: the work varies, or another program "
+        "uses the machine"
     )
     return [Note(code="uneven-steps", text=text)]
 
@@ -101,7 +101,7 @@ def _stolen(host_counters: HostCounters) -> list[Note]:
     if share < _STOLEN:
         return []
     text = (
-        f"other virtual machines on the same hardware took {share:.0%} of the core time that this "
-        "one asked for: time bound by the host is longer by that, and varies with it"
+        f"other virtual machines took {share:.0%} of this one's CPU time (steal time): host-bound "
+        "time is longer by as much"
     )
     return [Note(code="busy-machine", text=text)]

@@ -25,10 +25,10 @@ def require_step(observation: Observation) -> StepTiming:
         seen = ", ".join(f"{count} {what}" for what, count in observation.seen.items())
         words = _NO_STEP.format(seen=seen)
         if observation.seen.get("calls") and not observation.seen.get("optimizer steps"):
-            words += ", or take every call of the model for one: --step-by forward"
+            words += ", or count every call of the model as a step: --step-by forward"
         if observation.started:
             others = " or ".join(f"boundby run {command}" for command in observation.started)
-            words = f"{words}; the script ran others: if the steps are there, {others}"
+            words = f"{words}; the script started others: if the steps run there, {others}"
         raise BoundbyError(words)
     return observation.step
 

@@ -265,8 +265,8 @@ def _remark(fault: Fault, detection: Detection, saving: Estimate, step: StepMode
     acted_ns = sum(step.op_records[index].ns for index in detection.expected.op_ns)
     what = f"it acts on {units.time(acted_ns)} of operators" if acted_ns else "it acts on the step"
     return (
-        f"more than the {units.time(group_ns)} of {fault.group}: {what}, whatever group they are "
-        "counted to, and on the host time that issues them"
+        f"more than the {units.time(group_ns)} of {fault.group}: {what}, of all "
+        "groups, and on the host time that issues them"
     )
 
 

@@ -64,8 +64,8 @@ def detect(step: StepModel) -> Detection | None:
         Estimate(low=low, expected=expected, high=high),
         where=[],
         change=f"batch_size = 2 * batch_size  # a step takes {times:.2f}x as long, for twice the "
-        f"samples: {max(0.0, 1 - times / 2):.0%} less for each",
-        assumes=f"there are samples and {_room(step)}; what is flat is "
+        f"samples: {max(0.0, 1 - times / 2):.0%} less per sample",
+        assumes=f"more samples are available and {_room(step)}; the part that does not grow is "
         + ("the traffic of weights, which more rows share" if skinny else "the host's time")
         + _own_time(step),
     )
@@ -93,11 +93,11 @@ def _room(step: StepModel) -> str:
 
 
 def _own_time(step: StepModel) -> str:
-    """What it depends on, where the script itself takes a part of the step that counts."""
+    """The assumption on the script's own Python, where it takes a large part of the step."""
     own = growing_ns(step, growth=1.0).ns
     if own < _TOLD * step.base_ns:
         return ""
-    return f", as far as the script's own Python ({units.time(own)}) loops over no samples"
+    return f", if the script's own Python ({units.time(own)}) does not loop over samples"
 
 
 def batches(likeliest: StepModel, *others: StepModel) -> list[BatchRow]:

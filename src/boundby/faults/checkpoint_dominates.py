@@ -43,7 +43,7 @@ def detect(step: StepView) -> Detection | None:
         Estimate(low=rarer_ns / 2, expected=rarer_ns, high=found.ns),
         where=list(found.details),
         change=f"# write a checkpoint {times} times less often",
-        assumes="checkpoints may take a hundredth of the training time",
+        assumes="checkpoints may take 1% of the training time",
         evidence=f"{found.count} written in {train.count} training steps, {each / 1e6:.3g} ms each",
     )
 

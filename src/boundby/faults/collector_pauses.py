@@ -62,8 +62,8 @@ def detect(step: StepView) -> Detection | None:
         change="gc.disable()  # and gc.collect() every few hundred steps, not in each"
         if len(calls)
         else "gc.collect(); gc.freeze()  # once, before the loop",
-        assumes=f"garbage can wait, and later steps are like these: {paused} of {len(pauses)} "
-        f"paused, {units.time(max(pauses))} at most",
+        assumes="garbage may wait for a later collection, and later steps pause as often: "
+        f"{paused} of {len(pauses)} paused, {units.time(max(pauses))} at most",
     )
 
 

@@ -84,8 +84,8 @@ def detect(step: StepView) -> Detection | None:
         high=_of_rows(step, tables, _BEST, _FEWEST_OPERATORS),
         where=step.lines(step.op_records[table.op] for table in tables)[:3],
         change=f"{change}  # its weights to torch.optim.SparseAdam" if to_adam else change,
-        assumes="rows that a step does not use may be left alone, moments, weight decay and all; "
-        "and nothing else, as clipping does, works on the whole gradient",
+        assumes="rows that a step does not use need no update (moments, weight decay), and nothing "
+        "else, such as clipping, reads the whole gradient",
     )
 
 

@@ -65,8 +65,8 @@ def detect(step: StepView) -> Detection | None:
             high=_left(step, captured, _EXPECTED_LEFT, gap),
             where=[],
             change=_CHANGE,
-            assumes=f"shapes stay the same; the step syncs {times} in the middle, which no graph "
-            "can hold: mend that first",
+            assumes=f"shapes stay the same; the step syncs {times} in the middle, which a graph "
+            "cannot contain: remove that first",
         )
     return Detection(
         low=_left(step, captured, _WORST_LEFT, launches.gap_ns),

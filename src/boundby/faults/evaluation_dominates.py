@@ -46,7 +46,7 @@ def detect(step: StepView) -> Detection | None:
         Estimate(low=usual_ns / 2, expected=usual_ns, high=found.ns),
         where=list(found.details),
         change=f"# evaluate {times} times less often, or on 1 of {times} batches of the data",
-        assumes="evaluation may take a tenth of the training time",
+        assumes="evaluation may take 10% of the training time",
         evidence=_words(run, each),
     )
 

@@ -83,8 +83,8 @@ def detect(step: StepView) -> Detection | None:
         high=Edit.set_time(brought(_BEST)),
         where=step.lines(step.op_records[index] for index in reach)[:3],
         change=_change(step, groups[0][0]),
-        assumes="there is a better kernel, and a quarter of the way to what others of its class "
-        "reach can be had",
+        assumes="a faster kernel exists; expected: it closes a quarter of the gap to the "
+        "efficiency of others of its class",
         fix=_fix(step, groups[0][0]),
     )
 
@@ -189,7 +189,8 @@ def _change(step: StepView, group: list[int]) -> str:
     )
     mode = ', mode="max-autotune"' if op_records[0].op_class == "contraction" else ""
     beyond = units.quantity(ns / floor, "x")
-    return f"model = torch.compile(model{mode})  # {op_records[0].name} takes {beyond} its floor"
+    slow = f"{op_records[0].name} takes {beyond} its roofline minimum"
+    return f"model = torch.compile(model{mode})  # {slow}"
 
 
 FAULT = Fault(

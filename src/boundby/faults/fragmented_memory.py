@@ -57,8 +57,8 @@ def detect(step: StepView) -> Detection | None:
         Estimate(low=low, expected=expected, high=high),
         where=_lines(step, rows),
         change="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # before it is started",
-        assumes=f"{len(rows)} calls a step, {units.time(spent)}, come of pieces that do not fit"
-        + _fullness(step),
+        assumes=f"{len(rows)} calls a step, {units.time(spent)}, are due to free blocks "
+        "that are too small" + _fullness(step),
     )
 
 

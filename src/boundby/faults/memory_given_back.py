@@ -89,8 +89,8 @@ def detect(step: StepView) -> Detection | None:
         high=kept(_BEST * pages * each),
         where=step.lines(step.op_records[index] for index in asking[:_NAMED])[:3],
         change=allocator.KEPT_MEMORY.change,
-        assumes=f"{pages:,.0f} pages a step ({units.size(pages * _PAGE)}) are asked for again that "
-        "were given back; the process may keep the memory that it had at most",
+        assumes=f"{pages:,.0f} pages a step ({units.size(pages * _PAGE)}) are returned and "
+        "requested again; the process may keep its peak memory",
     )
 
 

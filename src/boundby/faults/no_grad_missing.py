@@ -1,4 +1,4 @@
-"""Gradients are recorded where nobody calls backward.
+"""Autograd records operators whose gradients are never computed.
 
 What it looks for
     Calls of a model whose result carries an autograd graph that no backward of the step, or of the
@@ -55,7 +55,7 @@ def detect(step: StepView) -> Detection | None:
         change="with torch.no_grad():  # around the call"
         if step.evidence.has_backward
         else "with torch.inference_mode():  # around the call",
-        assumes="no gradient of the result is asked for later",
+        assumes="no gradient of the result is computed later",
     )
 
 
@@ -84,7 +84,7 @@ def _saved(
 
 FAULT = Fault(
     id="no-grad-missing",
-    title="Gradients are recorded for nothing",
+    title="Autograd records a forward whose gradient is never used",
     kind="mistake",
     group="overhead",
     document=__doc__,

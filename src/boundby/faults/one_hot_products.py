@@ -55,7 +55,7 @@ def detect(step: StepView) -> Detection | None:
         high=Edit.remove(gone),
         where=where,
         change="x = F.embedding(index, weight.t())  # or F.cross_entropy(logits, index)",
-        assumes="every row has a single one",
+        assumes="every row has exactly one 1",
     )
 
 

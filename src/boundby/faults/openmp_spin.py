@@ -65,8 +65,8 @@ def detect(step: StepView) -> Detection | None:
         Estimate(low=least, expected=expected, high=most),
         where=[],
         change="export OMP_WAIT_POLICY=passive  # before it is started; or OMP_NUM_THREADS=1",
-        assumes=f"the {main:.0%} and {other:.0%} of the time in which the step's thread and its "
-        "busiest helper had no core were lost to each other, not to other processes",
+        assumes=f"the step's thread and its busiest helper waited for a core ({main:.0%} and "
+        f"{other:.0%} of the time) because of each other, not of other processes",
     )
 
 

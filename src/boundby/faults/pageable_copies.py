@@ -58,7 +58,7 @@ def detect(step: StepView) -> Detection | None:
         high=Edit.set_time(hidden) + unwaited,
         where=step.lines(step.op_records[op] for op in copies)[:3],
         change="DataLoader(..., pin_memory=True); batch = batch.to(device, non_blocking=True)",
-        assumes="batches can be made in pinned memory, and nothing waits for a copy on purpose",
+        assumes="batches can be made in pinned memory, and no code relies on a blocking copy",
     )
 
 

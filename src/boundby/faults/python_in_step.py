@@ -54,17 +54,17 @@ def detect(step: StepView) -> Detection | None:
         high=_without(own.most),
         where=[line for line in ranked if lines[line].ns >= least][:_MOST_LINES],
         change=_change(step),
-        assumes=f"none of the script's own Python, {units.time(own.likely.ns)} a step, has to be "
-        "in it",
+        assumes=f"all of the script's own Python ({units.time(own.likely.ns)} a step) can move out "
+        "of the step",
     )
 
 
 def _change(step: StepView) -> str:
-    """What makes batches needs a core of its own to be made on: a step on a CPU may have all."""
+    """Preparing batches elsewhere needs a core of its own, which a step on a CPU may not leave."""
     elsewhere = "before the loop" if step.device == "cpu" else "in a DataLoader's workers"
     if step.framework == "jax":
         elsewhere = "in another process, or with jax.random inside the jitted step"
-    return f"if step % 100 == 0: ...  # what is for a log; what makes batches: {elsewhere}"
+    return f"if step % 100 == 0: ...  # for logging; make batches {elsewhere}"
 
 
 def _without(own: HostTime, *, left: float = 0.0) -> Edit:

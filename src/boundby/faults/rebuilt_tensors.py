@@ -2,7 +2,7 @@
 
 What it looks for
     Lines of the script that bind tensors or arrays whose values were the same in each of the steps
-    that were looked at, and that nothing changes afterwards: masks, schedules, constants from
+    that were checked, and that nothing changes afterwards: masks, schedules, constants from
     lists, tables, data moved to the device again.
 
 Why it costs time
@@ -46,7 +46,7 @@ def detect(step: StepView) -> Detection | None:
         high=without_rows(step, rows),
         where=lines[:_MOST_LINES],
         change=f"# before the loop, once: {', '.join(names[:3])}",
-        assumes="the values, which were the same in the steps looked at, are the same in all",
+        assumes="the values are the same in all steps, as in the steps checked",
     )
 
 

@@ -52,10 +52,10 @@ def detect(step: StepView) -> Detection | None:
 
 def _assumed(same: bool, updated: bool) -> str:
     if same:
-        return "the two calls gave the same values in the steps that were looked at"
+        return "the two calls gave the same values in the steps that were checked"
     if updated:
-        return "the result from before the update serves as well: no gradient is asked of it"
-    return "another dropout mask is not needed: no gradient is asked of the second result"
+        return "the result from before the update is good enough: it needs no gradient"
+    return "a second dropout mask is not needed: the second result needs no gradient"
 
 
 FAULT = Fault(

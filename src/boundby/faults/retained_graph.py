@@ -2,7 +2,7 @@
 
 What it looks for
     `backward(retain_graph=True)` after which no second backward passes through the graph, and
-    `create_graph=True` after which no gradient of the gradients is asked for.
+    `create_graph=True` without a second derivative later.
 
 Why it costs time
     With `create_graph=True` every operator of the backward makes an autograd node, every gradient
@@ -45,7 +45,7 @@ def detect(step: StepView) -> Detection | None:
         where=list(dict.fromkeys(one.where[0] for one in found if one.where)),
         change="loss.backward()  # without "
         + ("create_graph" if any(one.create for one in found) else "retain_graph"),
-        assumes="nobody asks for gradients of these gradients",
+        assumes="no gradients of these gradients are computed",
     )
 
 
@@ -71,7 +71,7 @@ def _pages_ns(step: StepView) -> float:
 
 FAULT = Fault(
     id="retained-graph",
-    title="A graph is kept without need",
+    title="Autograd graph retained without need",
     kind="mistake",
     group="overhead",
     document=__doc__,

@@ -64,7 +64,7 @@ def detect(step: StepView) -> Detection | None:
         high=kept(_BEST_LEFT),
         where=step.lines(step.op_records[index] for index in draws)[:3],
         change="dropout with masks of 16 random bits: boundby explain slow-dropout has the code",
-        assumes="other masks of the same probability will do",
+        assumes="other masks of the same probability are acceptable",
     )
 
 

@@ -68,7 +68,7 @@ def detect(step: StepView) -> Detection | None:
         change=f'with torch.autocast("{step.device}", enabled=False):'
         if by_autocast
         else "model = model.float()",
-        assumes="there is memory for activations of 32 bits",
+        assumes="32-bit activations fit into memory",
     )
 
 

@@ -68,7 +68,7 @@ def _reads_probabilities(step: StepView, flow: Flow, index: int) -> bool:
 
 FAULT = Fault(
     id="softmax-log-apart",
-    title="Softmax and log apart",
+    title="Softmax and log computed separately",
     kind="mistake",
     group="bandwidth",
     document=__doc__,

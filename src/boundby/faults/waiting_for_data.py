@@ -87,9 +87,9 @@ def detect(step: StepView) -> Detection | None:
         else _more(step, workers)
         if has_workers
         else _loader(step, workers),
-        assumes="samples can be made in half the time; at best they cost nothing"
+        assumes="samples can be prepared in half the time; best case: in none"
         if is_full
-        else "there are idle cores to make batches on",
+        else "idle cores can prepare batches",
     )
 
 
@@ -102,19 +102,16 @@ def _more(step: StepView, workers: int) -> str:
     """As many as there are cores; past that they can only wait, for a disk, more at a time."""
     cores, have = step.host_counters.cores or workers, step.host_counters.loader_workers
     wanted = cores if have < cores else 2 * have
-    return f"{_loader(step, wanted)}  # more than {_there_are(have)}"
+    return f"{_loader(step, wanted)}  # {_instead_of(have)}"
 
 
 def _cheaper(step: StepView) -> str:
     seen = step.host_counters
-    return (
-        f"# make samples cheaper: no core of {seen.cores} is left for more workers than "
-        f"{_there_are(seen.loader_workers)}"
-    )
+    return f"# make samples cheaper: none of {seen.cores} cores is idle"
 
 
-def _there_are(workers: int) -> str:
-    return f"the {workers} there are" if workers else "there are"
+def _instead_of(workers: int) -> str:
+    return f"instead of {workers}" if workers else "more than now"
 
 
 def _is_full(step: StepView) -> bool:

@@ -63,7 +63,7 @@ def detect(step: StepView) -> Detection | None:
         where=step.lines(step.op_records[index] for index in odd)[:3],
         change=f"{_word(step, odd, wanted)} = {_round_up(wanted)}"
         f"  # instead of {wanted}: a multiple of {_PADDED}",
-        assumes="the dimension may be padded and what is added is masked or never used",
+        assumes="the dimension may be padded, and the padding is masked or unused",
     )
 
 

@@ -41,14 +41,14 @@ def detect(step: StepView) -> Detection | None:
         Estimate(low=low, expected=expected, high=high),
         where=list(found.details)[:1],
         change="DataLoader(..., persistent_workers=True)",
-        assumes=f"workers that stay need {_LEFT[1]:.0%} of that time for their first batch",
+        assumes=f"persistent workers need {_LEFT[1]:.0%} of that time for their first batch",
         evidence=f"starting them again took {found.repeated_ns / 1e6:.3g} ms of the run so far",
     )
 
 
 FAULT = Fault(
     id="workers-restarted",
-    title="Data workers start again every epoch",
+    title="Data workers are restarted every epoch",
     kind="mistake",
     group="overhead",
     document=__doc__,

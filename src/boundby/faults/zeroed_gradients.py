@@ -67,7 +67,7 @@ def detect(step: StepView) -> Detection | None:
         change=f"p.grad = None  # instead of zeros, at {where[0]}"
         if where and _by_the_script(step, fills)
         else "optimizer.zero_grad(set_to_none=True)",
-        assumes="nothing keeps hold of the gradient tensors between steps",
+        assumes="no code keeps references to gradient tensors between steps",
     )
 
 

@@ -88,4 +88,4 @@ def _last_words(errors: str) -> str:
     if ours and not ours[-1].endswith(BEFORE_A_STEP):
         return ours[-1]
     words = [*ours[-1:], *(f"its last line: {line}" for line in its_own[-1:])]
-    return "; ".join(words) or "no diagnosis came of it"
+    return "; ".join(words) or "it gave no diagnosis"

@@ -90,7 +90,7 @@ class LiveRun:
     def _may_go_on(self, launched: Launched, steps: int) -> bool:
         """The process ended before all was decided: blame what ran, or run the script again."""
         evidence = self.evidence
-        why = evidence.ended or launched.problem or "the process ended without a word"
+        why = evidence.ended or launched.problem or "the process ended without a message"
         running = arm_name(evidence.running)
         if not evidence.script_ended:
             if not running:

@@ -14,7 +14,7 @@ from boundby.prove.fresh import Turns
 from boundby.prove.search import comparisons_of
 from boundby.prove.sites import ChosenFix
 
-_BUDGET = "the budget ended before its turn"
+_BUDGET = "the budget ended before it was tried"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,15 +147,19 @@ def _outcome(
         return Outcome.SKIPPED, evidence.ended or _BUDGET, None
     speedup = found.speedup
     if found.verdict == "faster":
-        return Outcome.NO_GAIN, "faster alone, and no faster beside what was kept", None
+        return Outcome.NO_GAIN, "faster alone, but not together with the fixes already kept", None
     if found.verdict == "no gain":
         slower = found.middle < 1 and (speedup is None or speedup.high < 1)
         return Outcome.NO_GAIN, "it is slower" if slower else _interval(speedup), None
     if speedup is None:
         count = len(found.log_ratios)
         words = "1 round is" if count == 1 else f"{count} rounds are"
-        return Outcome.INCONCLUSIVE, f"{words} too few to tell", None
-    return Outcome.INCONCLUSIVE, f"{_interval(speedup)} does not decide; more time may", None
+        return Outcome.INCONCLUSIVE, f"{words} too few to decide", None
+    return (
+        Outcome.INCONCLUSIVE,
+        f"{_interval(speedup)} includes no effect; a larger budget may decide",
+        None,
+    )
 
 
 def _ruled(one: Candidate, found: Comparison | None, evidence: Evidence) -> Ruled | None:
@@ -291,7 +295,10 @@ def _of_start(one: Candidate, checked: Checked, ruled: Ruled | None) -> Proof:
     elif speedup is not None and speedup.high < 1:
         outcome, why = Outcome.NO_GAIN, "it is slower"
     elif speedup is not None and speedup.low < 1 < speedup.high and speedup.median > 1:
-        outcome, why = Outcome.INCONCLUSIVE, f"{_interval(speedup)} does not decide; more time may"
+        outcome, why = (
+            Outcome.INCONCLUSIVE,
+            f"{_interval(speedup)} includes no effect; a larger budget may decide",
+        )
     else:
         outcome, why = Outcome.NO_GAIN, _interval(speedup)
     return Proof(

@@ -358,7 +358,7 @@ class Search:
         if ran.failure is not None:
             self.evidence.ruled[arm_name(arm)] = Ruled(outcome=Outcome.FAILED, why=ran.failure)
         elif ran.nothing_changed:
-            why = "it found nothing to change in this program"
+            why = "there is nothing for it to change in this program"
             self.evidence.ruled[arm_name(arm)] = Ruled(outcome=Outcome.SKIPPED, why=why)
         else:
             return not ran.times_ns

@@ -23,17 +23,17 @@ _COLOURS = {
     Outcome.SKIPPED: "bright_black",
 }
 
-_NOTHING = "nothing was found that can be changed from outside"
+_NOTHING = "no finding has a fix that boundby can apply"
 # Notes that say why there is no proof.
 NOT_TRIED = frozenset({"no-fix-tried", "fixes-not-tried"})
-_ROUNDS = "measured: with its 95% interval; rounds: blocks of steps, or fresh processes, in turn"
+_ROUNDS = "measured: with its 95% interval; rounds: alternating blocks of steps or fresh processes"
 
 
 class ProofsReport:
     """Renders the proofs of a `Diagnosis`; computes nothing that is not a median."""
 
     def __init__(self, diagnosis: Diagnosis, *, alone: bool = True) -> None:
-        """`alone`: nothing else is shown of the diagnosis, so its last words are too."""
+        """`alone`: the rest of the diagnosis is not shown, so its notes are added."""
         self._diagnosis = diagnosis
         self._alone = alone
 
@@ -52,13 +52,13 @@ class ProofsReport:
         best = best_of(proofs)
         if best is not None:
             yield Text()
-            yield Text("to get the same, write", style="bold")
+            yield Text("changes to make in the script", style="bold")
             for line in best.change.splitlines():
                 yield Text(f"   {line}", style="cyan")
         yield from self._last()
 
     def _last(self) -> Iterator[Text]:
-        """What is left for the user, and what went on besides."""
+        """Findings to fix by hand, and notes."""
         if not self._alone:
             return
         proven = {fault for proof in self._diagnosis.proofs for fault in proof.faults}
@@ -68,18 +68,18 @@ class ProofsReport:
             if finding.fault not in proven and not finding.provable
         ]
         if by_hand:
-            yield Text(f"found too, and only to be mended by hand: {', '.join(by_hand)}", "dim")
+            yield Text(f"also found; fix by hand: {', '.join(by_hand)}", "dim")
         for note in self._diagnosis.notes:
             yield Text.assemble(("! ", "yellow"), note.text)
 
 
 def wants_time(diagnosis: Diagnosis) -> bool:
-    """Whether more time may tell more."""
+    """Whether a larger budget may decide some of them."""
     return any(proof.open for proof in diagnosis.proofs)
 
 
 def best_of(proofs: list[Proof]) -> Proof | None:
-    """What to keep: as measured in fresh processes, else all together, else the best alone."""
+    """The kept proof: of fresh processes, else of all fixes together, else the best single one."""
     final = [proof for proof in proofs if proof.fresh and proof.why and _is_final(proof, proofs)]
     if final and final[-1].speedup is not None:
         return final[-1] if final[-1].outcome is Outcome.KEPT else None
@@ -89,7 +89,7 @@ def best_of(proofs: list[Proof]) -> Proof | None:
 
 
 def _is_final(proof: Proof, proofs: list[Proof]) -> bool:
-    """The last of all, which measures what the others came to."""
+    """Whether it is the last one, which measures the combination in fresh processes."""
     return proof is proofs[-1]
 
 
@@ -106,7 +106,7 @@ def final_line(proofs: list[Proof]) -> Text:
             return Text(words, style="bold")
         return Text("no fix held: the step stays as it is", style="bold")
     after = statistics.median(best.after_ns)
-    # At the pace of the same minutes: a shared machine's other baselines may be slower or faster.
+    # The baseline at the same time: on a shared machine earlier baselines may differ.
     before = after * best.speedup.median
     return Text.assemble(
         (f"{units.time(before)} -> {units.time(after)}, {_speedup(best.speedup)}", "bold green"),

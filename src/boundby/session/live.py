@@ -34,7 +34,7 @@ _PATIENCE_S = 60.0
 
 
 class Watch:
-    """A loop under watch: call `step()` at the end of each step; `diagnosis` when it is over."""
+    """An observed loop: call `step()` at the end of each step; `diagnosis` when it is over."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Watch:
             return conductor.diagnose(observation, machine, timer=timer)
 
     def __str__(self) -> str:
-        return str(self._diagnosis) if self._diagnosis else "a loop under watch"
+        return str(self._diagnosis) if self._diagnosis else "a loop under observation"
 
 
 @contextlib.contextmanager

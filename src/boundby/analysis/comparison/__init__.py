@@ -213,13 +213,14 @@ def _warnings(before: Diagnosis, after: Diagnosis) -> list[str]:
     warnings = []
     if before.machine.device != after.machine.device:
         warnings.append(
-            f"different machines: {before.machine.device} and {after.machine.device}; what differs "
-            "may be theirs, not the program's"
+            f"different machines: {before.machine.device} and {after.machine.device}; "
+            "differences may come from the machines, not from the program"
         )
     threads = before.machine.threads, after.machine.threads
     if None not in threads and threads[0] != threads[1]:
         warnings.append(
-            f"different thread counts: {threads[0]} and {threads[1]}; what differs may be theirs"
+            f"different thread counts: {threads[0]} and {threads[1]}; differences may come from "
+            "the threads"
         )
     if before.step.wall_source != after.step.wall_source:
         warnings.append(
@@ -231,9 +232,9 @@ def _warnings(before: Diagnosis, after: Diagnosis) -> list[str]:
         warnings.append(f"different steps: {_kind(before)} and {_kind(after)}")
     if {_whole(before), _whole(after)} >= {True, False}:
         warnings.append(
-            "the lines of one hold its work alone, as an older boundby wrote them, and those of "
-            "the other its overhead too: make both anew to compare their lines"
+            "the lines of one diagnosis, from an older boundby, leave out overhead: run both again "
+            "to compare their lines"
         )
     if before.verdict.uncertain or after.verdict.uncertain:
-        warnings.append("a verdict is uncertain: see the diagnoses themselves")
+        warnings.append("a verdict is uncertain: see the two diagnoses")
     return warnings

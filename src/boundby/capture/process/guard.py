@@ -45,7 +45,9 @@ class Guard:
             on_failure(error)
         except Exception:
             # With both tracebacks, where the script's own log goes: logging itself never raises.
-            logging.getLogger("boundby").exception("boundby failed, and failed to say so")
+            logging.getLogger("boundby").exception(
+                "boundby failed, and so did the report of the failure"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,7 @@ class Failure:
 
 
 def stopped_after(steps: int) -> str:
-    return f"watching failed after {steps} step{'' if steps == 1 else 's'}, and went no further"
+    return f"observation failed after {steps} step{'' if steps == 1 else 's'} and was stopped"
 
 
 def failure_of(what: str, errors: Sequence[Exception]) -> Failure:

@@ -165,9 +165,9 @@ def shortfall(
     share: float = 1.0,
     how: How = "ended",
 ) -> str:
-    """One line on a script that ended before it was profiled, as was wanted, and what would do.
+    """One line on a script that ended before it was profiled, with options that would fit.
 
-    One that failed did not end for want of steps: it is not told how many would fit.
+    A script that failed gets no such advice: it did not end for lack of steps.
     """
     what = "script" if spelling == "options" else "loop"
     ended = f"the {what} {how} during its {window}, after {steps} step{'' if steps == 1 else 's'}"
@@ -177,6 +177,8 @@ def shortfall(
         ended += f", {share:.0%} of them of the kind with most time"
     request = fitting(steps, share)
     if request is None:
-        return f"{ended}: let it take {_FEWEST.total(share)} or more, to be measured and profiled"
-    none = "none was profiled in whole"
+        return (
+            f"{ended}: at least {_FEWEST.total(share)} steps are needed to measure and profile it"
+        )
+    none = "no complete step was profiled"
     return f"{ended}, and {none}: {request.spelled(spelling)} would fit in"

@@ -312,7 +312,7 @@ class _Watch:
             if capture is not None and capture.run is None:
                 self._account(capture)
         except Exception as error:  # noqa: BLE001 - it is told, behind what the script died of
-            self.failure = failure_of("what was seen of the script cannot be told", [error])
+            self.failure = failure_of("the result cannot be shown", [error])
             return None
         return capture
 

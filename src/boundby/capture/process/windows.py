@@ -98,7 +98,7 @@ class Window(enum.Enum):
     CLEAN = "clean steps"
     ISSUE = "host-timing steps"
     PROFILED = "profiled steps"
-    EVIDENCE = "steps that values were looked at in"
+    EVIDENCE = "steps in which values were checked"
     COUNTED = "steps that were only counted"
     DONE = "done"
 

@@ -24,7 +24,7 @@ _RUNNING_ALREADY = (
     "a profiler was running already, so the steps could not be profiled: "
     "switch the script's own profiler off"
 )
-_ENDED_OURS = "the script started a profiler of its own, which ended ours: switch it off"
+_ENDED_OURS = "the script started its own profiler, which stopped boundby's: switch it off"
 # As many calls of Python's as can be read: one takes some 2 kB of memory, and 50 us until its step
 # is accounted for.
 _MOST_CALLS = 2_000_000
