@@ -122,7 +122,7 @@ def test_what_if_shows_the_replayed_combination(page: Page) -> None:
     reason = page.run(
         f"return document.querySelector('[data-fault=\"{third}\"]').parentElement.textContent"
     )
-    assert f"not together with {first}" in reason
+    assert f"cannot be combined with {first}" in reason
     page.click(f'[data-fault="{second}"]')
     assert page.text("#what-if-time") == "7.30 ms"
     widths = page.run(

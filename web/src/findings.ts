@@ -10,7 +10,7 @@ const MOST_LINES = 8;
 
 export function findings(diagnosis: Diagnosis): HTMLElement | null {
   if (!diagnosis.findings.length && !diagnosis.proofs.length) {
-    // Where a larger batch was imagined, so was everything else.
+    // Batch predictions exist only where all faults were checked.
     return diagnosis.batches.length ? section("findings", "What would help", h("p", {}, "No known fault was found.")) : null;
   }
   const known = new Set(diagnosis.findings.map((finding) => finding.fault));
@@ -49,8 +49,8 @@ function card(diagnosis: Diagnosis, finding: Finding, index: number): HTMLElemen
       finding.where.length > MOST_LINES ? ` and ${finding.where.length - MOST_LINES} more` : "",
       finding.inside?.length ? h("span", { class: "muted", title: finding.inside.join(", ") }, ` (in ${finding.inside.map(lastPart).join(", ")})`) : null,
     ),
-    finding.also?.length ? h("p", { class: "muted" }, `the same change mends ${finding.also.join(", ")}`) : null,
-    finding.excludes.length > 0 && h("p", { class: "muted" }, `not together with ${finding.excludes.join(", ")}`),
+    finding.also?.length ? h("p", { class: "muted" }, `also fixes ${finding.also.join(", ")}`) : null,
+    finding.excludes.length > 0 && h("p", { class: "muted" }, `cannot be combined with ${finding.excludes.join(", ")}`),
     proofs.map((proof) => proofBlock(proof, finding)),
     folded("Why it costs time", finding.why),
     folded("When it does not help", finding.when_not),
@@ -95,19 +95,19 @@ function whisker(range: Range, full: number, group: string, words: string): HTML
 }
 
 function otherCard(proof: Proof): HTMLElement {
-  const heading = combines(proof) ? `together: ${proof.treatment}` : `${proof.treatment}: tried, though nothing was found to speak for it`;
-  return h("article", { class: "card finding" }, h("h3", {}, heading), h("p", { class: "muted" }, `mends ${proof.faults.join(", ")}`), proofBlock(proof));
+  const heading = combines(proof) ? `together: ${proof.treatment}` : `${proof.treatment}: tried without a finding`;
+  return h("article", { class: "card finding" }, h("h3", {}, heading), h("p", { class: "muted" }, `fixes ${proof.faults.join(", ")}`), proofBlock(proof));
 }
 
-/** Whether it is several fixes: one fix may mend several faults. Saved without names of fixes, by its faults. */
+/** Whether it is several fixes: one fix may remove several faults. Saved without names of fixes, by its faults. */
 function combines(proof: Proof): boolean {
   return proof.treatment ? proof.treatment.includes(" + ") : proof.faults.length > 1;
 }
 
-/** The faults besides a finding's own that one fix mends. */
-function mendsToo(proof: Proof, finding?: Finding): string {
+/** The other faults that the same fix removes. */
+function alsoFixes(proof: Proof, finding?: Finding): string {
   const others = finding && !combines(proof) ? proof.faults.filter((fault) => fault !== finding.fault) : [];
-  return others.length ? `, which mends ${others.join(", ")} too` : "";
+  return others.length ? `, also fixes ${others.join(", ")}` : "";
 }
 
 /** Predicted over measured, on one scale of speed-ups. */
@@ -116,7 +116,7 @@ function proofBlock(proof: Proof, finding?: Finding): HTMLElement {
   const block = h(
     "div",
     { class: "proof" },
-    h("p", {}, h("span", { class: bad ? "badge bad" : "badge good" }, proof.outcome), " ", proof.treatment && h("strong", {}, proof.treatment), mendsToo(proof, finding), proof.why ? `: ${proof.why}` : ""),
+    h("p", {}, h("span", { class: bad ? "badge bad" : "badge good" }, proof.outcome), " ", proof.treatment && h("strong", {}, proof.treatment), alsoFixes(proof, finding), proof.why ? `: ${proof.why}` : ""),
   );
   if (proof.change && proof.change !== finding?.change) {
     add(block, h("div", { class: "code" }, h("code", {}, proof.change), copyButton("the change", () => proof.change)));
@@ -163,7 +163,7 @@ function median(values: number[]): number {
   return ordered.length % 2 ? (ordered[middle] as number) : ((ordered[middle - 1] as number) + (ordered[middle] as number)) / 2;
 }
 
-/** Tick findings and see the step with all of them mended, from replays made beforehand. */
+/** Select findings to see the predicted step with all of them fixed. */
 export function whatIf(diagnosis: Diagnosis): HTMLElement | null {
   const combined = combinations(diagnosis);
   const batches = largerBatches(diagnosis);
@@ -171,7 +171,7 @@ export function whatIf(diagnosis: Diagnosis): HTMLElement | null {
   return section(
     "what-if",
     "What if",
-    h("span", { class: "muted" }, "the step replayed, with what you tick mended"),
+    h("span", { class: "muted" }, "the predicted step with the selected findings fixed"),
     combined,
     batches,
   );
@@ -189,7 +189,7 @@ function combinations(diagnosis: Diagnosis): HTMLElement | null {
   const reasonAgainst = (fault: string): string | null => {
     if (ticked.has(fault) || known.has(key([...ticked, fault]))) return null;
     const against = [...ticked].find((other) => excludes(diagnosis, fault, other));
-    return against ? `not together with ${against}` : "this combination was not replayed";
+    return against ? `cannot be combined with ${against}` : "this combination was not replayed";
   };
   const refresh = () => {
     for (const [fault, { box, reason }] of boxes) {
@@ -200,7 +200,7 @@ function combinations(diagnosis: Diagnosis): HTMLElement | null {
     clear(result);
     add(result, outcome(diagnosis, known.get("") ?? null, ticked.size ? (known.get(key(ticked)) ?? null) : null));
   };
-  const list = h("fieldset", {}, h("legend", {}, "Mend"), offered.map((fault) => {
+  const list = h("fieldset", {}, h("legend", {}, "Fix"), offered.map((fault) => {
     const box = h("input", { type: "checkbox", "data-fault": fault });
     const reason = h("span", { class: "muted reason" });
     box.addEventListener("change", () => {

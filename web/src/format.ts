@@ -1,6 +1,8 @@
 // Times, sizes and rates as people read them; the same as units.py in the Python package.
 
-const PREFIXES = ["", "k", "M", "G", "T", "P", "E"];
+import { PREFIXES } from "./model";
+
+export { PARTS } from "./model";
 
 function threeDigits(value: number): string {
   const magnitude = Math.abs(value);
@@ -98,18 +100,6 @@ export function shortName(name: string): string {
 export function lastPart(where: string | null | undefined): string {
   return where ? (where.split("/").pop() ?? where) : "";
 }
-
-export const PARTS: Record<string, string> = {
-  device_memory: "device memory",
-  host_link: "host link",
-  network: "network",
-  python: "Python and framework",
-  launch: "launching",
-  sync: "syncs",
-  data: "waiting for data",
-  core: "waiting for a core",
-  small_kernels: "small kernels",
-};
 
 export const BOUNDS: Record<string, string> = {
   compute: "compute",

@@ -1,29 +1,29 @@
 // What the machine can do, as measured and as its datasheet says; and the ranks of a job.
 
 import { axis, chart, FONT } from "./charts";
-import type { Diagnosis, Machine, Rank } from "./content";
+import type { Diagnosis, Machine, Overheads, Rank } from "./content";
 import { groupsBar } from "./account";
 import { h, section } from "./dom";
 import { age, rate, share, size, time } from "./format";
 import { colour } from "./theme";
 import { warnings } from "./summary";
 
-const OVERHEADS: Record<string, string> = {
-  eager_op_ns: "host, one eager operator",
-  trained_op_ns: "host, one with its part in backward",
-  launch_ns: "host, one kernel launch",
-  compiled_call_ns: "host, one call of compiled code",
-  compiled_kernel_ns: "host, each kernel it launches",
-  trained_kernel_ns: "host, each in compiled training",
+const OVERHEADS: Partial<Record<keyof Overheads, string>> = {
+  eager_op_ns: "host: eager operator",
+  trained_op_ns: "host: eager operator with its backward",
+  launch_ns: "host: kernel launch",
+  compiled_call_ns: "host: call of compiled code",
+  compiled_kernel_ns: "host: kernel launched by compiled code",
+  trained_kernel_ns: "host: the same, in training",
   sync_ns: "sync round trip (.item())",
-  graph_kernel_ns: "one kernel in a replayed graph",
-  graph_gap_ns: "gap between kernels there",
-  long_graph_gap_ns: "gap there, after long kernels",
-  shortest_kernel_ns: "the shortest kernel",
-  kernel_gap_ns: "gap between backlogged kernels",
-  long_kernel_gap_ns: "gap after long backlogged ones",
-  memory_t0_ns: "fixed cost of a memory pass",
-  python_add_ns: "one addition in Python",
+  graph_kernel_ns: "kernel in a CUDA graph replay",
+  graph_gap_ns: "gap between kernels in a graph replay",
+  long_graph_gap_ns: "gap in a graph replay after a long kernel",
+  shortest_kernel_ns: "shortest kernel",
+  kernel_gap_ns: "gap between queued kernels",
+  long_kernel_gap_ns: "gap between queued kernels after a long one",
+  memory_t0_ns: "fixed cost of a pass over memory",
+  python_add_ns: "addition in Python",
 };
 const PATTERNS = new Set(["read", "write", "copy", "add"]);
 const CURVE_COLOURS = ["bandwidth", "compute", "launch", "network", "host_link", "overhead", "unknown"];
@@ -80,7 +80,7 @@ function roofsTable(one: Machine): HTMLElement {
 }
 
 function overheadsTable(one: Machine): HTMLElement | null {
-  const known = Object.entries(OVERHEADS).filter(([field]) => one.overheads[field] !== null && one.overheads[field] !== undefined);
+  const known = (Object.entries(OVERHEADS) as [keyof Overheads, string][]).filter(([field]) => one.overheads[field] !== null);
   if (!known.length) return null;
   return h(
     "table",

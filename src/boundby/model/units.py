@@ -6,7 +6,7 @@ Only zero is shown as zero, and an unknown value as a dash. web/src/format.ts is
 from __future__ import annotations
 
 _NO_FIGURE = "-"
-_DECIMAL_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _MINUTE_NS = 60_000_000_000
 _SECONDS_IN = {"minute": 60, "hour": 3600, "day": 86400}
 
@@ -25,11 +25,11 @@ def _three_digits(value: float) -> str:
 def _scaled(value: float, unit: str) -> str:
     magnitude = abs(value)
     step = 0
-    while magnitude >= 999.5 and step < len(_DECIMAL_PREFIXES) - 1:
+    while magnitude >= 999.5 and step < len(PREFIXES) - 1:
         magnitude /= 1000
         value /= 1000
         step += 1
-    return f"{_three_digits(value)} {_DECIMAL_PREFIXES[step]}{unit}"
+    return f"{_three_digits(value)} {PREFIXES[step]}{unit}"
 
 
 def time(ns: float | None) -> str:
