@@ -170,7 +170,7 @@ PCIE_SMALL_COLLECTIVE_NS = 55_000.0
 
 # ---- serving -----------------------------------------------------------------------------------
 
-# Rows that a product computes at least, however few are asked for: half of a tensor-core tile.
+# Rows that a product computes at least, even for fewer: half of a tensor-core tile.
 DECODE_TILE_ROWS = 8
 # Elements that share a scale in int4 weights (AWQ, GPTQ, gpt-fast: 128 or 32).
 INT4_GROUP = 128
