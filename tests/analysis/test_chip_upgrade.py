@@ -8,7 +8,7 @@ from boundby.analysis.chip_upgrade import faster_chips
 from boundby.hardware import datasheet
 from boundby.model import MemoryLevel
 from boundby.model.diagnosis import ChipRow, Estimate, Finding
-from tests.faults.step_models import picture_of
+from tests.faults.step_models import step_model_of
 from tests.machines import roof, round_machine
 from tests.step.test_replay import GELU, PRODUCT, scene_of
 
@@ -21,7 +21,7 @@ def on(chip: str, rows: list[ChipRow]) -> ChipRow | None:
 
 def test_products_run_faster_by_the_ratio_of_the_matrix_rates() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=1).timeline()
-    row = on("B200", faster_chips(picture_of(timeline, H200), []))
+    row = on("B200", faster_chips(step_model_of(timeline, H200), []))
     assert row is not None
     # 2,250 over 989 TFLOP/s on paper, nine tenths of which are expected.
     assert row.wall_ns.low == pytest.approx(timeline.wall_ns * 989 / 2250, rel=0.05)
@@ -31,7 +31,7 @@ def test_products_run_faster_by_the_ratio_of_the_matrix_rates() -> None:
 
 def test_traffic_runs_faster_by_the_ratio_of_the_memories() -> None:
     timeline = scene_of([(GELU, 104.0)] * 40, host_us=1).timeline()
-    row = on("B200", faster_chips(picture_of(timeline, H200), []))
+    row = on("B200", faster_chips(step_model_of(timeline, H200), []))
     assert row is not None
     assert row.wall_ns.low == pytest.approx(timeline.wall_ns * 4.8 / 8.0, rel=0.05)
 
@@ -51,7 +51,7 @@ def test_a_chip_with_less_bandwidth_slows_the_traffic_down() -> None:
     # 137 GFLOP and 512 MB: 833 and 508 us at the roof.
     timeline = scene_of([(PRODUCT, 833.0), (GELU, 508.0)] * 20, host_us=1).timeline()
     chips = {chip.name: chip for chip in datasheet.chips()}
-    row = chip_upgrade._on(picture_of(timeline, machine), chips["RTX 4090"], chips["L40S"])
+    row = chip_upgrade._on(step_model_of(timeline, machine), chips["RTX 4090"], chips["L40S"])
     assert row is not None
     on_paper = 20e3 * (833 * 165 / 362 + 508 * 1008 / 864)
     assert row.wall_ns.low == pytest.approx(on_paper, rel=0.02)
@@ -61,7 +61,7 @@ def test_a_chip_with_less_bandwidth_slows_the_traffic_down() -> None:
 def test_a_faster_chip_waits_for_the_same_host() -> None:
     """The host takes 100 us for each product of 138: no chip makes them shorter than that."""
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=100).timeline()
-    rows = faster_chips(picture_of(timeline, H200), [])
+    rows = faster_chips(step_model_of(timeline, H200), [])
     assert rows
     assert all(row.wall_ns.low >= 0.98 * 40 * 100e3 for row in rows)
 
@@ -71,7 +71,7 @@ def test_no_chip_is_named_while_there_is_something_to_fix() -> None:
     wall = float(timeline.wall_ns)
     saving = Estimate(low=0.0, expected=0.1 * wall, high=0.2 * wall)
     found = Finding(fault="host-sync", group="overhead", saving_ns=saving, change="")
-    assert faster_chips(picture_of(timeline, H200), [found]) == []
+    assert faster_chips(step_model_of(timeline, H200), [found]) == []
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_no_chip_is_named_for_a_step_that_is_not_at_the_roof(
     device_us: float, host_us: float
 ) -> None:
     timeline = scene_of([(PRODUCT, device_us)] * 40, host_us=host_us).timeline()
-    assert faster_chips(picture_of(timeline, H200), []) == []
+    assert faster_chips(step_model_of(timeline, H200), []) == []
 
 
 def test_an_unknown_chip_is_compared_with_none() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=1).timeline()
-    assert faster_chips(picture_of(timeline), []) == []
+    assert faster_chips(step_model_of(timeline), []) == []

@@ -8,7 +8,7 @@ from boundby.diagnosis.advice import Advice, advise, doubted
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import Tensor
 from boundby.model.diagnosis import BatchRow, Estimate, Finding, WhatIf
-from tests.faults.step_models import picture_of
+from tests.faults.step_models import step_model_of
 from tests.faults.test_host_faults import scheduled, waiting_for_cores
 from tests.step.test_dataflow import chain
 
@@ -33,7 +33,7 @@ def test_a_doubtful_step_widens_all_that_rests_on_it() -> None:
 def test_no_fix_saves_more_than_the_step() -> None:
     """Nearly all of it at best; what processes differ by does not make it more than all."""
     seen = scheduled(main=(500, 500), other=(500, 500))
-    step_model = picture_of(waiting_for_cores().timeline(), host_counters=seen)
+    step_model = step_model_of(waiting_for_cores().timeline(), host_counters=seen)
     savings = {one.fault: one.saving_ns for one in advise([step_model], None).findings}
     assert 0.99 * step_model.wall_ns < savings["openmp-spin"].high <= step_model.wall_ns
 
@@ -47,7 +47,7 @@ def test_four_times_the_batch_is_asked_for_before_the_clock_is() -> None:
         return dict.fromkeys(op_benchmarks, 1000.0)
 
     steps = [("cos", (Tensor(shape=(64, 1024), dtype="float32", storage=1),), 2)]
-    step_model = picture_of(chain(*steps, on_device=False))
+    step_model = step_model_of(chain(*steps, on_device=False))
     advise([step_model], timer)
     rows = [one.args[0].shape[0] for one in asked if one.name == "aten::cos"]  # type: ignore[union-attr]
     assert rows == [64, 128, 256]

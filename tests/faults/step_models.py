@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 
-from boundby import faults as remedies
+from boundby import faults
 from boundby.analysis.account import attribute_step
 from boundby.model import Machine, Phase, Timeline
 from boundby.model.diagnosis import Finding
@@ -13,7 +13,7 @@ from boundby.step.model import StepModel
 from tests.machines import round_machine
 
 
-def picture_of(
+def step_model_of(
     timeline: Timeline,
     machine: Machine | None = None,
     host_counters: HostCounters | None = None,
@@ -29,7 +29,7 @@ def picture_of(
 
 
 def finding(step_model: StepModel, fault: str) -> Finding | None:
-    return next((one for one in remedies.find([step_model]) if one.fault == fault), None)
+    return next((one for one in faults.find([step_model]) if one.fault == fault), None)
 
 
 def sure(step_model: StepModel, fault: str) -> Finding:

@@ -10,7 +10,7 @@ from boundby.faults.repeated_heads import repeats
 from boundby.model import Argument, HostKind, OpCall, Phase, Tensor, Timeline
 from boundby.step.fusion_groups import Chain, chains_of
 from boundby.step.model import StepModel
-from tests.faults.step_models import in_phase, picture_of
+from tests.faults.step_models import in_phase, step_model_of
 from tests.step.test_dataflow import BYTES, ELEMENTS, at, chain
 from tests.timelines import Scene
 
@@ -21,7 +21,7 @@ Step = tuple[str, tuple[Argument, ...], int]
 def there_and_back(forward: list[Step], backward: list[Step]) -> StepModel:
     """Some operators in the forward, some in the backward."""
     timeline = chain(*forward, *backward)
-    return picture_of(backward_from(timeline, len(forward)))
+    return step_model_of(backward_from(timeline, len(forward)))
 
 
 def backward_from(timeline: Timeline, operator: int) -> Timeline:
@@ -67,14 +67,14 @@ def test_what_makes_a_batch_is_not_the_compilers() -> None:
         ("exp", (at(4),), 5),
         ("mul", (at(5), 2.0), 6),
     )
-    assert len(chains(picture_of(timeline))) == 2
+    assert len(chains(step_model_of(timeline))) == 2
     rows = [row for row in range(len(timeline.host)) if timeline.host.call[row] >= 0]
     kind = timeline.host.kind.copy()
     kind[rows[0]] = HostKind.DATA
     parent = timeline.host.parent.copy()
     parent[rows[1]] = rows[0]
     host = msgspec.structs.replace(timeline.host, kind=kind, parent=parent)
-    (in_the_model,) = chains(picture_of(msgspec.structs.replace(timeline, host=host)))
+    (in_the_model,) = chains(step_model_of(msgspec.structs.replace(timeline, host=host)))
     assert in_the_model.op_records == [3, 4]
 
 
@@ -119,7 +119,7 @@ def test_what_chance_had_a_part_in_is_kept() -> None:
 )
 def test_sums_over_columns_read_once_more(over: tuple[int, ...] | None, passes: int) -> None:
     given: tuple[Argument, ...] = (at(2, shape=SQUARE), over, True) if over else (at(2),)
-    step_model = picture_of(chain(("exp", (at(1, shape=SQUARE),), 2), ("sum", given, 3)))
+    step_model = step_model_of(chain(("exp", (at(1, shape=SQUARE),), 2), ("sum", given, 3)))
     (one,) = chains(step_model)
     assert one.bytes == passes * BYTES
 
@@ -130,13 +130,13 @@ def test_what_adds_at_scattered_places_stays_as_it_is() -> None:
         ("upsample_bilinear2d_backward", (at(2),), 3),
         ("mul", (at(3), 2.0), 4),
     ]
-    assert chains(picture_of(chain(*steps))) == []
+    assert chains(step_model_of(chain(*steps))) == []
 
 
 def test_random_numbers_of_generated_code_take_their_arithmetic() -> None:
     steps = [("native_dropout", (at(1), 0.1, True), 2), ("exp", (at(2),), 3)]
     reader = ("mm", (at(3, shape=SQUARE), at(9, shape=SQUARE)), 4)
-    detection = unfused_operators.detect(picture_of(chain(*steps, reader, each_us=2000.0)))
+    detection = unfused_operators.detect(step_model_of(chain(*steps, reader, each_us=2000.0)))
     assert detection is not None
     # 70 instructions each at a quarter of 50 TFLOP/s; in and out at 5 TB/s.
     chance, traffic = ELEMENTS * 70 / 12.5e12 * 1e9, 2 * BYTES / 5e12 * 1e9
@@ -157,7 +157,7 @@ def test_on_a_cpu_all_convolutions_are_turned() -> None:
         ("mul", (at(3), 2.0), 4),
         on_device=False,
     )
-    step_model = picture_of(timeline)
+    step_model = step_model_of(timeline)
     assert layout_copies.compiled_times(step_model) == {}
     step_model.timings.known |= {
         one: 40.0 if _is_last(one.args[0]) else 100.0 for one in step_model.timings.asked
@@ -188,7 +188,7 @@ def test_convolutions_are_turned_by_the_compiler(weights: tuple[int, ...], turne
         ("relu", (at(2),), 3),
         ("mul", (at(3), 2.0), 4),
     )
-    step_model = picture_of(timeline)
+    step_model = step_model_of(timeline)
     assert layout_copies.compiled_times(step_model) == {}
     asked = [one for one in step_model.timings.asked if "convolution" in one.name]
     assert bool(asked) is turned
@@ -209,7 +209,7 @@ def test_convolutions_are_turned_by_the_compiler(weights: tuple[int, ...], turne
 def test_a_convolution_whose_weights_were_not_recorded_is_left_alone(
     given: tuple[Argument, ...],
 ) -> None:
-    step_model = picture_of(chain(("convolution", given, 2), ("relu", (at(2),), 3)))
+    step_model = step_model_of(chain(("convolution", given, 2), ("relu", (at(2),), 3)))
     assert layout_copies.compiled_times(step_model) == {}
 
 
@@ -223,7 +223,7 @@ def test_sequences_are_no_images_though_a_library_takes_them_for_some(axes: int)
     kernel = Tensor(shape=weights, dtype="float32")
     scene.on_host(0, 200, call=OpCall(name="aten::convolution", args=(given, kernel)))
     scene.on_host(5, 195, call=OpCall(name="aten::mkldnn_convolution", args=(images, kernel)))
-    step_model = picture_of(scene.timeline())
+    step_model = step_model_of(scene.timeline())
     assert (layout_copies.detect(step_model) is None) == (axes == 3)
     layout_copies.compiled_times(step_model)
     assert bool(step_model.timings.asked) == (axes == 4)
@@ -270,7 +270,7 @@ def test_the_change_names_shared_heads() -> None:
         ("bmm", (at(4, "bfloat16", (32, 1024, 64)), key), 6),
         ("_softmax", (scores, -1, False), 7),
     )
-    detection = materialised_attention.detect(step_model := picture_of(timeline))
+    detection = materialised_attention.detect(step_model := step_model_of(timeline))
     assert detection is not None and "enable_gqa=True" in detection.change
     assert step_model.flow is not None
     copy = step_model.flow.order[0]

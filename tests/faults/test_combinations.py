@@ -1,4 +1,4 @@
-"""Several remedies together."""
+"""Several faults fixed together."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ from boundby.step.build import build_step_model
 from boundby.step.model import Edit, HostTime, StepModel
 from boundby.step.prediction import saving_of
 from boundby.step.simulator import with_host
-from tests.faults.test_contract import picture_of
+from tests.faults.test_contract import step_model_of
 from tests.step.test_replay import PRODUCT, scene_of
 
 
@@ -39,7 +39,7 @@ def certainly(change: Edit) -> Detection:
 def test_what_saves_only_beside_others_is_combined_before_what_saves_little() -> None:
     """Launches are free where kernels are long; once those are short, they are what is left."""
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=50).timeline()
-    step_model = picture_of(timeline)
+    step_model = step_model_of(timeline)
     little = [shortening(f"little-{part}", part) for part in (0.99, 0.985, 0.98, 0.975, 0.97)]
     launches = Fault(
         id="launches", title="Launches", group="overhead", document="", detect=launching
@@ -53,7 +53,7 @@ def test_what_saves_only_beside_others_is_combined_before_what_saves_little() ->
 def test_a_saving_is_as_uncertain_as_the_host_of_the_step_as_it_is() -> None:
     """With launches out of the way the device sets the time: what is saved is the host's."""
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=400).timeline()
-    likeliest = picture_of(timeline)
+    likeliest = step_model_of(timeline)
     wall = likeliest.wall_ns
     attribution = attribute_step(timeline, likeliest.machine, wall_ns=wall)
     fast, slow = (

@@ -1,9 +1,9 @@
-"""What every remedy must keep, tested by looping over the list of all."""
+"""What every fault must keep, tested by looping over the list of all."""
 
 import pytest
 
 import boundby
-from boundby import faults as remedies
+from boundby import faults
 from boundby.analysis.account import attribute_step
 from boundby.faults import FAULTS, HEADINGS, Fault
 from boundby.faults.overlaps import without_repeats
@@ -14,10 +14,10 @@ from boundby.step.model import StepModel
 from tests.machines import round_machine
 from tests.step.test_replay import GELU, PRODUCT, scene_of
 
-every = pytest.mark.parametrize("remedy", FAULTS, ids=lambda remedy: str(remedy.id))
+every = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: str(fault.id))
 
 
-def picture_of(timeline: Timeline) -> StepModel:
+def step_model_of(timeline: Timeline) -> StepModel:
     machine = round_machine()
     wall = float(timeline.wall_ns)
     attribution = attribute_step(timeline, machine, wall_ns=wall)
@@ -25,64 +25,64 @@ def picture_of(timeline: Timeline) -> StepModel:
 
 
 @every
-def test_its_documentation_has_every_heading_in_order(remedy: Fault) -> None:
-    lines = [line.strip() for line in remedy.document.splitlines()]
+def test_its_documentation_has_every_heading_in_order(fault: Fault) -> None:
+    lines = [line.strip() for line in fault.document.splitlines()]
     places = [lines.index(heading) for heading in HEADINGS]
     assert places == sorted(places)
-    assert remedy.summary.endswith(".")
-    assert remedy.id == remedy.id.lower()
+    assert fault.summary.endswith(".")
+    assert fault.id == fault.id.lower()
 
 
 @every
-def test_it_promises_nothing_on_a_step_at_the_roof(remedy: Fault) -> None:
+def test_it_promises_nothing_on_a_step_at_the_roof(fault: Fault) -> None:
     """Large bf16 products back to back at their roof, a host far ahead: nothing is left."""
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=5).timeline()
-    step_model = picture_of(timeline)
-    detection = remedy.find_in(step_model)
+    step_model = step_model_of(timeline)
+    detection = fault.find_in(step_model)
     if detection is not None:
         for change in (detection.low, detection.expected, detection.high):
             assert step_model.saving(change) <= 0.05 * step_model.wall_ns
 
 
 def test_faults_are_named_once_and_exclude_known_ones() -> None:
-    faults = [remedy.id for remedy in FAULTS]
-    assert len(set(faults)) == len(faults)
-    assert all(other in faults for remedy in FAULTS for other in remedy.excludes)
+    fault_ids = [fault.id for fault in FAULTS]
+    assert len(set(fault_ids)) == len(fault_ids)
+    assert all(other in fault_ids for fault in FAULTS for other in fault.excludes)
 
 
 @every
-def test_it_has_a_title_and_its_fixes_are_for_its_devices(remedy: Fault) -> None:
-    assert remedy.title and not remedy.title.endswith(".")
-    assert all(set(fix.devices) & set(remedy.devices) for fix in remedy.fixes)
+def test_it_has_a_title_and_its_fixes_are_for_its_devices(fault: Fault) -> None:
+    assert fault.title and not fault.title.endswith(".")
+    assert all(set(fix.devices) & set(fault.devices) for fix in fault.fixes)
 
 
 def test_faults_are_listed_in_the_order_of_their_stages() -> None:
-    stages = [remedy.stage for remedy in FAULTS]
+    stages = [fault.stage for fault in FAULTS]
     assert stages == sorted(stages)
 
 
 def test_a_known_fault_cannot_be_registered_twice() -> None:
     with pytest.raises(ValueError, match="already"):
-        remedies.register(FAULTS[0])
+        faults.register(FAULTS[0])
 
 
-def test_a_remedy_of_ones_own_is_found_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    def detect(step_model: StepModel) -> remedies.Detection:
+def test_a_registered_fault_is_found_like_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def detect(step_model: StepModel) -> faults.Detection:
         mine = {
             index: 0.0 for index, work in enumerate(step_model.op_records) if "gelu" in work.name
         }
-        gone = remedies.Edit.set_time(mine)
-        return remedies.Detection(
-            low=remedies.Edit(), expected=gone, high=gone, where=[], change="", assumes=""
+        gone = faults.Edit.set_time(mine)
+        return faults.Detection(
+            low=faults.Edit(), expected=gone, high=gone, where=[], change="", assumes=""
         )
 
-    monkeypatch.setattr(remedies, "FAULTS", [])
+    monkeypatch.setattr(faults, "FAULTS", [])
     own = Fault(
         id="needless-gelu", title="GELU", group="bandwidth", document="GELU.", detect=detect
     )
     boundby.faults.register(own)
     timeline = scene_of([(GELU, 104.0), (PRODUCT, 138.0)] * 10, host_us=5).timeline()
-    (finding,) = remedies.find([picture_of(timeline)])
+    (finding,) = faults.find([step_model_of(timeline)])
     assert finding.fault == "needless-gelu"
     # Ten of 104 us, on a device that is the limit.
     assert finding.saving_ns.expected == pytest.approx(1040e3, rel=0.02)
@@ -91,7 +91,7 @@ def test_a_remedy_of_ones_own_is_found_like_any_other(monkeypatch: pytest.Monkey
 
 def test_an_overhead_bound_step_is_told_to_launch_less() -> None:
     timeline = scene_of([(GELU, 104.0), (PRODUCT, 138.0)] * 10, host_us=400).timeline()
-    findings = remedies.find([picture_of(timeline)])
+    findings = faults.find([step_model_of(timeline)])
     assert findings[0].fault == "eager-launches"
     saving = findings[0].saving_ns
     # 8.0 ms of host against 2.4 ms of device: with a tenth of the host, the device is the limit.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from boundby.model import Allocations, OpCall, Phase, Tensor, Timeline
-from tests.faults.step_models import finding, in_phase, picture_of, sure
+from tests.faults.step_models import finding, in_phase, step_model_of, sure
 from tests.timelines import Scene
 
 ROWS, WIDTH = 1_000_000, 32
@@ -49,7 +49,7 @@ def step(*, used: int = 1000, rows: int = ROWS, tied: bool = False) -> Timeline:
 
 def test_what_is_done_to_all_rows_is_done_to_a_few() -> None:
     """A thousandth of them, four times as dear: of 4 ms for the table's, 12 us are left."""
-    step_model = picture_of(step())
+    step_model = step_model_of(step())
     found = sure(step_model, "dense-tables")
     asking = 60 * (step_model.machine.overheads.eager_op_ns or 0.0)
     assert found.saving_ns.expected == pytest.approx(4e6 - 12e3 - asking, rel=0.01)
@@ -60,4 +60,4 @@ def test_what_is_done_to_all_rows_is_done_to_a_few() -> None:
     "how", [{"used": 200_000}, {"rows": 2000, "used": 10}, {"tied": True}], ids=str
 )
 def test_a_table_that_is_used_or_small_or_shared_stays(how: dict[str, Any]) -> None:
-    assert finding(picture_of(step(**how)), "dense-tables") is None
+    assert finding(step_model_of(step(**how)), "dense-tables") is None

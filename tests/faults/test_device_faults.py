@@ -41,7 +41,7 @@ def head(vocabulary: int = VOCABULARY) -> list[tuple[OpCall, float]]:
 
 def test_a_fused_loss_leaves_five_passes_over_logits_in_the_products_dtype() -> None:
     timeline = in_phase(scene_of(head(), host_us=5).timeline(), Phase.BACKWARD, slice(6, None))
-    found = sure(picture_of(timeline), "logits-materialised")
+    found = sure(step_model_of(timeline), "logits-materialised")
     # 131 M logits of 2 bytes at 75% of 5 TB/s: 70 us a pass, five of them left of 1,300 us.
     assert found.saving_ns.expected == pytest.approx((1300 - 5 * 70) * 1e3, rel=0.03)
     # The float32 logits and their log-softmax: two times 4096 x 32000 x 4 bytes.
@@ -50,12 +50,12 @@ def test_a_fused_loss_leaves_five_passes_over_logits_in_the_products_dtype() -> 
 
 def test_a_small_vocabulary_is_not_worth_it() -> None:
     timeline = scene_of(head(vocabulary=1000), host_us=5).timeline()
-    assert logits_materialised.detect(picture_of(timeline)) is None
+    assert logits_materialised.detect(step_model_of(timeline)) is None
 
 
 def test_logits_that_nobody_waits_for_are_worth_nothing() -> None:
     timeline = scene_of(head(), host_us=5000).timeline()
-    detection = logits_materialised.detect(step_model := picture_of(timeline))
+    detection = logits_materialised.detect(step_model := step_model_of(timeline))
     assert detection is not None
     # Of the device's 1,300 us not one: only launches would be fewer.
     assert step_model.saving(Edit(op_ns=detection.high.op_ns)) == pytest.approx(0, abs=1)
@@ -100,7 +100,7 @@ def reducing(
 
 
 def test_an_exposed_all_reduce_may_be_hidden_behind_the_products() -> None:
-    step_model = picture_of(reducing([(400.0, 10_000_000)]), LINK)
+    step_model = step_model_of(reducing([(400.0, 10_000_000)]), LINK)
     detection = exposed_collectives.detect(step_model)
     assert detection is not None
     # 10 MB cross the link once (2 x 1/2), at half of 100 GB/s: 200 us and a latency of 20, of
@@ -124,14 +124,14 @@ def test_an_exposed_all_reduce_may_be_hidden_behind_the_products() -> None:
     ],
 )
 def test_seven_eighths_of_the_whole_cross_the_link(kind: str, size: int, crossing: float) -> None:
-    step_model = picture_of(reducing([(2000.0, size)], kind=kind, world=8), LINK)
+    step_model = step_model_of(reducing([(2000.0, size)], kind=kind, world=8), LINK)
     (one,) = exposed_collectives._collectives(step_model, 20e3)
     assert one.transfer_ns == pytest.approx(20e3 + crossing / 5e10 * 1e9)
 
 
 def test_large_gathers_in_a_row_are_not_told_to_travel_together() -> None:
     """1 MB a rank, 7 of which come in: 140 us on the link, seven latencies long."""
-    step_model = picture_of(
+    step_model = step_model_of(
         reducing([(200.0, 1_000_000)] * 10, kind="_all_gather_base", world=8), LINK
     )
     detection = exposed_collectives.detect(step_model)
@@ -142,13 +142,13 @@ def test_large_gathers_in_a_row_are_not_told_to_travel_together() -> None:
 def test_a_group_is_as_large_as_its_sizes_say() -> None:
     """Two of eight ranks gather 10 MB each: as much comes in."""
     call = OpCall(name="c10d::_allgather_base_", args=(tensor(5_000_000), tensor(2_500_000), None))
-    step_model = picture_of(reducing([(2000.0, 10_000_000)], world=8, call=call), LINK)
+    step_model = step_model_of(reducing([(2000.0, 10_000_000)], world=8, call=call), LINK)
     (one,) = exposed_collectives._collectives(step_model, 20e3)
     assert one.transfer_ns == pytest.approx(20e3 + 10e6 / 5e10 * 1e9)
 
 
 def test_small_messages_in_a_row_are_told_to_travel_together() -> None:
-    step_model = picture_of(reducing([(20.0, 1000)] * 10), LINK)
+    step_model = step_model_of(reducing([(20.0, 1000)] * 10), LINK)
     detection = exposed_collectives.detect(step_model)
     assert detection is not None
     # Ten latencies of 20 us, of which nine are saved, with the gaps of 1.1 us before them.
@@ -158,11 +158,11 @@ def test_small_messages_in_a_row_are_told_to_travel_together() -> None:
 
 
 def test_a_hidden_collective_is_no_fault() -> None:
-    assert exposed_collectives.detect(picture_of(reducing([(400.0, 1)], hidden=True))) is None
+    assert exposed_collectives.detect(step_model_of(reducing([(400.0, 1)], hidden=True))) is None
 
 
 def test_an_all_to_all_has_nothing_to_hide_behind() -> None:
-    step_model = picture_of(reducing([(400.0, 10_000_000)], kind="all_to_all"), LINK)
+    step_model = step_model_of(reducing([(400.0, 10_000_000)], kind="all_to_all"), LINK)
     assert finding(step_model, "exposed-collectives") is None
 
 
@@ -218,25 +218,27 @@ def with_memory(total: int | None) -> Machine:
 def test_recomputing_is_wasted_where_memory_is_left() -> None:
     """The product's result is 32 MB, GELU's 256 MB: they fit, and 138 + 104 us are saved."""
     seen = HostCounters(peak_bytes=10**9)
-    found = sure(picture_of(checkpointed(), with_memory(2 * 10**9), seen), "wasteful-checkpointing")
+    found = sure(
+        step_model_of(checkpointed(), with_memory(2 * 10**9), seen), "wasteful-checkpointing"
+    )
     assert found.saving_ns.expected == pytest.approx(242e3, rel=0.05)
 
 
 def test_where_memory_is_not_known_only_products_are_expected_to_be_kept() -> None:
-    found = sure(picture_of(checkpointed()), "wasteful-checkpointing")
+    found = sure(step_model_of(checkpointed()), "wasteful-checkpointing")
     assert found.saving_ns.expected == pytest.approx(138e3, rel=0.05)
     assert found.saving_ns.high == pytest.approx(242e3, rel=0.05)
 
 
 def test_recomputing_that_memory_asks_for_is_no_waste() -> None:
     seen = HostCounters(peak_bytes=10**9)
-    step_model = picture_of(checkpointed(), with_memory(10**9), seen)
+    step_model = step_model_of(checkpointed(), with_memory(10**9), seen)
     assert wasteful_checkpointing.detect(step_model) is None
 
 
 def test_a_step_without_checkpoints_recomputes_nothing() -> None:
     timeline = in_phase(scene_of([(PRODUCT, 138.0)] * 3, host_us=5).timeline(), Phase.BACKWARD)
-    assert wasteful_checkpointing.detect(picture_of(timeline)) is None
+    assert wasteful_checkpointing.detect(step_model_of(timeline)) is None
 
 
 SLOW = OpCall(name="aten::gelu", args=(tensor(32, 2_000_000), None))
@@ -245,7 +247,7 @@ SLOW = OpCall(name="aten::gelu", args=(tensor(32, 2_000_000), None))
 def test_a_kernel_far_above_its_floor_is_brought_some_way_to_its_like() -> None:
     """512 MB at 5 TB/s: 102 us. One GELU takes 128 (80% of the roof), the other 1,024."""
     timeline = scene_of([(GELU, 128.0)] * 4 + [(SLOW, 1024.0)], host_us=5).timeline()
-    found = sure(picture_of(timeline), "far-from-roof")
+    found = sure(step_model_of(timeline), "far-from-roof")
     assert found.saving_ns.low == 0
     assert found.saving_ns.high == pytest.approx((1024 - 128) * 1e3, rel=0.03)
     assert found.saving_ns.expected == pytest.approx((1024 - 128) / 4 * 1e3, rel=0.03)
@@ -255,7 +257,7 @@ def test_a_kernel_far_above_its_floor_is_brought_some_way_to_its_like() -> None:
 def test_made_up_data_is_not_the_models_to_compile() -> None:
     drawn = OpCall(name="aten::normal_", args=(tensor(32, 2_000_000), 0.0, 1.0))
     timeline = scene_of([(GELU, 128.0)] * 4 + [(drawn, 1024.0)], host_us=5).timeline()
-    assert far_from_roof.detect(picture_of(timeline)) is None
+    assert far_from_roof.detect(step_model_of(timeline)) is None
 
 
 def test_the_change_is_that_of_the_costliest_kernel_that_can_be_compared() -> None:
@@ -271,9 +273,9 @@ def test_the_change_is_that_of_the_costliest_kernel_that_can_be_compared() -> No
 
 def test_a_kernel_like_all_others_of_its_class_has_nothing_to_be_compared_with() -> None:
     alone = scene_of([(SLOW, 1024.0)] + [(PRODUCT, 138.0)] * 4, host_us=5).timeline()
-    assert far_from_roof.detect(picture_of(alone)) is None
+    assert far_from_roof.detect(step_model_of(alone)) is None
     near = scene_of([(GELU, 128.0), (SLOW, 140.0)], host_us=5).timeline()
-    assert far_from_roof.detect(picture_of(near)) is None
+    assert far_from_roof.detect(step_model_of(near)) is None
 
 
 TRACES = Path(__file__).parent.parent / "data" / "h200"
@@ -309,22 +311,22 @@ def allocating(calls: int, us: float = 1000.0) -> Scene:
 
 
 def test_memory_asked_for_in_a_warm_step_is_found() -> None:
-    step_model = picture_of(allocating(4).timeline())
+    step_model = step_model_of(allocating(4).timeline())
     found = sure(step_model, "fragmented-memory")
     assert "expandable_segments" in found.change
     assert "4 calls a step" in found.assumes
     # Four calls of a millisecond, with nothing queued that could hide them.
     assert found.saving_ns.high == pytest.approx(4e6, rel=0.2)
     assert found.provable
-    assert finding(picture_of(allocating(0).timeline()), "fragmented-memory") is None
+    assert finding(step_model_of(allocating(0).timeline()), "fragmented-memory") is None
 
 
 def test_memory_asked_for_under_the_profiler_alone_is_not_a_fault() -> None:
     timeline = allocating(4).timeline()
     clean = HostCounters(steps_ns=(10e6,) * 10, wall_ns=1e8, allocations=0)
-    assert finding(picture_of(timeline, host_counters=clean), "fragmented-memory") is None
+    assert finding(step_model_of(timeline, host_counters=clean), "fragmented-memory") is None
     churning = HostCounters(steps_ns=(10e6,) * 10, wall_ns=1e8, allocations=40)
-    sure(picture_of(timeline, host_counters=churning), "fragmented-memory")
+    sure(step_model_of(timeline, host_counters=churning), "fragmented-memory")
 
 
 def attention_step(dtype: str = "bfloat16", us: float = 900.0) -> Timeline:
@@ -336,7 +338,7 @@ def attention_step(dtype: str = "bfloat16", us: float = 900.0) -> Timeline:
 
 
 def test_a_faster_attention_kernel_is_found_by_timing_it() -> None:
-    step_model = picture_of(attention_step())
+    step_model = step_model_of(attention_step())
     assert (
         finding(step_model, "slow-attention") is None
     )  # 137 TFLOP/s of 1000: not far, by the roof
@@ -352,14 +354,14 @@ def test_a_faster_attention_kernel_is_found_by_timing_it() -> None:
 
 
 def test_attention_as_fast_as_its_rivals_is_no_fault() -> None:
-    step_model = picture_of(attention_step())
+    step_model = step_model_of(attention_step())
     finding(step_model, "slow-attention")
     step_model.timings.known |= dict.fromkeys(step_model.timings.asked, 900e3)
     assert finding(step_model, "slow-attention") is None
 
 
 def test_from_a_trace_only_what_is_far_under_its_roof() -> None:
-    far = sure(picture_of(attention_step(us=3000.0)), "slow-attention")
+    far = sure(step_model_of(attention_step(us=3000.0)), "slow-attention")
     assert "FLASH_ATTENTION" in far.change
     assert far.saving_ns.low == 0
     # Flash attention has no float32: nothing to choose from.

@@ -4,21 +4,21 @@ import msgspec
 import numpy as np
 import pytest
 
-from boundby import faults as remedies
+from boundby import faults
 from boundby.analysis.account import attribute_step
 from boundby.faults import host_sync, materialised_attention, wasted_tiles
 from boundby.model import Argument, HostKind, OpCall, Phase, Tensor, Timeline
 from boundby.model.diagnosis import Finding
 from boundby.step.build import build_step_model
 from tests.faults.step_models import finding, in_phase, sure
-from tests.faults.test_contract import picture_of
+from tests.faults.test_contract import step_model_of
 from tests.machines import roof, round_machine
 from tests.step.test_replay import PRODUCT, scene_of
 from tests.timelines import Scene, tensor
 
 
 def found(scene: Scene, fault: str) -> Finding | None:
-    findings = remedies.find([picture_of(scene.timeline())])
+    findings = faults.find([step_model_of(scene.timeline())])
     return next((finding for finding in findings if finding.fault == fault), None)
 
 
@@ -38,7 +38,7 @@ def test_a_sync_between_two_halves_costs_the_shorter_side_of_each() -> None:
 
 def test_no_sync_no_finding() -> None:
     scene = scene_of([(PRODUCT, 138.0)] * 3, host_us=5)
-    assert host_sync.detect(picture_of(scene.timeline())) is None
+    assert host_sync.detect(step_model_of(scene.timeline())) is None
 
 
 def test_float32_products_are_sized_by_the_matrix_units() -> None:
@@ -48,9 +48,9 @@ def test_float32_products_are_sized_by_the_matrix_units() -> None:
     product = OpCall(name="aten::mm", args=(tensor(4096, 4096), tensor(4096, 4096)))
     # 137 GFLOP at 50 TFLOP/s: 2.75 ms each; ten times faster on the tf32 units.
     timeline = scene_of([(product, 2750.0)] * 4, host_us=5).timeline()
-    step_model = picture_of(timeline)
+    step_model = step_model_of(timeline)
     step_model.machine = machine
-    (finding,) = [f for f in remedies.find([step_model]) if f.fault == "float32-products"]
+    (finding,) = [f for f in faults.find([step_model]) if f.fault == "float32-products"]
     assert finding.saving_ns.high == pytest.approx(0.9 * timeline.wall_ns, rel=0.02)
 
 
@@ -59,9 +59,9 @@ def test_float32_products_that_nobody_waits_for_are_worth_nothing() -> None:
         round_machine(), roofs=[*round_machine().roofs, roof("matmul.tf32", 5e14)]
     )
     product = OpCall(name="aten::mm", args=(tensor(1024, 1024), tensor(1024, 1024)))
-    step_model = picture_of(scene_of([(product, 45.0)] * 10, host_us=400).timeline())
+    step_model = step_model_of(scene_of([(product, 45.0)] * 10, host_us=400).timeline())
     step_model.machine = machine
-    assert not [f for f in remedies.find([step_model]) if f.fault == "float32-products"]
+    assert not [f for f in faults.find([step_model]) if f.fault == "float32-products"]
 
 
 def test_a_per_parameter_adam_is_told_to_fuse() -> None:
@@ -73,8 +73,8 @@ def test_a_per_parameter_adam_is_told_to_fuse() -> None:
     phase = timeline.host.phase.copy()
     phase[:] = 3
     host = msgspec.structs.replace(timeline.host, phase=phase)
-    step_model = picture_of(msgspec.structs.replace(timeline, host=host))
-    (finding,) = [f for f in remedies.find([step_model]) if f.fault == "unfused-optimizer"]
+    step_model = step_model_of(msgspec.structs.replace(timeline, host=host))
+    (finding,) = [f for f in faults.find([step_model]) if f.fault == "unfused-optimizer"]
     # 64 M float32 parameters: 28 bytes each at 72% of 5 TB/s = 498 us of the 1,200 us.
     assert finding.saving_ns.expected == pytest.approx((1200 - 498) * 1e3, rel=0.1)
     assert finding.change.startswith("torch.optim.AdamW(..., fused=True)  # or Adam")
@@ -86,7 +86,7 @@ def test_a_per_parameter_adam_is_told_to_fuse() -> None:
         step_model.timeline = msgspec.structs.replace(
             step_model.timeline, names=[*timeline.names, f"Optimizer.step#{name}.step"]
         )
-        told = [f.change for f in remedies.find([step_model]) if f.fault == "unfused-optimizer"]
+        told = [f.change for f in faults.find([step_model]) if f.fault == "unfused-optimizer"]
         assert told == ([change] if change else [])
 
 
@@ -112,7 +112,7 @@ def test_sgd_and_adagrad_are_told_to_fuse(
     timeline = msgspec.structs.replace(
         timeline, names=[*timeline.names, f"Optimizer.step#{optimizer}.step"]
     )
-    one = sure(picture_of(timeline), "unfused-optimizer")
+    one = sure(step_model_of(timeline), "unfused-optimizer")
     assert one.change == f"torch.optim.{optimizer}(..., fused=True)"
     # At 72% of 5 TB/s.
     after_ns = bytes_per_parameter * elements / 5e12 / 0.72 * 1e9
@@ -123,7 +123,7 @@ def test_sgd_and_adagrad_are_told_to_fuse(
         timeline, names=[*timeline.names[:-1], "Optimizer.step#Own.step"]
     )
     is_adam_like = optimizer == "Adagrad"
-    assert (finding(picture_of(other), "unfused-optimizer") is not None) is is_adam_like
+    assert (finding(step_model_of(other), "unfused-optimizer") is not None) is is_adam_like
 
 
 def test_on_a_cpu_a_fused_adam_asks_for_next_to_nothing() -> None:
@@ -151,7 +151,7 @@ def test_an_odd_vocabulary_is_told_to_pad() -> None:
     product = OpCall(name="aten::mm", args=(hidden, weights))
     # 2 * 4096 * 1024 * 30522 = 256 GFLOP at 1 PFLOP/s: a floor of 256 us, in 900.
     timeline = scene_of([(product, 900.0)] * 5, host_us=5).timeline()
-    (finding,) = [f for f in remedies.find([picture_of(timeline)]) if f.fault == "wasted-tiles"]
+    (finding,) = [f for f in faults.find([step_model_of(timeline)]) if f.fault == "wasted-tiles"]
     assert finding.change.startswith("vocabulary = 30528")
     assert finding.saving_ns.high == pytest.approx(5 * (900 - 256) * 1e3, rel=0.03)
 
@@ -242,7 +242,7 @@ def test_short_sequences_are_spoken_of_where_a_fused_kernel_was_timed() -> None:
     query = half(2, 16, 64, 64)
     copied = (OpCall(name="aten::copy_", args=(query, query)), 10.0)
     timeline = scene_of([copied, *attention_layer(length=64)] * 4, host_us=5).timeline()
-    step_model = picture_of(timeline)
+    step_model = step_model_of(timeline)
     assert materialised_attention.detect(step_model) is None
     step_model.timings.known |= dict.fromkeys(step_model.timings.asked, 30e3)
     detection = materialised_attention.detect(step_model)
@@ -255,7 +255,7 @@ def test_short_sequences_are_spoken_of_where_a_fused_kernel_was_timed() -> None:
 def test_a_short_decoder_does_not_hide_the_attention_of_a_long_encoder() -> None:
     """Both are benchmarked; without a figure for the short one the long one is found alone."""
     layers = [*attention_layer(length=1024), *attention_layer(length=64)] * 2
-    step_model = picture_of(scene_of(layers, host_us=5).timeline())
+    step_model = step_model_of(scene_of(layers, host_us=5).timeline())
     detection = materialised_attention.detect(step_model)
     assert detection is not None
     queries = [one.args[0] for one in step_model.timings.asked]
@@ -281,14 +281,14 @@ def on_a_cpu(around: str, *masking: OpCall) -> Timeline:
 @pytest.mark.parametrize("around", ["aten::_scaled_dot_product_attention_math", "aten::mine"])
 def test_plain_products_that_torch_falls_back_on_are_not_told_to_be_fused(around: str) -> None:
     """On a CPU, with a bias that is trained: the script calls the fused one already."""
-    detection = materialised_attention.detect(picture_of(on_a_cpu(around)))
+    detection = materialised_attention.detect(step_model_of(on_a_cpu(around)))
     assert (detection is None) == around.endswith("_math")
 
 
 def test_dropout_has_no_fused_kernel_on_a_cpu() -> None:
     """A mask is drawn for the weights: torch would do plain products."""
     drawn = OpCall(name="aten::bernoulli_", args=(half(2, 16, 1024, 1024), 0.9, None))
-    assert materialised_attention.detect(picture_of(on_a_cpu("aten::mine", drawn))) is None
+    assert materialised_attention.detect(step_model_of(on_a_cpu("aten::mine", drawn))) is None
     assert found(attention_scene(drawn), "materialised-attention") is not None
 
 
@@ -312,7 +312,7 @@ BIAS = Tensor(shape=(1, 16, 1024, 1024), dtype="bfloat16")
 )
 def test_causal_attention_is_timed_as_such(masking: OpCall, expected: float, best: float) -> None:
     """A fused kernel of 40 us a layer, of 20 where it may skip what comes later."""
-    step_model = picture_of(attention_scene(masking).timeline())
+    step_model = step_model_of(attention_scene(masking).timeline())
     # 34 GFLOP at a third of 1 PFLOP/s: a causal one does half of them.
     unknown = materialised_attention.detect(step_model)
     assert unknown is not None
@@ -357,7 +357,7 @@ def test_a_mask_that_the_step_makes_causal_is_so_for_sure(maker: str) -> None:
     """Added, and with one for each sample, it might hide padding: but it was seen being made."""
     scene = attention_scene(OpCall(name="aten::add", args=(SCORES, OWN)))
     scene.on_host(scene.end, scene.end + 10, HostKind.PYTHON, maker)
-    detection = materialised_attention.detect(picture_of(scene.timeline()))
+    detection = materialised_attention.detect(step_model_of(scene.timeline()))
     assert detection is not None
     assert sum(detection.expected.op_ns.values()) == pytest.approx(0.5 * 137e3, rel=0.01)
 
@@ -370,7 +370,7 @@ def test_a_library_is_told_by_its_own_switch_and_its_own_lines() -> None:
         sources=["transformers/models/bert/modeling_bert.py:133", "train.py:7"],
         host=msgspec.structs.replace(timeline.host, inside=led, source=led + 1),
     )
-    findings = remedies.find([picture_of(timeline)])
+    findings = faults.find([step_model_of(timeline)])
     (finding,) = [f for f in findings if f.fault == "materialised-attention"]
     assert finding.change.startswith('model.set_attn_implementation("sdpa")')
     assert finding.where == ["train.py:7"]
@@ -387,7 +387,7 @@ def test_a_mask_that_no_kernel_needs_is_not_waited_for() -> None:
         inside[-1] = 0
         host = msgspec.structs.replace(timeline.host, inside=inside)
         led = msgspec.structs.replace(timeline, sources=[source], host=host)
-        step_model = picture_of(led)
+        step_model = step_model_of(led)
         detection = materialised_attention.detect(step_model)
         assert detection is not None
         assert int(step_model.apply(detection.expected).launches.wait.sum()) == left

@@ -4,12 +4,12 @@ import msgspec
 import pytest
 import torch
 
-from boundby import faults as remedies
+from boundby import faults
 from boundby.analysis.account import attribute_step
 from boundby.model import OpCall, Precision, Tensor
 from boundby.model.diagnosis import Finding
 from boundby.step.build import build_step_model
-from tests.faults.step_models import finding, picture_of
+from tests.faults.step_models import finding, step_model_of
 from tests.machines import roof, round_machine
 from tests.step.test_replay import scene_of
 from tests.timelines import Scene, tensor
@@ -75,7 +75,7 @@ def test_on_a_cpu_convolutions_and_lstms_are_not_reached(unreached: OpCall) -> N
         scene = Scene(end=7000 * len(calls))
         for at, call in enumerate(calls):
             scene.on_host(7000 * at, 7000 * at + 6900, call=call)
-        return finding(picture_of(scene.timeline(), MACHINE), "float32-products")
+        return finding(step_model_of(scene.timeline(), MACHINE), "float32-products")
 
     alone, beside = found(PRODUCT), found(PRODUCT, unreached)
     assert alone is not None
@@ -104,7 +104,7 @@ def test_on_a_cpu_a_product_is_timed_as_it_would_run() -> None:
     """In float32, which the units round for themselves: converting is part of its time."""
     scene = Scene(end=7000)
     scene.on_host(0, 6900, call=PRODUCT)
-    step_model = picture_of(scene.timeline(), MACHINE)
+    step_model = step_model_of(scene.timeline(), MACHINE)
     assert finding(step_model, "float32-products") is not None
     asked = [one for one in step_model.timings.asked if one.name == PRODUCT.name]
     kinds = {(one.args[0].dtype, one.loose) for one in asked if isinstance(one.args[0], Tensor)}
@@ -129,7 +129,7 @@ def test_what_is_slower_in_fewer_digits_is_no_finding(fault: str) -> None:
             19900,
             call=OpCall(name=f"{FUSED}_backward", args=(HEADS, *heads, HEADS, SUMS, 0.0, True)),
         )
-        step_model = picture_of(scene.timeline(), MACHINE)
+        step_model = step_model_of(scene.timeline(), MACHINE)
         finding(step_model, fault)
         for one in step_model.timings.asked:
             given = [arg for arg in one.args if isinstance(arg, Tensor)]
@@ -155,16 +155,15 @@ def test_attention_is_imagined_in_the_digits_that_products_have_by_then() -> Non
         )
     ):
         scene.on_host(10000 * at, 10000 * at + 9900, call=call)
-    step_model = picture_of(scene.timeline(), MACHINE)
-    remedies.find([step_model])
+    step_model = step_model_of(scene.timeline(), MACHINE)
+    faults.find([step_model])
     for one in step_model.timings.asked:
         first = one.args[0]
         is_cast = isinstance(first, Tensor) and first.dtype == "bfloat16"
         slower = {"attention": 30e6 if one.loose or is_cast else 5e6}
         step_model.timings.known[one] = slower.get(one.name, 0.5e6 if one.loose or is_cast else 1e6)
     rows = {
-        tuple(row.faults): row
-        for row in remedies.combine([step_model], remedies.find([step_model]))
+        tuple(row.faults): row for row in faults.combine([step_model], faults.find([step_model]))
     }
     alone = rows["materialised-attention",].wall_ns
     assert alone.expected < 0.5 * step_model.wall_ns

@@ -5,7 +5,7 @@ import pytest
 
 from boundby.faults import growing_cache
 from boundby.model import Phase, Tensor, Timeline
-from tests.faults.step_models import finding, in_phase, picture_of, sure
+from tests.faults.step_models import finding, in_phase, step_model_of, sure
 from tests.step.test_dataflow import chain
 
 CACHE, TOKEN = (8, 32, 4096, 128), (8, 32, 1, 128)
@@ -29,7 +29,7 @@ def decoding(
 
 
 def test_only_what_is_new_is_left_to_write() -> None:
-    step_model = picture_of(decoding())
+    step_model = step_model_of(decoding())
     found = sure(step_model, "growing-cache")
     # Of three kernels of 110 us the last, but for some microseconds to write 64 KiB.
     assert found.saving_ns.expected == pytest.approx(104e3, rel=0.05)
@@ -46,18 +46,18 @@ def test_only_what_is_new_is_left_to_write() -> None:
     ],
 )
 def test_other_concatenations_are_none(cache: int, news: tuple[int, ...], phase: Phase) -> None:
-    step_model = picture_of(decoding(cache, news, phase))
+    step_model = step_model_of(decoding(cache, news, phase))
     assert finding(step_model, "growing-cache") is None
 
 
 def test_where_memory_was_not_recorded_nothing_is_said() -> None:
     timeline = msgspec.structs.replace(decoding(), allocations=None)
-    assert growing_cache.detect(picture_of(timeline)) is None
+    assert growing_cache.detect(step_model_of(timeline)) is None
 
 
 def test_one_that_a_graph_replays_is_not_followed() -> None:
     """It lies in no operator: where its inputs come from is not known."""
-    step_model = picture_of(decoding())
+    step_model = step_model_of(decoding())
     assert step_model.flow is not None
     for given in step_model.flow.given:
         given.clear()

@@ -7,7 +7,7 @@ from boundby.faults.batch_too_small import batches
 from boundby.model import MemoryLevel, Tensor
 from boundby.step.batch_growth import Alone, grown_ns, in_step_ns
 from boundby.step.model import StepModel
-from tests.faults.step_models import picture_of
+from tests.faults.step_models import step_model_of
 from tests.machines import round_machine
 from tests.step.test_dataflow import chain, chain_of
 
@@ -56,7 +56,7 @@ def test_what_outgrows_a_cache_takes_no_longer_than_without_one() -> None:
 
 def test_a_timed_call_says_how_a_step_grows_with_the_batch() -> None:
     """Four times the batch takes three times what twice it adds."""
-    step_model = picture_of(chain_of(4))
+    step_model = step_model_of(chain_of(4))
     batches(step_model)
     now, then = step_model.timings.asked
     step_model.timings.known.update({now: 100.0, then: 130.0})
@@ -71,7 +71,7 @@ def test_on_a_cpu_each_time_the_batch_is_doubled_there_is_more_doubt() -> None:
     widths = []
     for on_device in (True, False):
         steps = [("cos", (Tensor(shape=(1 << 26,), dtype="float32", storage=1),), 2)]
-        step_model = picture_of(chain(*steps, on_device=on_device))
+        step_model = step_model_of(chain(*steps, on_device=on_device))
         batches(step_model)
         step_model.timings.known |= dict(
             zip(step_model.timings.asked, (100.0, 190.0, 370.0), strict=False)
@@ -83,7 +83,7 @@ def test_on_a_cpu_each_time_the_batch_is_doubled_there_is_more_doubt() -> None:
 
 def on_a_cpu(elements: int = 1 << 20) -> StepModel:
     steps = [("cos", (Tensor(shape=(elements,), dtype="float32", storage=1),), 2)]
-    step_model = picture_of(chain(*steps, on_device=False))
+    step_model = step_model_of(chain(*steps, on_device=False))
     batches(step_model)
     return step_model
 
@@ -133,7 +133,7 @@ def test_a_call_that_is_quicker_with_more_samples_still_takes_its_time() -> None
 
 def test_a_call_that_only_alone_finds_its_data_in_a_cache_takes_no_more_than_twice() -> None:
     """Alone, twice the batch took four times as long, and still less than the step's own twice."""
-    step_model = picture_of(chain_of(4))
+    step_model = step_model_of(chain_of(4))
     batches(step_model)
     now, then = step_model.timings.asked
     took = step_model.op_records[0].ns
@@ -151,7 +151,7 @@ def test_what_fits_a_cache_is_timed_from_it_and_from_memory() -> None:
     machine = round_machine()
     cache = MemoryLevel(roof="memory.cache", capacity=1 << 40)
     levels = [cache, *machine.levels[1:]]
-    step_model = picture_of(chain_of(4), msgspec.structs.replace(machine, levels=levels))
+    step_model = step_model_of(chain_of(4), msgspec.structs.replace(machine, levels=levels))
     batches(step_model)
     hot, hot_twice, cold, cold_twice = step_model.timings.asked
     assert [one.cold for one in step_model.timings.asked] == [False, False, True, True]
@@ -185,7 +185,7 @@ def test_a_recurrent_layer_goes_back_as_it_went_forward() -> None:
         ("mkldnn_rnn_layer_backward", (x, *weights, *states, *backward), 3),
         on_device=False,
     )
-    step_model = picture_of(timeline)
+    step_model = step_model_of(timeline)
     batches(step_model)
     took = step_model.op_records[0].ns
     times = {16: took, 32: 1.3 * took, 64: 1.9 * took}

@@ -14,7 +14,7 @@ from boundby.faults import (
 from boundby.model import DeviceKind, HostKind, OpCall, Overheads
 from boundby.model.host_counters import HostCounters, ThreadTime
 from boundby.step.pauses import shares
-from tests.faults.step_models import at_line, finding, picture_of, sure
+from tests.faults.step_models import at_line, finding, step_model_of, sure
 from tests.machines import roof, round_machine
 from tests.step.test_replay import GELU, PRODUCT, scene_of
 from tests.timelines import Scene, tensor
@@ -42,7 +42,7 @@ def copying(memory: str) -> Scene:
 
 
 def test_a_pageable_copy_would_run_at_the_links_rate_and_not_hold_up_the_host() -> None:
-    step_model = picture_of(at_line(copying(PAGEABLE).timeline(), "train.py:7"), LINKED)
+    step_model = step_model_of(at_line(copying(PAGEABLE).timeline(), "train.py:7"), LINKED)
     found = sure(step_model, "pageable-copies")
     assert found.where == ["train.py:7"]
     # 40 MB at 95% of 50 GB/s: 842 us instead of 2,000. Then the device is the limit, with 842 +
@@ -52,7 +52,7 @@ def test_a_pageable_copy_would_run_at_the_links_rate_and_not_hold_up_the_host() 
 
 
 def test_a_pinned_copy_is_no_fault() -> None:
-    step_model = picture_of(copying("Memcpy HtoD (Pinned -> Device)").timeline(), LINKED)
+    step_model = step_model_of(copying("Memcpy HtoD (Pinned -> Device)").timeline(), LINKED)
     assert pageable_copies.detect(step_model) is None
 
 
@@ -61,7 +61,7 @@ def test_a_value_read_back_is_not_a_slow_copy() -> None:
     copy = scene.on_host(0, 200, HostKind.SYNC, "cudaMemcpyAsync")
     name = "Memcpy DtoH (Device -> Pageable)"
     scene.on_device(10, 12, DeviceKind.COPY_D2H, name, launch=copy, size=4)
-    assert pageable_copies.detect(picture_of(scene.timeline(), LINKED)) is None
+    assert pageable_copies.detect(step_model_of(scene.timeline(), LINKED)) is None
 
 
 def zeroing(*, accumulated: int = 1, around: str = "Optimizer.zero_grad#SGD.zero_grad") -> Scene:
@@ -85,7 +85,7 @@ def zeroing(*, accumulated: int = 1, around: str = "Optimizer.zero_grad#SGD.zero
 
 
 def test_zeroed_gradients_cost_a_fill_and_an_addition_each() -> None:
-    found = sure(picture_of(zeroing().timeline()), "zeroed-gradients")
+    found = sure(step_model_of(zeroing().timeline()), "zeroed-gradients")
     # 2 fills of 10 us and 2 additions of 30 us, with the gaps of 1.1 us before them; of the
     # additions a twentieth is expected to stay.
     assert found.saving_ns.high == pytest.approx(84.4e3, rel=0.02)
@@ -93,12 +93,12 @@ def test_zeroed_gradients_cost_a_fill_and_an_addition_each() -> None:
 
 
 def test_accumulated_gradients_are_added_to_in_any_case_but_once() -> None:
-    found = sure(picture_of(zeroing(accumulated=4).timeline()), "zeroed-gradients")
+    found = sure(step_model_of(zeroing(accumulated=4).timeline()), "zeroed-gradients")
     assert found.saving_ns.high == pytest.approx(84.4e3, rel=0.03)
 
 
 def test_fills_outside_zero_grad_are_not_gradients() -> None:
-    assert zeroed_gradients.detect(picture_of(zeroing(around="zeros").timeline())) is None
+    assert zeroed_gradients.detect(step_model_of(zeroing(around="zeros").timeline())) is None
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ def test_fills_outside_zero_grad_are_not_gradients() -> None:
     ],
 )
 def test_torchs_own_zero_grad_is_told_to_set_none(around: str) -> None:
-    found = sure(picture_of(zeroing(around=around).timeline()), "zeroed-gradients")
+    found = sure(step_model_of(zeroing(around=around).timeline()), "zeroed-gradients")
     assert found.change == "optimizer.zero_grad(set_to_none=True)"
 
 
 def test_a_zero_grad_of_the_scripts_own_has_no_such_argument() -> None:
     timeline = zeroing(around="lion.py(14): zero_grad").timeline()
-    found = sure(picture_of(at_line(timeline, "lion.py:17")), "zeroed-gradients")
+    found = sure(step_model_of(at_line(timeline, "lion.py:17")), "zeroed-gradients")
     assert found.change == "p.grad = None  # instead of zeros, at lion.py:17"
 
 
@@ -127,7 +127,7 @@ def test_a_zero_grad_of_another_library_is_called_by_its_name() -> None:
     host = msgspec.structs.replace(timeline.host, inside=np.ones(len(timeline.host), np.int32))
     sources = ["train.py:9", "apex/optimizers/fused_adam.py:93"]
     timeline = msgspec.structs.replace(timeline, host=host, sources=sources)
-    found = sure(picture_of(timeline), "zeroed-gradients")
+    found = sure(step_model_of(timeline), "zeroed-gradients")
     assert found.change == "optimizer.zero_grad(set_to_none=True)"
 
 
@@ -148,14 +148,14 @@ def on_cpu(wall_ms: float = 100.0) -> Scene:
 
 
 def test_pauses_in_every_step_are_taken_off_the_step() -> None:
-    step_model = picture_of(on_cpu().timeline(), host_counters=paused(*[20.0] * 10))
+    step_model = step_model_of(on_cpu().timeline(), host_counters=paused(*[20.0] * 10))
     found = sure(step_model, "collector-pauses")
     assert found.saving_ns.high == pytest.approx(20 * MS, rel=0.01)
     assert found.saving_ns.expected == pytest.approx(0.9 * 20 * MS, rel=0.01)
 
 
 def test_a_pause_in_one_step_of_ten_may_be_chance() -> None:
-    step_model = picture_of(on_cpu().timeline(), host_counters=paused(50.0, *[0.0] * 9))
+    step_model = step_model_of(on_cpu().timeline(), host_counters=paused(50.0, *[0.0] * 9))
     found = sure(step_model, "collector-pauses")
     assert found.saving_ns.expected == 0
     # 50 of 1,000 ms went into it.
@@ -165,23 +165,25 @@ def test_a_pause_in_one_step_of_ten_may_be_chance() -> None:
 def test_pauses_behind_which_the_device_goes_on_cost_nothing() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=5).timeline()
     step_ms = timeline.wall_ns / MS
-    behind = picture_of(timeline, host_counters=paused(*[1.0] * 10, step_ms=step_ms))
+    behind = step_model_of(timeline, host_counters=paused(*[1.0] * 10, step_ms=step_ms))
     assert finding(behind, "collector-pauses") is None
     ahead = scene_of([(GELU, 5.0)] * 40, host_us=100).timeline()
-    waiting = picture_of(ahead, host_counters=paused(*[1.0] * 10, step_ms=4.0))
+    waiting = step_model_of(ahead, host_counters=paused(*[1.0] * 10, step_ms=4.0))
     # 1 of 4 ms a step, on a host that the device waits for.
     assert sure(waiting, "collector-pauses").saving_ns.high == pytest.approx(MS, rel=0.03)
 
 
 def test_the_compilers_own_collections_are_the_compilers() -> None:
-    step_model = picture_of(on_cpu().timeline(), host_counters=paused(*[20.0] * 10, compiler=1.0))
+    step_model = step_model_of(
+        on_cpu().timeline(), host_counters=paused(*[20.0] * 10, compiler=1.0)
+    )
     assert collector_pauses.detect(step_model) is None
 
 
 def test_a_call_of_collect_is_seen_in_a_trace() -> None:
     scene = on_cpu()
     scene.on_host(50_000, 80_000, HostKind.PYTHON, "<built-in function collect>")
-    found = sure(picture_of(at_line(scene.timeline(), "train.py:9")), "collector-pauses")
+    found = sure(step_model_of(at_line(scene.timeline(), "train.py:9")), "collector-pauses")
     assert found.where == ["train.py:9"]
     assert found.saving_ns.high == pytest.approx(30 * MS, rel=0.01)
 
@@ -208,7 +210,7 @@ def waiting_for_cores() -> Scene:
 def test_two_threads_that_spin_on_one_core_are_told_to_sleep() -> None:
     """Each was on the core for half of the time, and ready for it in the other half."""
     seen = scheduled(main=(500, 500), other=(500, 500))
-    found = sure(picture_of(waiting_for_cores().timeline(), host_counters=seen), "openmp-spin")
+    found = sure(step_model_of(waiting_for_cores().timeline(), host_counters=seen), "openmp-spin")
     # Half of the step, where both delays are the same; nearly all where they are not; at least
     # half of the half for which the main thread had no core.
     assert found.saving_ns.expected == pytest.approx(50 * MS, rel=0.02)
@@ -221,7 +223,7 @@ def test_cores_that_other_processes_hold_are_not_all_lost_to_spinning() -> None:
     seen = msgspec.structs.replace(
         scheduled(main=(500, 500), other=(500, 500)), others_ns=1000 * MS
     )
-    found = sure(picture_of(waiting_for_cores().timeline(), host_counters=seen), "openmp-spin")
+    found = sure(step_model_of(waiting_for_cores().timeline(), host_counters=seen), "openmp-spin")
     assert found.saving_ns.expected == pytest.approx(25 * MS, rel=0.02)
     assert found.saving_ns.low == 0
 
@@ -238,18 +240,18 @@ def test_threads_that_sleep_or_have_cores_are_no_fault(
     main: tuple[float, float], other: tuple[float, float]
 ) -> None:
     seen = scheduled(main=main, other=other)
-    step_model = picture_of(waiting_for_cores().timeline(), host_counters=seen)
+    step_model = step_model_of(waiting_for_cores().timeline(), host_counters=seen)
     assert openmp_spin.detect(step_model) is None
 
 
 def test_no_more_is_promised_than_the_time_without_a_core() -> None:
     seen = scheduled(main=(900, 100), other=(800, 200))
-    found = sure(picture_of(waiting_for_cores().timeline(), host_counters=seen), "openmp-spin")
+    found = sure(step_model_of(waiting_for_cores().timeline(), host_counters=seen), "openmp-spin")
     assert found.saving_ns.high == pytest.approx(30 * MS, rel=0.02)
 
 
 def test_spinning_is_never_guessed_from_a_trace() -> None:
-    assert openmp_spin.detect(picture_of(waiting_for_cores().timeline())) is None
+    assert openmp_spin.detect(step_model_of(waiting_for_cores().timeline())) is None
 
 
 def test_threads_that_work_are_not_spinning() -> None:
@@ -258,7 +260,7 @@ def test_threads_that_work_are_not_spinning() -> None:
     scene = Scene(end=2_000_000)
     scene.on_host(0, 1_999_000, call=product)
     seen = scheduled(main=(500, 500), other=(500, 500))
-    assert openmp_spin.detect(picture_of(scene.timeline(), host_counters=seen)) is None
+    assert openmp_spin.detect(step_model_of(scene.timeline(), host_counters=seen)) is None
 
 
 def test_recompiling_steps_are_averaged_over_all() -> None:
@@ -268,7 +270,7 @@ def test_recompiling_steps_are_averaged_over_all() -> None:
         collector_ns=(0.0,) * 10,
         compiler_ns=(300 * MS, 0.0) * 5,
     )
-    found = sure(picture_of(on_cpu().timeline(), host_counters=seen), "recompilation")
+    found = sure(step_model_of(on_cpu().timeline(), host_counters=seen), "recompilation")
     assert found.saving_ns.high == pytest.approx(0.6 * 100 * MS, rel=0.01)
     # Without the worst of them, 1.2 of 2.1 s.
     assert found.saving_ns.expected == pytest.approx(1.2 / 2.1 * 100 * MS, rel=0.01)
@@ -292,14 +294,14 @@ def broken(breaks: int) -> Scene:
 
 
 def test_graph_breaks_cost_an_entry_each() -> None:
-    found = sure(picture_of(broken(4).timeline()), "recompilation")
+    found = sure(step_model_of(broken(4).timeline()), "recompilation")
     # Four entries of 30 us, a half and four times as much; the step is 250 us of host time.
     assert found.saving_ns.low == pytest.approx(0.5 * 4 * 30e3, rel=0.1)
     assert found.where == ["train.py:1", "train.py:2", "train.py:3"]
 
 
 def test_one_compiled_region_is_whole() -> None:
-    assert recompilation.detect(picture_of(broken(0).timeline())) is None
+    assert recompilation.detect(step_model_of(broken(0).timeline())) is None
 
 
 def test_shares_of_pauses() -> None:
@@ -317,7 +319,7 @@ def test_a_graph_closes_the_gaps_that_were_measured() -> None:
         kernel_gap_ns=500, graph_gap_ns=500, long_kernel_gap_ns=1000, long_graph_gap_ns=-200
     )
     found = sure(
-        picture_of(timeline, msgspec.structs.replace(machine, overheads=gaps)), "eager-launches"
+        step_model_of(timeline, msgspec.structs.replace(machine, overheads=gaps)), "eager-launches"
     )
     assert found.saving_ns.expected == pytest.approx(40 * 1200, rel=0.05)
 
@@ -331,7 +333,7 @@ def test_a_graph_is_no_faster_where_memory_is_set() -> None:
     gaps = Overheads(
         kernel_gap_ns=1000, graph_gap_ns=-200, long_kernel_gap_ns=1000, long_graph_gap_ns=-200
     )
-    step_model = picture_of(
+    step_model = step_model_of(
         msgspec.structs.replace(timeline, device=device),
         msgspec.structs.replace(round_machine(), overheads=gaps),
     )
@@ -342,7 +344,9 @@ def test_a_graph_is_no_faster_where_memory_is_set() -> None:
 
 def test_a_step_that_syncs_in_the_middle_is_not_captured_whole() -> None:
     short = OpCall(name="aten::mm", args=(tensor(64, 64), tensor(64, 64)))
-    whole = sure(picture_of(scene_of([(short, 3.0)] * 40, host_us=20).timeline()), "eager-launches")
+    whole = sure(
+        step_model_of(scene_of([(short, 3.0)] * 40, host_us=20).timeline()), "eager-launches"
+    )
     scene = scene_of([(short, 3.0)] * 20, host_us=20)
     scene.on_host(scene.end, scene.end + 5, HostKind.SYNC, "cudaStreamSynchronize")
     later = scene.end + 5
@@ -351,7 +355,7 @@ def test_a_step_that_syncs_in_the_middle_is_not_captured_whole() -> None:
         launch = scene.on_host(at + 19, at + 20, HostKind.LAUNCH, "launch")
         scene.on_device(at + 21, at + 24, launch=launch)
     scene.end = later + 400
-    broken = sure(picture_of(scene.timeline()), "eager-launches")
+    broken = sure(step_model_of(scene.timeline()), "eager-launches")
     assert "syncs once in the middle" in broken.assumes
     assert broken.saving_ns.low == 0
     assert broken.saving_ns.expected < 0.7 * whole.saving_ns.expected

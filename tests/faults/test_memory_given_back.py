@@ -9,7 +9,7 @@ from boundby.faults import memory_given_back
 from boundby.model import Tensor
 from boundby.model.host_counters import HostCounters
 from boundby.step.model import Edit, StepModel
-from tests.faults.step_models import picture_of
+from tests.faults.step_models import step_model_of
 from tests.step.test_dataflow import chain
 
 STEPS = 10
@@ -30,7 +30,7 @@ SEEN = HostCounters(
 def on_a_cpu(seen: HostCounters, *, on_device: bool = False, name: str = "cos") -> StepModel:
     given = [Tensor(shape=(1 << 20,), dtype="float32", storage=at) for at in (1, 2)]
     steps = [(name, (tensor,), at) for at, tensor in enumerate(given, 2)]
-    return picture_of(chain(*steps, each_us=500.0, on_device=on_device), host_counters=seen)
+    return step_model_of(chain(*steps, each_us=500.0, on_device=on_device), host_counters=seen)
 
 
 def saved(seen: HostCounters) -> float:

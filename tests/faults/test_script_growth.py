@@ -8,7 +8,7 @@ from boundby.faults.batch_too_small import batches
 from boundby.model import HostKind, OpCall, Phase, Timeline
 from boundby.model.diagnosis import Estimate
 from boundby.step.model import StepModel
-from tests.faults.step_models import finding, picture_of, sure
+from tests.faults.step_models import finding, step_model_of, sure
 from tests.timelines import Scene, tensor
 
 SMALL = OpCall(name="aten::mm", args=(tensor(8, 8), tensor(8, 8)))
@@ -29,7 +29,7 @@ def step(
         if on_device:
             launch = scene.on_host(start + 10, start + 15, HostKind.LAUNCH, "launch")
             scene.on_device(start + 16, start + 17, launch=launch)
-    return picture_of(scene.timeline())
+    return step_model_of(scene.timeline())
 
 
 def twice(step_model: StepModel) -> Estimate:
@@ -108,7 +108,7 @@ def rollout(calls: int, *, trained: int) -> Timeline:
 
 
 def test_samples_that_are_calls_are_no_batch() -> None:
-    step_model = picture_of(rollout(65, trained=1))
+    step_model = step_model_of(rollout(65, trained=1))
     assert finding(step_model, "batch-too-small") is None
     assert batches(step_model) == []
 
@@ -130,7 +130,7 @@ def test_calls_whose_result_is_read_before_the_next_are_no_batch(learns: bool) -
     forward[backward] = operators[-len(backward) :]
     phase[backward] = Phase.BACKWARD
     host = msgspec.structs.replace(timeline.host, forward=forward, phase=phase)
-    step_model = picture_of(msgspec.structs.replace(timeline, host=host))
+    step_model = step_model_of(msgspec.structs.replace(timeline, host=host))
     assert bool(batches(step_model)) is learns
 
 
@@ -143,7 +143,7 @@ def test_calls_whose_result_is_read_before_the_next_are_no_batch(learns: bool) -
     ],
 )
 def test_calls_that_are_trained_or_few_leave_the_batch_a_batch(timeline: Timeline) -> None:
-    step_model = picture_of(timeline)
+    step_model = step_model_of(timeline)
     assert finding(step_model, "batch-too-small") is not None
     assert len(batches(step_model)) == 2
 
@@ -155,4 +155,4 @@ def test_operators_that_make_samples_are_called_for_each() -> None:
     for start in range(0, 200, 20):
         scene.on_host(start, start + 20, call=SMALL)
     # The other two may grow, or not.
-    assert 1.79 < twice(picture_of(scene.timeline())).expected < 2.0
+    assert 1.79 < twice(step_model_of(scene.timeline())).expected < 2.0

@@ -6,7 +6,7 @@ from boundby.faults import slow_dropout
 from boundby.fixes.dropout import SMALLEST_WORD
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import HostKind, OpCall, Tensor
-from tests.faults.step_models import finding, picture_of, sure
+from tests.faults.step_models import finding, step_model_of, sure
 from tests.timelines import US, Scene, tensor
 
 DRAW = OpCall(name="aten::bernoulli_", args=(tensor(1000, 400), 0.9))
@@ -23,7 +23,7 @@ def scene(*, on_device: bool = False) -> Scene:
 
 
 def test_what_drawing_words_takes_is_what_is_left() -> None:
-    step_model = picture_of(scene().timeline())
+    step_model = step_model_of(scene().timeline())
     drawn = sum(work.ns for work in step_model.op_records if "bernoulli" in work.name)
     guess = sure(step_model, "slow-dropout")
     assert guess.saving_ns.expected == pytest.approx(0.6 * drawn, rel=0.01)
@@ -38,7 +38,7 @@ def test_what_drawing_words_takes_is_what_is_left() -> None:
 
 
 def test_a_gpu_draws_all_of_them_at_once() -> None:
-    assert finding(picture_of(scene(on_device=True).timeline()), "slow-dropout") is None
+    assert finding(step_model_of(scene(on_device=True).timeline()), "slow-dropout") is None
 
 
 def test_compiled_code_draws_masks_of_its_own() -> None:

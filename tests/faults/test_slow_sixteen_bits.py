@@ -6,7 +6,7 @@ import pytest
 from boundby.faults import slow_sixteen_bits
 from boundby.model import Machine, OpCall
 from boundby.step.op_variants import benchmark, in_dtype
-from tests.faults.step_models import finding, picture_of, sure
+from tests.faults.step_models import finding, step_model_of, sure
 from tests.machines import roof, round_machine
 from tests.timelines import US, Scene, tensor
 
@@ -32,7 +32,7 @@ def scene(*, cast: bool = True) -> Scene:
 
 
 def test_without_units_for_them_float32_is_faster() -> None:
-    found = sure(picture_of(scene().timeline(), machine(52e9)), "slow-sixteen-bits")
+    found = sure(step_model_of(scene().timeline(), machine(52e9)), "slow-sixteen-bits")
     # A fifth of the product is left, and no cast, nor asking for one.
     assert found.saving_ns.expected == pytest.approx((0.8 * 41_300 + 1_000) * US, rel=0.01)
     assert found.saving_ns.low < found.saving_ns.expected < found.saving_ns.high
@@ -40,7 +40,7 @@ def test_without_units_for_them_float32_is_faster() -> None:
 
 
 def test_what_float32_takes_is_timed_where_it_can_be() -> None:
-    step_model = picture_of(scene(cast=False).timeline(), machine(52e9))
+    step_model = step_model_of(scene(cast=False).timeline(), machine(52e9))
     now, then = (
         benchmark(PRODUCT, in_dtype(kind), loose=False) for kind in ("bfloat16", "float32")
     )
@@ -54,7 +54,9 @@ def test_what_float32_takes_is_timed_where_it_can_be() -> None:
 
 @pytest.mark.parametrize("bfloat16", [1600e9, 230e9])
 def test_with_units_for_them_it_is_not(bfloat16: float) -> None:
-    assert finding(picture_of(scene().timeline(), machine(bfloat16)), "slow-sixteen-bits") is None
+    assert (
+        finding(step_model_of(scene().timeline(), machine(bfloat16)), "slow-sixteen-bits") is None
+    )
 
 
 def test_what_was_measured_in_sixteen_bits_is_no_roof_where_float32_is_faster() -> None:

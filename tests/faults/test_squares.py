@@ -11,7 +11,7 @@ from boundby.model import Allocations, Argument, OpCall, Tensor, Timeline
 from boundby.step.batch_growth import LIKELY, Alone, costliest, grown_ns, in_step_ns, times_with
 from boundby.step.op_variants import doubled
 from boundby.step.quadratic_in_batch import quadratic_values
-from tests.faults.step_models import picture_of
+from tests.faults.step_models import step_model_of
 from tests.step.test_dataflow import chain
 
 SAMPLES, WIDTH = 4096, 64
@@ -60,7 +60,7 @@ def contrasting(*steps: Step) -> Timeline:
 
 def squares_of(timeline: Timeline) -> list[str]:
     """The operators that make a value which grows with the square."""
-    step_model = picture_of(timeline)
+    step_model = step_model_of(timeline)
     flow = step_model.flow
     assert flow is not None
     found = quadratic_values(step_model)
@@ -121,7 +121,7 @@ def test_both_axes_are_doubled_and_so_are_the_labels() -> None:
 
 def test_they_are_timed_so_and_go_on_so() -> None:
     """Twice the batch takes four times as long, four times the batch sixteen times."""
-    step_model = picture_of(contrasting(ALL_WITH_ALL, *LOSS))
+    step_model = step_model_of(contrasting(ALL_WITH_ALL, *LOSS))
     (index,) = (
         i for i, work in enumerate(step_model.op_records) if work.name == "aten::_log_softmax"
     )
@@ -139,7 +139,7 @@ def test_they_are_timed_so_and_go_on_so() -> None:
 def test_by_the_curves_they_grow_with_the_square_too() -> None:
     """Of the towers each takes twice as long, at most; of what follows four times, but the sum."""
     plain, square = (
-        batches(picture_of(contrasting(step, *LOSS)))[0].wall_ns.expected
+        batches(step_model_of(contrasting(step, *LOSS)))[0].wall_ns.expected
         for step in (("mm", (SEEN, at(9, WIDTH, SAMPLES)), 10), ALL_WITH_ALL)
     )
     assert square > 1.4 * plain

@@ -14,7 +14,7 @@ from boundby.step.function_cost import function_flops
 from boundby.step.fusion_groups import chains_of
 from boundby.step.graph_break_regions import Uncompiled, graph_break_rows
 from boundby.step.model import StepModel
-from tests.faults.step_models import in_phase, picture_of
+from tests.faults.step_models import in_phase, step_model_of
 from tests.step.test_dataflow import BYTES, ELEMENTS, at, chain
 from tests.timelines import Scene
 
@@ -41,7 +41,7 @@ def step(
     allocations = Allocations(
         row=np.array(rows, np.int32), storage=made, bytes=np.full(len(names), BYTES)
     )
-    return picture_of(msgspec.structs.replace(scene.timeline(), allocations=allocations))
+    return step_model_of(msgspec.structs.replace(scene.timeline(), allocations=allocations))
 
 
 def test_of_the_hosts_time_an_operator_has_its_own() -> None:
@@ -75,8 +75,8 @@ def test_a_step_that_trains_launches_the_kernels_of_training() -> None:
     machine = msgspec.structs.replace(forward.machine, overheads=overheads)
     trained = in_phase(forward.timeline, Phase.BACKWARD, slice(4, None))
     # Twice as long inside the step as on their own, where nothing is kept for a backward.
-    assert launch_costs(picture_of(forward.timeline, machine))[1] == pytest.approx(20_000)
-    worst, expected, best = launch_costs(picture_of(trained, machine))
+    assert launch_costs(step_model_of(forward.timeline, machine))[1] == pytest.approx(20_000)
+    worst, expected, best = launch_costs(step_model_of(trained, machine))
     assert expected == pytest.approx(17_000)
     assert best < expected < worst
 
@@ -111,7 +111,7 @@ def in_a_layer(step_model: StepModel, first: int, last: int) -> StepModel:
     name = host.name.copy()
     name[first] = len(names) - 1
     host = msgspec.structs.replace(host, parent=parent, name=name)
-    return picture_of(msgspec.structs.replace(timeline, names=names, host=host))
+    return step_model_of(msgspec.structs.replace(timeline, names=names, host=host))
 
 
 def test_a_recurrent_layer_stays_as_it_is_and_breaks_the_graph() -> None:
@@ -145,7 +145,7 @@ def in_modules(step_model: StepModel, *modules: str) -> StepModel:
     table = sorted({name for name in modules if name})
     of_rows = [table.index(name) if name else -1 for name in modules for _ in range(2)]
     host = msgspec.structs.replace(timeline.host, module=np.array(of_rows, np.int32))
-    return picture_of(msgspec.structs.replace(timeline, host=host, modules=table))
+    return step_model_of(msgspec.structs.replace(timeline, host=host, modules=table))
 
 
 def test_what_is_no_part_of_the_model_is_not_compiled_with_it() -> None:
@@ -189,7 +189,7 @@ def handed_on(*names: str) -> StepModel:
         (name, (at(place + 1, shape=(side, side)), *given.get(name, ("none",))), place + 2)
         for place, name in enumerate(names)
     ]
-    return picture_of(chain(*steps, each_us=900.0))
+    return step_model_of(chain(*steps, each_us=900.0))
 
 
 def fused(*names: str) -> float:
@@ -211,7 +211,7 @@ def test_functions_take_their_time_where_rows_are_waited_for() -> None:
 
 
 def test_a_tangent_is_quicker_than_an_error_function() -> None:
-    (gelu,) = picture_of(chain(("gelu", (at(1),), 2))).op_records
+    (gelu,) = step_model_of(chain(("gelu", (at(1),), 2))).op_records
     plain, quick = (OpCall(name="aten::gelu", args=(at(1), kind)) for kind in ("none", "tanh"))
     assert function_flops(gelu, plain) == 72 * ELEMENTS
     assert function_flops(gelu, quick) == 47 * ELEMENTS

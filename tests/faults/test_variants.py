@@ -10,7 +10,7 @@ from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import OpCall, Tensor
 from boundby.step.model import StepModel
 from boundby.step.op_variants import doubled, grown
-from tests.faults.step_models import picture_of
+from tests.faults.step_models import step_model_of
 from tests.machines import roof, round_machine
 from tests.step.test_dataflow import chain
 from tests.step.test_replay import scene_of
@@ -37,7 +37,7 @@ def convolving(dtype: str = "float32") -> StepModel:
         ("convolution", (images(at, dtype), kernel(100 + at, dtype), *TAIL), at + 1)
         for at in range(1, 5)
     ]
-    return picture_of(chain(*steps, each_us=600.0), MACHINE)
+    return step_model_of(chain(*steps, each_us=600.0), MACHINE)
 
 
 def asked(step_model: StepModel) -> set[tuple[str, bool]]:
@@ -79,7 +79,7 @@ def test_products_off_the_matrix_units_are_timed_off_them() -> None:
         name="aten::mm",
         args=(Tensor(shape=(4096, 4096), dtype="float32"),) * 2,
     )
-    step_model = picture_of(scene_of([(product, 2750.0)] * 4, host_us=5).timeline(), MACHINE)
+    step_model = step_model_of(scene_of([(product, 2750.0)] * 4, host_us=5).timeline(), MACHINE)
     float32_activations.detect(step_model)
     assert asked(step_model) == {("float32", False), ("bfloat16", False)}
 

@@ -8,7 +8,7 @@ from boundby.faults import waiting_for_data
 from boundby.model import HostKind, OpCall
 from boundby.model.host_counters import HostCounters, ThreadTime
 from boundby.step.model import StepModel
-from tests.faults.step_models import finding, picture_of, sure
+from tests.faults.step_models import finding, step_model_of, sure
 from tests.timelines import Scene, tensor
 
 RELU = OpCall(name="aten::relu", args=(tensor(1_000_000),))
@@ -20,7 +20,7 @@ def test_waiting_for_a_loader_costs_what_the_device_idles_for_it() -> None:
     launch = scene.on_host(258, 260, HostKind.LAUNCH, "cudaLaunchKernel")
     scene.on_device(260, 398, launch=launch)
     scene.on_host(261, 398, HostKind.SYNC, "cudaStreamSynchronize")  # a loss is printed
-    step_model = picture_of(scene.timeline())
+    step_model = step_model_of(scene.timeline())
     detection = waiting_for_data.detect(step_model)
     assert detection is not None
     assert step_model.saving(detection.high) == pytest.approx(250e3 * 0.99, rel=0.05)
@@ -33,7 +33,7 @@ def test_workers_make_batches_no_faster_than_their_number_allows() -> None:
     scene.on_device(1010, 1098, launch=launch)
     scene.on_host(1011, 1098, HostKind.SYNC, "cudaStreamSynchronize")
     for cores, shortest in ((1, 1000e3), (2, 500e3), (8, 125e3), (16, 105e3)):
-        step_model = picture_of(scene.timeline(), host_counters=HostCounters(cores=cores))
+        step_model = step_model_of(scene.timeline(), host_counters=HostCounters(cores=cores))
         detection = waiting_for_data.detect(step_model)
         assert detection is not None
         # As many as are needed, up to all cores, make a batch in a millisecond each; the rest of a
@@ -54,7 +54,7 @@ def data_on_a_cpu(
         ours_ns=ours * 1e9,
         cores=cores,
     )
-    return picture_of(scene.timeline(), host_counters=seen)
+    return step_model_of(scene.timeline(), host_counters=seen)
 
 
 def test_on_a_cpu_workers_take_their_cores_from_the_step() -> None:
@@ -86,7 +86,7 @@ def test_where_workers_have_all_cores_only_cheaper_samples_help(others: float) -
     scene.on_host(0, 700, HostKind.DATA, "enumerate(DataLoader)#_MultiProcessing")
     scene.on_host(700, 1000, call=RELU)
     seen = HostCounters(wall_ns=1e9, ours_ns=0.9e9, workers_ns=others * 1e9, cores=2)
-    step_model = picture_of(scene.timeline(), host_counters=seen)
+    step_model = step_model_of(scene.timeline(), host_counters=seen)
     detection = waiting_for_data.detect(step_model)
     assert detection is not None
     is_full = others == 1.0
@@ -112,7 +112,7 @@ def test_more_workers_are_advised_while_a_core_is_idle(
     scene.on_host(700, 1000, call=RELU)
     main = ThreadTime(ran_ns=0.3e9, delayed_ns=delayed * 1e9)
     seen = HostCounters(wall_ns=1e9, main=main, cores=2, loader_workers=have)
-    detection = waiting_for_data.detect(picture_of(scene.timeline(), host_counters=seen))
+    detection = waiting_for_data.detect(step_model_of(scene.timeline(), host_counters=seen))
     assert detection is not None and said in detection.change
 
 
@@ -127,6 +127,6 @@ def test_the_line_is_that_of_the_outermost_loader_and_workers_are_those_of_any()
     host = msgspec.structs.replace(timeline.host, source=np.array([0, 1, 1, 0], np.int32))
     lines = ["train.py:3", "library.py:10"]
     timeline = msgspec.structs.replace(timeline, host=host, sources=lines)
-    found = sure(picture_of(timeline), "waiting-for-data")
+    found = sure(step_model_of(timeline), "waiting-for-data")
     assert found.where == ["train.py:3"]
     assert "more than now" in found.change

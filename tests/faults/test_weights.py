@@ -11,7 +11,7 @@ from boundby.faults.batch_too_small import batches
 from boundby.model import Allocations, DeviceKind, OpCall, Phase, Tensor, Timeline
 from boundby.step.batch_invariant import batch_invariant_values, weights_of
 from boundby.step.model import StepModel
-from tests.faults.step_models import finding, in_phase, picture_of
+from tests.faults.step_models import finding, in_phase, step_model_of
 from tests.step.test_dataflow import chain
 from tests.timelines import Scene
 
@@ -25,7 +25,7 @@ def at(storage: int, *shape: int, dtype: str = HALF) -> Tensor:
 
 def weights(timeline: Timeline) -> set[int]:
     """The storages from before the step that are taken for weights."""
-    step_model = picture_of(timeline)
+    step_model = step_model_of(timeline)
     flow = step_model.flow
     assert flow is not None
     found = weights_of(step_model, flow)
@@ -49,7 +49,7 @@ def test_the_batch_of_square_products_is_none_of_their_weights() -> None:
         ("mm", (at(2), at(102)), 3),
         each_us=1100.0,
     )
-    step_model = picture_of(timeline)
+    step_model = step_model_of(timeline)
     assert weights(timeline) == {101, 102}
     assert factors(step_model) == pytest.approx([2, 4], rel=0.05)
     assert finding(step_model, "batch-too-small") is None
@@ -66,7 +66,7 @@ def test_images_that_are_cast_first_still_grow_with_the_batch() -> None:
         ("convolution", (at(3, 64, 256, 56, 56), at(102, *kernel), *tail), 4),
         each_us=500.0,
     )
-    step_model = picture_of(timeline)
+    step_model = step_model_of(timeline)
     assert weights(timeline) == {101, 102}
     assert factors(step_model) == pytest.approx([2, 4], rel=0.05)
     assert finding(step_model, "batch-too-small") is None
@@ -84,7 +84,7 @@ def test_a_bias_that_is_spread_over_the_rows_is_as_many_as_they_are() -> None:
         ("addmm", (bias, at(3), at(101)), 4),
         each_us=1100.0,
     )
-    step_model = picture_of(timeline)
+    step_model = step_model_of(timeline)
     flow = step_model.flow
     assert flow is not None
     fixed = batch_invariant_values(step_model, flow)
@@ -103,7 +103,7 @@ def test_gradients_that_are_added_up_do_not_grow_with_the_batch() -> None:
     )
     rows = [row for row in range(len(timeline.host)) if timeline.host.call[row] >= 0]
     timeline = in_phase(timeline, Phase.OPTIMIZER, slice(rows[-1], None))
-    step_model = picture_of(timeline)
+    step_model = step_model_of(timeline)
     flow = step_model.flow
     assert flow is not None
     fixed = batch_invariant_values(step_model, flow)
@@ -146,14 +146,14 @@ def test_a_weight_that_is_cast_in_every_step_is_told_of_and_the_batch_is_not() -
     """Casts of 110 us each; of a bfloat16 model, only that of the batch."""
     batch = ("copy_", (at(2), at(1, dtype="float32")), 2)
     cast = ("copy_", (at(3), at(101, dtype="float32")), 3)
-    mixed = picture_of(chain(batch, cast, ("mm", (at(2), at(3)), 4)))
+    mixed = step_model_of(chain(batch, cast, ("mm", (at(2), at(3)), 4)))
     detection = repeated_casts.detect(mixed)
     assert detection is not None
     flow = mixed.flow
     assert flow is not None
     assert set(detection.high.op_ns) == {flow.order[1]}
     assert detection.change == "model = model.to(torch.bfloat16)"
-    assert repeated_casts.detect(picture_of(chain(batch, ("mm", (at(2), at(101)), 4)))) is None
+    assert repeated_casts.detect(step_model_of(chain(batch, ("mm", (at(2), at(101)), 4)))) is None
 
 
 def test_a_batch_that_is_cast_in_training_is_not_its_weight() -> None:
@@ -162,7 +162,7 @@ def test_a_batch_that_is_cast_in_training_is_not_its_weight() -> None:
         ("mm", (at(2), at(101)), 3),
         ("add_", (at(101), at(3)), 101),
     )
-    assert repeated_casts.detect(picture_of(in_training(timeline, 1))) is None
+    assert repeated_casts.detect(step_model_of(in_training(timeline, 1))) is None
 
 
 def test_a_table_comes_before_the_indices_into_it_and_serves_twice() -> None:
@@ -234,7 +234,7 @@ def test_zeros_that_a_tables_gradient_starts_from_do_not_grow_with_the_batch(tra
     timeline = msgspec.structs.replace(scene.timeline(), allocations=allocations)
     if trained:
         timeline = in_phase(timeline, Phase.OPTIMIZER, slice(update, None))
-    step_model = picture_of(timeline)
+    step_model = step_model_of(timeline)
     flow = step_model.flow
     assert flow is not None
     (filling,) = (index for index, work in enumerate(step_model.op_records) if work.row == zeros)

@@ -47,7 +47,7 @@ def chain(
     return msgspec.structs.replace(scene.timeline(), allocations=allocations)
 
 
-def picture_of(timeline: Timeline) -> StepModel:
+def step_model_of(timeline: Timeline) -> StepModel:
     machine = round_machine()
     wall = float(timeline.wall_ns)
     attribution = attribute_step(timeline, machine, wall_ns=wall)
@@ -59,7 +59,7 @@ def chain_of(count: int) -> Timeline:
 
 
 def test_each_operator_reads_what_the_one_before_it_made() -> None:
-    step_model = picture_of(chain_of(3))
+    step_model = step_model_of(chain_of(3))
     flow = step_model.flow
     assert flow is not None
     makers = [flow.makers[index] for index in flow.order]
@@ -81,7 +81,7 @@ def test_what_an_operator_calls_comes_before_it() -> None:
         storage=np.array([4], np.int64),
         bytes=np.array([BYTES], np.int64),
     )
-    step_model = picture_of(msgspec.structs.replace(scene.timeline(), allocations=allocations))
+    step_model = step_model_of(msgspec.structs.replace(scene.timeline(), allocations=allocations))
     flow = step_model.flow
     assert flow is not None
     names = [step_model.op_records[index].name for index in flow.order]
@@ -104,7 +104,7 @@ def test_a_product_that_is_told_where_to_write_makes_that() -> None:
         storage=np.array([4], np.int64),
         bytes=np.array([BYTES], np.int64),
     )
-    step_model = picture_of(msgspec.structs.replace(scene.timeline(), allocations=allocations))
+    step_model = step_model_of(msgspec.structs.replace(scene.timeline(), allocations=allocations))
     flow = step_model.flow
     assert flow is not None
     copied, added, multiplied = flow.order
@@ -120,7 +120,7 @@ def test_fusing_k_operators_of_a_chain_saves_k_minus_one_of_k_of_its_traffic(cou
     """k operators move 2k tensors; fused, one is read. The last is read by nobody here."""
     steps = [("cos", (at(index + 1),), index + 2) for index in range(count)]
     reader = ("mm", (at(count + 1, shape=(8192, 8192)), at(99, shape=(8192, 8192))), 100)
-    step_model = picture_of(chain(*steps, reader))
+    step_model = step_model_of(chain(*steps, reader))
     flow = step_model.flow
     assert flow is not None
     (fused,) = [c for c in chains_of(step_model, flow) if len(c.op_records) > 1]
@@ -132,7 +132,7 @@ def test_fusing_k_operators_of_a_chain_saves_k_minus_one_of_k_of_its_traffic(cou
 
 def test_on_a_cpu_arithmetic_stays_where_traffic_goes() -> None:
     steps = [("cos", (at(index + 1),), index + 2) for index in range(4)]
-    step_model = picture_of(chain(*steps, each_us=508.0, on_device=False))
+    step_model = step_model_of(chain(*steps, each_us=508.0, on_device=False))
     detection = unfused_operators.detect(step_model)
     assert detection is not None
     # Of 500 us each, 8 of them asking for it aside, 107.4 are two tensors at 5 TB/s.
@@ -150,7 +150,7 @@ def test_what_a_product_stands_between_is_not_fused() -> None:
         ("cos", (at(3, shape=square),), 4),
         ("add", (at(4, shape=square), at(2, shape=square)), 5),
     )
-    step_model = picture_of(timeline)
+    step_model = step_model_of(timeline)
     flow = step_model.flow
     assert flow is not None
     fused = [c.op_records for c in chains_of(step_model, flow) if len(c.op_records) > 1]
@@ -170,7 +170,7 @@ def test_what_is_sorted_or_searched_in_between_is_not_fused(name: str) -> None:
         ("mul", (at(5, shape=logits), 2.0), 6),
         each_us=3000.0,
     )
-    step_model = picture_of(timeline)
+    step_model = step_model_of(timeline)
     flow = step_model.flow
     assert flow is not None
     first, second, between, *rest = flow.order
@@ -182,7 +182,7 @@ def test_what_is_sorted_or_searched_in_between_is_not_fused(name: str) -> None:
 
 def test_memory_that_is_used_again_is_another_value() -> None:
     timeline = chain(("cos", (at(1),), 2), ("sin", (at(2),), 3), ("exp", (at(3),), 2))
-    flow = flow_of(timeline, picture_of(timeline).op_records)
+    flow = flow_of(timeline, step_model_of(timeline).op_records)
     assert flow is not None
     second, third = flow.order[1], flow.order[2]
     (kept,) = flow.makes[third]
@@ -191,17 +191,17 @@ def test_memory_that_is_used_again_is_another_value() -> None:
 
 def test_without_addresses_nothing_is_known() -> None:
     timeline = msgspec.structs.replace(chain_of(2), allocations=None)
-    assert picture_of(timeline).flow is None
+    assert step_model_of(timeline).flow is None
 
 
 def test_twice_the_batch_of_an_overhead_bound_step_costs_nothing() -> None:
     from boundby.faults.batch_too_small import batches
     from tests.step.test_replay import GELU, scene_of
 
-    idle = picture_of(scene_of([(GELU, 20.0)] * 10, host_us=400).timeline())
+    idle = step_model_of(scene_of([(GELU, 20.0)] * 10, host_us=400).timeline())
     (double, _) = batches(idle)
     assert double.wall_ns.expected == pytest.approx(idle.wall_ns, rel=0.02)
-    busy = picture_of(scene_of([(GELU, 104.0)] * 10, host_us=5).timeline())
+    busy = step_model_of(scene_of([(GELU, 104.0)] * 10, host_us=5).timeline())
     (double, four) = batches(busy)
     assert double.wall_ns.expected == pytest.approx(2 * busy.wall_ns, rel=0.05)
     assert four.wall_ns.expected == pytest.approx(4 * busy.wall_ns, rel=0.05)
@@ -214,7 +214,7 @@ def test_weights_do_not_grow_with_the_batch() -> None:
     weights = Tensor(shape=(8192, 8192), dtype="bfloat16", storage=7)
     row = Tensor(shape=(1, 8192), dtype="bfloat16", storage=1)
     timeline = chain(("mm", (row, weights), 2), each_us=30.0)
-    step_model = picture_of(timeline)
+    step_model = step_model_of(timeline)
     (double, _) = batches(step_model)
     assert double.wall_ns.expected == pytest.approx(step_model.wall_ns, rel=0.02)
     assert step_model.op_records[0].phase == Phase.FORWARD
@@ -255,7 +255,7 @@ def test_a_larger_batch_is_as_uncertain_as_the_host_is() -> None:
     from tests.step.test_replay import GELU, scene_of
 
     slow, usual, fast = (
-        picture_of(scene_of([(GELU, 20.0)] * 10, host_us=host).timeline())
+        step_model_of(scene_of([(GELU, 20.0)] * 10, host_us=host).timeline())
         for host in (480, 400, 320)
     )
     (double, _) = batches(usual, fast, slow)

@@ -7,14 +7,14 @@ from boundby.model import HostKind
 from boundby.step.cpu import CpuStep
 from boundby.step.device import DeviceStep
 from boundby.step.edit import Edit, HostTime
-from tests.faults.step_models import picture_of
+from tests.faults.step_models import step_model_of
 from tests.step.test_replay import GELU, scene_of
 from tests.timelines import US, Scene
 
 
 def host_bound_step() -> DeviceStep:
     """Ten kernels of 10 us, launched 100 us apart."""
-    step = picture_of(scene_of([(GELU, 10.0)] * 10, host_us=100).timeline())
+    step = step_model_of(scene_of([(GELU, 10.0)] * 10, host_us=100).timeline())
     assert isinstance(step, DeviceStep)
     return step
 
@@ -24,7 +24,7 @@ def cpu_step() -> CpuStep:
     scene = Scene(end=1000)
     for at in range(10):
         scene.on_host(100 * at, 100 * (at + 1), call=GELU)
-    step = picture_of(scene.timeline())
+    step = step_model_of(scene.timeline())
     assert isinstance(step, CpuStep)
     return step
 
@@ -69,7 +69,7 @@ def test_an_applied_edit_takes_as_long_as_it_was_evaluated() -> None:
 def test_a_dropped_wait_lets_the_host_run_ahead() -> None:
     scene = scene_of([(GELU, 300.0)] * 4, host_us=100)
     scene.on_host(scene.end - 10, scene.end, HostKind.SYNC, "cudaStreamSynchronize")
-    step = picture_of(scene.timeline())
+    step = step_model_of(scene.timeline())
     waits = np.flatnonzero(step.launches.wait)
     assert len(waits) == 1
     assert step.evaluate(Edit.drop_waits(waits)) < step.evaluate(Edit())

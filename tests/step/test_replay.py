@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from boundby import faults as remedies
+from boundby import faults
 from boundby.analysis.account import attribute_step
 from boundby.analysis.verdict import find_verdict
 from boundby.diagnosis.host import cpu_contention
@@ -182,7 +182,9 @@ PRODUCT = OpCall(
 GELU = OpCall(name="aten::gelu", args=(tensor(64, 1_000_000), None))
 
 
-def picture_of(timeline: Timeline, wall_ns: float, in_phases_ns: float | None = None) -> StepModel:
+def step_model_of(
+    timeline: Timeline, wall_ns: float, in_phases_ns: float | None = None
+) -> StepModel:
     attribution = attribute_step(timeline, MACHINE, wall_ns=wall_ns)
     return build_step_model(
         timeline, MACHINE, attribution, wall_ns=wall_ns, phases={}, in_phases_ns=in_phases_ns
@@ -214,7 +216,7 @@ def test_where_others_have_its_cores_a_cpu_saves_waiting_with_the_work() -> None
 def gains(scene: Scene) -> dict[str, float]:
     timeline = scene.timeline()
     wall = float(timeline.wall_ns)
-    return find_verdict(picture_of(timeline, wall)).verdict.if_free
+    return find_verdict(step_model_of(timeline, wall)).verdict.if_free
 
 
 def test_faster_matmuls_do_not_help_a_memory_bound_step() -> None:
@@ -233,7 +235,7 @@ def test_faster_kernels_do_not_help_an_overhead_bound_step() -> None:
 def test_a_compute_bound_step_is_helped_by_compute_alone() -> None:
     timeline = scene_of([(PRODUCT, 140.0)] * 8, host_us=5).timeline()
     wall = float(timeline.wall_ns)
-    verdict_result = find_verdict(picture_of(timeline, wall))
+    verdict_result = find_verdict(step_model_of(timeline, wall))
     assert verdict_result.verdict.bound_by == "compute"
     assert not verdict_result.verdict.uncertain
     assert abs(verdict_result.replay_error or 0.0) < 0.03
@@ -241,7 +243,7 @@ def test_a_compute_bound_step_is_helped_by_compute_alone() -> None:
 
 def test_a_replay_far_from_the_clean_step_is_uncertain() -> None:
     timeline = scene_of([(PRODUCT, 140.0)] * 8, host_us=5).timeline()
-    verdict_result = find_verdict(picture_of(timeline, 2.0 * timeline.wall_ns))
+    verdict_result = find_verdict(step_model_of(timeline, 2.0 * timeline.wall_ns))
     assert verdict_result.verdict.uncertain
     assert "shorter than the measured one" in verdict_result.verdict.why
 
@@ -250,11 +252,11 @@ def test_a_replay_far_from_the_clean_step_is_uncertain() -> None:
 def test_on_a_cpu_a_step_is_its_clean_phases(took_us: float, uncertain: bool) -> None:
     scene = Scene(end=100)
     scene.on_host(0, 90, call=PRODUCT)
-    verdict_result = find_verdict(picture_of(scene.timeline(), 100.0 * US, took_us * US))
+    verdict_result = find_verdict(step_model_of(scene.timeline(), 100.0 * US, took_us * US))
     assert verdict_result.replay_error == pytest.approx(took_us / 100 - 1)
     assert verdict_result.verdict.uncertain is uncertain
     assert ("timed phase by phase" in verdict_result.verdict.why) is uncertain
-    assert find_verdict(picture_of(scene.timeline(), 100.0 * US)).replay_error is None
+    assert find_verdict(step_model_of(scene.timeline(), 100.0 * US)).replay_error is None
 
 
 def test_the_timelines_own_step_is_replayed() -> None:
@@ -307,8 +309,8 @@ def test_a_sync_on_another_thread_does_not_stop_the_one_that_issues() -> None:
     beside = build_launch_sequence(scene.timeline())
     assert replay(beside) == pytest.approx(alone)
     assert not beside.wait.any()
-    step_model = picture_of(scene.timeline(), alone)
-    assert all(finding.fault != "host-sync" for finding in remedies.find([step_model]))
+    step_model = step_model_of(scene.timeline(), alone)
+    assert all(finding.fault != "host-sync" for finding in faults.find([step_model]))
 
 
 def test_a_long_sync_on_another_thread_beside_which_work_is_issued() -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from boundby import faults as remedies
+from boundby import faults
 from boundby.analysis.chip_upgrade import faster_chips
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model.diagnosis import BatchRow, ChipRow, Estimate, Finding, WhatIf
@@ -35,17 +35,17 @@ class Advice:
 
 def advise(step_models: Sequence[StepModel], timer: Timer | None) -> Advice:
     """What would fix the step; looked at twice where the first look asks for operators' times."""
-    findings = remedies.find(step_models)
+    findings = faults.find(step_models)
     timings = step_models[0].timings
     if timer is not None:
-        remedies.batches(step_models[0])  # which asks last for what takes longest
+        faults.batches(step_models[0])  # which asks last for what takes longest
     if timer is not None and timings.asked:
         timings.known.update(timer(list(timings.asked)))
-        findings = remedies.find(step_models)
+        findings = faults.find(step_models)
     advice = Advice(
         findings=findings,
-        what_if=remedies.combine(step_models, findings),
-        batches=remedies.batches(*step_models),
+        what_if=faults.combine(step_models, findings),
+        batches=faults.batches(*step_models),
         bigger_chips=faster_chips(step_models[0], findings),
     )
     return _in_another_process(advice, step_models[0].wall_ns)

@@ -270,7 +270,7 @@ def _timed(
             one: _exercise((1, count, side, width), dtype, one, (dropout, causal, backward))
             for one in _DIGITS
         }
-        # The others are asked for too: another remedy may change the digits of products.
+        # The others are asked for too: another fix may change the precision of products.
         ns = {one: step.timings.ns(benchmark) for one, benchmark in op_benchmarks.items()}[
             product_precision
         ]
