@@ -267,7 +267,7 @@ def test_the_change_is_that_of_the_costliest_kernel_that_can_be_compared() -> No
     timeline = scene_of(
         [(GELU, 128.0)] * 4 + [(SLOW, 1024.0), (alone, 3000.0)], host_us=5
     ).timeline()
-    found = sure(picture_of(timeline), "far-from-roof")
+    found = sure(step_model_of(timeline), "far-from-roof")
     assert "aten::gelu takes 10.0x its roofline minimum" in found.change
 
 
