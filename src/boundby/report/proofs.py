@@ -104,7 +104,7 @@ def final_line(proofs: list[Proof]) -> Text:
             are = "is" if doubtful == 1 else "are"
             words = f"no fix held yet; {doubtful} of {len(proofs)} {are} open: more time may tell"
             return Text(words, style="bold")
-        return Text("no fix held: the step stays as it is", style="bold")
+        return Text("no fix was effective", style="bold")
     after = statistics.median(best.after_ns)
     # The baseline at the same time: on a shared machine earlier baselines may differ.
     before = after * best.speedup.median
