@@ -15,7 +15,7 @@ from boundby.model import DeviceKind, HostKind, Machine, OpCall, Phase, Timeline
 from boundby.model.host_counters import HostCounters
 from boundby.step.device_ops import recomputed
 from boundby.step.model import Edit
-from tests.faults.step_models import at_line, finding, in_phase, picture_of, sure
+from tests.faults.step_models import at_line, finding, in_phase, step_model_of, sure
 from tests.machines import roof, round_machine
 from tests.step.test_replay import GELU, PRODUCT, scene_of
 from tests.timelines import Scene, tensor
@@ -365,7 +365,7 @@ def test_from_a_trace_only_what_is_far_under_its_roof() -> None:
     assert "FLASH_ATTENTION" in far.change
     assert far.saving_ns.low == 0
     # Flash attention has no float32: nothing to choose from.
-    assert finding(picture_of(attention_step("float32", 30000.0)), "slow-attention") is None
+    assert finding(step_model_of(attention_step("float32", 30000.0)), "slow-attention") is None
 
 
 def test_on_a_cpu_the_second_forward_takes_its_python_and_dispatch_too() -> None:
@@ -379,7 +379,7 @@ def test_on_a_cpu_the_second_forward_takes_its_python_and_dispatch_too() -> None
     scene.on_host(800, 900, name="autograd::engine::evaluate_function: MmBackward0")
     scene.on_host(810, 890, call=PRODUCT)
     timeline = at_line(in_phase(scene.timeline(), Phase.BACKWARD, slice(2, None)), "model.py:3")
-    found = sure(picture_of(timeline, with_memory(16 * 10**9)), "wasteful-checkpointing")
+    found = sure(step_model_of(timeline, with_memory(16 * 10**9)), "wasteful-checkpointing")
     assert found.saving_ns.low == pytest.approx(92e3)
     assert found.saving_ns.expected == pytest.approx(400e3)
 
@@ -390,5 +390,5 @@ def test_on_a_cpu_with_little_memory_only_products_are_expected_to_be_kept() -> 
     scene.on_host(450, 550, call=PRODUCT)
     scene.on_host(600, 750, call=GELU)
     timeline = in_phase(scene.timeline(), Phase.BACKWARD)
-    found = sure(picture_of(timeline, with_memory(10**9)), "wasteful-checkpointing")
+    found = sure(step_model_of(timeline, with_memory(10**9)), "wasteful-checkpointing")
     assert found.saving_ns.expected == pytest.approx(92e3, rel=0.1)

@@ -18,6 +18,9 @@ export interface Diagnosis {
   collectives: CollectiveRow[];
   ranks: RankRow[];
   idle: IdleRow[];
+  launches: LaunchRow[];
+  launch_queue: LaunchQueue | null;
+  sequences: SequenceRow[];
   findings: Finding[];
   what_if: WhatIf[];
   batches: BatchRow[];
@@ -210,6 +213,8 @@ export interface OpRow {
   dtype: string | null;
   count: number;
   ns: number;
+  median_ns: number | null;
+  deviation_ns: number | null;
   floor_ns: number | null;
   excess_ns: number | null;
   flops: number | null;
@@ -265,6 +270,28 @@ export interface IdleRow {
   cause: string;
   name: string;
   where: string | null;
+  ns: number;
+}
+
+export interface LaunchRow {
+  name: string;
+  kernels: number;
+  delay_ns: number;
+  kernel_ns: number;
+  shortest_ns: number;
+  short: number;
+  ns: number;
+}
+
+export interface LaunchQueue {
+  median: number;
+  longest: number;
+  blocked_ns: number;
+}
+
+export interface SequenceRow {
+  kernels: string[];
+  count: number;
   ns: number;
 }
 
