@@ -97,7 +97,7 @@ def test_an_export_is_diagnosed_and_other_databases_are_not(tmp_path: Path) -> N
     file.execute("CREATE TABLE customers (name TEXT)")
     file.commit()
     file.close()
-    with pytest.raises(BoundbyError, match="none of the formats"):
+    with pytest.raises(BoundbyError, match="not a format"):
         sources.observe(other)
     damaged = tmp_path / "damaged.sqlite"
     damaged.write_bytes((tmp_path / "report.bin").read_bytes()[:3000])
