@@ -1,8 +1,4 @@
-"""A small GPT in plain JAX, trained on random tokens. Its state is not donated.
-
-boundby run examples/jax_gpt.py
-boundby prove examples/jax_gpt.py
-"""
+"""A small GPT in plain JAX, trained on random tokens. Its state is not donated."""
 
 from __future__ import annotations
 

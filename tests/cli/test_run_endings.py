@@ -107,7 +107,7 @@ def test_a_script_that_ends_at_the_profilers_start(tmp_path: Path, steps: int) -
     done = run(tmp_path, source, options=("--warmup", "2", "--steps", "3", "--profiled", "3"))
     assert done.diagnosis is not None
     assert (done.code, done.diagnosis["verdict"]["bound_by"]) == (0, "unknown")
-    assert done.err.startswith("\nBound by: unknown. No step was profiled.")
+    assert "\nBound by: unknown. No step was profiled." in done.err
     assert done.step["dilation"] is None
     assert not done.diagnosis["findings"]
     assert "no complete step was profiled: --warmup 2 --steps 2 --profiled 1" in done.warnings or (
@@ -316,7 +316,7 @@ def test_no_step_is_explained(tmp_path: Path, step_by: str) -> None:
 
 
 def test_a_script_without_torch(tmp_path: Path) -> None:
-    done = run(tmp_path, "print('fine')")
+    done = run(tmp_path, "print('fine')", own_process=True)
     assert (done.code, done.out) == (2, "fine\n")
     assert "without importing torch" in done.err
 

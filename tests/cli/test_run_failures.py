@@ -61,7 +61,7 @@ def test_what_meets_torch(tmp_path: Path, broken: str) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     source = f"{BREAK}break_down({broken}, 1)\n{TRAINING}{LOOP}"
-    done = run(tmp_path, source, env=environment(TMPDIR=str(temporary)))
+    done = run(tmp_path, source, env=environment(TMPDIR=str(temporary)), own_process=True)
     assert (done.code, done.out) == (3, "0 steps were nothing\n"), done.err
     (kept,) = temporary.glob("boundby-*/failure.txt")
     line = "observation failed after 0 steps and was stopped: IndexError: not there"

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Literal, TextIO
 
 import click
 
-from boundby.report.words import counted
-
 if TYPE_CHECKING:
     from boundby.capture.process.windows import Window
 
@@ -30,7 +28,7 @@ class RunProgress:
             return
         from boundby.capture.process.windows import Window
 
-        so_far = counted(steps, "step")
+        so_far = f"{steps} step{'s' * (steps != 1)}"
         if window in (Window.ISSUE, Window.CLEAN):
             self._say_once("found", f"steps found ({kind}); measuring, after {so_far} of warm-up")
         elif window is Window.PROFILED:
