@@ -14,6 +14,7 @@ from boundby.capture.process.plan import Plan  # noqa: E402
 from boundby.capture.torch import profiler as torch_profiler  # noqa: E402
 from boundby.capture.torch.hooks import Hooks  # noqa: E402
 from boundby.capture.torch.object_ids import ObjectIds  # noqa: E402
+from boundby.capture.torch.precision import float32_allowed
 from boundby.capture.torch.profiler_tree import read_profiler_tree  # noqa: E402
 from boundby.capture.torch.recorder import Recorder  # noqa: E402
 
@@ -186,7 +187,7 @@ def test_settings_of_a_script_that_was_not_profiled(hooks: Hooks, tmp_path: Path
     recorder = watch(hooks, tmp_path, Plan(warmup=1, clean=50, issue=0, profiled=1))
     for _ in range(5):
         recorder.mark()
-    assert recorder.capture().settings["float32"]["cuda"]["convolutions"] == "tf32"
+    assert recorder.capture().settings["float32"] == float32_allowed(torch)
 
 
 def test_numbers_are_not_used_again() -> None:

@@ -108,7 +108,7 @@ def test_what_changes_nothing_is_no_gain_and_what_touches_nothing_is_skipped() -
     found = rig.proofs(fix("same", rig.quicker(1.0)), fix("idle", contextlib.nullcontext))
     assert found["same"].outcome is Outcome.NO_GAIN
     assert found["idle"].outcome is Outcome.SKIPPED
-    assert "nothing to change" in found["idle"].why
+    assert "nothing for it to change" in found["idle"].why
 
 
 def test_a_faster_fix_with_wrong_numbers_is_refused_with_the_tensor() -> None:

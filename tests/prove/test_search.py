@@ -164,7 +164,7 @@ def test_a_process_of_its_own_measures_what_it_can_apply() -> None:
     arm = (CASTS.key, FUSED.key, COMPILE.key)
     evidence = program.search([CASTS, FUSED, COMPILE], timed=arm)
     assert evidence.left_out == {
-        CASTS.key: "it found nothing to change in this program",
+        CASTS.key: "there is nothing for it to change in this program",
         COMPILE.key: "RuntimeError: planted",
     }
     assert evidence.timed_ns
