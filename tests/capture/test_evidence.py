@@ -15,10 +15,6 @@ from boundby.capture.torch.evidence.padding import lengths_of
 from boundby.capture.torch.evidence.values import fingerprint
 from boundby.model.evidence import StepEvidence
 
-# They pass alone and in their file, and find no lines after many other tests in one process: the
-# cause is not known.
-_ORDER = pytest.mark.xfail(strict=False, reason="no lines after other tests in one process")
-
 
 def evidence_of(step: Callable[[], object], steps: int = 3) -> StepEvidence:
     """Of so many steps; optimizers tell the collector themselves, as the hooks have them do."""
@@ -68,7 +64,6 @@ def test_a_discriminators_loss_that_is_not_detached_wastes_the_generators_gradie
     assert not clean.kept_graphs
 
 
-@_ORDER
 def test_a_teacher_in_no_optimizer_and_a_metric_by_a_second_forward() -> None:
     teacher, student = network(), network()
     optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
@@ -108,7 +103,6 @@ def test_a_validation_set_and_a_loop_over_layers_are_not_repeated() -> None:
     assert found.repeated == [] and found.unused_graphs == [] and found.unused_gradients == []
 
 
-@_ORDER
 def test_constants_made_in_each_step_are_told_from_what_changes() -> None:
     model = nn.Linear(8, 8)
 
@@ -123,7 +117,6 @@ def test_constants_made_in_each_step_are_told_from_what_changes() -> None:
     assert [one.names for one in found.rebuilt] == [["table"]]
 
 
-@_ORDER
 def test_losses_that_are_kept_grow() -> None:
     model, kept = nn.Linear(8, 8), []
 
