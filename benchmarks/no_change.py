@@ -86,7 +86,7 @@ def main() -> None:
             faster += one.verdict == "faster"
             missed += not found.low <= 1.0 <= found.high
             words = f"{found.low:.3f} to {found.high:.3f}, {one.verdict}"
-            print(f"{one.arm[-1]}: {len(one.log_ratios)} rounds, {words}", flush=True)
+            print(f"{one.variant[-1]}: {len(one.log_ratios)} rounds, {words}", flush=True)
     print(f"{total} decisions: {faster} called faster, {missed} intervals without 1")
 
 

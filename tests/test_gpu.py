@@ -267,7 +267,7 @@ def treated(*keys: str, models: Sequence[Any]) -> Iterator[None]:
     import torch
 
     from boundby.capture.torch.hooks import Hooks
-    from boundby.fixes.log import touched
+    from boundby.fixes.log import changes_made
     from boundby.fixes.switch import Program
     from boundby.prove.switchboard import Switchboard
     from boundby.prove.worker import fix_of
@@ -276,7 +276,7 @@ def treated(*keys: str, models: Sequence[Any]) -> Iterator[None]:
     hooks = Hooks()
     hooks.install(torch)
     hooks.watcher = Events()
-    touched.clear()
+    changes_made.clear()
     program = Program(torch=torch, models=list(models))
     board = Switchboard(program, {key: fix_of(key) for key in keys})
     board.set(keys)
@@ -313,11 +313,11 @@ def losses_of(*keys: str, set_to_none: bool, parts: int) -> list[float]:
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_replays_do_not_write_into_gradients_that_are_kept(set_to_none: bool, parts: int) -> None:
     """Added up over two backwards, or zeroed in place: the losses show what was stepped by."""
-    from boundby.fixes.log import touched
+    from boundby.fixes.log import changes_made
 
     wanted = losses_of(set_to_none=set_to_none, parts=parts)
     found = losses_of("eager-launches/cuda-graphs", set_to_none=set_to_none, parts=parts)
-    assert touched["graph of Sequential"] == 1
+    assert changes_made["graph of Sequential"] == 1
     assert found == pytest.approx(wanted, rel=1e-4)
 
 
@@ -325,7 +325,7 @@ def test_graphs_that_are_garbage_do_not_end_a_capture(monkeypatch: pytest.Monkey
     """Python's collector would free the first model's in the middle of the second's."""
     import torch
 
-    from boundby.fixes.log import touched
+    from boundby.fixes.log import changes_made
 
     plain = torch.nn.Tanh.forward
 
@@ -339,7 +339,7 @@ def test_graphs_that_are_garbage_do_not_end_a_capture(monkeypatch: pytest.Monkey
     try:
         for _ in range(2):
             losses_of("eager-launches/cuda-graphs", set_to_none=True, parts=1)
-            assert touched["graph of Sequential"] == 1
+            assert changes_made["graph of Sequential"] == 1
     finally:
         gc.enable()
 
@@ -347,7 +347,7 @@ def test_graphs_that_are_garbage_do_not_end_a_capture(monkeypatch: pytest.Monkey
 def test_bert_in_plain_operators_is_captured() -> None:
     import torch
 
-    from boundby.fixes.log import touched
+    from boundby.fixes.log import changes_made
 
     transformers: Any = pytest.importorskip("transformers")
     config = transformers.BertConfig(
@@ -378,4 +378,4 @@ def test_bert_in_plain_operators_is_captured() -> None:
 
     wanted = losses()
     assert losses("eager-launches/cuda-graphs") == pytest.approx(wanted, rel=1e-4)
-    assert touched["graph of BertForMaskedLM"] == 1
+    assert changes_made["graph of BertForMaskedLM"] == 1

@@ -15,7 +15,7 @@ from boundby.capture.torch.hooks import Hooks  # noqa: E402
 from boundby.fixes import FIXES, Fix  # noqa: E402
 from boundby.fixes.checkpointing import CHECKPOINTS, NO_CHECKPOINTS  # noqa: E402
 from boundby.fixes.loaders import most_workers, spare_workers  # noqa: E402
-from boundby.fixes.log import touched  # noqa: E402
+from boundby.fixes.log import changes_made  # noqa: E402
 from boundby.fixes.switch import Program  # noqa: E402
 from tests.capture.test_live_hooks import Events  # noqa: E402
 
@@ -25,7 +25,7 @@ def hooks() -> Iterator[None]:
     made = Hooks()
     made.install(torch)
     made.watcher = Events()
-    touched.clear()
+    changes_made.clear()
     yield
     made.remove()
 
@@ -74,7 +74,7 @@ def test_optimizers_are_fused(name: str, options: dict[str, Any]) -> None:
         assert optimizer.param_groups[0]["fused"] is True
     assert optimizer.param_groups[0] == before
     assert not hasattr(optimizer, "_step_supports_amp_scaling")
-    assert touched == {f"fused {name}": 1}
+    assert changes_made == {f"fused {name}": 1}
 
 
 def test_parameters_that_cannot_be_fused_are_left() -> None:
@@ -82,7 +82,7 @@ def test_parameters_that_cannot_be_fused_are_left() -> None:
     optimizer = torch.optim.SGD([weight])
     with applied(named("fused"), optimizers=[optimizer]):
         assert not optimizer.param_groups[0]["fused"]
-    assert not touched
+    assert not changes_made
 
 
 def test_gradients_are_dropped() -> None:
@@ -92,7 +92,7 @@ def test_gradients_are_dropped() -> None:
         net(torch.ones(2, 4)).sum().backward()
         optimizer.zero_grad(set_to_none=False)
         assert net[0].weight.grad is None
-    assert touched == {"gradients set to None": 1}
+    assert changes_made == {"gradients set to None": 1}
 
 
 def test_matmul_precision_comes_and_goes() -> None:
@@ -112,7 +112,7 @@ def test_cudnn_in_tf32_where_a_script_has_switched_it_off(layers: str, kind: str
         with applied(named("tf32")):
             assert setting.fp32_precision == "tf32"
         assert setting.fp32_precision == "ieee"
-        assert touched == {"matmul precision high": 1, f"tf32 {layers}": 1}
+        assert changes_made == {"matmul precision high": 1, f"tf32 {layers}": 1}
     finally:
         setting.fp32_precision = before
 
@@ -136,7 +136,7 @@ def test_a_script_that_autocasts_itself_is_left_alone() -> None:
         with torch.autocast("cpu", torch.float16):
             assert net(torch.ones(2, 4)).dtype == torch.float16
         assert not torch.is_autocast_enabled("cpu")
-    assert not touched
+    assert not changes_made
 
 
 def test_autocast_is_off_where_the_script_asks_for_it() -> None:
@@ -146,7 +146,7 @@ def test_autocast_is_off_where_the_script_asks_for_it() -> None:
             assert net(given).dtype == torch.float32
         with torch.autocast("cpu", enabled=False):
             net(given)
-    assert touched == {"autocast off": 1}
+    assert changes_made == {"autocast off": 1}
     with torch.autocast("cpu", torch.bfloat16):
         assert net(given).dtype == torch.bfloat16
 
@@ -168,7 +168,7 @@ def test_the_outermost_module_is_compiled_in_place_once(monkeypatch: pytest.Monk
         switch.off()
         assert net._compiled_call_impl is None
     assert made == [{"mode": None}]
-    assert touched == {"compiled Sequential": 2}
+    assert changes_made == {"compiled Sequential": 2}
 
 
 class Cache:
@@ -217,7 +217,7 @@ def test_a_cache_that_grows_is_not_left_to_graphs(
         net(torch.ones(2), past_key_values=cache)
     assert len(made) == is_made
     # Left alone says why.
-    assert any("overwrites the cache that Decoder" in word for word in touched) is not is_made
+    assert any("overwrites the cache that Decoder" in word for word in changes_made) is not is_made
 
 
 def test_channels_last_for_images_and_convolutions() -> None:
@@ -261,7 +261,7 @@ def test_loaders_get_workers() -> None:
 
         assert loader_class(Stream()).num_workers == 0
     assert loader_class.__init__ is before
-    assert touched == {"workers for a DataLoader": 2}
+    assert changes_made == {"workers for a DataLoader": 2}
 
 
 def test_a_model_with_a_switch_takes_fused_attention() -> None:
@@ -271,7 +271,7 @@ def test_a_model_with_a_switch_takes_fused_attention() -> None:
         net(torch.ones(2, 4))
         assert net.config._attn_implementation == "sdpa"
     assert net.config._attn_implementation == "eager"
-    assert touched == {"attention of Sequential": 1}
+    assert changes_made == {"attention of Sequential": 1}
 
 
 def test_no_mask_is_built_where_nothing_is_padded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +328,7 @@ def test_checkpoints_are_taken_off() -> None:
         out = checkpointing.checkpoint(block, torch.ones(2, 4), use_reentrant=False)
         out.sum().backward()
     assert block.calls == 1
-    assert touched == {"a checkpoint taken off": 1}
+    assert changes_made == {"a checkpoint taken off": 1}
 
 
 def test_graphs_leave_a_program_without_a_device_alone() -> None:
@@ -337,7 +337,7 @@ def test_graphs_leave_a_program_without_a_device_alone() -> None:
     with applied(named("cuda-graphs"), net):
         for _ in range(3):
             assert torch.equal(net(torch.ones(2, 4)), plain)
-    assert not touched
+    assert not changes_made
     assert "forward" not in vars(net) or net.forward.__func__ is torch.nn.Sequential.forward
 
 
@@ -363,7 +363,7 @@ def test_one_attention_kernel_is_left_and_the_others_come_back(name: str) -> Non
         assert state() == {key: key == name for key in kernels}
         torch.nn.functional.scaled_dot_product_attention(q, q, q)
     assert state() == before
-    assert touched == {"attention backend": 1}
+    assert changes_made == {"attention backend": 1}
 
 
 def test_a_fused_optimizer_is_spelled_as_the_script_has_it() -> None:
@@ -421,4 +421,4 @@ def test_masks_of_sixteen_bits_drop_as_many_and_keep_the_mean() -> None:
         assert abs(dropped.flatten()[part::4].mean().item() - 0.3) < 0.01
     assert out.max().item() == pytest.approx(1 / 0.7, rel=1e-4)
     assert torch.equal(x.grad, out.detach())
-    assert touched == {"dropout masks": 1}
+    assert changes_made == {"dropout masks": 1}

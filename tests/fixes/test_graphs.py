@@ -11,7 +11,7 @@ torch: Any = pytest.importorskip("torch")
 
 from boundby.fixes import cuda_graphs as graphs  # noqa: E402
 from boundby.fixes.cuda_graphs import CUDA_GRAPHS, GraphedModules, _without_collector  # noqa: E402
-from boundby.fixes.log import touched  # noqa: E402
+from boundby.fixes.log import changes_made  # noqa: E402
 
 # As if on a device.
 OnDevice: Any = type("OnDevice", (torch.Tensor,), {"is_cuda": True})
@@ -73,7 +73,7 @@ def graphs_are_played(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", played)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
     monkeypatch.setattr(graphs, "_in_place_of", remembered)
-    touched.clear()
+    changes_made.clear()
 
 
 def train(*, graphed: bool, set_to_none: bool, parts: int, warm: bool = False) -> list[float]:
@@ -136,7 +136,7 @@ def test_a_weight_in_two_places_gets_the_gradient_of_both() -> None:
         assert net.last.weight is net.first.weight
         assert all(a is b for a, b in zip(net.between._flat_weights, own[3:], strict=True))
         found.append([parameter.grad for parameter in own])
-    assert touched["graph of Tied"] == 1
+    assert changes_made["graph of Tied"] == 1
     torch.testing.assert_close(found[0], found[1])
 
 
@@ -171,7 +171,7 @@ def test_no_mask_is_built_while_capturing(monkeypatch: pytest.MonkeyPatch) -> No
     assert (True, True, True) not in seen
     assert masking.is_tracing is before
     assert CUDA_GRAPHS.written is not None
-    lines = CUDA_GRAPHS.written(touched).splitlines()
+    lines = CUDA_GRAPHS.written(changes_made).splitlines()
     assert lines[0].startswith("transformers.masking_utils.is_tracing = ")
     assert lines[1:] == [CUDA_GRAPHS.change]
     assert CUDA_GRAPHS.written({"graph of Net": 1}) == CUDA_GRAPHS.change

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 
 from boundby.model.diagnosis import Numerics
 from boundby.prove.candidate import Candidate
-from boundby.prove.evidence import Arm, Evidence
-from boundby.prove.search import Block, Check, Ran, Reply, Search
+from boundby.prove.evidence import Evidence, Variant
+from boundby.prove.search import Block, BlockResult, Check, Reply, Search
 
 FINE = Numerics(ok=True, why="outputs within 1 ppm")
 
 
 def candidate(
-    name: str, *, preparation_s: float = 0.0, slot: str = "", unfounded: bool = False
+    name: str, *, preparation_s: float = 0.0, slot: str = "", without_finding: bool = False
 ) -> Candidate:
     return Candidate(
         key=f"fault-{name}/{name}",
@@ -23,7 +23,7 @@ def candidate(
         change=f"# {name}",
         preparation_s=preparation_s,
         slot=slot,
-        unfounded=unfounded,
+        without_finding=without_finding,
     )
 
 
@@ -62,7 +62,7 @@ class Simulated:
         budget_s: float = 300.0,
         accept_unverified: bool = False,
         evidence: Evidence | None = None,
-        timed: Arm | None = None,
+        timed: Variant | None = None,
         reserved_s: float = 0.0,
     ) -> Evidence:
         evidence = evidence or Evidence()
@@ -84,24 +84,24 @@ class Simulated:
         except StopIteration:
             return evidence
 
-    def _ran(self, block: Block) -> Ran:
+    def _ran(self, block: Block) -> BlockResult:
         self.blocks.append(block)
-        names = _names(block.arm)
+        names = _names(block.variant)
         if any(name in self._failing for name in names):
-            return Ran(failure="RuntimeError: planted")
+            return BlockResult(failure="RuntimeError: planted")
         quicker = math.prod(self._ratios.get(name, 1.0) for name in names)
         usual = self._step_s / quicker * math.exp(self._random.gauss(0, self._block_sd))
-        times = [usual] * (block.dropped + block.kept)
+        times = [usual] * (block.untimed + block.timed)
         for name in names:
             times[0] += self._first_use_s.pop(name, 0.0)
         self.clock += sum(times)
-        kept_ns = [s * 1e9 for s in times[block.dropped :]]
+        kept_ns = [s * 1e9 for s in times[block.untimed :]]
         is_idle = len(names) == 1 and (names[0] in self._idle or names[0] in self._late)
         self._late -= set(names)
-        return Ran(times_ns=kept_ns, nothing_changed=is_idle)
+        return BlockResult(times_ns=kept_ns, nothing_changed=is_idle)
 
     def _checked(self, check: Check) -> Numerics:
-        names = _names(check.arm)
+        names = _names(check.variant)
         if any(name in self._wrong for name in names):
             return Numerics(ok=False, why="output off by 12% (0.1% allowed)")
         if any(name in self._unverified for name in names):
@@ -109,5 +109,5 @@ class Simulated:
         return FINE
 
 
-def _names(arm: Arm) -> list[str]:
-    return [key.partition("/")[2] for key in arm]
+def _names(variant: Variant) -> list[str]:
+    return [key.partition("/")[2] for key in variant]

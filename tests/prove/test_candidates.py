@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from boundby.model import Roof
 from boundby.model.diagnosis import Diagnosis, Estimate, Finding, WhatIf
 from boundby.prove.candidate import Candidate
-from boundby.prove.candidates import Choice, candidates_of, promised
+from boundby.prove.candidates import Choice, candidates_of, predicted_speedup
 from tests.diagnoses import real_diagnosis
 
 # As a step of BERT on an H200 had them, in ms: of the seventh no combination is imagined.
@@ -75,7 +75,7 @@ def test_a_fault_that_is_in_no_combination_does_not_take_the_promise_of_the_othe
 
 def test_what_they_make_together_is_foreseen_too() -> None:
     found = tried(bert())
-    together = promised(
+    together = predicted_speedup(
         bert(),
         {
             fault
@@ -90,9 +90,9 @@ def test_what_they_make_together_is_foreseen_too() -> None:
 
 def test_of_what_nothing_is_imagined_nothing_is_promised() -> None:
     alone = replace(bert(), what_if=[])
-    assert promised(alone, COMPILED) is None
-    assert promised(alone, {"unfused-operators"}) is not None
-    assert promised(bert(), {"openmp-spin"}) is None
+    assert predicted_speedup(alone, COMPILED) is None
+    assert predicted_speedup(alone, {"unfused-operators"}) is not None
+    assert predicted_speedup(bert(), {"openmp-spin"}) is None
 
 
 def test_graphs_are_tried_where_no_launches_wait_yet() -> None:
@@ -106,10 +106,12 @@ def test_graphs_are_tried_where_no_launches_wait_yet() -> None:
 def test_cheap_fixes_are_tried_without_a_finding_after_those_with_one() -> None:
     diagnosis = replace(bert(without="unfused-optimizer"), findings=bert().findings[:1])
     found = candidates_of(diagnosis, Choice())
-    unfounded = [one.fix for one in found if one.unfounded]
-    assert {"sdpa", "fused", "autocast", "tf32", "no-checkpoints"} <= set(unfounded)
-    assert [one.unfounded for one in found] == sorted(one.unfounded for one in found)
-    assert not any(one.unfounded for one in candidates_of(diagnosis, Choice(only=["compile"])))
+    without_finding = [one.fix for one in found if one.without_finding]
+    assert {"sdpa", "fused", "autocast", "tf32", "no-checkpoints"} <= set(without_finding)
+    assert [one.without_finding for one in found] == sorted(one.without_finding for one in found)
+    assert not any(
+        one.without_finding for one in candidates_of(diagnosis, Choice(only=["compile"]))
+    )
 
 
 def test_fewer_digits_are_not_tried_where_the_device_is_no_faster_in_them() -> None:
@@ -128,5 +130,5 @@ def test_what_a_user_names_is_reported_whatever_comes_of_it() -> None:
     diagnosis = replace(bert(), findings=[])
     for choice in (Choice(only=["sdpa"]), Choice(also=["sdpa"])):
         found = {one.fix: one for one in candidates_of(diagnosis, choice)}
-        assert found["sdpa"].asked
-        assert not found["sdpa"].unfounded
+        assert found["sdpa"].requested
+        assert not found["sdpa"].without_finding

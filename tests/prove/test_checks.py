@@ -81,14 +81,14 @@ class Rig:
                 optimizer.zero_grad()
 
     def verdict(
-        self, set_arm: Callable[[bool], None], precision: str | None = None, **options: Any
+        self, set_variant: Callable[[bool], None], precision: str | None = None, **options: Any
     ) -> Numerics:
         calls = [
             RecordedCall(module=one, args=(self.x,), kwargs={}, training=True, with_gradients=True)
             for one in self.models
         ]
         checks = Checks(torch, calls, self.optimizers, [])
-        return checks.verdict(set_arm, precision, expensive=False, **options)
+        return checks.verdict(set_variant, precision, expensive=False, **options)
 
     def fix(self, name: str) -> Callable[[bool], None]:
         found = next(one for one in FIXES if one.name == name)
@@ -97,19 +97,19 @@ class Rig:
         assert switch is not None
         on = [False]
 
-        def set_arm(changed: bool) -> None:
+        def set_variant(changed: bool) -> None:
             if changed != on[0]:
                 on[0] = changed
                 (switch.on if changed else switch.off)()
 
-        return set_arm
+        return set_variant
 
 
 def hooked(module: Any, make: Callable[[], Any]) -> Callable[[bool], None]:
     """A planted change: a hook that is registered while it is on."""
     handles: list[Any] = []
 
-    def set_arm(changed: bool) -> None:
+    def set_variant(changed: bool) -> None:
         if changed and not handles:
             made = make()
             handles.extend(made if isinstance(made, list) else [made])
@@ -117,7 +117,7 @@ def hooked(module: Any, make: Callable[[], Any]) -> Callable[[bool], None]:
             while handles:
                 handles.pop().remove()
 
-    return set_arm
+    return set_variant
 
 
 @pytest.mark.parametrize("name", ["fused", "autocast", "bf16-products"])
@@ -161,10 +161,10 @@ def test_dropout_that_is_gone_is_refused() -> None:
     module = with_dropout()
     before = module[2].p
 
-    def set_arm(changed: bool) -> None:
+    def set_variant(changed: bool) -> None:
         module[2].p = 0.0 if changed else before
 
-    found = Rig(module).verdict(set_arm)
+    found = Rig(module).verdict(set_variant)
     assert not found.ok, found.why
     assert found.tensor is not None and "spread" in found.tensor
 
@@ -185,10 +185,10 @@ def test_a_scaled_update_is_refused() -> None:
     rig = Rig(module)
     group = rig.optimizers[0].param_groups[0]
 
-    def set_arm(changed: bool) -> None:
+    def set_variant(changed: bool) -> None:
         group["lr"] = 1.1e-2 if changed else 1e-2
 
-    found = rig.verdict(set_arm)
+    found = rig.verdict(set_variant)
     assert not found.ok
     assert found.tensor is not None and "optimizer" in found.tensor
 

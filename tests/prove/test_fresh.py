@@ -10,27 +10,32 @@ import pytest
 from boundby.model.diagnosis import Outcome
 from boundby.prove import fresh
 from boundby.prove.evidence import Evidence
-from boundby.prove.fresh import FreshProcesses, Turns, Variant
-from boundby.prove.launch import Launched
-from boundby.prove.proofs import Checked, proofs_of
+from boundby.prove.fresh import AlternatingRuns, FreshProcesses, ProcessSetup
+from boundby.prove.launch import ProcessResult
+from boundby.prove.proofs import ProcessResults, proofs_of
 from tests.prove.simulated import Simulated, candidate
 
 CASTS, GRAPHS = candidate("casts"), candidate("graphs", preparation_s=5.0)
-AS_IT_IS = Variant(name="the script as it is")
-PATCHED = Variant(
-    name="the patched script", arm=(GRAPHS.key,), sources={"a.py": "b.py"}, may_do_without=True
+AS_IT_IS = ProcessSetup(name="the script as it is")
+PATCHED = ProcessSetup(
+    name="the patched script",
+    variant=(GRAPHS.key,),
+    sources={"a.py": "b.py"},
+    drop_failing_fixes=True,
 )
 Process = Callable[[tuple[str, ...], bool], Evidence | str]
 
 
-def in_turn(process: Process, monkeypatch: pytest.MonkeyPatch) -> Turns:
-    """`process`: what one measures with an arm, patched or not, or why it failed."""
+def alternate(process: Process, monkeypatch: pytest.MonkeyPatch) -> AlternatingRuns:
+    """`process`: what one measures with a variant, patched or not, or why it failed."""
 
-    def launch(setting: Any, spec: Mapping[str, Any], **_: Any) -> Launched:
-        found = process(spec["timed"]["arm"], bool(spec["sources"]))
+    def launch(setting: Any, spec: Mapping[str, Any], **_: Any) -> ProcessResult:
+        found = process(spec["timed"]["variant"], bool(spec["sources"]))
         failed = found if isinstance(found, str) else None
         result = None if isinstance(found, str) else msgspec.json.encode(found)
-        return Launched(problem=failed, late=False, log=Path("log"), result=result, wrote=[])
+        return ProcessResult(
+            problem=failed, late=False, log=Path("log"), result=result, written_files=[]
+        )
 
     monkeypatch.setattr(fresh, "launch", launch)
     processes: Any = FreshProcesses(
@@ -39,7 +44,7 @@ def in_turn(process: Process, monkeypatch: pytest.MonkeyPatch) -> Turns:
         place=Path,
         ends_at=float("inf"),
     )
-    turns: Turns = processes.in_turn(AS_IT_IS, PATCHED)
+    turns: AlternatingRuns = processes.alternate(AS_IT_IS, PATCHED)
     return turns
 
 
@@ -48,25 +53,25 @@ def measured(ns: float, why: str | None = None) -> Evidence:
     return Evidence(timed_ns=[ns], left_out={GRAPHS.key: why} if why is not None else {})
 
 
-def proven(turns: Turns) -> Any:
+def final_proof(turns: AlternatingRuns) -> Any:
     program = Simulated({"casts": 3.0, "graphs": 1.25}, block_sd=0.001)
     every = [CASTS, GRAPHS]
     evidence = program.search(every)
     assert evidence.chosen == (CASTS.key, GRAPHS.key)
     manual = {"graphs": "it cannot be written as a patch"}
-    return proofs_of(evidence, every, Checked(final=turns, manual=manual))[-1]
+    return proofs_of(evidence, every, ProcessResults(final=turns, manual=manual))[-1]
 
 
 def test_the_headline_stands_for_what_the_patched_copy_could_apply(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def process(arm: tuple[str, ...], patched: bool) -> Evidence:
+    def process(variant: tuple[str, ...], patched: bool) -> Evidence:
         if not patched:
             return measured(300.0)
-        return measured(100.0, why="it found nothing to change") if arm else measured(100.0)
+        return measured(100.0, why="it found nothing to change") if variant else measured(100.0)
 
-    turns = in_turn(process, monkeypatch)
-    final = proven(turns)
+    turns = alternate(process, monkeypatch)
+    final = final_proof(turns)
     assert final.outcome is Outcome.KEPT
     assert final.treatment == "casts"
     assert final.change == CASTS.change
@@ -77,20 +82,20 @@ def test_the_headline_stands_for_what_the_patched_copy_could_apply(
 def test_a_process_that_fails_with_what_is_applied_from_outside_is_run_without_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def process(arm: tuple[str, ...], patched: bool) -> Evidence | str:
-        return "no memory" if arm else measured(100.0 if patched else 300.0)
+    def process(variant: tuple[str, ...], patched: bool) -> Evidence | str:
+        return "no memory" if variant else measured(100.0 if patched else 300.0)
 
-    turns = in_turn(process, monkeypatch)
+    turns = alternate(process, monkeypatch)
     assert turns.left_out == {GRAPHS.key: "no memory"}
     assert len(turns.after_ns) >= 2
-    assert proven(turns).outcome is Outcome.KEPT
+    assert final_proof(turns).outcome is Outcome.KEPT
 
 
 def test_what_is_applied_from_outside_is_part_of_the_headline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    turns = in_turn(lambda arm, patched: measured(80.0 if patched else 300.0), monkeypatch)
-    final = proven(turns)
+    turns = alternate(lambda variant, patched: measured(80.0 if patched else 300.0), monkeypatch)
+    final = final_proof(turns)
     assert final.treatment == "casts + graphs"
     assert "applied from outside: graphs (it cannot be written as a patch)" in final.why
 
@@ -98,8 +103,8 @@ def test_what_is_applied_from_outside_is_part_of_the_headline(
 def test_a_patched_copy_that_fails_by_itself_fails_the_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    turns = in_turn(
-        lambda arm, patched: "NameError: x" if patched else measured(300.0), monkeypatch
+    turns = alternate(
+        lambda variant, patched: "NameError: x" if patched else measured(300.0), monkeypatch
     )
-    final = proven(turns)
+    final = final_proof(turns)
     assert (final.outcome, final.why) == (Outcome.FAILED, "NameError: x")

@@ -71,10 +71,10 @@ def test_a_donating_step_computes_the_same(hooks: JaxHooks) -> None:
     assert switch is not None
     checks = JaxChecks(jax, (jnp.ones(8), jnp.ones((4, 8))), {})
 
-    def set_arm(changed: bool) -> None:
+    def set_variant(changed: bool) -> None:
         (switch.on if changed else switch.off)()
 
-    verdict = checks.verdict(program.step_function.run, set_arm, None)
+    verdict = checks.verdict(program.step_function.run, set_variant, None)
     assert verdict.ok, verdict.why
     assert program.step_function.variant is None
 

@@ -50,7 +50,7 @@ def test_a_script_is_measured_and_a_variant_that_ends_it_is_blamed(tmp_path: Pat
     )
     run.run()
     evidence = run.evidence
-    ruled = evidence.ruled["planted/broken-backward"]
+    ruled = evidence.rulings["planted/broken-backward"]
     assert ruled.outcome is Outcome.FAILED
     assert ruled.why == "MemoryError: planted: no memory in backward"
     assert ruled.log is not None and "Traceback" in Path(ruled.log).read_text()

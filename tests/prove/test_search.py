@@ -36,7 +36,7 @@ def test_decisions_need_few_rounds_on_a_quiet_machine() -> None:
     program = Simulated({"fused": 1.1}, block_sd=0.002)
     evidence = program.search([FUSED])
     assert evidence.chosen == (FUSED.key,)
-    assert len(evidence.of((FUSED.key,), ()).log_ratios) <= 5
+    assert len(evidence.comparison_of((FUSED.key,), ()).log_ratios) <= 5
 
 
 @pytest.mark.parametrize("block_sd", [0.002, 0.02])
@@ -85,7 +85,7 @@ def test_compiling_that_would_take_what_is_left_is_skipped_with_its_expected_tim
     again = candidate("again", preparation_s=30.0)
     program = Simulated({"c": 1.0, "again": 1.0}, first_use_s={"c": 150.0, "again": 150.0})
     evidence = program.search([COMPILE, again], budget_s=300.0)
-    assert "expected to take 150 s" in evidence.ruled[again.key].why
+    assert "expected to take 150 s" in evidence.rulings[again.key].why
 
 
 def test_no_round_is_begun_that_would_not_end_in_time() -> None:
@@ -99,17 +99,17 @@ def test_no_round_is_begun_that_would_not_end_in_time() -> None:
 def test_much_slower_fixes_are_given_up_after_two_rounds() -> None:
     program = Simulated({"fused": 0.4})
     evidence = program.search([FUSED])
-    assert len(evidence.of((FUSED.key,), ()).log_ratios) == 2
+    assert len(evidence.comparison_of((FUSED.key,), ()).log_ratios) == 2
     assert outcomes(evidence, FUSED)["fused"] is Outcome.NO_GAIN
 
 
 def test_a_later_process_measures_nothing_twice() -> None:
     program = Simulated({"fused": 1.3})
     evidence = program.search([FUSED])
-    rounds = len(evidence.of((FUSED.key,), ()).log_ratios)
+    rounds = len(evidence.comparison_of((FUSED.key,), ()).log_ratios)
     again = Simulated({"fused": 1.3})
     again.search([FUSED], evidence=evidence)
-    assert len(evidence.of((FUSED.key,), ()).log_ratios) == rounds
+    assert len(evidence.comparison_of((FUSED.key,), ()).log_ratios) == rounds
     assert all(block.preparing for block in again.blocks)
 
 
@@ -121,31 +121,31 @@ def test_slow_steps_are_spent_on_the_likeliest_fixes_first() -> None:
 
 
 def test_fixes_without_a_finding_come_after_those_with_one() -> None:
-    extra = candidate("extra", unfounded=True)
+    extra = candidate("extra", without_finding=True)
     program = Simulated({"fused": 1.2, "extra": 1.5, "c": 1.1}, block_sd=0.002)
     evidence = program.search([FUSED, COMPILE, extra])
     assert evidence.chosen == (extra.key, FUSED.key, COMPILE.key)
-    order = [block.arm[-1] for block in program.blocks if block.arm]
+    order = [block.variant[-1] for block in program.blocks if block.variant]
     assert order.index(FUSED.key) < order.index(extra.key) < order.index(COMPILE.key)
 
 
 def test_fixes_without_a_finding_wait_where_time_is_short() -> None:
-    extra = candidate("extra", unfounded=True)
-    dear = candidate("c", preparation_s=5.0)
+    extra = candidate("extra", without_finding=True)
+    expensive = candidate("c", preparation_s=5.0)
     program = Simulated({"c": 1.5}, step_s=1.0, block_sd=0.002)
-    program.search([dear, extra], budget_s=80.0)
-    order = [block.arm[-1] for block in program.blocks if block.arm]
-    assert order.index(dear.key) < order.index(extra.key)
+    program.search([expensive, extra], budget_s=80.0)
+    order = [block.variant[-1] for block in program.blocks if block.variant]
+    assert order.index(expensive.key) < order.index(extra.key)
 
 
 def test_a_fix_without_a_finding_costs_few_steps_if_it_is_far_slower_or_finds_nothing() -> None:
-    slow, idle = candidate("slow", unfounded=True), candidate("idle", unfounded=True)
+    slow, idle = candidate("slow", without_finding=True), candidate("idle", without_finding=True)
     program = Simulated({"slow": 0.1, "fused": 1.3}, idle=["idle"])
     every = [FUSED, slow, idle]
     evidence = program.search(every)
-    assert sum(block.kept for block in program.blocks if slow.key in block.arm) <= 3
-    assert sum(block.kept for block in program.blocks if idle.key in block.arm) <= 2
-    # Nobody asked for the one that found nothing to change.
+    assert sum(block.timed for block in program.blocks if slow.key in block.variant) <= 3
+    assert sum(block.timed for block in program.blocks if idle.key in block.variant) <= 2
+    # The one that found nothing to change was not requested.
     assert outcomes(evidence, *every) == {"fused": Outcome.KEPT, "slow": Outcome.NO_GAIN}
 
 
@@ -161,18 +161,18 @@ def test_time_kept_for_fixes_of_the_start_does_not_keep_a_compile_from_being_tri
 
 def test_a_process_of_its_own_measures_what_it_can_apply() -> None:
     program = Simulated({"fused": 1.3}, idle=["casts"], failing=["c"])
-    arm = (CASTS.key, FUSED.key, COMPILE.key)
-    evidence = program.search([CASTS, FUSED, COMPILE], timed=arm)
+    variant = (CASTS.key, FUSED.key, COMPILE.key)
+    evidence = program.search([CASTS, FUSED, COMPILE], timed=variant)
     assert evidence.left_out == {
         CASTS.key: "there is nothing for it to change in this program",
         COMPILE.key: "RuntimeError: planted",
     }
     assert evidence.timed_ns
-    assert program.blocks[-1].arm == (FUSED.key,)
+    assert program.blocks[-1].variant == (FUSED.key,)
 
 
 def test_fixes_whose_turn_did_not_come_are_named() -> None:
-    every = [candidate(name, unfounded=True) for name in ("idle", "one", "two")]
+    every = [candidate(name, without_finding=True) for name in ("idle", "one", "two")]
     program = Simulated({}, step_s=10.0, idle=["idle"])
     evidence = program.search(every, budget_s=90.0)
     assert untried_names(evidence, every) == ["one", "two"]

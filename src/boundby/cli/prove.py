@@ -167,17 +167,17 @@ def command(
         accept_unverified=accept_unverified,
     )
     with progress_bar("proving:", shown=not quiet) as progress:
-        proven = prove_target(request, progress, progress.print)
+        result = prove_target(request, progress, progress.print)
     if not quiet:
-        _tell(proven.diagnosis, patch_asked=patch_file is not None, patch=proven.patch)
-    write_json(proven.diagnosis, json_file)
-    write_page(proven.diagnosis, html_file, perfetto_file, open_page=open_page, quiet=quiet)
+        _report_result(result.diagnosis, patch_asked=patch_file is not None, patch=result.patch)
+    write_json(result.diagnosis, json_file)
+    write_page(result.diagnosis, html_file, perfetto_file, open_page=open_page, quiet=quiet)
     if patch_file is not None:
-        _write_patch(proven.patch, patch_file)
-    return INTERRUPTED if proven.interrupted else 0
+        _write_patch(result.patch, patch_file)
+    return INTERRUPTED if result.interrupted else 0
 
 
-def _tell(diagnosis: Diagnosis, *, patch_asked: bool, patch: SourcePatch | None) -> None:
+def _report_result(diagnosis: Diagnosis, *, patch_asked: bool, patch: SourcePatch | None) -> None:
     from boundby.cli.console import error_console
     from boundby.report.proofs import ProofsReport, wants_time
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 # How often each kind of change was made, by its words; never, for why one was not.
-touched: Counter[str] = Counter()
+changes_made: Counter[str] = Counter()
 
 
 def note(what: str) -> None:
     """Say that something was changed, in words a report can show."""
-    touched[what] += 1
+    changes_made[what] += 1
 
 
 def leave(why: str) -> None:
     """Say why something was left as it is, where a change would have broken it."""
-    touched.setdefault(why, 0)
+    changes_made.setdefault(why, 0)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from boundby.capture.process.step_hooks import StepHook
-from boundby.prove.snapshots import UnrecordableError, copied
+from boundby.prove.snapshots import UnrecordableError, detached_copy
 
-_MOST_MODULES = 4
+_MAX_MODULES = 4
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class CallRecorder(StepHook):
             self.skipped.append("calls of functions that are no modules")
             return
         known = self.calls.get(id(called))
-        if known is None and len(self.calls) >= _MOST_MODULES:
+        if known is None and len(self.calls) >= _MAX_MODULES:
             return
         with_gradients = torch.is_grad_enabled()
         # A call that trains says more than an evaluation of the same module.
@@ -58,8 +58,8 @@ class CallRecorder(StepHook):
         try:
             self.calls[id(called)] = RecordedCall(
                 module=called,
-                args=copied(torch, args[1:] if args and args[0] is called else args),
-                kwargs=copied(torch, kwargs),
+                args=detached_copy(torch, args[1:] if args and args[0] is called else args),
+                kwargs=detached_copy(torch, kwargs),
                 training=called.training,
                 with_gradients=with_gradients,
                 autocast_to=_autocast_of(torch, called),

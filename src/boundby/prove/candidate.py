@@ -13,9 +13,9 @@ from boundby.model.diagnosis import Estimate
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """One fix, the faults it removes, and the speed-up that the diagnosis predicts for it.
 
-    `asked`: the user wants it tried, whatever speaks for it. `silent`: a user's own fix, which
-    need not say what it changes. `unfounded`: no finding speaks for it; it is tried because that
-    costs a few steps.
+    `requested`: the user named it, so it is tried even without a finding. `user_defined`: a user's
+    own fix, which need not report what it changes. `without_finding`: the diagnosis does not
+    suggest it; it is tried because that costs only a few steps.
     """
 
     key: str  # FAULT/FIX
@@ -30,24 +30,24 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     preparation_s: float = 0.0
     slot: str = ""
     covers: tuple[str, ...] = ()
-    asked: bool = False
-    silent: bool = False
-    unfounded: bool = False
+    requested: bool = False
+    user_defined: bool = False
+    without_finding: bool = False
     needs_cores: bool = False
 
     @property
     def fix(self) -> str:
         return self.key.partition("/")[2]
 
-    def is_rival(self, other: Candidate) -> bool:
+    def is_alternative_to(self, other: Candidate) -> bool:
         """Whether the two are different ways to do one thing."""
         if self.slot or other.slot:
             return self.slot == other.slot
         return self.faults[0] == other.faults[0]
 
-    def goes_with(self, others: Sequence[Candidate]) -> bool:
+    def is_compatible_with(self, others: Sequence[Candidate]) -> bool:
         return not any(
-            self.is_rival(other)
+            self.is_alternative_to(other)
             or not other.excludes.isdisjoint(self.faults)
             or not self.excludes.isdisjoint(other.faults)
             or any(

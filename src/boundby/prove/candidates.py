@@ -1,4 +1,4 @@
-"""What is worth trying: the treatments of what was found, on the device at hand."""
+"""The fixes to measure: those of the faults found, on this device."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from boundby import faults as remedies
-from boundby.faults import Fault, Fix
+from boundby.faults import FAULTS, Fault, Fix
 from boundby.model.diagnosis import Diagnosis, Estimate
 from boundby.model.errors import BoundbyError
 from boundby.prove.candidate import Candidate
@@ -16,10 +15,10 @@ from boundby.prove.candidate import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What a user wants tried: names of faults, or of single fixes.
+    """The fixes that a user wants measured, by fault id or by fix name.
 
-    `only` these; never those to `skip`; `also` these, whether anything speaks for them or not;
-    `everything`: all that there is.
+    `only`: these alone. `skip`: never these. `also`: these too, with or without a finding.
+    `everything`: all fixes.
     """
 
     only: Collection[str] = ()
@@ -28,51 +27,51 @@ class Choice:
     everything: bool = False
 
     def check(self) -> None:
-        """Fail, in one line, on a name that nobody knows."""
-        known = {remedy.id for remedy in remedies.FAULTS}
-        known |= {one.name for remedy in remedies.FAULTS for one in remedy.fixes}
+        """Raise a `BoundbyError` for an unknown name."""
+        known = {fault.id for fault in FAULTS}
+        known |= {one.name for fault in FAULTS for one in fault.fixes}
         for name in (*self.only, *self.skip, *self.also):
             if name not in known:
                 raise BoundbyError(
                     f"no fault and no fix is called {name}: boundby explain lists them"
                 )
 
-    def asks_for(self, fault: str, treatment: Fix) -> bool:
+    def requests(self, fault: str, fix: Fix) -> bool:
         named = (*self.only, *self.also)
-        return fault in named or treatment.name in named
+        return fault in named or fix.name in named
 
-    def allows(self, fault: str, treatment: Fix, *, found: bool) -> bool:
-        if fault in self.skip or treatment.name in self.skip:
+    def allows(self, fault: str, fix: Fix, *, found: bool) -> bool:
+        if fault in self.skip or fix.name in self.skip:
             return False
-        if self.asks_for(fault, treatment):
+        if self.requests(fault, fix):
             return True
         return not self.only and (found or self.everything)
 
 
 def candidates_of(diagnosis: Diagnosis, choice: Choice) -> list[Candidate]:
-    """Treatments by the saving that is expected of them."""
+    """The candidates, those with a finding first."""
     choice.check()
     found = {finding.fault for finding in diagnosis.findings}
-    mended: dict[Fix, list[Fault]] = {}
-    for remedy, treatment in _pairs(diagnosis):
-        if diagnosis.machine.kind not in treatment.devices:
+    faults_by_fix: dict[Fix, list[Fault]] = {}
+    for fault, fix in _pairs(diagnosis):
+        if diagnosis.machine.kind not in fix.devices:
             continue
-        is_worth_it = remedy.id in found or _is_always_tried(treatment, diagnosis)
-        if not choice.allows(remedy.id, treatment, found=is_worth_it):
+        is_suggested = fault.id in found or _is_always_tried(fix, diagnosis)
+        if not choice.allows(fault.id, fix, found=is_suggested):
             continue
-        mends = mended.setdefault(treatment, [])
-        # Asked for by its own name, it stands for one fault at most that was not found.
-        if remedy.id in found or not mends or choice.everything:
-            mends.append(remedy)
+        its_faults = faults_by_fix.setdefault(fix, [])
+        # A fix requested by name is listed with at most one fault that was not found.
+        if fault.id in found or not its_faults or choice.everything:
+            its_faults.append(fault)
     every = [
-        _candidate(fix, sorted(mends, key=lambda one: one.id not in found), diagnosis, choice)
-        for fix, mends in mended.items()
+        _candidate(fix, sorted(its_faults, key=lambda one: one.id not in found), diagnosis, choice)
+        for fix, its_faults in faults_by_fix.items()
     ]
-    return sorted(every, key=lambda one: one.unfounded)
+    return sorted(every, key=lambda one: one.without_finding)
 
 
 def _is_always_tried(fix: Fix, diagnosis: Diagnosis) -> bool:
-    """Not in fewer digits where the device is known to compute no faster in them."""
+    """Whether a fix is measured without a finding; not if its precision is no faster here."""
     if not fix.always_tried or fix.precision is None:
         return fix.always_tried
     rate = diagnosis.machine.rate(f"matmul.{fix.precision}")
@@ -80,21 +79,23 @@ def _is_always_tried(fix: Fix, diagnosis: Diagnosis) -> bool:
     return rate is None or float32 is None or rate > float32
 
 
-def likeliest(diagnosis: Diagnosis, choice: Choice) -> list[Candidate]:
-    """Without a diagnosis: the first fix of each fault, if it can be switched live."""
-    first = {fault.fixes[0].name for fault in remedies.FAULTS if fault.fixes and not choice.only}
-    live = {fix.name for fault in remedies.FAULTS for fix in fault.fixes if fix.scope == "step"}
+def candidates_without_diagnosis(diagnosis: Diagnosis, choice: Choice) -> list[Candidate]:
+    """Without a diagnosis: the first fix of each fault that can be switched live."""
+    first = {fault.fixes[0].name for fault in FAULTS if fault.fixes and not choice.only}
+    live = {fix.name for fault in FAULTS for fix in fault.fixes if fix.scope == "step"}
     wanted = replace(choice, also=[*choice.also, *sorted(first & live - {*choice.skip})])
-    asked = {one.key for one in candidates_of(diagnosis, choice) if one.asked}
+    requested = {one.key for one in candidates_of(diagnosis, choice) if one.requested}
     return [
-        structs.replace(one, asked=one.key in asked, unfounded=one.key not in asked)
+        structs.replace(
+            one, requested=one.key in requested, without_finding=one.key not in requested
+        )
         for one in candidates_of(diagnosis, wanted)
     ]
 
 
-def pointless(diagnosis: Diagnosis, choice: Choice) -> list[str]:
-    """Fixes that were asked for by name and are for other devices than this one."""
-    every = {one for remedy in remedies.FAULTS for one in remedy.fixes}
+def fixes_for_other_devices(diagnosis: Diagnosis, choice: Choice) -> list[str]:
+    """Names of requested fixes that have no effect on this device."""
+    every = {one for fault in FAULTS for one in fault.fixes}
     named = {*choice.only, *choice.also}
     return sorted(
         one.name for one in every if one.name in named and diagnosis.machine.kind not in one.devices
@@ -102,54 +103,56 @@ def pointless(diagnosis: Diagnosis, choice: Choice) -> list[str]:
 
 
 def _pairs(diagnosis: Diagnosis) -> Iterator[tuple[Fault, Fix]]:
-    """The likeliest way for each fault first, then the second ways; found faults before others."""
-    known = {remedy.id: remedy for remedy in remedies.FAULTS}
+    """The first fix of each fault, then the second ones; found faults before others."""
+    known = {fault.id: fault for fault in FAULTS}
     found = [known[one.fault] for one in diagnosis.findings if one.fault in known]
-    ordered = [*found, *(remedy for remedy in remedies.FAULTS if remedy not in found)]
-    ways = max((len(remedy.fixes) for remedy in ordered), default=0)
-    for way in range(ways):
-        for remedy in ordered:
-            for treatment in remedy.fixes[way : way + 1]:
-                yield remedy, treatment
+    ordered = [*found, *(fault for fault in FAULTS if fault not in found)]
+    most = max((len(fault.fixes) for fault in ordered), default=0)
+    for at in range(most):
+        for fault in ordered:
+            for fix in fault.fixes[at : at + 1]:
+                yield fault, fix
 
 
 def _candidate(
-    treatment: Fix, mends: list[Fault], diagnosis: Diagnosis, choice: Choice
+    fix: Fix, its_faults: list[Fault], diagnosis: Diagnosis, choice: Choice
 ) -> Candidate:
-    faults = tuple(remedy.id for remedy in mends)
+    faults = tuple(fault.id for fault in its_faults)
     found = {finding.fault for finding in diagnosis.findings}
-    is_asked = any(choice.asks_for(fault, treatment) for fault in faults)
-    covers = treatment.covers
+    is_requested = any(choice.requests(fault, fix) for fault in faults)
+    covers = fix.covers
     if not any(finding.fault in covers for finding in diagnosis.findings):
         covers = faults[:1]
     return Candidate(
-        key=f"{faults[0]}/{treatment.name}",
+        key=f"{faults[0]}/{fix.name}",
         faults=faults,
-        change=treatment.change,
-        predicted=promised(diagnosis, covers),
-        precision=treatment.precision,
-        excludes=frozenset(fault for remedy in mends for fault in remedy.excludes),
-        scope=treatment.scope,
-        framework=treatment.framework,
-        environment=dict(treatment.environment),
-        preparation_s=treatment.preparation_s,
-        slot=treatment.slot,
+        change=fix.change,
+        predicted=predicted_speedup(diagnosis, covers),
+        precision=fix.precision,
+        excludes=frozenset(excluded for fault in its_faults for excluded in fault.excludes),
+        scope=fix.scope,
+        framework=fix.framework,
+        environment=dict(fix.environment),
+        preparation_s=fix.preparation_s,
+        slot=fix.slot,
         covers=covers,
-        asked=is_asked,
-        silent=not _is_ours(treatment),
-        needs_cores=treatment.needs_cores,
-        unfounded=not (is_asked or choice.everything or found.intersection((*covers, *faults))),
+        requested=is_requested,
+        user_defined=not _is_built_in(fix),
+        needs_cores=fix.needs_cores,
+        without_finding=not (
+            is_requested or choice.everything or found.intersection((*covers, *faults))
+        ),
     )
 
 
-def _is_ours(treatment: Fix) -> bool:
-    made = treatment.apply or treatment.switch
+def _is_built_in(fix: Fix) -> bool:
+    made = fix.apply or fix.switch
     apply = getattr(made, "func", made)
     return apply is None or apply.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
-def promised(diagnosis: Diagnosis, covers: Collection[str]) -> Estimate | None:
-    """What the replay says of these faults mended together, as a speed-up; None if not found."""
+def predicted_speedup(diagnosis: Diagnosis, covers: Collection[str]) -> Estimate | None:
+    """The simulated speed-up with these faults fixed together; None if none was found."""
     wall = diagnosis.step.wall_ns
     found = [finding for finding in diagnosis.findings if finding.fault in covers]
     if len(found) == 1:

@@ -15,23 +15,23 @@ from collections.abc import Sequence
 
 from boundby.model.diagnosis import Speedup
 
-FEWEST_ROUNDS = 3
+MIN_ROUNDS = 3
 _ALPHA = 0.05
 # Variance of the prior on the effect, in units of the rounds' own variance.
 _PRIOR = 10.0
 # Rounds that agree better than clocks do show no more than this.
-_LEAST_SD = 0.002
+_MIN_SD = 0.002
 # A fix is worth a change to the script above the first, and cannot be worth it below the second.
-WORTHWHILE, NOTHING = 1.01, 1.02
+WORTHWHILE, NO_EFFECT = 1.01, 1.02
 
 
 def speedup_of(log_ratios: Sequence[float]) -> Speedup | None:
     """The mean ratio with its interval; None for fewer rounds than can decide."""
     count = len(log_ratios)
-    if count < FEWEST_ROUNDS:
+    if count < MIN_ROUNDS:
         return None
     middle = statistics.fmean(log_ratios)
-    half = half_width(count) * max(statistics.stdev(log_ratios), _LEAST_SD)
+    half = half_width(count) * max(statistics.stdev(log_ratios), _MIN_SD)
     return Speedup(
         low=math.exp(middle - half), median=math.exp(middle), high=math.exp(min(middle + half, 20))
     )

@@ -25,7 +25,7 @@ _OURS = "boundby: "  # what the command line's own lines begin with
 def diagnose_script(
     setting: Setting, *, machine_file: Path | None, cwd: Path, limit_s: float
 ) -> Diagnosis | None:
-    """That of `boundby run`; None if it does not end within `limit_s`."""
+    """The diagnosis by `boundby run`; None if it takes longer than `limit_s`."""
     path = setting.folder / "diagnosis.json"
     options = ["--quiet", "--json", str(path), "--step-by", setting.step_by]
     if machine_file is not None:
@@ -43,7 +43,7 @@ def diagnose_script(
             start_new_session=True,
         )
         try:
-            late = _is_late(process, limit_s)
+            late = _is_out_of_time(process, limit_s)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -54,11 +54,11 @@ def diagnose_script(
             return None
         errors.seek(0)
         raise BoundbyError(
-            _last_words(errors.read()), exit_code=process.returncode or CANNOT_MEASURE
+            _failure_reason(errors.read()), exit_code=process.returncode or CANNOT_MEASURE
         )
 
 
-def _is_late(process: subprocess.Popen[bytes], limit_s: float) -> bool:
+def _is_out_of_time(process: subprocess.Popen[bytes], limit_s: float) -> bool:
     try:
         process.wait(timeout=limit_s)
     except subprocess.TimeoutExpired:
@@ -67,7 +67,7 @@ def _is_late(process: subprocess.Popen[bytes], limit_s: float) -> bool:
 
 
 def undiagnosed() -> Diagnosis:
-    """What stands in for a diagnosis that did not end in time: everything is unknown."""
+    """A diagnosis in which everything is unknown, for one that did not end in time."""
     kind = "cuda" if Path("/dev/nvidiactl").exists() else "cpu"
     nothing = Group()
     return Diagnosis(
@@ -80,7 +80,7 @@ def undiagnosed() -> Diagnosis:
     )
 
 
-def _last_words(errors: str) -> str:
+def _failure_reason(errors: str) -> str:
     """Why there is no diagnosis: what boundby says of it, and what a script died of said."""
     lines = errors.strip().splitlines()
     ours = [line.removeprefix(_OURS) for line in lines if line.startswith(_OURS)]

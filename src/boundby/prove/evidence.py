@@ -12,22 +12,22 @@ from typing import Literal
 import msgspec
 
 from boundby.model.diagnosis import Numerics, Outcome, Speedup
-from boundby.prove.confidence import FEWEST_ROUNDS, NOTHING, WORTHWHILE, speedup_of
+from boundby.prove.confidence import MIN_ROUNDS, NO_EFFECT, WORTHWHILE, speedup_of
 from boundby.prove.sites import ObjectSite, ProgramSites
 
-Arm = tuple[str, ...]  # keys of fixes, in the order in which they are applied
-BASELINE: Arm = ()
+Variant = tuple[str, ...]  # keys of fixes, in the order in which they are applied
+BASELINE: Variant = ()
 
 # This much slower twice, a fix is not measured a third time.
 _CLEARLY_SLOWER = 0.5
-Verdict = Literal["faster", "no gain", "open"]
+Decision = Literal["faster", "no gain", "open"]
 
 
 class Comparison(msgspec.Struct, kw_only=True):
-    """An arm measured in turn with another that it would replace."""
+    """A variant measured in alternation with another that it would replace."""
 
-    arm: Arm
-    against: Arm
+    variant: Variant
+    against: Variant
     log_ratios: list[float] = []  # one of each round
     before_ns: list[float] = []  # median step of each round's blocks
     after_ns: list[float] = []
@@ -39,15 +39,15 @@ class Comparison(msgspec.Struct, kw_only=True):
         return speedup_of(self.log_ratios)
 
     @property
-    def verdict(self) -> Verdict:
+    def decision(self) -> Decision:
         found = self.speedup
         if found is None:
             ratios = self.log_ratios
-            slower = len(ratios) == FEWEST_ROUNDS - 1 and max(ratios) < math.log(_CLEARLY_SLOWER)
+            slower = len(ratios) == MIN_ROUNDS - 1 and max(ratios) < math.log(_CLEARLY_SLOWER)
             return "no gain" if slower else "open"
         if found.low > WORTHWHILE:
             return "faster"
-        return "no gain" if found.high < NOTHING else "open"
+        return "no gain" if found.high < NO_EFFECT else "open"
 
     @property
     def middle(self) -> float:
@@ -55,8 +55,8 @@ class Comparison(msgspec.Struct, kw_only=True):
         return math.exp(statistics.fmean(self.log_ratios)) if self.log_ratios else 1.0
 
 
-class Ruled(msgspec.Struct, frozen=True, kw_only=True):
-    """An arm that is settled otherwise than by its time."""
+class Ruling(msgspec.Struct, frozen=True, kw_only=True):
+    """A variant that is decided otherwise than by its time."""
 
     outcome: Outcome
     why: str
@@ -67,11 +67,11 @@ class Evidence(msgspec.Struct, kw_only=True):
     """Everything known of the variants of one script."""
 
     comparisons: list[Comparison] = []
-    ruled: dict[str, Ruled] = {}  # by arm name
-    checked: dict[str, Numerics] = {}  # by arm name
-    chosen: Arm = BASELINE
-    preparation_s: dict[str, float] = {}  # of each first use, by arm name
-    touched: dict[str, list[str]] = {}  # by fix: what it has changed, in words
+    rulings: dict[str, Ruling] = {}  # by variant name
+    checked: dict[str, Numerics] = {}  # by variant name
+    chosen: Variant = BASELINE
+    preparation_s: dict[str, float] = {}  # of each first use, by variant name
+    changes_made: dict[str, list[str]] = {}  # by fix: what it has changed, in words
     objects: dict[str, list[ObjectSite]] = {}  # by fix
     sites: ProgramSites | None = None
     framework: str | None = None  # of the program, once its steps were seen
@@ -80,11 +80,11 @@ class Evidence(msgspec.Struct, kw_only=True):
     seconds: float = 0.0  # of live measurement, all processes together
     start_s: float | None = None  # from the start of the process to the first step
     free_cores: float | None = None  # while the live program ran
-    timed_ns: list[float] = []  # of a process that measures one arm
+    timed_ns: list[float] = []  # of a process that measures one variant
     timed_peak_bytes: float | None = None
     left_out: dict[str, str] = {}  # by fix: why that process could not apply it
     first_kept_s: float | None = None
-    running: Arm = BASELINE  # what is switched on now
+    running: Variant = BASELINE  # what is switched on now
     preparing: bool = False  # its first use, such as compiling
     now: str = ""
     done: bool = False
@@ -94,21 +94,21 @@ class Evidence(msgspec.Struct, kw_only=True):
 
     def progress(self) -> str:
         """What is running, with what is known of it so far."""
-        found = [one for one in self.comparisons if one.arm == self.running and one.log_ratios]
+        found = [one for one in self.comparisons if one.variant == self.running and one.log_ratios]
         if not found:
             return self.now
         rounds = len(found[-1].log_ratios)
         so_far = f"{found[-1].middle:.2f}x after {rounds} round{'s' * (rounds > 1)}"
         return f"{self.now}: {so_far}"
 
-    def of(self, arm: Arm, against: Arm) -> Comparison:
+    def comparison_of(self, variant: Variant, against: Variant) -> Comparison:
         for one in self.comparisons:
-            if one.arm == arm and one.against == against:
+            if one.variant == variant and one.against == against:
                 return one
-        made = Comparison(arm=arm, against=against)
+        made = Comparison(variant=variant, against=against)
         self.comparisons.append(made)
         return made
 
 
-def arm_name(arm: Arm) -> str:
-    return "+".join(arm)
+def variant_name(variant: Variant) -> str:
+    return "+".join(variant)

@@ -1,4 +1,4 @@
-"""A whole proof: diagnose, measure what was found live, write the patch, check it afresh."""
+"""Runs a whole proof: diagnose, measure fixes live, write the patch, check it in new processes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,24 @@ from boundby.model.diagnosis import Diagnosis, Outcome
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.prove import files, scratch
 from boundby.prove.candidate import Candidate
-from boundby.prove.candidates import Choice, candidates_of, likeliest, pointless
+from boundby.prove.candidates import (
+    Choice,
+    candidates_of,
+    candidates_without_diagnosis,
+    fixes_for_other_devices,
+)
 from boundby.prove.diagnosing import diagnose_script, undiagnosed
-from boundby.prove.evidence import Arm, Evidence, Ruled
-from boundby.prove.fresh import FreshProcesses, Turns, Variant
+from boundby.prove.evidence import Evidence, Ruling, Variant
+from boundby.prove.fresh import AlternatingRuns, FreshProcesses, ProcessSetup
 from boundby.prove.launch import COMPILED, Setting
 from boundby.prove.live_run import LiveRun
-from boundby.prove.proofs import Checked, chosen_fixes, last_words, proofs_of, untried_names
+from boundby.prove.proofs import (
+    ProcessResults,
+    chosen_fixes,
+    proofs_of,
+    settled_lines,
+    untried_names,
+)
 from boundby.prove.sites import ProgramSites
 
 if TYPE_CHECKING:
@@ -36,20 +47,20 @@ if TYPE_CHECKING:
 
 Report = Callable[[str, float], None]
 
-_MOST_FILES_NAMED = 8
+_MAX_FILES_NAMED = 8
 _CACHE_FOLDERS = (COMPILED, "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME")
 # The diagnosis is given this share of the budget at most; then fixes are tried without it.
-_MOST_DIAGNOSIS = 1 / 3
+_MAX_DIAGNOSIS_SHARE = 1 / 3
 # Of the budget, for processes after the live one: the final check and fixes of the start.
-_MOST_RESERVED = 0.4
+_MAX_RESERVED_SHARE = 0.4
 _FINAL_PROCESSES = 2
 _LATE = "the diagnosis did not end in {:.0f} s, a third of the budget: fixes are tried without it"
-_PROMISING = 1.05
+_RESERVED_GAIN = 1.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a user asks for."""
+    """The options of one `boundby prove`."""
 
     target: Target
     budget_s: float = 300.0
@@ -65,7 +76,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proven:
+class ProofResult:
     """The diagnosis with its proofs, what was kept as a patch, and whether it was cut short."""
 
     diagnosis: Diagnosis
@@ -76,12 +87,12 @@ class Proven:
 def prove_target(
     request: Request,
     report: Report = lambda *_: None,
-    tell: Callable[[str], None] = lambda _: None,
-) -> Proven:
-    """Prove what can be proven of a script; Ctrl-C keeps what was done by then.
+    on_result: Callable[[str], None] = lambda _: None,
+) -> ProofResult:
+    """Measure the fixes for a script; Ctrl-C keeps the results so far.
 
-    `report` hears what is being run, `tell` what came of it. The budget is for all of it, the
-    diagnosis included.
+    `report` is called with what is being run, `on_result` with each result. The budget includes
+    the diagnosis.
     """
     began = time.monotonic()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -90,23 +101,23 @@ def prove_target(
     request.choice.check()
     with contextlib.ExitStack() as stack:
         temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="boundby-")))
-        proof = _Proof(request, Path.cwd(), temporary, began, report, tell)
+        proof = _ProofRun(request, Path.cwd(), temporary, began, report, on_result)
         try:
             proof.run()
         except KeyboardInterrupt:
             if proof.diagnosis is None:
                 raise
             proof.interrupted = True
-        return proof.proven()
+        return proof.result()
 
 
-def _is_promising(one: Candidate) -> bool:
-    """Whether time is kept for it while others are undecided."""
-    return one.asked or (one.predicted is not None and one.predicted.expected > _PROMISING)
+def _is_reserved_for(one: Candidate) -> bool:
+    """Whether time is reserved for its processes while other fixes are undecided."""
+    return one.requested or (one.predicted is not None and one.predicted.expected > _RESERVED_GAIN)
 
 
-class _Proof:
-    """One proof under way; `proven` tells what is known at any time."""
+class _ProofRun:
+    """One proof in progress; `result` returns what is known at any time."""
 
     def __init__(
         self,
@@ -115,7 +126,7 @@ class _Proof:
         temporary: Path,
         began: float,
         report: Report,
-        tell: Callable[[str], None],
+        on_result: Callable[[str], None],
     ) -> None:
         self.diagnosis: Diagnosis | None = None
         self.interrupted = False
@@ -126,18 +137,18 @@ class _Proof:
         self._ends_at = began + request.budget_s
         self._began = began
         self._report = report
-        self._tell = tell
+        self._on_result = on_result
         self._place = _place(request, cwd, temporary)
         self._setting = _setting(request, temporary)
         self._candidates: list[Candidate] = []
         self._evidence = Evidence()
-        self._told: dict[str, str] = {}
-        self._starts: dict[str, Turns] = {}
+        self._announced: dict[str, str] = {}
+        self._starts: dict[str, AlternatingRuns] = {}
         self._chosen_starts: list[str] = []
         self._patch: SourcePatch | None = None
-        self._final: Turns | None = None
+        self._final: AlternatingRuns | None = None
         self._live_notes: list[str] = []
-        self._wrote: list[str] = []
+        self._written_files: list[str] = []
 
     def run(self) -> None:
         request = self._request
@@ -146,18 +157,18 @@ class _Proof:
             self._setting,
             machine_file=request.machine_file,
             cwd=self._place(),
-            limit_s=_MOST_DIAGNOSIS * request.budget_s,
+            limit_s=_MAX_DIAGNOSIS_SHARE * request.budget_s,
         )
         seconds = time.monotonic() - self._began
         if found is None:
             self.diagnosis = undiagnosed()
-            self._candidates = likeliest(self.diagnosis, request.choice)
+            self._candidates = candidates_without_diagnosis(self.diagnosis, request.choice)
             names = ", ".join(one.fix for one in self._candidates)
-            self._tell(f"{_LATE.format(seconds)}; to be tried: {names}")
+            self._on_result(f"{_LATE.format(seconds)}; to be tried: {names}")
         else:
             self.diagnosis = found
             self._candidates = candidates_of(found, request.choice)
-            self._tell(_opening(found, self._candidates, seconds))
+            self._on_result(_first_line_of_progress(found, self._candidates, seconds))
         self._is_diagnosed = found is not None
         if not self._candidates:
             return
@@ -172,112 +183,116 @@ class _Proof:
         step_s = 20 * (self._evidence.step_ns or 0.0) / 1e9
         fresh.expect((self._evidence.start_s or 3.0) + step_s)
         try:
-            self._try_starts(fresh)
-            self._check_finally(fresh)
+            self._try_start_fixes(fresh)
+            self._check_patch(fresh)
         finally:
-            self._wrote += fresh.wrote
+            self._written_files += fresh.written_files
 
     def _measure_live(self) -> None:
         live = [one for one in self._candidates if one.scope == "step"]
         if not live:
             return
-        starts = [one for one in self._candidates if one.scope == "start" and _is_promising(one)]
+        starts = [one for one in self._candidates if one.scope == "start" and _is_reserved_for(one)]
         run = LiveRun(
             setting=self._setting,
             candidates=live,
             evidence=self._evidence,
             deadline=self._ends_at,
             start_fixes=len(starts),
-            most_reserved_s=_MOST_RESERVED * self._request.budget_s,
+            max_reserved_s=_MAX_RESERVED_SHARE * self._request.budget_s,
             place=self._place,
             accept_unverified=self._request.accept_unverified,
-            follow=self._followed,
+            follow=self._receive,
         )
         try:
             run.run()
         finally:
-            self._wrote += run.wrote
+            self._written_files += run.written_files
             self._live_notes += run.notes
         if run.problem is not None and self._evidence.chosen:
-            # What was proven until then counts all the same.
+            # Results so far stay valid.
             self._live_notes.append(f"measuring ended early: {run.problem}")
         elif run.problem is not None:
             raise BoundbyError(
                 f"the script cannot be measured as it is: {run.problem}", exit_code=CANNOT_MEASURE
             )
 
-    def _followed(self, evidence: Evidence) -> None:
+    def _receive(self, evidence: Evidence) -> None:
         self._evidence = evidence
         # Without a diagnosis, fixes of both frameworks were to be tried.
         own = evidence.framework
         self._candidates = [one for one in self._candidates if own in (None, one.framework)]
         left_s = max(0.0, self._ends_at - time.monotonic())
         self._report(f"{evidence.progress()}, {left_s:.0f} s left", self._share())
-        for fix, words in last_words(evidence, self._candidates).items():
-            if self._told.get(fix) != words:
-                self._told[fix] = words
-                self._tell(words)
+        for fix, words in settled_lines(evidence, self._candidates).items():
+            if self._announced.get(fix) != words:
+                self._announced[fix] = words
+                self._on_result(words)
 
     def _share(self) -> float:
         return min(1.0, (time.monotonic() - self._began) / self._request.budget_s)
 
-    def _try_starts(self, fresh: FreshProcesses) -> None:
-        """Fixes that need a process of their own, each beside what was chosen."""
-        arm = self._evidence.chosen
+    def _try_start_fixes(self, fresh: FreshProcesses) -> None:
+        """Measure each fix that needs a new process, added to the fixes chosen so far."""
+        variant = self._evidence.chosen
         for one in self._candidates:
             # Time for the final check comes first.
-            if one.scope != "start" or not fresh.has_time(2 + _FINAL_PROCESSES):
+            if one.scope != "start" or not fresh.has_time_for(2 + _FINAL_PROCESSES):
                 continue
             free = self._evidence.free_cores
             if one.needs_cores and free is not None and free < 1:
                 why = f"{free:.1f} cores were idle while the program ran: a worker needs one"
-                self._evidence.ruled[one.key] = Ruled(outcome=Outcome.SKIPPED, why=why)
+                self._evidence.rulings[one.key] = Ruling(outcome=Outcome.SKIPPED, why=why)
                 continue
             known = {other.key: other for other in self._candidates}
-            if not one.goes_with([known[key] for key in (*arm, *self._chosen_starts)]):
+            if not one.is_compatible_with([known[key] for key in (*variant, *self._chosen_starts)]):
                 continue
-            before = self._variant("without", arm, self._chosen_starts)
-            after = self._variant(one.fix, arm, [*self._chosen_starts, one.key])
-            turns = self._starts[one.key] = fresh.in_turn(
-                before, after, pairs=2, spared=_FINAL_PROCESSES
+            before = self._setup_of("without", variant, self._chosen_starts)
+            after = self._setup_of(one.fix, variant, [*self._chosen_starts, one.key])
+            turns = self._starts[one.key] = fresh.alternate(
+                before, after, pairs=2, reserved_processes=_FINAL_PROCESSES
             )
             found = turns.speedup
             if found is not None and found.low > 1 and turns.problem is None:
                 self._chosen_starts.append(one.key)
 
-    def _variant(
+    def _setup_of(
         self,
         name: str,
-        arm: Arm,
+        variant: Variant,
         starts: Sequence[str],
         sources: dict[str, str] | None = None,
-    ) -> Variant:
+    ) -> ProcessSetup:
         environment: dict[str, str] = {}
         for one in self._candidates:
             if one.key in starts:
                 environment.update(one.environment)
-        return Variant(
-            name=name, arm=arm, applied=starts, environment=environment, sources=sources or {}
+        return ProcessSetup(
+            name=name,
+            variant=variant,
+            applied=starts,
+            environment=environment,
+            sources=sources or {},
         )
 
-    def _check_finally(self, fresh: FreshProcesses) -> None:
-        """The script as it is, and its patched copy, in processes that run in turn."""
+    def _check_patch(self, fresh: FreshProcesses) -> None:
+        """Alternate processes of the unmodified script and of its patched copy."""
         chosen = (*self._evidence.chosen, *self._chosen_starts)
         if not chosen:
             return
         self._patch = self._write_patch()
         written = set(self._patch.written) if self._patch is not None else set()
         known = {one.key: one for one in self._candidates}
-        arm = tuple(key for key in self._evidence.chosen if known[key].fix not in written)
+        variant = tuple(key for key in self._evidence.chosen if known[key].fix not in written)
         starts = [key for key in self._chosen_starts if known[key].fix not in written]
         sources = {}
         for at, (path, text) in enumerate((self._patch.sources if self._patch else {}).items()):
             copy = self._temporary / f"patched-{at}-{path.name}"
             copy.write_bytes(text)
             sources[str(path)] = str(copy)
-        before = self._variant("the script as it is", (), ())
-        after = self._variant("the patched script", arm, starts, sources)
-        self._final = fresh.in_turn(before, replace(after, may_do_without=True))
+        before = self._setup_of("the script as it is", (), ())
+        after = self._setup_of("the patched script", variant, starts, sources)
+        self._final = fresh.alternate(before, replace(after, drop_failing_fixes=True))
 
     def _write_patch(self) -> SourcePatch | None:
         path = _script_path(self._request.target)
@@ -290,18 +305,18 @@ class _Proof:
         sites = self._evidence.sites or ProgramSites(device="cpu")
         return write_patch(sites, chosen, script=path)
 
-    def proven(self) -> Proven:
+    def result(self) -> ProofResult:
         assert self.diagnosis is not None
         request = self._request
         if self._patch is None:
             self._patch = self._write_patch()
-        checked = Checked(
+        processes = ProcessResults(
             starts=self._starts,
             chosen_starts=self._chosen_starts,
             final=self._final,
             manual={one.fix: one.why for one in self._patch.manual} if self._patch else {},
         )
-        proofs = proofs_of(self._evidence, self._candidates, checked)
+        proofs = proofs_of(self._evidence, self._candidates, processes)
         step = self.diagnosis.step
         if not self._is_diagnosed:
             wall_ns = self._evidence.step_ns or 0.0
@@ -314,12 +329,12 @@ class _Proof:
             proofs=proofs,
             notes=[*self.diagnosis.notes, *self._notes(self.diagnosis, request)],
         )
-        return Proven(diagnosis=diagnosis, patch=self._patch, interrupted=self.interrupted)
+        return ProofResult(diagnosis=diagnosis, patch=self._patch, interrupted=self.interrupted)
 
     def _notes(self, diagnosis: Diagnosis, request: Request) -> list[Note]:
         notes = [Note(code="too-few-steps", text=text) for text in self._live_notes]
         if not self._is_diagnosed:
-            late = _LATE.format(_MOST_DIAGNOSIS * request.budget_s)
+            late = _LATE.format(_MAX_DIAGNOSIS_SHARE * request.budget_s)
             notes.append(Note(code="not-diagnosed", text=late))
         if self.interrupted:
             text = "interrupted: what was measured until then is shown"
@@ -340,28 +355,30 @@ class _Proof:
                 code="fix-not-applicable",
                 text=f"{name} was not tried: it has no effect on a {kind} device",
             )
-            for name in pointless(diagnosis, request.choice)
+            for name in fixes_for_other_devices(diagnosis, request.choice)
         ]
         caches = [os.environ.get(name) for name in _CACHE_FOLDERS]
         ours = [Path(folder).absolute() for folder in (*caches, request.logs) if folder]
-        written = files.left_behind(self._wrote, self._cwd, ours)
+        written = files.remaining_files(self._written_files, self._cwd, ours)
         if written:
-            named = ", ".join(written[:_MOST_FILES_NAMED])
-            more = len(written) - _MOST_FILES_NAMED
+            named = ", ".join(written[:_MAX_FILES_NAMED])
+            more = len(written) - _MAX_FILES_NAMED
             named += f" and {more} more" * (more > 0)
             text = f"the script wrote files while it was measured: {named}"
             notes.append(Note(code="files-written", text=text))
         return notes
 
 
-def _opening(diagnosis: Diagnosis, candidates: Sequence[Candidate], seconds: float) -> str:
-    names = ", ".join(one.fix for one in candidates if not one.unfounded) or "nothing"
-    unfounded = ", ".join(one.fix for one in candidates if one.unfounded)
+def _first_line_of_progress(
+    diagnosis: Diagnosis, candidates: Sequence[Candidate], seconds: float
+) -> str:
+    names = ", ".join(one.fix for one in candidates if not one.without_finding) or "nothing"
+    without_finding = ", ".join(one.fix for one in candidates if one.without_finding)
     return (
         f"diagnosed: {diagnosis.step.kind}, {units.time(diagnosis.step.wall_ns)} a step, bound by "
         f"{diagnosis.verdict.bound_by} ({seconds:.0f} s); to be tried: {names}"
-        + f"; without a finding: {unfounded}"
-        * bool(unfounded)
+        + f"; without a finding: {without_finding}"
+        * bool(without_finding)
     )
 
 

@@ -1,7 +1,7 @@
 """Which files a script opens for writing, as the interpreter itself sees it.
 
 Comparing a folder before and after would blame a script for what others wrote there meanwhile. The
-interpreter tells of every file that Python code opens; torch writes its checkpoints past it, so
+interpreter reports every file that Python code opens; torch writes its checkpoints past it, so
 `torch.save` is listened to as well. Processes that the script forks are heard too.
 """
 
@@ -62,7 +62,7 @@ def note_written_files(notes: Path) -> None:
     sys.addaudithook(hear)
 
 
-def left_behind(written: Iterable[str], folder: Path, ours: Collection[Path]) -> list[str]:
+def remaining_files(written: Iterable[str], folder: Path, ours: Collection[Path]) -> list[str]:
     """Files that are still there, as seen from a folder; without caches and what is `ours`."""
     temporary = Path(tempfile.gettempdir()).resolve()
     found = []

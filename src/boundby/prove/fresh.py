@@ -1,4 +1,4 @@
-"""Whole processes of the script in turn: the last word, and what cannot be switched live."""
+"""Alternates whole processes of the script: the final check, and fixes that need a new process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import msgspec
 
 from boundby.model.diagnosis import Speedup
 from boundby.prove.candidate import Candidate
-from boundby.prove.confidence import FEWEST_ROUNDS, speedup_of
-from boundby.prove.evidence import Arm, Evidence
+from boundby.prove.confidence import MIN_ROUNDS, speedup_of
+from boundby.prove.evidence import Evidence, Variant
 from boundby.prove.launch import Setting, launch
 
 _STEPS = 12
-_MOST_PAIRS = 5
+_MAX_PAIRS = 5
 # Standard deviation between processes of one script: 10% from lowest to highest was seen among a
 # dozen of them, which is three standard deviations.
 _PROCESS_SD = 0.03
@@ -27,35 +27,35 @@ _MARGIN = 1.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
-    """What one process runs: fixes switched on in it, fixes of its start, another text.
+class ProcessSetup:
+    """What one process runs: fixes switched on live, fixes applied at its start, replaced sources.
 
-    `may_do_without`: what a process cannot apply is left out of it and of those that follow.
+    `drop_failing_fixes`: a fix that a process cannot apply is left out of it and of later ones.
     """
 
     name: str
-    arm: Arm = ()
+    variant: Variant = ()
     applied: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
-    may_do_without: bool = False
+    drop_failing_fixes: bool = False
 
-    def without(self, left_out: Collection[str]) -> Variant:
+    def without(self, left_out: Collection[str]) -> ProcessSetup:
         return replace(
             self,
-            arm=tuple(key for key in self.arm if key not in left_out),
+            variant=tuple(key for key in self.variant if key not in left_out),
             applied=[key for key in self.applied if key not in left_out],
         )
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing is changed: the script as it is."""
-        return not (self.arm or self.applied or self.sources)
+        return not (self.variant or self.applied or self.sources)
 
 
 @dataclass(slots=True, kw_only=True)
-class Turns:
-    """Two variants measured in processes that ran one after the other."""
+class AlternatingRuns:
+    """Two setups measured in processes that ran alternately."""
 
     before_ns: list[float] = field(default_factory=list)
     after_ns: list[float] = field(default_factory=list)
@@ -74,9 +74,9 @@ class Turns:
         ]
         if not ratios:
             return None
-        if len(ratios) >= FEWEST_ROUNDS:
+        if len(ratios) >= MIN_ROUNDS:
             return speedup_of(ratios)
-        # Of few processes: by how much processes of a script usually differ.
+        # Few processes: assume the usual spread between processes of one script.
         middle = statistics.fmean(ratios)
         half = 1.96 * math.sqrt(2 / len(ratios)) * _PROCESS_SD
         return Speedup(
@@ -86,61 +86,66 @@ class Turns:
 
 @dataclass(slots=True, kw_only=True)
 class FreshProcesses:
-    """Runs variants until the time is over."""
+    """Runs processes until the time is over."""
 
     setting: Setting
     candidates: Sequence[Candidate]
     place: Callable[[], Path]
     ends_at: float
     report: Callable[[str], None] = lambda _: None
-    wrote: list[str] = field(default_factory=list)
-    _a_process_s: float = 0.0
+    written_files: list[str] = field(default_factory=list)
+    _process_s: float = 0.0
 
     def expect(self, seconds: float) -> None:
-        """How long a process is going to take, before one was seen."""
-        self._a_process_s = max(self._a_process_s, seconds)
+        """Set the expected duration of a process, until one has been measured."""
+        self._process_s = max(self._process_s, seconds)
 
-    def has_time(self, processes: int) -> bool:
-        return time.monotonic() + processes * _MARGIN * self._a_process_s < self.ends_at
+    def has_time_for(self, processes: int) -> bool:
+        return time.monotonic() + processes * _MARGIN * self._process_s < self.ends_at
 
-    def in_turn(
-        self, before: Variant, after: Variant, *, pairs: int = _MOST_PAIRS, spared: int = 0
-    ) -> Turns:
-        """Pairs of processes while there is time for them and for those to be `spared`."""
-        turns = Turns()
+    def alternate(
+        self,
+        before: ProcessSetup,
+        after: ProcessSetup,
+        *,
+        pairs: int = _MAX_PAIRS,
+        reserved_processes: int = 0,
+    ) -> AlternatingRuns:
+        """Run pairs of processes while there is time for them and for `reserved_processes` more."""
+        turns = AlternatingRuns()
         for pair in range(pairs):
-            if not self.has_time(2 + spared):
+            if not self.has_time_for(2 + reserved_processes):
                 break
-            # Neither is always the first: a machine that warms up would favour the other.
+            # The order alternates: a machine that warms up would favour the second.
             order = [(before, True), (after, False)]
-            for variant, is_before in order if pair % 2 == 0 else order[::-1]:
-                if is_before or not variant.may_do_without:
-                    is_measured = self._run(variant, turns, is_before=is_before)
+            for setup, is_before in order if pair % 2 == 0 else order[::-1]:
+                if is_before or not setup.drop_failing_fixes:
+                    is_measured = self._run(setup, turns, is_before=is_before)
                 else:
-                    is_measured = self._run_what_can_be(variant, turns)
+                    is_measured = self._run_without_failing_fixes(setup, turns)
                 if not is_measured:
                     return turns
-            if self._is_clear(turns):
+            if self._is_decided(turns):
                 break
         return turns
 
-    def _is_clear(self, turns: Turns) -> bool:
+    def _is_decided(self, turns: AlternatingRuns) -> bool:
         found = turns.speedup
         return found is not None and len(turns.after_ns) >= 2 and found.low > 1.02
 
-    def _run_what_can_be(self, variant: Variant, turns: Turns) -> bool:
-        """A process that fails with what is applied from outside is followed by one without it."""
-        is_measured = self._run(variant.without(turns.left_out), turns, is_before=False)
-        left = variant.without(turns.left_out)
-        outside = [*left.arm, *left.applied]
+    def _run_without_failing_fixes(self, setup: ProcessSetup, turns: AlternatingRuns) -> bool:
+        """Run a process; if it fails with fixes applied from outside, run it again without them."""
+        is_measured = self._run(setup.without(turns.left_out), turns, is_before=False)
+        left = setup.without(turns.left_out)
+        outside = [*left.variant, *left.applied]
         if is_measured and left.is_plain:
             turns.after_ns.clear()
-            turns.problem = "nothing of it could be written or applied in a process of its own"
+            turns.problem = "no fix could be written into the source or applied in a new process"
             return False
         if is_measured or turns.late or not outside:
             return is_measured
         bare = left.without(outside)
-        if bare.is_plain or not self.has_time(1):
+        if bare.is_plain or not self.has_time_for(1):
             return False
         turns.left_out |= dict.fromkeys(outside, turns.problem or "")
         turns.after_ns.clear()  # measured with what is now left out
@@ -148,35 +153,35 @@ class FreshProcesses:
         turns.problem = turns.log = None
         return self._run(bare, turns, is_before=False)
 
-    def _run(self, variant: Variant, turns: Turns, *, is_before: bool) -> bool:
-        self.report(variant.name)
+    def _run(self, setup: ProcessSetup, turns: AlternatingRuns, *, is_before: bool) -> bool:
+        self.report(setup.name)
         began = time.monotonic()
         launched = launch(
             self.setting,
             {
                 "deadline": self.ends_at,
                 "candidates": self.candidates,
-                "timed": {"arm": variant.arm, "steps": _STEPS},
-                "applied": list(variant.applied),
-                "sources": dict(variant.sources),
+                "timed": {"variant": setup.variant, "steps": _STEPS},
+                "applied": list(setup.applied),
+                "sources": dict(setup.sources),
             },
-            name=variant.name.replace(" ", "-"),
+            name=setup.name.replace(" ", "-"),
             cwd=self.place(),
             kill_at=self.ends_at,
-            environment=variant.environment,
+            environment=setup.environment,
         )
-        self.wrote += launched.wrote
+        self.written_files += launched.written_files
         evidence = (
             msgspec.json.decode(launched.result, type=Evidence) if launched.result else Evidence()
         )
         if not evidence.timed_ns:
-            ruled = next((one.why for one in evidence.ruled.values()), None)
+            ruled = next((one.why for one in evidence.rulings.values()), None)
             late = "the budget ended while it ran" if launched.late else None
             turns.late = launched.late
             turns.problem = late or ruled or evidence.ended or launched.problem or "no step ended"
             turns.log = str(launched.log)
             return False
-        self._a_process_s = max(self._a_process_s, time.monotonic() - began)
+        self._process_s = max(self._process_s, time.monotonic() - began)
         middle = statistics.median(evidence.timed_ns)
         peak = evidence.timed_peak_bytes
         turns.left_out |= evidence.left_out

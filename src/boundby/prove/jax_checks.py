@@ -29,21 +29,21 @@ class JaxChecks:
         )
 
     def verdict(
-        self, run: Callable[..., Any], set_arm: Callable[[bool], None], precision: str | None
+        self, run: Callable[..., Any], set_variant: Callable[[bool], None], precision: str | None
     ) -> Numerics:
-        """Compare results with and without the arm; where it computes in fewer digits, both with
+        """Compare results with and without the variant; if it lowers precision, compare both with
         a reference in full precision."""
-        set_arm(False)
+        set_variant(False)
         before = self._results(run)
         reference = before
         if precision is not None:
             with self._jax.default_matmul_precision("highest"):
                 reference = self._results(run)
-        set_arm(True)
+        set_variant(True)
         try:
             after = self._results(run)
         finally:
-            set_arm(False)
+            set_variant(False)
         return compare(before, after, reference, precision)
 
     def _results(self, run: Callable[..., Any]) -> list[tuple[str, Any]]:

@@ -11,7 +11,7 @@ from boundby.fixes.switch import Program
 from boundby.model.diagnosis import Numerics
 from boundby.prove.evidence import BASELINE
 from boundby.prove.jax_checks import JaxChecks
-from boundby.prove.live import LiveEngine, coarsest, first_line
+from boundby.prove.live import LiveEngine, first_line, lowest_precision
 from boundby.prove.search import Check
 from boundby.prove.switchboard import Switchboard
 
@@ -48,7 +48,7 @@ class JaxLiveEngine(LiveEngine):
         return
 
     def call_failed(self, called: Any, error: Exception) -> bool:
-        """A variant of the step has failed: everything off, and the call is made once more."""
+        """A variant of the step failed: switch all fixes off and repeat the call."""
         if self._open is None or not self._board.on or self._is_over:
             return False
         self._open.failure = first_line(error)
@@ -59,15 +59,15 @@ class JaxLiveEngine(LiveEngine):
         function = self._program.step_function
         if self._checks is None or function is None:
             return Numerics(ok=False, verified=False, why="no call of the step was recorded")
-        fixes = [one for one in self.search.candidates if one.key in request.arm]
+        fixes = [one for one in self.search.candidates if one.key in request.variant]
 
-        def set_arm(changed: bool) -> None:
-            self._board.set(request.arm if changed else BASELINE)
+        def set_variant(changed: bool) -> None:
+            self._board.set(request.variant if changed else BASELINE)
 
         try:
             verdict = self._unseen(
                 lambda: self._checks.verdict(  # type: ignore[union-attr]
-                    function.run, set_arm, coarsest([one.precision for one in fixes])
+                    function.run, set_variant, lowest_precision([one.precision for one in fixes])
                 )
             )
         except Exception as error:  # noqa: BLE001 - neither the program's fault nor the fix's

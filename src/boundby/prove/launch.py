@@ -1,4 +1,4 @@
-"""Starting the script's process, following what it writes, and ending it in time."""
+"""Starts the script's process, reads what it writes, and ends it in time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import msgspec
 
 from boundby.capture.process.execution import Target
 
-# Experiment loggers that have a switch for it record nothing outside this machine.
+# Experiment loggers with an offline mode do not send data.
 _OFFLINE = {
     "BOUNDBY": "1",
     "WANDB_MODE": "offline",
@@ -26,7 +26,7 @@ _OFFLINE = {
     "COMET_START_ONLINE": "0",
     "SWANLAB_MODE": "offline",
 }
-# Where torch.compile keeps what it made for the next process.
+# The cache folder of torch.compile, shared by all processes.
 COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 _TAIL = 4000
 _POLL_S = 0.25
@@ -46,14 +46,14 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launched:
-    """How a process came to its end. `late`: it was ended by us."""
+class ProcessResult:
+    """How a process came to its end. `late`: boundby ended it at its time limit."""
 
     problem: str | None
     late: bool
     log: Path
     result: bytes | None
-    wrote: list[str]
+    written_files: list[str]
 
 
 def launch(
@@ -65,10 +65,10 @@ def launch(
     kill_at: float,
     environment: Mapping[str, str] | None = None,
     follow: Callable[[bytes], None] = lambda _: None,
-) -> Launched:
+) -> ProcessResult:
     """Run one process until it ends, or until `kill_at` on the monotonic clock.
 
-    `follow` gets what it has written down so far, each time that it has changed. An exception in
+    `follow` is called with its results so far whenever they change. An exception in
     this process, Ctrl-C included, ends the script's process first.
     """
     result, files, spec_file = (
@@ -77,7 +77,7 @@ def launch(
     for one in (result, files):
         one.unlink(missing_ok=True)
     target = setting.target
-    told = {
+    spec_content = {
         "target": target.name,
         "args": list(target.args),
         "is_module": target.is_module,
@@ -88,7 +88,7 @@ def launch(
         "began": time.monotonic(),
         **spec,
     }
-    spec_file.write_bytes(msgspec.json.encode(told))
+    spec_file.write_bytes(msgspec.json.encode(spec_content))
     handle, log_name = tempfile.mkstemp(prefix=f"{name}.", suffix=".log", dir=setting.logs)
     os.close(handle)
     log = Path(log_name)
@@ -109,19 +109,19 @@ def launch(
     content = result.read_bytes() if result.exists() else None
     if content is not None:
         follow(content)
-    return Launched(
+    return ProcessResult(
         problem=None if late else _reason(process.returncode, log),
         late=late,
         log=log,
         result=content,
-        wrote=_written(files),
+        written_files=_written(files),
     )
 
 
 def _wait(
     process: subprocess.Popen[bytes], result: Path, kill_at: float, follow: Callable[[bytes], None]
 ) -> bool:
-    """Whether it had to be ended."""
+    """Wait; return whether the time limit was reached."""
     seen = 0
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -137,7 +137,7 @@ def _wait(
 
 
 def environment_of(setting: Setting, extra: Mapping[str, str]) -> dict[str, str]:
-    """What the script finds in its environment."""
+    """The environment variables of the script."""
     found = {**os.environ, **_OFFLINE, **extra}
     if setting.compiled is not None:
         found[COMPILED] = str(setting.compiled)
@@ -169,7 +169,7 @@ def _reason(code: int, log: Path) -> str | None:
         return None
     lines = log.read_bytes()[-_TAIL:].decode(errors="replace").strip().splitlines()
     starts = [at for at, line in enumerate(lines) if line.startswith("Traceback (")]
-    # What was raised stands under its traceback, and may go on over more lines.
+    # The exception follows its traceback and may have several lines.
     raised = (
         [line for line in lines[starts[-1] + 1 :] if line[:1].strip()] if starts else lines[-1:]
     )

@@ -15,22 +15,22 @@ from boundby.fixes.switch import Program
 from boundby.model.diagnosis import Numerics
 from boundby.prove.call_recorder import CallRecorder
 from boundby.prove.checks import Checks
-from boundby.prove.evidence import BASELINE, Evidence, arm_name
-from boundby.prove.search import Block, Check, Ran, Reply, Request, Search, Steps
+from boundby.prove.evidence import BASELINE, Evidence, variant_name
+from boundby.prove.search import Block, BlockResult, Check, Reply, Request, Search, Steps
 from boundby.prove.site_recorder import SiteRecorder
 from boundby.prove.snapshots import random_state
 from boundby.prove.switchboard import Switchboard
 
-_WARM_STEPS, _MOST_WARM_STEPS, _MOST_WARM_S = 4, 12, 20.0
+_WARM_STEPS, _MAX_WARM_STEPS, _MAX_WARM_S = 4, 12, 20.0
 _STABLE = 0.15
 _RECOMPILE_LIMIT = 64
-# A block waits for steps of its kind for so many times as many of any.
-_MOST_OTHERS = 20
+# A block ends after this many times its steps, even if too few are of its kind.
+_MAX_OTHER_STEPS = 20
 
 
 @dataclass(slots=True)
-class _Open:
-    """The block that runs now."""
+class _OpenBlock:
+    """The block in progress."""
 
     block: Block
     marks: list[Any]
@@ -49,7 +49,7 @@ class LiveEngine(StepHook):
         torch: Any,
         *,
         fixes: Mapping[str, Fix],
-        silent: frozenset[str],
+        user_defined: frozenset[str],
         search: Search,
         plan: Steps,
         device: Device,
@@ -63,7 +63,7 @@ class LiveEngine(StepHook):
         self.search = search
         self._torch = torch
         self._evidence: Evidence = search.evidence
-        self._silent = silent
+        self._user_defined = user_defined
         self._device = device
         self._sites = sites
         self._main_kind = main_kind
@@ -75,7 +75,7 @@ class LiveEngine(StepHook):
         self._board = Switchboard(self._program, fixes)
         self._recorder = CallRecorder(torch)
         self._plan = plan
-        self._open: _Open | None = None
+        self._open: _OpenBlock | None = None
         self._kind: str | None = None
         self._kinds: list[str] = []
         self._warm: list[float] = []
@@ -116,7 +116,7 @@ class LiveEngine(StepHook):
                 self._program.optimizers.append(optimizer)
 
     def call_failed(self, called: Any, error: Exception) -> bool:
-        """A variant has failed in forward: everything off, and the call is made once more."""
+        """A variant failed in forward: switch all fixes off and repeat the call."""
         open_ = self._open
         if open_ is None or not self._board.on or self._is_over:
             return False
@@ -136,19 +136,19 @@ class LiveEngine(StepHook):
             self._warm_up(kind)
             return
         if self._clock() > self.search.ends_at:
-            # The block is longer than it was expected to be: the budget is kept within a step.
+            # The block takes longer than expected: stop within one step of the budget.
             self.finish()
             return
         self._open.marks.append(self._device.mark())
         # A step of another kind, such as an evaluation between, is no step of the block.
         self._kinds.append(kind)
-        counted = sum(self._counts(one) for one in self._kinds)
+        counted = sum(self._is_counted(one) for one in self._kinds)
         block = self._open.block
-        wanted = block.dropped + block.kept
-        is_full = counted >= wanted or len(self._kinds) >= _MOST_OTHERS * wanted
+        wanted = block.untimed + block.timed
+        is_full = counted >= wanted or len(self._kinds) >= _MAX_OTHER_STEPS * wanted
         if self._open.failure is None and not is_full:
             return
-        self._go_on(self._close())
+        self._resume(self._close())
 
     # From request to request.
 
@@ -161,7 +161,7 @@ class LiveEngine(StepHook):
         self._last = now
         recent = self._warm[-3:]
         is_stable = max(recent) <= (1 + _STABLE) * min(recent) and len(self._warm) > _WARM_STEPS
-        is_enough = len(self._warm) >= _MOST_WARM_STEPS or now - self._began > _MOST_WARM_S
+        is_enough = len(self._warm) >= _MAX_WARM_STEPS or now - self._began > _MAX_WARM_S
         if len(self._warm) < _WARM_STEPS or not (is_stable or is_enough):
             return
         self._recorder.is_open = False
@@ -170,16 +170,16 @@ class LiveEngine(StepHook):
         self._raise_compile_limits()
         self._next(lambda: next(self._plan))
 
-    def _go_on(self, reply: Reply) -> None:
+    def _resume(self, reply: Reply) -> None:
         self._next(lambda: self._plan.send(reply))
 
     def _next(self, advance: Callable[[], Request]) -> None:
-        """Answer checks at once; open the next block; or be done."""
+        """Answer checks at once, open the next block, or finish."""
         try:
             request = advance()
             while True:
                 if isinstance(request, Check):
-                    self._show(request)
+                    self._report_activity(request)
                     request = self._plan.send(self._check(request))
                     continue
                 refused = self._begin(request)
@@ -189,55 +189,59 @@ class LiveEngine(StepHook):
         except StopIteration:
             self.finish()
 
-    def _begin(self, block: Block) -> Ran | None:
-        """Open a block; what came of it where it cannot be."""
+    def _begin(self, block: Block) -> BlockResult | None:
+        """Open a block; return its result if it cannot run."""
         try:
-            switches = [self._board.switch(key) for key in block.arm]
-            self._show(block)
+            switches = [self._board.switch(key) for key in block.variant]
+            self._report_activity(block)
             if None in switches:
-                return Ran(nothing_changed=True)
-            self._board.set(block.arm)
+                return BlockResult(nothing_changed=True)
+            self._board.set(block.variant)
         except Exception as error:  # noqa: BLE001 - a fix may fail in any way
             self._board.set(BASELINE)
-            return Ran(failure=first_line(error))
+            return BlockResult(failure=first_line(error))
         self._device.sync()
         if self._device_is_cuda:
             self._torch.cuda.reset_peak_memory_stats()
         self._kinds = []
-        self._open = _Open(block, [self._device.mark()])
+        self._open = _OpenBlock(block, [self._device.mark()])
         return None
 
-    def _close(self) -> Ran:
+    def _close(self) -> BlockResult:
         assert self._open is not None
         opened, self._open = self._open, None
         self._device.sync()
         if opened.failure is not None:
-            return Ran(failure=opened.failure)
-        arm = opened.block.arm
+            return BlockResult(failure=opened.failure)
+        variant = opened.block.variant
         is_idle = (
-            len(arm) == 1 and arm[0] not in self._silent and not self._board.has_changed(arm[0])
+            len(variant) == 1
+            and variant[0] not in self._user_defined
+            and not self._board.has_changed(variant[0])
         )
         times = self._device.between(opened.marks)
-        counted = [ns for ns, kind in zip(times, self._kinds, strict=True) if self._counts(kind)]
+        counted = [
+            ns for ns, kind in zip(times, self._kinds, strict=True) if self._is_counted(kind)
+        ]
         peak = None
         if self._device_is_cuda:
             peak = float(self._torch.cuda.max_memory_allocated())
-        return Ran(
-            times_ns=counted[opened.block.dropped :], peak_bytes=peak, nothing_changed=is_idle
+        return BlockResult(
+            times_ns=counted[opened.block.untimed :], peak_bytes=peak, nothing_changed=is_idle
         )
 
     @property
     def _device_is_cuda(self) -> bool:
         return bool(self._torch.cuda.is_initialized())
 
-    def _counts(self, kind: str) -> bool:
+    def _is_counted(self, kind: str) -> bool:
         return self._kind is None or kind == self._kind
 
     def _check(self, request: Check) -> Numerics:
-        keys = request.arm
+        keys = request.variant
         fixes = [one for one in self.search.candidates if one.key in keys]
-        precision = coarsest([one.precision for one in fixes])
-        dear_s = self._evidence.preparation_s.get(arm_name(keys), 0.0)
+        precision = lowest_precision([one.precision for one in fixes])
+        preparation_s = self._evidence.preparation_s.get(variant_name(keys), 0.0)
         left_s = self.search.deadline - self._clock()
         checks = Checks(
             self._torch,
@@ -246,15 +250,15 @@ class LiveEngine(StepHook):
             self._recorder.skipped,
         )
 
-        def set_arm(changed: bool) -> None:
+        def set_variant(changed: bool) -> None:
             self._board.set(keys if changed else BASELINE)
 
         def run() -> Numerics:
             return checks.verdict(
-                set_arm,
+                set_variant,
                 precision,
                 expensive=any(one.preparation_s for one in fixes),
-                quick=dear_s > left_s / 3,
+                quick=preparation_s > left_s / 3,
             )
 
         try:
@@ -267,23 +271,23 @@ class LiveEngine(StepHook):
         assert isinstance(verdict, Numerics)
         return verdict
 
-    def _show(self, request: Request) -> None:
+    def _report_activity(self, request: Request) -> None:
         evidence = self._evidence
-        evidence.running = request.arm
+        evidence.running = request.variant
         evidence.preparing = isinstance(request, Block) and request.preparing
-        for key, words in self._board.touched.items():
+        for key, words in self._board.changes_made.items():
             if key:
-                evidence.touched[key] = sorted(words)
-        for key in {*request.arm} - evidence.objects.keys():
+                evidence.changes_made[key] = sorted(words)
+        for key in {*request.variant} - evidence.objects.keys():
             evidence.objects[key] = self._sites.of(self._board.objects(key))
         evidence.sites = self._sites.seen()
-        name = " + ".join(key.partition("/")[2] for key in request.arm) or "as it is"
-        doing = "checking" if isinstance(request, Check) else "preparing" * request.preparing
-        evidence.now = f"{doing} {name}".strip()
+        name = " + ".join(key.partition("/")[2] for key in request.variant) or "as it is"
+        activity = "checking" if isinstance(request, Check) else "preparing" * request.preparing
+        evidence.now = f"{activity} {name}".strip()
         self._on_step()
 
     def finish(self) -> None:
-        """The program as it was; nothing more is measured."""
+        """Restore the program and stop measuring."""
         if self._is_over:
             return
         self._is_over = True
@@ -294,7 +298,7 @@ class LiveEngine(StepHook):
         self._on_done()
 
     def _raise_compile_limits(self) -> None:
-        """Every variant is compiled code of its own for the same functions."""
+        """Each variant compiles the same functions again."""
         if not any(one.slot == "compilation" for one in self.search.candidates):
             return
         import torch._dynamo
@@ -310,13 +314,15 @@ class LiveEngine(StepHook):
             setattr(self._torch._dynamo.config, name, value)
 
 
-_FINENESS = ["float64", "float32", "tf32", "float16", "bfloat16"]
+_BY_PRECISION = ["float64", "float32", "tf32", "float16", "bfloat16"]
 
 
-def coarsest(precisions: list[str | None]) -> str | None:
+def lowest_precision(precisions: list[str | None]) -> str | None:
     known = [one for one in precisions if one is not None]
     return max(
-        known, key=lambda one: _FINENESS.index(one) if one in _FINENESS else math.inf, default=None
+        known,
+        key=lambda one: _BY_PRECISION.index(one) if one in _BY_PRECISION else math.inf,
+        default=None,
     )
 
 

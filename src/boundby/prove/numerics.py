@@ -23,15 +23,15 @@ UNITS = {"float64": 1e-12, "float32": 1e-5, "tf32": 2**-11, "float16": 2**-11, "
 # Outputs and gradients gather the errors of all layers.
 _VECTOR_UNITS = 8.0
 # Two programs that are equally far from the reference may be so on opposite sides.
-_AS_FAR = 2.0
+_TOLERANCE_FACTOR = 2.0
 # Right changes were within 0.0034 of 1 in the slope, planted ones 0.01 and more off it.
 _SLOPE = 0.006
 # A program whose own results move this much when its weights are rounded may move as much again.
-_AS_NUDGED, _MOST_NUDGED = 4.0, 0.25
+_PERTURBED_FACTORS, _MAX_PERTURBED = 4.0, 0.25
 # One update of an optimizer from equal gradients; bfloat16 weights swallow a part of it.
 UPDATE_TOLERANCE = {"float32": 2e-3, "float16": 0.1, "bfloat16": 0.2}
 # Random draws: so much less spread between two seeds than before means that they are gone.
-_LEAST_SPREAD = 0.3
+_MIN_SPREAD = 0.3
 # And means over several seeds may be apart by so many times what they are apart by chance.
 _BY_CHANCE = 2.0
 
@@ -40,7 +40,7 @@ Values = Mapping[str, Vector]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class QuantityComparison:
     """One quantity: how far it is off, and what is allowed."""
 
     what: str
@@ -66,18 +66,18 @@ def compare(
     reference: Sampled,
     *,
     unit: float,
-    nudged: Sampled | None = None,
+    perturbed: Sampled | None = None,
     mode: str = "",
-) -> Iterator[Compared]:
+) -> Iterator[QuantityComparison]:
     """`unit`: the relative error of one result in the dtype that the fix computes in."""
     for name, truth in reference.outputs.items():
-        yield _compared(
+        yield _comparison(
             f"{name}{mode}",
             truth,
             base.outputs.get(name),
             fixed.outputs.get(name),
             unit,
-            nudged.outputs.get(name) if nudged is not None else None,
+            perturbed.outputs.get(name) if perturbed is not None else None,
         )
     if not reference.gradients:
         return
@@ -85,62 +85,68 @@ def compare(
     truth = np.concatenate([reference.gradients[name] for name in names])
     was = _joined(base.gradients, names)
     now = _joined(fixed.gradients, names)
-    moved = _joined(nudged.gradients, names) if nudged is not None else None
-    found = _compared(f"gradients{mode}", truth, was, now, unit, moved)
+    moved = _joined(perturbed.gradients, names) if perturbed is not None else None
+    found = _comparison(f"gradients{mode}", truth, was, now, unit, moved)
     if not found.ok and was is not None and now is not None:
         # Name the parameter that explains most of it.
-        worst = max(names, key=lambda name: _apart(reference.gradients, fixed.gradients, name))
-        found = Compared(
+        worst = max(
+            names, key=lambda name: _relative_distance(reference.gradients, fixed.gradients, name)
+        )
+        found = QuantityComparison(
             what=f"gradient of {worst}{mode}", error=found.error, allowed=found.allowed
         )
     yield found
     if now is not None and was is not None:
         own = abs(slope(truth, was) - 1)
-        allowed = _SLOPE + _AS_FAR * own
+        allowed = _SLOPE + _TOLERANCE_FACTOR * own
         if moved is not None:
-            allowed += min(_MOST_NUDGED, _AS_NUDGED * abs(slope(was, moved) - 1))
-        yield Compared(
+            allowed += min(_MAX_PERTURBED, _PERTURBED_FACTORS * abs(slope(was, moved) - 1))
+        yield QuantityComparison(
             what=f"scale of the gradients{mode}", error=abs(slope(truth, now) - 1), allowed=allowed
         )
 
 
-def compare_updates(before: Values, after: Values, tolerance: float) -> Iterator[Compared]:
+def compare_updates(
+    before: Values, after: Values, tolerance: float
+) -> Iterator[QuantityComparison]:
     """An optimizer's update of each parameter from the same gradients."""
     names = list(before)
     was, now = _joined(before, names), _joined(after, names)
     if was is None or now is None:
-        yield Compared(what="update of the optimizer", error=math.inf, allowed=tolerance)
+        yield QuantityComparison(what="update of the optimizer", error=math.inf, allowed=tolerance)
         return
-    yield Compared(what="update of the optimizer", error=distance(was, now), allowed=tolerance)
-    yield Compared(
+    yield QuantityComparison(
+        what="update of the optimizer", error=distance(was, now), allowed=tolerance
+    )
+    yield QuantityComparison(
         what="scale of the optimizer's update",
         error=abs(slope(was, now) - 1),
         allowed=max(_SLOPE, tolerance / 4),
     )
 
 
-def compare_draws(base: Sequence[Values], fixed: Sequence[Values]) -> Iterator[Compared]:
+def compare_draws(base: Sequence[Values], fixed: Sequence[Values]) -> Iterator[QuantityComparison]:
     """Random draws under several seeds: that they are still there, and mean the same."""
     for name in base[0]:
         was = [one[name] for one in base]
         now = [one.get(name, np.empty(0)) for one in fixed]
         if any(len(one) != len(was[0]) for one in now):
-            yield Compared(what=f"shape of {name}", error=math.inf, allowed=0.0)
+            yield QuantityComparison(what=f"shape of {name}", error=math.inf, allowed=0.0)
             continue
         spread, spread_now = _spread(was), _spread(now)
         if spread > 0:
             lost = max(0.0, 1 - spread_now / spread)
             what = f"spread of {name} over random seeds"
-            yield Compared(what=what, error=lost, allowed=1 - _LEAST_SPREAD)
+            yield QuantityComparison(what=what, error=lost, allowed=1 - _MIN_SPREAD)
         by_chance = spread / math.sqrt(len(was))
-        yield Compared(
+        yield QuantityComparison(
             what=f"mean of {name} over random seeds",
             error=distance(np.mean(was, axis=0), np.mean(now, axis=0)),
             allowed=_BY_CHANCE * by_chance + UNITS["bfloat16"],
         )
 
 
-def verdict(compared: Sequence[Compared], skipped: Sequence[str]) -> Numerics:
+def verdict(compared: Sequence[QuantityComparison], skipped: Sequence[str]) -> Numerics:
     """The comparison that is closest to its tolerance, or beyond it, stands for all."""
     left_out = f"; not compared: {', '.join(dict.fromkeys(skipped))}" if skipped else ""
     if not compared:
@@ -158,22 +164,22 @@ def verdict(compared: Sequence[Compared], skipped: Sequence[str]) -> Numerics:
     )
 
 
-def _compared(
+def _comparison(
     what: str,
     truth: Vector,
     was: Vector | None,
     now: Vector | None,
     unit: float,
-    nudged: Vector | None,
-) -> Compared:
+    perturbed: Vector | None,
+) -> QuantityComparison:
     if was is None:
-        return Compared(what=what, error=0.0, allowed=0.0)
+        return QuantityComparison(what=what, error=0.0, allowed=0.0)
     if now is None or len(now) != len(truth):
-        return Compared(what=f"shape of {what}", error=math.inf, allowed=0.0)
-    allowed = _AS_FAR * distance(truth, was) + _VECTOR_UNITS * unit
-    if nudged is not None and len(nudged) == len(was):
-        allowed += min(_MOST_NUDGED, _AS_NUDGED * distance(was, nudged))
-    return Compared(what=what, error=distance(truth, now), allowed=allowed)
+        return QuantityComparison(what=f"shape of {what}", error=math.inf, allowed=0.0)
+    allowed = _TOLERANCE_FACTOR * distance(truth, was) + _VECTOR_UNITS * unit
+    if perturbed is not None and len(perturbed) == len(was):
+        allowed += min(_MAX_PERTURBED, _PERTURBED_FACTORS * distance(was, perturbed))
+    return QuantityComparison(what=what, error=distance(truth, now), allowed=allowed)
 
 
 def distance(truth: Vector, value: Vector) -> float:
@@ -199,7 +205,7 @@ def _joined(values: Values, names: Sequence[str]) -> Vector | None:
     return np.concatenate([values[name] for name in names]) if names else np.empty(0)
 
 
-def _apart(reference: Values, fixed: Values, name: str) -> float:
+def _relative_distance(reference: Values, fixed: Values, name: str) -> float:
     truth, now = reference[name], fixed.get(name)
     if now is None or len(truth) != len(now):
         return math.inf

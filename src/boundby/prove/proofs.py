@@ -1,4 +1,4 @@
-"""What was measured, as proofs: one for each fix, one for all together, one in fresh processes."""
+"""Turns measurements into proofs: one per fix, one for the combination, one for fresh processes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from boundby.fixes import FIXES, Fix
 from boundby.model.diagnosis import FIXES_JOINED, Outcome, Peak, Proof, Speedup
 from boundby.prove.candidate import Candidate
-from boundby.prove.evidence import BASELINE, Arm, Comparison, Evidence, Ruled, arm_name
-from boundby.prove.fresh import Turns
+from boundby.prove.evidence import BASELINE, Comparison, Evidence, Ruling, Variant, variant_name
+from boundby.prove.fresh import AlternatingRuns
 from boundby.prove.search import comparisons_of
 from boundby.prove.sites import ChosenFix
 
@@ -18,51 +18,51 @@ _BUDGET = "the budget ended before it was tried"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """What whole processes of the script came to."""
+class ProcessResults:
+    """Results measured in whole processes of the script."""
 
-    starts: Mapping[str, Turns] = field(default_factory=dict)  # by fix of the start
+    starts: Mapping[str, AlternatingRuns] = field(default_factory=dict)  # by fix of the start
     chosen_starts: Sequence[str] = ()
-    final: Turns | None = None
+    final: AlternatingRuns | None = None
     manual: Mapping[str, str] = field(default_factory=dict)  # fixes not in the patch, and why
 
 
-_NONE = Checked()
+_NONE = ProcessResults()
 
 
 def proofs_of(
-    evidence: Evidence, candidates: Sequence[Candidate], checked: Checked = _NONE
+    evidence: Evidence, candidates: Sequence[Candidate], processes: ProcessResults = _NONE
 ) -> list[Proof]:
     proofs = []
     for one in candidates:
         if one.scope == "start":
-            proofs.append(_of_start(one, checked, evidence.ruled.get(one.key)))
+            proofs.append(_start_fix_proof(one, processes, evidence.rulings.get(one.key)))
         else:
-            proof = _of_step(one, evidence, candidates)
-            # Nobody asked for it, and there is nothing to say of it.
-            if not (one.unfounded and proof.outcome is Outcome.SKIPPED):
+            proof = _step_fix_proof(one, evidence, candidates)
+            # It was not requested, and there is no result to report.
+            if not (one.without_finding and proof.outcome is Outcome.SKIPPED):
                 proofs.append(proof)
-    chosen = [*evidence.chosen, *checked.chosen_starts]
+    chosen = [*evidence.chosen, *processes.chosen_starts]
     if len(chosen) > 1:
-        proofs.append(_together(evidence, candidates, checked))
-    if checked.final is not None and chosen:
-        proofs.append(_finally(chosen, candidates, evidence, checked))
+        proofs.append(_combined_proof(evidence, candidates, processes))
+    if processes.final is not None and chosen:
+        proofs.append(_final_proof(chosen, candidates, evidence, processes))
     return proofs
 
 
-def last_words(evidence: Evidence, candidates: Sequence[Candidate]) -> dict[str, str]:
+def settled_lines(evidence: Evidence, candidates: Sequence[Candidate]) -> dict[str, str]:
     """A line for each fix of which something is settled, while others are still measured."""
     lines = {}
     for one in candidates:
         if one.scope == "start":
             continue
-        proof = _of_step(one, evidence, candidates)
-        if one.unfounded and proof.outcome is Outcome.SKIPPED:
+        proof = _step_fix_proof(one, evidence, candidates)
+        if one.without_finding and proof.outcome is Outcome.SKIPPED:
             continue
         is_kept = proof.outcome is Outcome.KEPT
         found = comparisons_of(evidence, one.key)
-        is_settled = is_kept or any(each.verdict == "no gain" for each in found)
-        if not is_settled and _ruled(one, found[0] if found else None, evidence) is None:
+        is_decided = is_kept or any(each.decision == "no gain" for each in found)
+        if not is_decided and _ruled(one, found[0] if found else None, evidence) is None:
             continue
         ratio = f", {proof.speedup.median:.2f}x" if proof.speedup else ""
         beside = f" beside {proof.against}" if proof.against else ""
@@ -72,11 +72,11 @@ def last_words(evidence: Evidence, candidates: Sequence[Candidate]) -> dict[str,
 
 
 def untried_names(evidence: Evidence, candidates: Sequence[Candidate]) -> list[str]:
-    """Fixes without a finding whose turn did not come."""
+    """Fixes without a finding that were not measured."""
     return [
         one.fix
         for one in candidates
-        if one.unfounded
+        if one.without_finding
         and one.scope == "step"
         and not comparisons_of(evidence, one.key)
         and _ruled(one, None, evidence) is None
@@ -98,14 +98,14 @@ def chosen_fixes(
     ]
 
 
-def _of_step(one: Candidate, evidence: Evidence, candidates: Sequence[Candidate]) -> Proof:
+def _step_fix_proof(one: Candidate, evidence: Evidence, candidates: Sequence[Candidate]) -> Proof:
     measured = comparisons_of(evidence, one.key)
     found = next((c for c in measured if c.against == BASELINE), measured[-1] if measured else None)
     is_chosen = one.key in evidence.chosen
     if is_chosen:
-        found = _joining(evidence, one.key) or found
+        found = _adding_comparison(evidence, one.key) or found
     outcome, why, log = _outcome(one, found, evidence, is_chosen)
-    arm = found.arm if found is not None else (one.key,)
+    variant = found.variant if found is not None else (one.key,)
     return Proof(
         faults=list(one.faults),
         treatment=one.fix,
@@ -115,8 +115,8 @@ def _of_step(one: Candidate, evidence: Evidence, candidates: Sequence[Candidate]
         speedup=found.speedup if found is not None else None,
         predicted=one.predicted,
         peak_bytes=_peak(found),
-        numerics=evidence.checked.get(arm_name(arm)),
-        preparation_s=evidence.preparation_s.get(arm_name(arm)),
+        numerics=evidence.checked.get(variant_name(variant)),
+        preparation_s=evidence.preparation_s.get(variant_name(variant)),
         outcome=outcome,
         why=why,
         change=_change(one, evidence),
@@ -125,11 +125,13 @@ def _of_step(one: Candidate, evidence: Evidence, candidates: Sequence[Candidate]
     )
 
 
-def _joining(evidence: Evidence, key: str) -> Comparison | None:
-    """The comparison by which a fix came to be among the chosen."""
+def _adding_comparison(evidence: Evidence, key: str) -> Comparison | None:
+    """The comparison after which a fix was added to the chosen ones."""
     at = evidence.chosen.index(key)
-    arm = evidence.chosen[: at + 1]
-    found = [one for one in evidence.comparisons if one.arm == arm and one.verdict == "faster"]
+    variant = evidence.chosen[: at + 1]
+    found = [
+        one for one in evidence.comparisons if one.variant == variant and one.decision == "faster"
+    ]
     return found[0] if found else None
 
 
@@ -137,8 +139,8 @@ def _outcome(
     one: Candidate, found: Comparison | None, evidence: Evidence, is_chosen: bool
 ) -> tuple[Outcome, str, str | None]:
     if is_chosen:
-        arm = found.arm if found is not None else (one.key,)
-        numerics = evidence.checked.get(arm_name(arm))
+        variant = found.variant if found is not None else (one.key,)
+        numerics = evidence.checked.get(variant_name(variant))
         return Outcome.KEPT, numerics.why if numerics is not None else "", None
     ruled = _ruled(one, found, evidence)
     if ruled is not None:
@@ -146,9 +148,9 @@ def _outcome(
     if found is None:
         return Outcome.SKIPPED, evidence.ended or _BUDGET, None
     speedup = found.speedup
-    if found.verdict == "faster":
+    if found.decision == "faster":
         return Outcome.NO_GAIN, "faster alone, but not together with the fixes already kept", None
-    if found.verdict == "no gain":
+    if found.decision == "no gain":
         slower = found.middle < 1 and (speedup is None or speedup.high < 1)
         return Outcome.NO_GAIN, "it is slower" if slower else _interval(speedup), None
     if speedup is None:
@@ -162,26 +164,30 @@ def _outcome(
     )
 
 
-def _ruled(one: Candidate, found: Comparison | None, evidence: Evidence) -> Ruled | None:
-    arms = [arm_name(found.arm)] if found is not None else []
-    names = [*arms, one.key, *(n for n in evidence.ruled if n.endswith(f"+{one.key}"))]
-    return next((evidence.ruled[name] for name in names if name in evidence.ruled), None)
+def _ruled(one: Candidate, found: Comparison | None, evidence: Evidence) -> Ruling | None:
+    variants = [variant_name(found.variant)] if found is not None else []
+    names = [*variants, one.key, *(n for n in evidence.rulings if n.endswith(f"+{one.key}"))]
+    return next((evidence.rulings[name] for name in names if name in evidence.rulings), None)
 
 
 def _interval(speedup: Speedup | None) -> str:
     return f"{speedup.low:.2f}x to {speedup.high:.2f}x" if speedup is not None else ""
 
 
-def _together(evidence: Evidence, candidates: Sequence[Candidate], checked: Checked) -> Proof:
-    """The chain of what was added, each beside what was there before it."""
-    chain = [one for key in evidence.chosen if (one := _joining(evidence, key)) is not None]
-    starts = [checked.starts[key] for key in checked.chosen_starts]
+def _combined_proof(
+    evidence: Evidence, candidates: Sequence[Candidate], processes: ProcessResults
+) -> Proof:
+    """The product of the speed-ups with which the chosen fixes were added."""
+    chain = [
+        one for key in evidence.chosen if (one := _adding_comparison(evidence, key)) is not None
+    ]
+    starts = [processes.starts[key] for key in processes.chosen_starts]
     ratios = [*(one.speedup for one in chain), *(one.speedup for one in starts)]
     speedup = _product([one for one in ratios if one is not None])
     after = list(starts[-1].after_ns if starts else chain[-1].after_ns if chain else [])
     fixes = {one.key: one for one in candidates}
-    chosen = (*evidence.chosen, *checked.chosen_starts)
-    changes = chosen_fixes(evidence, candidates, checked.chosen_starts)
+    chosen = (*evidence.chosen, *processes.chosen_starts)
+    changes = chosen_fixes(evidence, candidates, processes.chosen_starts)
     return Proof(
         faults=[fault for key in chosen for fault in fixes[key].faults],
         treatment=_names(chosen, candidates),
@@ -192,7 +198,7 @@ def _together(evidence: Evidence, candidates: Sequence[Candidate], checked: Chec
             before=chain[0].peak_bytes_before if chain else None,
             after=chain[-1].peak_bytes_after if chain else None,
         ),
-        numerics=evidence.checked.get(arm_name(evidence.chosen)),
+        numerics=evidence.checked.get(variant_name(evidence.chosen)),
         outcome=Outcome.KEPT,
         why="the product of the steps by which they were added",
         change="\n".join(one.change for one in changes),
@@ -200,7 +206,7 @@ def _together(evidence: Evidence, candidates: Sequence[Candidate], checked: Chec
 
 
 def _product(speedups: Sequence[Speedup]) -> Speedup | None:
-    """Of ratios that were measured one after the other: their errors are independent."""
+    """The product of speed-ups measured one after the other, with independent errors."""
     if not speedups:
         return None
     middle = sum(math.log(one.median) for one in speedups)
@@ -211,10 +217,13 @@ def _product(speedups: Sequence[Speedup]) -> Speedup | None:
     )
 
 
-def _finally(
-    chosen: Sequence[str], candidates: Sequence[Candidate], evidence: Evidence, checked: Checked
+def _final_proof(
+    chosen: Sequence[str],
+    candidates: Sequence[Candidate],
+    evidence: Evidence,
+    processes: ProcessResults,
 ) -> Proof:
-    final = checked.final
+    final = processes.final
     assert final is not None
     known = {one.key: one for one in candidates}
     speedup = final.speedup
@@ -228,53 +237,56 @@ def _finally(
     else:
         outcome, why = Outcome.KEPT, "the script and its patched copy, in fresh processes"
     if speedup is not None:
-        why += _beside_patch(chosen, known, evidence, checked)
-    standing = [key for key in chosen if key not in final.left_out] or chosen
-    changes = chosen_fixes(evidence, candidates, checked.chosen_starts)
-    in_it = [one for key, one in zip(chosen, changes, strict=True) if key in standing]
+        why += _not_in_patch(chosen, known, evidence, processes)
+    applied_keys = [key for key in chosen if key not in final.left_out] or chosen
+    changes = chosen_fixes(evidence, candidates, processes.chosen_starts)
+    applied_changes = [one for key, one in zip(chosen, changes, strict=True) if key in applied_keys]
     return Proof(
-        faults=[fault for key in standing for fault in known[key].faults],
-        treatment=_names(standing, candidates),
+        faults=[fault for key in applied_keys for fault in known[key].faults],
+        treatment=_names(applied_keys, candidates),
         fresh=True,
         before_ns=final.before_ns,
         after_ns=final.after_ns,
         speedup=speedup,
         peak_bytes=Peak(before=final.peak_before, after=final.peak_after),
-        numerics=evidence.checked.get(arm_name(evidence.chosen)),
+        numerics=evidence.checked.get(variant_name(evidence.chosen)),
         outcome=outcome,
         why=why,
-        change="\n".join(one.change for one in in_it),
+        change="\n".join(one.change for one in applied_changes),
         log=final.log,
     )
 
 
-def _beside_patch(
-    chosen: Sequence[str], known: Mapping[str, Candidate], evidence: Evidence, checked: Checked
+def _not_in_patch(
+    chosen: Sequence[str],
+    known: Mapping[str, Candidate],
+    evidence: Evidence,
+    processes: ProcessResults,
 ) -> str:
-    """What the patch does not contain: applied from outside, or left out and to be done by hand."""
-    left_out = checked.final.left_out if checked.final is not None else {}
+    """What the patch does not contain: fixes applied from outside, or left out."""
+    left_out = processes.final.left_out if processes.final is not None else {}
     outside = [
         f"{known[key].fix} ({why})"
         for key in chosen
-        if key not in left_out and (why := checked.manual.get(known[key].fix)) is not None
+        if key not in left_out and (why := processes.manual.get(known[key].fix)) is not None
     ]
     words = f"; not in the patch, applied from outside: {'; '.join(outside)}" if outside else ""
     for key, why in left_out.items():
-        live = _live_figure(key, evidence, known)
+        live = _live_speedup(key, evidence, known)
         words += f"; left out, to be written by hand: {known[key].fix}{live} ({why})"
     return words
 
 
-def _live_figure(key: str, evidence: Evidence, known: Mapping[str, Candidate]) -> str:
-    found = _joining(evidence, key) if key in evidence.chosen else None
+def _live_speedup(key: str, evidence: Evidence, known: Mapping[str, Candidate]) -> str:
+    found = _adding_comparison(evidence, key) if key in evidence.chosen else None
     if found is None or found.speedup is None:
         return ""
     beside = " + ".join(known[one].fix for one in found.against)
     return f", {found.speedup.median:.2f}x live" + (f" beside {beside}" if beside else "")
 
 
-def _of_start(one: Candidate, checked: Checked, ruled: Ruled | None) -> Proof:
-    turns = checked.starts.get(one.key)
+def _start_fix_proof(one: Candidate, processes: ProcessResults, ruled: Ruling | None) -> Proof:
+    turns = processes.starts.get(one.key)
     if turns is None:
         outcome, why = Outcome.SKIPPED, f"it needs a process of its own; {_BUDGET}"
         if ruled is not None:
@@ -290,7 +302,7 @@ def _of_start(one: Candidate, checked: Checked, ruled: Ruled | None) -> Proof:
     speedup = turns.speedup
     if turns.problem is not None:
         outcome, why = Outcome.FAILED, turns.problem
-    elif one.key in checked.chosen_starts:
+    elif one.key in processes.chosen_starts:
         outcome, why = Outcome.KEPT, "it changes no arithmetic"
     elif speedup is not None and speedup.high < 1:
         outcome, why = Outcome.NO_GAIN, "it is slower"
@@ -320,15 +332,15 @@ def _of_start(one: Candidate, checked: Checked, ruled: Ruled | None) -> Proof:
 
 def _change(one: Candidate, evidence: Evidence) -> str:
     fix: Fix | None = next((fix for fix in FIXES if fix.name == one.fix), None)
-    words = evidence.touched.get(one.key)
+    words = evidence.changes_made.get(one.key)
     if fix is not None and fix.written is not None and words:
         return fix.written(words)
     return one.change
 
 
-def _names(arm: Arm | Sequence[str], candidates: Sequence[Candidate]) -> str:
+def _names(variant: Variant | Sequence[str], candidates: Sequence[Candidate]) -> str:
     known = {one.key: one.fix for one in candidates}
-    return FIXES_JOINED.join(known.get(key, key) for key in arm)
+    return FIXES_JOINED.join(known.get(key, key) for key in variant)
 
 
 def _peak(found: Comparison | None) -> Peak:

@@ -12,7 +12,7 @@ from boundby.capture.process.patching import PatchSet
 
 
 def replace_sources(sources: Mapping[str, str]) -> None:
-    """From now on, python reads the second file where it is asked for the first.
+    """From now on, python reads the second file in place of the first.
 
     The program finds itself where it always is: its folder, its `__file__`, its neighbours.
     """

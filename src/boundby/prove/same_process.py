@@ -120,7 +120,7 @@ def measure_function(
         engine = LiveEngine(
             torch_,
             fixes=fixes,
-            silent=frozenset(one.key for one in candidates if one.silent),
+            user_defined=frozenset(one.key for one in candidates if one.user_defined),
             search=search,
             plan=search.run(),
             device=device or TorchDevice(torch_),

@@ -11,8 +11,8 @@ from boundby.model.units import size
 
 # Nothing that a training script reads or writes.
 _NEVER = {".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".boundby"}
-_MOST_FILES = 50_000
-_MOST_BYTES = 4_000_000_000
+_MAX_FILES = 50_000
+_MAX_BYTES = 4_000_000_000
 
 Files = dict[Path, tuple[int, int]]  # when it was written last, and its size
 
@@ -26,7 +26,7 @@ def files_in(folder: Path) -> Files:
         except OSError:  # gone in the meantime, or a dead link
             continue
         found[path.relative_to(folder)] = (status.st_mtime_ns, status.st_size)
-        if len(found) >= _MOST_FILES:
+        if len(found) >= _MAX_FILES:
             break
     return found
 
@@ -34,7 +34,7 @@ def files_in(folder: Path) -> Files:
 def check_copy(folder: Path) -> None:
     """Refuse to copy what would take minutes each time."""
     total = sum(bytes_ for _, bytes_ in files_in(folder).values())
-    if total > _MOST_BYTES:
+    if total > _MAX_BYTES:
         raise BoundbyError(
             f"--scratch would copy {size(total)} of {folder} for every run: start it in a smaller "
             "folder, or leave it out"

@@ -1,6 +1,6 @@
-"""Which variant is run next: singles, then combinations, until the intervals decide.
+"""Chooses which variant runs next: single fixes, then combinations, until intervals decide.
 
-`Search.run` is a generator: it yields what to do (`Block`, `Check`) and is sent what came of it.
+`Search.run` is a generator: it yields what to do (`Block`, `Check`) and is sent the result.
 It knows no torch and no clock but the one it is given, so that decisions are tested on simulated
 programs.
 """
@@ -15,48 +15,48 @@ from dataclasses import dataclass, field
 
 from boundby.model.diagnosis import Numerics, Outcome
 from boundby.prove.candidate import Candidate
-from boundby.prove.evidence import BASELINE, Arm, Comparison, Evidence, Ruled, arm_name
+from boundby.prove.evidence import BASELINE, Comparison, Evidence, Ruling, Variant, variant_name
 
-# A block drops its first step: after a switch the pipeline refills.
-_DROPPED = 1
-# Kept steps of a block: four, fewer of slow ones, more of those that are over at once.
-_KEPT, _FEWEST_KEPT, _MOST_KEPT = 4, 2, 50
-_SLOW_NS, _LEAST_BLOCK_NS = 2e9, 40e6
-_MOST_ROUNDS, _MOST_ROUNDS_AT_END = 10, 60
-# Rounds that take hardly any time may be more, up to this share of the time that is left.
+# The first step of a block is not timed: after a switch the pipeline refills.
+_UNTIMED_STEPS = 1
+# Timed steps of a block: four, fewer if they are slow, more if they are short.
+_TIMED_STEPS, _MIN_TIMED_STEPS, _MAX_TIMED_STEPS = 4, 2, 50
+_SLOW_NS, _MIN_BLOCK_NS = 2e9, 40e6
+_MAX_ROUNDS, _MAX_ROUNDS_AT_END = 10, 60
+# More rounds if they are short, up to this share of the remaining time.
 _ROUNDS_SHARE = 0.1
-# A first use is over when a step is within this of the quickest before it.
-_SETTLED, _MOST_SETTLING = 1.25, 6
-# Where steps are few, a first use that took no longer than this in another process gets one step.
+# Preparation ends when a step takes at most this many times the fastest before it.
+_SETTLED_RATIO, _MAX_SETTLING_STEPS = 1.25, 6
+# In a script of few steps, a variant prepared this quickly by another process gets one step.
 _QUICK_S = 0.5
-# A first look at a fix takes about so many steps: its first use, and three rounds with their bases.
-_FIRST_LOOK_STEPS, _FIRST_LOOK_SHARE = 25, 0.5
-# Fixes that no finding speaks for get so much of the time before those that compile.
-_UNFOUNDED_SHARE, _FAR_SLOWER = 0.25, 2.0
-# In company a fix may gain what it did not gain alone, unless it was slower than this.
-_HARMLESS, _FORESEEN = 0.97, 1.02
+# Steps to screen one fix: its preparation, and three rounds with their baselines.
+_SCREENING_STEPS, _SCREENING_SHARE = 25, 0.5
+# The share of time for fixes without a finding, before fixes that compile.
+_WITHOUT_FINDING_SHARE, _FAR_SLOWER = 0.25, 2.0
+# A fix may gain in combination what it did not gain alone, unless it was slower than this.
+_HARMLESS, _PREDICTED_GAIN = 0.97, 1.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Run so many steps with this arm; the first `dropped` are not timed."""
+    """Run so many steps of this variant; the first `untimed` are not timed."""
 
-    arm: Arm
-    dropped: int
-    kept: int
+    variant: Variant
+    untimed: int
+    timed: int
     preparing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """Compare what this arm computes with what the program computes."""
+    """Compare what this variant computes with what the program computes."""
 
-    arm: Arm
+    variant: Variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    """What came of a block. `nothing_changed` with times: so far, which another step may change."""
+class BlockResult:
+    """The result of a block. `nothing_changed` with times: none so far; a later step may."""
 
     times_ns: Sequence[float] = ()
     peak_bytes: float | None = None
@@ -65,369 +65,395 @@ class Ran:
 
 
 Request = Block | Check
-Reply = Ran | Numerics
+Reply = BlockResult | Numerics
 Steps = Generator[Request, Reply, None]
 
 
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """The plan of one process; what is known already is not measured again."""
+    """The search in one process; results of earlier processes are not measured again."""
 
     candidates: Sequence[Candidate]
     evidence: Evidence
     now: Callable[[], float]  # seconds
     ends_at: float
-    # Of it, for processes after this one: needed by those that measure what was chosen.
+    # Reserved for later processes: fixes of the start, and the final check of chosen fixes.
     reserved_s: float = 0.0
     reserved_if_chosen_s: float = 0.0
     random: random.Random = field(default_factory=lambda: random.Random(0))
     accept_unverified: bool = False
-    most_steps: int | None = None  # of the script, if it is known to be short
+    max_steps: int | None = None  # of the script, if it is known to be short
     since_start_s: Callable[[], float] = lambda: 0.0
-    _step_ns: dict[Arm, float] = field(default_factory=dict)
-    _prepared: set[Arm] = field(default_factory=set)
-    _is_preparing_dear: bool = False
+    _step_ns: dict[Variant, float] = field(default_factory=dict)
+    _prepared: set[Variant] = field(default_factory=set)
+    _is_preparation_expensive: bool = False
 
     def run(self) -> Steps:
         yield from self._prepare(BASELINE)
         singles = [one for one in self.candidates if not one.preparation_s]
-        dear = [one for one in self.candidates if one.preparation_s]
-        for some in self._affordable([one for one in singles if not one.unfounded]):
+        expensive = [one for one in self.candidates if one.preparation_s]
+        for some in self._batches([one for one in singles if not one.without_finding]):
             yield from self._compare([(one.key,) for one in some], BASELINE)
             self._choose_best_single(singles)
-        # Those without a finding leave most of the time to what has one.
-        unfounded = [one for one in singles if one.unfounded]
-        has_dear = any(not one.unfounded for one in dear)
-        early = unfounded[: self._first_looks(_UNFOUNDED_SHARE)] if has_dear else unfounded
-        yield from self._look_at(early, singles)
-        yield from self._grow(singles)
+        # Fixes without a finding leave most of the time to those with one.
+        without_finding = [one for one in singles if one.without_finding]
+        has_expensive = any(not one.without_finding for one in expensive)
+        early = (
+            without_finding[: self._screened_count(_WITHOUT_FINDING_SHARE)]
+            if has_expensive
+            else without_finding
+        )
+        yield from self._compare_without_finding(early, singles)
+        yield from self._extend_combination(singles)
         gained = False
-        self._is_preparing_dear = True
-        for one in dear:
+        self._is_preparation_expensive = True
+        for one in expensive:
             before = self.evidence.chosen
-            yield from self._add(one)
+            yield from self._add_expensive(one)
             gained |= self.evidence.chosen != before
-        self._is_preparing_dear = False
-        yield from self._look_at(unfounded[len(early) :], singles)
-        if gained or len(early) < len(unfounded):
-            yield from self._grow(singles, in_company=True)
-        yield from self._decide_open_ones()
-        self.evidence.out_of_time = self._is_late()
+        self._is_preparation_expensive = False
+        yield from self._compare_without_finding(without_finding[len(early) :], singles)
+        if gained or len(early) < len(without_finding):
+            yield from self._extend_combination(singles, in_combination=True)
+        yield from self._decide_open()
+        self.evidence.out_of_time = self._is_out_of_time()
         self.evidence.done = not self.evidence.out_of_time
 
-    def timed(self, arm: Arm, steps: int) -> Steps:
-        """One arm alone, in a process of its own; what cannot be applied here is left out of it."""
-        yield from self._prepare(arm)
-        if arm_name(arm) in self.evidence.ruled:
-            arm = yield from self._without_refused(arm)
-            yield from self._prepare(arm)
-        ran = yield Block(arm=arm, dropped=_DROPPED, kept=max(steps, self._kept(arm)))
-        assert isinstance(ran, Ran)
-        if not self._has_ended(arm, ran):
-            self.evidence.timed_ns = list(ran.times_ns)
-            self.evidence.timed_peak_bytes = ran.peak_bytes
+    def timed(self, variant: Variant, steps: int) -> Steps:
+        """One variant alone, in a process of its own, without the fixes that cannot be applied."""
+        yield from self._prepare(variant)
+        if variant_name(variant) in self.evidence.rulings:
+            variant = yield from self._without_failing_fixes(variant)
+            yield from self._prepare(variant)
+        result = yield Block(
+            variant=variant, untimed=_UNTIMED_STEPS, timed=max(steps, self._timed_steps(variant))
+        )
+        assert isinstance(result, BlockResult)
+        if not self._is_settled(variant, result):
+            self.evidence.timed_ns = list(result.times_ns)
+            self.evidence.timed_peak_bytes = result.peak_bytes
         self.evidence.done = True
 
-    def _without_refused(self, arm: Arm) -> Generator[Request, Reply, Arm]:
-        """Of an arm that cannot be applied, what can; fixes are added one by one."""
-        ruled = self.evidence.ruled
-        applied: Arm = BASELINE
-        for key in arm:
+    def _without_failing_fixes(self, variant: Variant) -> Generator[Request, Reply, Variant]:
+        """The fixes of a variant that can be applied, tried one by one."""
+        ruled = self.evidence.rulings
+        applied: Variant = BASELINE
+        for key in variant:
             added = (*applied, key)
             yield from self._prepare(added)
-            if arm_name(added) in ruled:
-                self.evidence.left_out[key] = ruled[arm_name(added)].why
+            if variant_name(added) in ruled:
+                self.evidence.left_out[key] = ruled[variant_name(added)].why
             else:
                 applied = added
         return applied
 
     # What comes next.
 
-    def _affordable(self, singles: Sequence[Candidate]) -> list[Sequence[Candidate]]:
-        """All in the same rounds, unless these would take most of the time: the likeliest first."""
-        at_once = max(1, self._first_looks(_FIRST_LOOK_SHARE))
+    def _batches(self, singles: Sequence[Candidate]) -> list[Sequence[Candidate]]:
+        """Groups of fixes to compare together: one group, unless its rounds take too long."""
+        at_once = max(1, self._screened_count(_SCREENING_SHARE))
         return [singles[at : at + at_once] for at in range(0, len(singles), at_once)]
 
-    def _first_looks(self, share: float) -> int:
-        """How many fixes can be looked at in this share of the time that is left."""
-        an_arm_s = _FIRST_LOOK_STEPS * (self._step_ns.get(BASELINE) or 0.0) / 1e9
+    def _screened_count(self, share: float) -> int:
+        """How many fixes can be screened in this share of the remaining time."""
+        a_fix_s = _SCREENING_STEPS * (self._step_ns.get(BASELINE) or 0.0) / 1e9
         left_s = max(0.0, self.deadline - self.now())
-        return int(share * left_s / an_arm_s) if an_arm_s else len(self.candidates)
+        return int(share * left_s / a_fix_s) if a_fix_s else len(self.candidates)
 
-    def _look_at(self, unfounded: Sequence[Candidate], singles: Sequence[Candidate]) -> Steps:
-        """Those that no finding speaks for: what is far slower is not measured at all."""
-        for one in unfounded:
-            if not self._is_late():
+    def _compare_without_finding(
+        self, without_finding: Sequence[Candidate], singles: Sequence[Candidate]
+    ) -> Steps:
+        """Compare fixes without a finding, except those whose first steps are far slower."""
+        for one in without_finding:
+            if not self._is_out_of_time():
                 yield from self._prepare((one.key,))
             step_ns, base_ns = self._step_ns.get((one.key,)), self._step_ns.get(BASELINE)
             if step_ns and base_ns and step_ns > _FAR_SLOWER * base_ns:
                 why = f"its first steps took {step_ns / base_ns:.1f} times as long"
-                self.evidence.ruled.setdefault(one.key, Ruled(outcome=Outcome.NO_GAIN, why=why))
-        for some in self._affordable(unfounded):
+                self.evidence.rulings.setdefault(one.key, Ruling(outcome=Outcome.NO_GAIN, why=why))
+        for some in self._batches(without_finding):
             yield from self._compare([(one.key,) for one in some], BASELINE)
         self._choose_best_single(singles)
 
     def _choose_best_single(self, singles: Sequence[Candidate]) -> None:
         evidence = self.evidence
-        kept = [one for one in singles if self._holds((one.key,), BASELINE)]
+        kept = [one for one in singles if self._is_confirmed((one.key,), BASELINE)]
         if kept and len(evidence.chosen) < 2:
-            best = max(kept, key=lambda one: evidence.of((one.key,), BASELINE).middle)
+            best = max(kept, key=lambda one: evidence.comparison_of((one.key,), BASELINE).middle)
             evidence.chosen = (best.key,)
 
-    def _grow(self, pool: Sequence[Candidate], *, in_company: bool = False) -> Steps:
-        """Add what helps beside what was chosen, the best first; leave out what does not."""
-        while not self._is_late():
+    def _extend_combination(
+        self, pool: Sequence[Candidate], *, in_combination: bool = False
+    ) -> Steps:
+        """Add fixes to the chosen ones while one of them helps, the best first."""
+        while not self._is_out_of_time():
             chosen = self.evidence.chosen
             if not chosen:
                 return
-            arms = [
+            variants = [
                 (*chosen, one.key)
                 for one in pool
-                if self._may_join(one, chosen, in_company=in_company)
+                if self._may_be_added(one, chosen, in_combination=in_combination)
             ]
-            arms = [arm for arm in arms if arm_name(arm) not in self.evidence.ruled]
-            if not arms:
+            variants = [
+                variant
+                for variant in variants
+                if variant_name(variant) not in self.evidence.rulings
+            ]
+            if not variants:
                 return
-            yield from self._compare(arms, chosen)
-            if not self._take_best(arms, chosen):
+            yield from self._compare(variants, chosen)
+            if not self._choose_best(variants, chosen):
                 return
 
-    def _add(self, one: Candidate) -> Steps:
-        """One that is expensive to prepare: measured at once beside what was chosen."""
+    def _add_expensive(self, one: Candidate) -> Steps:
+        """Measure a fix that is expensive to prepare together with the chosen ones."""
         chosen = self.evidence.chosen
         if one.key in chosen:
             return
-        company = tuple(key for key in chosen if not one.is_rival(self._named(key)))
-        if not one.goes_with([self._named(key) for key in company]):
-            company = BASELINE
-        arm = (*company, one.key)
-        if self._skip_if_too_long(one, arm, chosen):
+        combination = tuple(
+            key for key in chosen if not one.is_alternative_to(self._candidate_of(key))
+        )
+        if not one.is_compatible_with([self._candidate_of(key) for key in combination]):
+            combination = BASELINE
+        variant = (*combination, one.key)
+        if self._skip_if_too_long(one, variant, chosen):
             return
-        yield from self._compare([arm], chosen)
-        self._take_best([arm], chosen)
+        yield from self._compare([variant], chosen)
+        self._choose_best([variant], chosen)
 
-    def _decide_open_ones(self) -> Steps:
-        """Until the time is over: what is open and would be worth a change."""
-        while not self._is_late():
+    def _decide_open(self) -> Steps:
+        """Use the remaining time for undecided fixes that look faster."""
+        while not self._is_out_of_time():
             chosen = self.evidence.chosen
-            arms = []
+            variants = []
             for one in self.candidates:
-                arm = (*chosen, one.key)
-                last = self.evidence.of(arm, chosen)
+                variant = (*chosen, one.key)
+                last = self.evidence.comparison_of(variant, chosen)
                 if (
                     one.key not in chosen
                     and last.log_ratios
-                    and last.verdict == "open"
+                    and last.decision == "open"
                     and last.middle > 1
-                    and len(last.log_ratios) < _MOST_ROUNDS_AT_END
-                    and arm_name(arm) not in self.evidence.ruled
+                    and len(last.log_ratios) < _MAX_ROUNDS_AT_END
+                    and variant_name(variant) not in self.evidence.rulings
                 ):
-                    arms.append(arm)
-            if not arms:
+                    variants.append(variant)
+            if not variants:
                 return
-            yield from self._compare(arms, chosen, most=_MOST_ROUNDS_AT_END)
-            if not self._take_best(arms, chosen) and not self._is_late():
+            yield from self._compare(variants, chosen, most=_MAX_ROUNDS_AT_END)
+            if not self._choose_best(variants, chosen) and not self._is_out_of_time():
                 return
 
-    def _take_best(self, arms: Sequence[Arm], against: Arm) -> bool:
-        better = [arm for arm in arms if self._holds(arm, against)]
+    def _choose_best(self, variants: Sequence[Variant], against: Variant) -> bool:
+        better = [variant for variant in variants if self._is_confirmed(variant, against)]
         if not better:
             return False
-        self.evidence.chosen = max(better, key=lambda arm: self.evidence.of(arm, against).middle)
+        self.evidence.chosen = max(
+            better, key=lambda variant: self.evidence.comparison_of(variant, against).middle
+        )
         return True
 
-    def _may_join(self, one: Candidate, chosen: Arm, *, in_company: bool) -> bool:
-        if one.key in chosen or not one.goes_with([self._named(key) for key in chosen]):
+    def _may_be_added(self, one: Candidate, chosen: Variant, *, in_combination: bool) -> bool:
+        if one.key in chosen or not one.is_compatible_with(
+            [self._candidate_of(key) for key in chosen]
+        ):
             return False
-        if self.evidence.of((*chosen, one.key), chosen).verdict == "no gain":
+        if self.evidence.comparison_of((*chosen, one.key), chosen).decision == "no gain":
             return False
-        alone = self.evidence.of((one.key,), BASELINE)
-        if (one.key,) != chosen and arm_name((one.key,)) in self.evidence.ruled:
+        alone = self.evidence.comparison_of((one.key,), BASELINE)
+        if (one.key,) != chosen and variant_name((one.key,)) in self.evidence.rulings:
             return False
         if not alone.log_ratios:
             return False
-        if alone.verdict == "faster" or (alone.verdict == "open" and alone.middle > 1):
+        if alone.decision == "faster" or (alone.decision == "open" and alone.middle > 1):
             return True
-        foreseen = one.predicted is not None and one.predicted.expected > _FORESEEN
-        return in_company and foreseen and alone.middle > _HARMLESS
+        is_predicted = one.predicted is not None and one.predicted.expected > _PREDICTED_GAIN
+        return in_combination and is_predicted and alone.middle > _HARMLESS
 
     # Measuring.
 
-    def _compare(self, arms: Sequence[Arm], against: Arm, *, most: int = _MOST_ROUNDS) -> Steps:
-        """Rounds of all arms in turn, until each is decided, or there is no time or step left."""
-        left = [arm for arm in arms if self._is_open(arm, against, most)]
-        for arm in (against, *left):
-            if not self._is_late():
-                yield from self._prepare(arm)
-        if left and not self._is_late():
+    def _compare(
+        self, variants: Sequence[Variant], against: Variant, *, most: int = _MAX_ROUNDS
+    ) -> Steps:
+        """Run rounds of all variants until each is decided, or no time or step is left."""
+        left = [variant for variant in variants if self._is_open(variant, against, most)]
+        for variant in (against, *left):
+            if not self._is_out_of_time():
+                yield from self._prepare(variant)
+        if left and not self._is_out_of_time():
             left_s = self.deadline - self.now()
             affordable = int(_ROUNDS_SHARE * left_s / (self._round_s(left, against) or 1.0))
-            most = max(most, min(_MOST_ROUNDS_AT_END, affordable))
-        while not self._is_late():
-            left = [arm for arm in left if self._is_open(arm, against, most)]
+            most = max(most, min(_MAX_ROUNDS_AT_END, affordable))
+        while not self._is_out_of_time():
+            left = [variant for variant in left if self._is_open(variant, against, most)]
             if not left:
                 break
             for group in self._groups(left):
-                if not self._is_late(self._round_s(group, against)):
+                if not self._is_out_of_time(self._round_s(group, against)):
                     yield from self._round(group, against)
-                elif len(group) > 1 and not self._is_late(self._round_s(group[:1], against)):
+                elif len(group) > 1 and not self._is_out_of_time(self._round_s(group[:1], against)):
                     yield from self._round(group[:1], against)
                 else:
                     return
-            for arm in left:
-                yield from self._check_if_faster(arm, against)
+            for variant in left:
+                yield from self._check_if_faster(variant, against)
 
-    def _is_open(self, arm: Arm, against: Arm, most: int) -> bool:
-        found = self.evidence.of(arm, against)
-        is_ruled = arm_name(arm) in self.evidence.ruled
-        if found.verdict == "faster":
-            return not is_ruled and arm_name(arm) not in self.evidence.checked
-        return found.verdict == "open" and not is_ruled and len(found.log_ratios) < most
+    def _is_open(self, variant: Variant, against: Variant, most: int) -> bool:
+        found = self.evidence.comparison_of(variant, against)
+        is_ruled = variant_name(variant) in self.evidence.rulings
+        if found.decision == "faster":
+            return not is_ruled and variant_name(variant) not in self.evidence.checked
+        return found.decision == "open" and not is_ruled and len(found.log_ratios) < most
 
-    def _groups(self, arms: Sequence[Arm]) -> list[Sequence[Arm]]:
-        """All in one round, unless the script is too short for that."""
-        if self.most_steps is None:
-            return [arms]
-        a_block = _DROPPED + self._kept(BASELINE)
-        fitting = max(1, (self.most_steps - 6) // a_block - 1)
+    def _groups(self, variants: Sequence[Variant]) -> list[Sequence[Variant]]:
+        """The variants of each round: all, unless the script is too short for that."""
+        if self.max_steps is None:
+            return [variants]
+        block_steps = _UNTIMED_STEPS + self._timed_steps(BASELINE)
+        fitting = max(1, (self.max_steps - 6) // block_steps - 1)
         # The ones with fewest rounds first: each process of the script has time for some.
-        return [arms[at : at + fitting] for at in range(0, len(arms), fitting)]
+        return [variants[at : at + fitting] for at in range(0, len(variants), fitting)]
 
-    def _prepare(self, arm: Arm) -> Steps:
-        """Its first steps, which compile, tune and fill caches, until they are quick."""
-        if arm in self._prepared or arm_name(arm) in self.evidence.ruled:
+    def _prepare(self, variant: Variant) -> Steps:
+        """Run its first steps, which compile, tune and fill caches, until they are fast."""
+        if variant in self._prepared or variant_name(variant) in self.evidence.rulings:
             return
-        self._prepared.add(arm)
+        self._prepared.add(variant)
         times: list[float] = []
-        known_s = self.evidence.preparation_s.get(arm_name(arm), math.inf)
-        is_quick = self.most_steps is not None and known_s < _QUICK_S
-        while len(times) < (1 if is_quick else _MOST_SETTLING):
-            ran = yield Block(arm=arm, dropped=0, kept=1, preparing=True)
-            assert isinstance(ran, Ran)
+        known_s = self.evidence.preparation_s.get(variant_name(variant), math.inf)
+        is_quick = self.max_steps is not None and known_s < _QUICK_S
+        while len(times) < (1 if is_quick else _MAX_SETTLING_STEPS):
+            result = yield Block(variant=variant, untimed=0, timed=1, preparing=True)
+            assert isinstance(result, BlockResult)
             # Some fixes change nothing before they have seen a call.
-            is_first = not times and ran.nothing_changed and bool(ran.times_ns)
-            if not is_first and self._has_ended(arm, ran):
+            is_first = not times and result.nothing_changed and bool(result.times_ns)
+            if not is_first and self._is_settled(variant, result):
                 return
-            times += ran.times_ns
+            times += result.times_ns
             if is_first:
                 continue
-            if len(times) > 2 and times[-1] <= _SETTLED * min(times[:-1]):
+            if len(times) > 2 and times[-1] <= _SETTLED_RATIO * min(times[:-1]):
                 break
         quickest = min(times)
-        self._step_ns[arm] = quickest
+        self._step_ns[variant] = quickest
         if not is_quick:
             spent = sum(times) - quickest * len(times)
-            self.evidence.preparation_s[arm_name(arm)] = spent / 1e9
-        if arm == BASELINE:
+            self.evidence.preparation_s[variant_name(variant)] = spent / 1e9
+        if variant == BASELINE:
             self.evidence.step_ns = quickest
 
-    def _round(self, arms: Sequence[Arm], against: Arm) -> Steps:
-        bases = max(1, len(arms) // 2)
-        blocks = [*arms, *[against] * bases]
+    def _round(self, variants: Sequence[Variant], against: Variant) -> Steps:
+        bases = max(1, len(variants) // 2)
+        blocks = [*variants, *[against] * bases]
         self.random.shuffle(blocks)
         before: list[float] = []
-        after: dict[Arm, float] = {}
-        peaks: dict[Arm, float | None] = {}
-        for arm in blocks:
-            if arm_name(arm) in self.evidence.ruled:
+        after: dict[Variant, float] = {}
+        peaks: dict[Variant, float | None] = {}
+        for variant in blocks:
+            if variant_name(variant) in self.evidence.rulings:
                 continue
-            ran = yield Block(arm=arm, dropped=_DROPPED, kept=self._kept(arm))
-            assert isinstance(ran, Ran)
-            if self._has_ended(arm, ran):
+            result = yield Block(
+                variant=variant, untimed=_UNTIMED_STEPS, timed=self._timed_steps(variant)
+            )
+            assert isinstance(result, BlockResult)
+            if self._is_settled(variant, result):
                 continue
-            middle = statistics.median(ran.times_ns)
-            self._step_ns[arm] = middle
-            peaks[arm] = ran.peak_bytes
-            if arm == against:
+            middle = statistics.median(result.times_ns)
+            self._step_ns[variant] = middle
+            peaks[variant] = result.peak_bytes
+            if variant == against:
                 before.append(middle)
             else:
-                after[arm] = middle
+                after[variant] = middle
         if not before:
             return
         base = statistics.fmean(map(math.log, before))
-        for arm, ns in after.items():
-            found = self.evidence.of(arm, against)
+        for variant, ns in after.items():
+            found = self.evidence.comparison_of(variant, against)
             found.log_ratios.append(base - math.log(ns))
             found.before_ns.append(math.exp(base))
             found.after_ns.append(ns)
             found.peak_bytes_before = _larger(found.peak_bytes_before, peaks.get(against))
-            found.peak_bytes_after = _larger(found.peak_bytes_after, peaks.get(arm))
+            found.peak_bytes_after = _larger(found.peak_bytes_after, peaks.get(variant))
 
-    def _has_ended(self, arm: Arm, ran: Ran) -> bool:
+    def _is_settled(self, variant: Variant, result: BlockResult) -> bool:
         """Whether nothing more is to be measured of it."""
-        if ran.failure is not None:
-            self.evidence.ruled[arm_name(arm)] = Ruled(outcome=Outcome.FAILED, why=ran.failure)
-        elif ran.nothing_changed:
+        if result.failure is not None:
+            self.evidence.rulings[variant_name(variant)] = Ruling(
+                outcome=Outcome.FAILED, why=result.failure
+            )
+        elif result.nothing_changed:
             why = "there is nothing for it to change in this program"
-            self.evidence.ruled[arm_name(arm)] = Ruled(outcome=Outcome.SKIPPED, why=why)
+            self.evidence.rulings[variant_name(variant)] = Ruling(outcome=Outcome.SKIPPED, why=why)
         else:
-            return not ran.times_ns
+            return not result.times_ns
         return True
 
-    def _check_if_faster(self, arm: Arm, against: Arm) -> Steps:
-        evidence, name = self.evidence, arm_name(arm)
-        found = evidence.of(arm, against)
-        if found.verdict != "faster" or name in evidence.ruled or name in evidence.checked:
+    def _check_if_faster(self, variant: Variant, against: Variant) -> Steps:
+        evidence, name = self.evidence, variant_name(variant)
+        found = evidence.comparison_of(variant, against)
+        if found.decision != "faster" or name in evidence.rulings or name in evidence.checked:
             return
-        numerics = yield Check(arm=arm)
+        numerics = yield Check(variant=variant)
         assert isinstance(numerics, Numerics)
         evidence.checked[name] = numerics
         if not numerics.ok and (numerics.verified or not self.accept_unverified):
-            evidence.ruled[name] = Ruled(outcome=numerics.outcome, why=numerics.why)
+            evidence.rulings[name] = Ruling(outcome=numerics.outcome, why=numerics.why)
             return
         if evidence.first_kept_s is None:
             evidence.first_kept_s = self.since_start_s()
-        # Whatever ends the measurement now, this much was proven.
+        # Kept even if the measurement ends now.
         if not evidence.chosen:
-            evidence.chosen = arm
+            evidence.chosen = variant
 
-    def _holds(self, arm: Arm, against: Arm) -> bool:
-        found, name = self.evidence.of(arm, against), arm_name(arm)
+    def _is_confirmed(self, variant: Variant, against: Variant) -> bool:
+        found, name = self.evidence.comparison_of(variant, against), variant_name(variant)
         is_checked = name in self.evidence.checked
-        return found.verdict == "faster" and is_checked and name not in self.evidence.ruled
+        return found.decision == "faster" and is_checked and name not in self.evidence.rulings
 
     # Time.
 
     @property
     def deadline(self) -> float:
         chosen_s = self.reserved_if_chosen_s if self.evidence.chosen else 0.0
-        # What compiles is likelier to be worth the time than a process for a fix of the start.
-        starts_s = 0.0 if self._is_preparing_dear else self.reserved_s
+        # A compiling fix is more likely to gain than a fix of the start.
+        starts_s = 0.0 if self._is_preparation_expensive else self.reserved_s
         return self.ends_at - starts_s - chosen_s
 
-    def _is_late(self, more_s: float = 0.0) -> bool:
+    def _is_out_of_time(self, more_s: float = 0.0) -> bool:
         return self.now() + more_s > self.deadline
 
-    def _kept(self, arm: Arm) -> int:
-        step_ns = self._step_ns.get(arm) or self._step_ns.get(BASELINE) or 1e8
+    def _timed_steps(self, variant: Variant) -> int:
+        step_ns = self._step_ns.get(variant) or self._step_ns.get(BASELINE) or 1e8
         if step_ns > _SLOW_NS:
-            return _FEWEST_KEPT
-        if self.most_steps is not None:
-            return _KEPT
-        return max(_KEPT, min(_MOST_KEPT, math.ceil(_LEAST_BLOCK_NS / step_ns)))
+            return _MIN_TIMED_STEPS
+        if self.max_steps is not None:
+            return _TIMED_STEPS
+        return max(_TIMED_STEPS, min(_MAX_TIMED_STEPS, math.ceil(_MIN_BLOCK_NS / step_ns)))
 
-    def _block_s(self, arm: Arm) -> float:
-        step_ns = self._step_ns.get(arm) or self._step_ns.get(BASELINE) or 0.0
-        return (_DROPPED + self._kept(arm)) * step_ns / 1e9
+    def _block_s(self, variant: Variant) -> float:
+        step_ns = self._step_ns.get(variant) or self._step_ns.get(BASELINE) or 0.0
+        return (_UNTIMED_STEPS + self._timed_steps(variant)) * step_ns / 1e9
 
-    def _round_s(self, arms: Sequence[Arm], against: Arm) -> float:
-        bases = max(1, len(arms) // 2)
-        return sum(map(self._block_s, arms)) + bases * self._block_s(against)
+    def _round_s(self, variants: Sequence[Variant], against: Variant) -> float:
+        bases = max(1, len(variants) // 2)
+        return sum(map(self._block_s, variants)) + bases * self._block_s(against)
 
-    def _skip_if_too_long(self, one: Candidate, arm: Arm, against: Arm) -> bool:
-        """Whether its first use leaves no time to measure it; told by the first one seen."""
-        if arm in self._prepared or arm_name(arm) in self.evidence.ruled:
+    def _skip_if_too_long(self, one: Candidate, variant: Variant, against: Variant) -> bool:
+        """Skip a variant whose preparation would leave no time to measure it."""
+        if variant in self._prepared or variant_name(variant) in self.evidence.rulings:
             return False
         expected, left = self._expected_s(one), self.deadline - self.now()
-        needed = 3 * self._round_s([arm], against)
+        needed = 3 * self._round_s([variant], against)
         if expected + needed < left:
             return False
         why = f"its first use is expected to take {expected:.0f} s, of {max(left, 0):.0f} s left"
-        self.evidence.ruled[arm_name(arm)] = Ruled(outcome=Outcome.SKIPPED, why=why)
+        self.evidence.rulings[variant_name(variant)] = Ruling(outcome=Outcome.SKIPPED, why=why)
         return True
 
     def _expected_s(self, one: Candidate) -> float:
-        """As declared, in proportion to how long another of its kind really took."""
+        """The declared preparation time, scaled by how long another preparation took."""
         scale = 1.0
         for name, seconds in self.evidence.preparation_s.items():
             keys = name.split("+")
@@ -436,7 +462,7 @@ class Search:
                 scale = seconds / max(other.preparation_s for other in seen)
         return one.preparation_s * scale
 
-    def _named(self, key: str) -> Candidate:
+    def _candidate_of(self, key: str) -> Candidate:
         return next(one for one in self.candidates if one.key == key)
 
 
@@ -446,9 +472,9 @@ def _larger(one: float | None, other: float | None) -> float | None:
 
 
 def comparisons_of(evidence: Evidence, key: str) -> list[Comparison]:
-    """Of this fix with what it was added to."""
+    """Comparisons of this fix with what it was added to."""
     return [
         one
         for one in evidence.comparisons
-        if one.log_ratios and one.arm and one.arm[-1] == key and key not in one.against
+        if one.log_ratios and one.variant and one.variant[-1] == key and key not in one.against
     ]

@@ -15,7 +15,7 @@ from boundby.capture.process.import_hooks import when_imported
 from boundby.capture.process.patching import PatchSet
 from boundby.prove.sites import ObjectSite, ProgramSites, Site
 
-_MOST_FRAMES = 8
+_MAX_FRAMES = 8
 _INSTALLED = ("site-packages", "dist-packages")
 _STANDARD_LIBRARY = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")})
 _TOOL = "boundby.prove"
@@ -116,7 +116,7 @@ def user_frames(made: Any = None) -> tuple[Site, ...]:
     """The user's frames, innermost first; without those of the constructors of `made`."""
     found: list[Site] = []
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and len(found) < _MOST_FRAMES:
+    while frame is not None and len(found) < _MAX_FRAMES:
         code = frame.f_code
         in_constructor = (
             made is not None
@@ -149,7 +149,7 @@ def is_user_file(name: str) -> bool:
 class _Lines:
     """Which lines of the user's files were executed.
 
-    Python 3.12 tells of each line once and then costs nothing. Before, a trace function is called
+    Python 3.12 reports each line once and then costs nothing. Before, a trace function is called
     for every function of the program: then only until the first steps are over.
     """
 
@@ -182,7 +182,7 @@ class _Lines:
             return sys.monitoring.DISABLE
 
         def close(self) -> None:
-            """Lines that run later are told of too: it costs nothing."""
+            """Later lines are reported as well, at no cost."""
 
     else:
 

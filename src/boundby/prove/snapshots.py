@@ -14,7 +14,7 @@ class UnrecordableError(Exception):
     """Something that cannot be copied, in words."""
 
 
-def copied(torch: Any, value: Any) -> Any:
+def detached_copy(torch: Any, value: Any) -> Any:
     """A deep copy whose tensors share nothing with the program; tensors become leaves."""
     if isinstance(value, torch.Tensor):
         try:
@@ -27,9 +27,9 @@ def copied(torch: Any, value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes, torch.dtype)):
         return value
     if type(value) is dict:
-        return {key: copied(torch, one) for key, one in value.items()}
+        return {key: detached_copy(torch, one) for key, one in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(copied(torch, one) for one in value)
+        return type(value)(detached_copy(torch, one) for one in value)
     if isinstance(value, (torch.device, torch.nn.Module)):
         return value
     try:
@@ -94,7 +94,7 @@ def described(torch: Any, tensor: Any) -> str:
 
 
 @contextlib.contextmanager
-def state_kept(torch: Any, modules: Sequence[Any], optimizers: Sequence[Any]) -> Iterator[None]:
+def restored_state(torch: Any, modules: Sequence[Any], optimizers: Sequence[Any]) -> Iterator[None]:
     """Parameters, buffers, gradients, modes, optimizers and random state as before, at the end."""
     restore: list[Callable[[], None]] = [random_state(torch)]
     try:

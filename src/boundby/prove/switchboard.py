@@ -1,29 +1,29 @@
-"""Switches arms, one or several fixes together, on a live program."""
+"""Switches variants (one fix or several together) on a live program."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
 from boundby.fixes import Fix
-from boundby.fixes.log import touched
+from boundby.fixes.log import changes_made
 from boundby.fixes.switch import Program, Switch
-from boundby.prove.evidence import BASELINE, Arm
+from boundby.prove.evidence import BASELINE, Variant
 
 
 class Switchboard:
     """Keeps one `Switch` for each fix, and what is on now, in order."""
 
     def __init__(self, program: Program, fixes: Mapping[str, Fix]) -> None:
-        self.on: Arm = BASELINE
-        self.touched: dict[str, set[str]] = {}  # by fix: the words for what it has changed
+        self.on: Variant = BASELINE
+        self.changes_made: dict[str, set[str]] = {}  # by fix: the words for what it has changed
         self._program = program
         self._fixes = fixes
         self._switches: dict[str, Switch | None] = {}
 
-    def set(self, arm: Arm) -> None:
+    def set(self, variant: Variant) -> None:
         """Off in reverse order down to what both have in common, then on. All off if one fails."""
         common = 0
-        while common < min(len(arm), len(self.on)) and arm[common] == self.on[common]:
+        while common < min(len(variant), len(self.on)) and variant[common] == self.on[common]:
             common += 1
         self._note()
         for key in reversed(self.on[common:]):
@@ -31,8 +31,8 @@ class Switchboard:
             switch = self._switches[key]
             if switch is not None:
                 switch.off()
-        touched.clear()
-        for key in arm[common:]:
+        changes_made.clear()
+        for key in variant[common:]:
             switch = self.switch(key)
             if switch is not None:
                 try:
@@ -51,13 +51,13 @@ class Switchboard:
     def has_changed(self, key: str) -> bool:
         """Whether a fix that is on by itself has changed anything so far."""
         self._note()
-        return bool(self.touched.get(key))
+        return bool(self.changes_made.get(key))
 
     def _note(self) -> None:
         """What was changed since the last time, counted for all fixes that are on."""
-        words = {word for word, count in touched.items() if count}
+        words = {word for word, count in changes_made.items() if count}
         for key in self.on:
-            self.touched.setdefault(key, set()).update(words)
+            self.changes_made.setdefault(key, set()).update(words)
 
     def objects(self, key: str) -> Sequence[object]:
         switch = self._switches.get(key)

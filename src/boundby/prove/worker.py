@@ -44,9 +44,9 @@ _NEVER = 1_000_000_000
 
 
 class Timed(msgspec.Struct, kw_only=True):
-    """Measure so many steps of one arm, and nothing else."""
+    """Measure this many steps of one variant, and nothing else."""
 
-    arm: tuple[str, ...]
+    variant: tuple[str, ...]
     steps: int
 
 
@@ -60,20 +60,20 @@ class Spec(msgspec.Struct, kw_only=True):
     plugins: list[str] = []
     result: str
     files: str
-    began: float  # on the machine's monotonic clock: when the process was asked for
+    began: float  # on the machine's monotonic clock: when the process was started
     deadline: float  # and when measuring has to end
     # live
     candidates: list[Candidate] = []
     evidence: Evidence | None = None  # what earlier processes found
     accept_unverified: bool = False
-    most_steps: int | None = None
+    max_steps: int | None = None
     seed: int = 0
-    start_fixes: int = 0  # for whose processes time is kept
-    most_reserved_s: float = 0.0
+    start_fixes: int = 0  # number of them for which time is reserved
+    max_reserved_s: float = 0.0
     # timed
     timed: Timed | None = None
     applied: list[str] = []  # fixes that are entered before the script starts
-    sources: dict[str, str] = {}  # files to be read in the place of others, by path
+    sources: dict[str, str] = {}  # replacement files, by original path
 
 
 def fix_of(key: str) -> Fix:
@@ -138,7 +138,7 @@ class _Live:
             self.sites.begin()
 
     def failed(self, failure: Failure) -> None:
-        """Boundby itself has failed: nothing can be measured any more."""
+        """Stop measuring after a failure of boundby itself."""
         sys.stderr.write(failure.text)
         self.end(Ending(exit_code=1, failure=failure))
 
@@ -155,7 +155,7 @@ class _Live:
         active_hooks.append(_JaxStarter(partial(self.start_jax, jax)))
 
     def start_jax(self, jax: Any, starter: StepHook) -> StepHook:
-        """At the first step of a JAX program."""
+        """Start at the first step of a JAX program."""
         from boundby.prove.jax_live import JaxLiveEngine
 
         recorder = script.jax_recorder()
@@ -169,7 +169,7 @@ class _Live:
         return self.engine  # type: ignore[no-any-return]
 
     def start(self, torch: Any, starter: StepHook) -> StepHook:
-        """At the first call of the program: all it imports is there."""
+        """Start at the first call of the program, when its imports are complete."""
         from boundby.capture.torch.device import TorchDevice
         from boundby.prove.live import LiveEngine
 
@@ -187,7 +187,7 @@ class _Live:
 
     def _engine_options(self, search: Search, plan: Steps) -> dict[str, Any]:
         return {
-            "silent": frozenset(one.key for one in search.candidates if one.silent),
+            "user_defined": frozenset(one.key for one in search.candidates if one.user_defined),
             "search": search,
             "plan": plan,
             "sites": self.sites,
@@ -204,21 +204,21 @@ class _Live:
         self.evidence.start_s = time.monotonic() - spec.began
         self.cores_before = core_use()
         # Two, in turn, for each fix of the start, and for the final check.
-        a_process_s = 2 * (self.evidence.start_s + 2.0)
+        process_s = 2 * (self.evidence.start_s + 2.0)
         search = Search(
             candidates=candidates,
             evidence=self.evidence,
             now=time.monotonic,
             ends_at=spec.deadline,
-            reserved_s=min(spec.start_fixes * a_process_s, spec.most_reserved_s / 2),
-            reserved_if_chosen_s=min(a_process_s, spec.most_reserved_s / 2),
+            reserved_s=min(spec.start_fixes * process_s, spec.max_reserved_s / 2),
+            reserved_if_chosen_s=min(process_s, spec.max_reserved_s / 2),
             random=random.Random(spec.seed),
             accept_unverified=spec.accept_unverified,
-            most_steps=spec.most_steps,
+            max_steps=spec.max_steps,
             since_start_s=lambda: time.monotonic() - spec.began,
         )
         if spec.timed is not None:
-            return search, search.timed(spec.timed.arm, spec.timed.steps)
+            return search, search.timed(spec.timed.variant, spec.timed.steps)
         return search, search.run()
 
     def save(self) -> None:
@@ -233,7 +233,7 @@ class _Live:
     def end(self, ending: Ending) -> None:
         evidence = self.evidence
         if not evidence.done:
-            evidence.ended = _problem(ending)
+            evidence.ended = _error_line(ending)
             if evidence.ended is None:
                 steps = evidence.steps - self.steps_before
                 evidence.script_ended = True
@@ -247,7 +247,7 @@ class _Live:
 
 
 class _Starter(StepHook):
-    """Gives way to the engine at the first call or optimizer's step."""
+    """Starts the engine at the first call or optimizer step and replaces itself by it."""
 
     def __init__(self, start: Callable[[StepHook], StepHook]) -> None:
         self._start = start
@@ -263,7 +263,7 @@ class _Starter(StepHook):
 
 
 class _JaxStarter(_Starter):
-    """Gives way at the first step; calls before it are of many functions."""
+    """Starts the engine at the first step; earlier calls are of many functions."""
 
     framework = "jax"
 
@@ -271,8 +271,8 @@ class _JaxStarter(_Starter):
         return
 
 
-def _problem(ending: Ending) -> str | None:
-    """Why the script came to a bad end, in one line; the traceback goes to the log."""
+def _error_line(ending: Ending) -> str | None:
+    """Why the script failed, in one line; the traceback is written to the log."""
     error = ending.error
     if error is not None:
         traceback.print_exception(error)
@@ -286,7 +286,7 @@ def _problem(ending: Ending) -> str | None:
 
 
 def _exit() -> None:
-    """Threads and exit handlers of a script are not waited for."""
+    """Exit without waiting for the script's threads and exit handlers."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
