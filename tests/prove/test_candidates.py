@@ -5,10 +5,16 @@ from itertools import combinations
 import pytest
 from msgspec.structs import replace
 
+from boundby.fixes.fix import Scope
 from boundby.model import Roof
 from boundby.model.diagnosis import Diagnosis, Estimate, Finding, WhatIf
 from boundby.prove.candidate import Candidate
-from boundby.prove.candidates import Choice, candidates_of, predicted_speedup
+from boundby.prove.candidates import (
+    Choice,
+    candidates_of,
+    dominant_start_fixes,
+    predicted_speedup,
+)
 from tests.diagnoses import real_diagnosis
 
 # As a step of BERT on an H200 had them, in ms: of the seventh no combination is imagined.
@@ -132,3 +138,19 @@ def test_what_a_user_names_is_reported_whatever_comes_of_it() -> None:
         found = {one.fix: one for one in candidates_of(diagnosis, choice)}
         assert found["sdpa"].requested
         assert not found["sdpa"].without_finding
+
+
+def test_a_fix_of_the_start_with_the_largest_gain_is_measured_first() -> None:
+    def one(name: str, scope: Scope, gain: float) -> Candidate:
+        return Candidate(
+            key=f"fault/{name}",
+            faults=("fault",),
+            change="",
+            scope=scope,
+            predicted=Estimate(low=1.0, expected=gain, high=2 * gain),
+        )
+
+    workers, pinned, fused = one("w", "start", 2.4), one("p", "start", 1.05), one("f", "step", 1.1)
+    assert dominant_start_fixes([fused, pinned, workers]) == [workers]
+    assert dominant_start_fixes([one("f", "step", 3.0), workers]) == []
+    assert dominant_start_fixes([pinned]) == []

@@ -1,5 +1,6 @@
 """What the processes of the final check come to, on made-up processes."""
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from boundby.model.diagnosis import Outcome
+from boundby.model.diagnosis import Numerics, Outcome
 from boundby.prove import fresh
-from boundby.prove.evidence import Evidence
+from boundby.prove.candidate import Candidate
+from boundby.prove.evidence import Comparison, Evidence
 from boundby.prove.fresh import AlternatingRuns, FreshProcesses, ProcessSetup
 from boundby.prove.launch import ProcessResult
 from boundby.prove.proofs import ProcessResults, proofs_of
@@ -108,3 +110,32 @@ def test_a_patched_copy_that_fails_by_itself_fails_the_check(
     )
     final = final_proof(turns)
     assert (final.outcome, final.why) == (Outcome.FAILED, "NameError: x")
+
+
+def test_live_results_name_the_fixes_of_the_start_that_they_were_measured_with() -> None:
+    workers = Candidate(key="loading/workers", faults=("loading",), change="w", scope="start")
+    fused = Candidate(key="optimizer/fused", faults=("optimizer",), change="f")
+    evidence = Evidence(
+        comparisons=[
+            Comparison(
+                variant=(fused.key,),
+                against=(),
+                log_ratios=[0.2] * 4,
+                before_ns=[50.0] * 4,
+                after_ns=[41.0] * 4,
+            )
+        ],
+        checked={fused.key: Numerics(ok=True, why="")},
+        chosen=(fused.key,),
+    )
+    processes = ProcessResults(
+        starts={workers.key: AlternatingRuns(before_ns=[100.0, 100.0], after_ns=[50.0, 50.0])},
+        chosen_starts=[workers.key],
+        live_starts=[workers.key],
+    )
+    _, single, combined = proofs_of(evidence, [workers, fused], processes)
+    assert single.against == "workers"
+    assert combined.speedup is not None
+    assert combined.speedup.median == pytest.approx(2 * math.exp(0.2))
+    # The last steps measured are those with everything applied.
+    assert combined.after_ns == [41.0] * 4

@@ -149,6 +149,25 @@ def test_a_fix_without_a_finding_costs_few_steps_if_it_is_far_slower_or_finds_no
     assert outcomes(evidence, *every) == {"fused": Outcome.KEPT, "slow": Outcome.NO_GAIN}
 
 
+def test_fixes_without_a_finding_are_measured_in_the_order_of_their_first_steps() -> None:
+    every = [candidate(f"same{i}", without_finding=True) for i in range(8)]
+    every.append(candidate("faster", without_finding=True))
+    program = Simulated({"faster": 1.4}, step_s=0.5, block_sd=0.002)
+    program.search(every, budget_s=60.0)
+    measured = {b.variant[-1] for b in program.blocks if b.variant and not b.preparing}
+    assert every[-1].key in measured
+    assert len(measured) < len(every)
+
+
+def test_a_fix_that_gains_nothing_leaves_its_time_to_others() -> None:
+    """Its interval may stay open for long where steps are noisy."""
+    every = [candidate(f"same{i}") for i in range(6)]
+    every.append(candidate("last"))
+    program = Simulated({"last": 1.5}, step_s=0.3, block_sd=0.05)
+    evidence = program.search(every, budget_s=120.0)
+    assert evidence.comparison_of((every[-1].key,), ()).log_ratios
+
+
 def test_a_fix_that_changes_nothing_in_its_first_step_is_measured() -> None:
     program = Simulated({"fused": 1.3}, late=["fused"])
     assert program.search([FUSED]).chosen == (FUSED.key,)

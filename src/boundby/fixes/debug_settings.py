@@ -96,8 +96,19 @@ def unchecked_distributions() -> Iterator[None]:
         before = distribution._validate_args
         distribution.set_default_validate_args(False)
         swaps.later(lambda: distribution.set_default_validate_args(before))
-        if before:
-            note("arguments of distributions not checked")
+        if not before:
+            return
+
+        def around(original: Any) -> Any:
+            @functools.wraps(original)
+            def initialise(self: Any, *args: Any, **kwargs: Any) -> None:
+                note("arguments of distributions not checked")
+                original(self, *args, **kwargs)
+
+            return initialise
+
+        # A program that makes no distribution is not changed.
+        swaps.swap(distribution, "__init__", around)
 
     with when_torch_arrives(arrived):
         yield

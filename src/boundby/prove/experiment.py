@@ -9,7 +9,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,13 +26,16 @@ from boundby.prove.candidates import (
     Choice,
     candidates_of,
     candidates_without_diagnosis,
+    dominant_start_fixes,
     fixes_for_other_devices,
 )
+from boundby.prove.core_use import core_use
 from boundby.prove.diagnosing import diagnose_script, undiagnosed
 from boundby.prove.evidence import Evidence, Ruling, Variant
 from boundby.prove.fresh import AlternatingRuns, FreshProcesses, ProcessSetup
 from boundby.prove.launch import COMPILED, Setting
 from boundby.prove.live_run import LiveRun
+from boundby.prove.process_time import process_s
 from boundby.prove.proofs import (
     ProcessResults,
     chosen_fixes,
@@ -52,10 +55,11 @@ _CACHE_FOLDERS = (COMPILED, "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME")
 # The diagnosis is given this share of the budget at most; then fixes are tried without it.
 _MAX_DIAGNOSIS_SHARE = 1 / 3
 # Of the budget, for processes after the live one: the final check and fixes of the start.
-_MAX_RESERVED_SHARE = 0.4
+_MAX_RESERVED_SHARE = 0.35
 _FINAL_PROCESSES = 2
 _LATE = "the diagnosis did not end in {:.0f} s, a third of the budget: fixes are tried without it"
 _RESERVED_GAIN = 1.05
+_USUAL_START_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +115,14 @@ def prove_target(
         return proof.result()
 
 
+def _start_s(diagnosis: Diagnosis) -> float | None:
+    """How long the script took until its first step, where that was recorded."""
+    if diagnosis.run is None:
+        return None
+    before = [one.ns for one in diagnosis.run.parts if one.name in ("import", "setup")]
+    return sum(before) / 1e9
+
+
 def _is_reserved_for(one: Candidate) -> bool:
     """Whether time is reserved for its processes while other fixes are undecided."""
     return one.requested or (one.predicted is not None and one.predicted.expected > _RESERVED_GAIN)
@@ -145,6 +157,7 @@ class _ProofRun:
         self._announced: dict[str, str] = {}
         self._starts: dict[str, AlternatingRuns] = {}
         self._chosen_starts: list[str] = []
+        self._live_starts: list[str] = []  # chosen before the live process, and applied in it
         self._patch: SourcePatch | None = None
         self._final: AlternatingRuns | None = None
         self._live_notes: list[str] = []
@@ -152,6 +165,7 @@ class _ProofRun:
 
     def run(self) -> None:
         request = self._request
+        cores_before = core_use()
         self._report("diagnosing", 0.0)
         found = request.diagnosis or diagnose_script(
             self._setting,
@@ -172,7 +186,19 @@ class _ProofRun:
         self._is_diagnosed = found is not None
         if not self._candidates:
             return
+        seen = core_use().free_cores(since=cores_before)
+        idle_cores = seen if request.diagnosis is None else None
+        with self._fresh_processes() as fresh:
+            self._try_start_fixes(fresh, dominant_start_fixes(self._candidates), idle_cores)
         self._measure_live()
+        with self._fresh_processes() as fresh:
+            untried = [one for one in self._candidates if one.key not in self._starts]
+            self._try_start_fixes(fresh, untried, self._evidence.free_cores)
+            self._check_patch(fresh)
+
+    @contextlib.contextmanager
+    def _fresh_processes(self) -> Iterator[FreshProcesses]:
+        """Processes with the durations expected of them, once one has been seen to start."""
         fresh = FreshProcesses(
             setting=self._setting,
             candidates=[one for one in self._candidates if one.scope == "step"],
@@ -180,11 +206,12 @@ class _ProofRun:
             ends_at=self._ends_at,
             report=lambda name: self._report(f"fresh process: {name}", self._share()),
         )
-        step_s = 20 * (self._evidence.step_ns or 0.0) / 1e9
-        fresh.expect((self._evidence.start_s or 3.0) + step_s)
+        start_s, step_ns = self._evidence.start_s, self._evidence.step_ns
+        if start_s is None and self.diagnosis is not None:
+            start_s, step_ns = _start_s(self.diagnosis), self.diagnosis.step.wall_ns
+        fresh.expect(process_s(start_s or _USUAL_START_S, (step_ns or 0.0) / 1e9))
         try:
-            self._try_start_fixes(fresh)
-            self._check_patch(fresh)
+            yield fresh
         finally:
             self._written_files += fresh.written_files
 
@@ -192,12 +219,19 @@ class _ProofRun:
         live = [one for one in self._candidates if one.scope == "step"]
         if not live:
             return
-        starts = [one for one in self._candidates if one.scope == "start" and _is_reserved_for(one)]
+        starts = [
+            one
+            for one in self._candidates
+            if one.scope == "start" and one.key not in self._starts and _is_reserved_for(one)
+        ]
+        self._live_starts = list(self._chosen_starts)
         run = LiveRun(
             setting=self._setting,
             candidates=live,
             evidence=self._evidence,
             deadline=self._ends_at,
+            applied=self._live_starts,
+            environment=self._setup_of("", (), self._chosen_starts).environment,
             start_fixes=len(starts),
             max_reserved_s=_MAX_RESERVED_SHARE * self._request.budget_s,
             place=self._place,
@@ -224,7 +258,7 @@ class _ProofRun:
         self._candidates = [one for one in self._candidates if own in (None, one.framework)]
         left_s = max(0.0, self._ends_at - time.monotonic())
         self._report(f"{evidence.progress()}, {left_s:.0f} s left", self._share())
-        for fix, words in settled_lines(evidence, self._candidates).items():
+        for fix, words in settled_lines(evidence, self._candidates, self._live_starts).items():
             if self._announced.get(fix) != words:
                 self._announced[fix] = words
                 self._on_result(words)
@@ -232,16 +266,17 @@ class _ProofRun:
     def _share(self) -> float:
         return min(1.0, (time.monotonic() - self._began) / self._request.budget_s)
 
-    def _try_start_fixes(self, fresh: FreshProcesses) -> None:
+    def _try_start_fixes(
+        self, fresh: FreshProcesses, fixes: Sequence[Candidate], idle_cores: float | None
+    ) -> None:
         """Measure each fix that needs a new process, added to the fixes chosen so far."""
         variant = self._evidence.chosen
-        for one in self._candidates:
+        for one in fixes:
             # Time for the final check comes first.
             if one.scope != "start" or not fresh.has_time_for(2 + _FINAL_PROCESSES):
                 continue
-            free = self._evidence.free_cores
-            if one.needs_cores and free is not None and free < 1:
-                why = f"{free:.1f} cores were idle while the program ran: a worker needs one"
+            if one.needs_cores and idle_cores is not None and idle_cores < 1:
+                why = f"{idle_cores:.1f} cores were idle while the program ran: a worker needs one"
                 self._evidence.rulings[one.key] = Ruling(outcome=Outcome.SKIPPED, why=why)
                 continue
             known = {other.key: other for other in self._candidates}
@@ -313,6 +348,7 @@ class _ProofRun:
         processes = ProcessResults(
             starts=self._starts,
             chosen_starts=self._chosen_starts,
+            live_starts=self._live_starts,
             final=self._final,
             manual={one.fix: one.why for one in self._patch.manual} if self._patch else {},
         )

@@ -16,14 +16,13 @@ from boundby.prove.candidate import Candidate
 from boundby.prove.confidence import MIN_ROUNDS, speedup_of
 from boundby.prove.evidence import Evidence, Variant
 from boundby.prove.launch import Setting, launch
+from boundby.prove.process_time import needed_s
 
 _STEPS = 12
 _MAX_PAIRS = 5
 # Standard deviation between processes of one script: 10% from lowest to highest was seen among a
 # dozen of them, which is three standard deviations.
 _PROCESS_SD = 0.03
-# So close to its end, no process is started.
-_MARGIN = 1.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +100,7 @@ class FreshProcesses:
         self._process_s = max(self._process_s, seconds)
 
     def has_time_for(self, processes: int) -> bool:
-        return time.monotonic() + processes * _MARGIN * self._process_s < self.ends_at
+        return time.monotonic() + needed_s(processes, self._process_s) < self.ends_at
 
     def alternate(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +31,8 @@ class LiveRun:
     evidence: Evidence
     deadline: float
     place: Callable[[], Path]
+    applied: Sequence[str] = ()  # fixes of the start that were chosen before
+    environment: Mapping[str, str] = field(default_factory=dict)
     start_fixes: int = 0
     max_reserved_s: float = 0.0
     accept_unverified: bool = False
@@ -54,10 +56,12 @@ class LiveRun:
                     "seed": attempt,
                     "start_fixes": self.start_fixes,
                     "max_reserved_s": self.max_reserved_s,
+                    "applied": list(self.applied),
                 },
                 name="live",
                 cwd=self.place(),
                 kill_at=self.deadline + self._grace_s(),
+                environment=self.environment,
                 follow=self._receive,
             )
             self.written_files += launched.written_files

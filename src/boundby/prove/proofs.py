@@ -23,6 +23,7 @@ class ProcessResults:
 
     starts: Mapping[str, AlternatingRuns] = field(default_factory=dict)  # by fix of the start
     chosen_starts: Sequence[str] = ()
+    live_starts: Sequence[str] = ()  # those applied in the live process, beside all it compared
     final: AlternatingRuns | None = None
     manual: Mapping[str, str] = field(default_factory=dict)  # fixes not in the patch, and why
 
@@ -38,7 +39,7 @@ def proofs_of(
         if one.scope == "start":
             proofs.append(_start_fix_proof(one, processes, evidence.rulings.get(one.key)))
         else:
-            proof = _step_fix_proof(one, evidence, candidates)
+            proof = _step_fix_proof(one, evidence, candidates, processes.live_starts)
             # It was not requested, and there is no result to report.
             if not (one.without_finding and proof.outcome is Outcome.SKIPPED):
                 proofs.append(proof)
@@ -50,13 +51,15 @@ def proofs_of(
     return proofs
 
 
-def settled_lines(evidence: Evidence, candidates: Sequence[Candidate]) -> dict[str, str]:
+def settled_lines(
+    evidence: Evidence, candidates: Sequence[Candidate], live_starts: Sequence[str] = ()
+) -> dict[str, str]:
     """A line for each fix of which something is settled, while others are still measured."""
     lines = {}
     for one in candidates:
         if one.scope == "start":
             continue
-        proof = _step_fix_proof(one, evidence, candidates)
+        proof = _step_fix_proof(one, evidence, candidates, live_starts)
         if one.without_finding and proof.outcome is Outcome.SKIPPED:
             continue
         is_kept = proof.outcome is Outcome.KEPT
@@ -98,7 +101,12 @@ def chosen_fixes(
     ]
 
 
-def _step_fix_proof(one: Candidate, evidence: Evidence, candidates: Sequence[Candidate]) -> Proof:
+def _step_fix_proof(
+    one: Candidate,
+    evidence: Evidence,
+    candidates: Sequence[Candidate],
+    live_starts: Sequence[str],
+) -> Proof:
     measured = comparisons_of(evidence, one.key)
     found = next((c for c in measured if c.against == BASELINE), measured[-1] if measured else None)
     is_chosen = one.key in evidence.chosen
@@ -109,7 +117,7 @@ def _step_fix_proof(one: Candidate, evidence: Evidence, candidates: Sequence[Can
     return Proof(
         faults=list(one.faults),
         treatment=one.fix,
-        against=_names(found.against, candidates) if found is not None else "",
+        against=_names((*live_starts, *found.against), candidates) if found is not None else "",
         before_ns=list(found.before_ns) if found is not None else [],
         after_ns=list(found.after_ns) if found is not None else [],
         speedup=found.speedup if found is not None else None,
@@ -184,7 +192,9 @@ def _combined_proof(
     starts = [processes.starts[key] for key in processes.chosen_starts]
     ratios = [*(one.speedup for one in chain), *(one.speedup for one in starts)]
     speedup = _product([one for one in ratios if one is not None])
-    after = list(starts[-1].after_ns if starts else chain[-1].after_ns if chain else [])
+    last_start = starts[-1].after_ns if starts else []
+    is_live_last = chain and len(processes.live_starts) == len(processes.chosen_starts)
+    after = list(chain[-1].after_ns if is_live_last else last_start)
     fixes = {one.key: one for one in candidates}
     chosen = (*evidence.chosen, *processes.chosen_starts)
     changes = chosen_fixes(evidence, candidates, processes.chosen_starts)

@@ -22,7 +22,8 @@ _UNTIMED_STEPS = 1
 # Timed steps of a block: four, fewer if they are slow, more if they are short.
 _TIMED_STEPS, _MIN_TIMED_STEPS, _MAX_TIMED_STEPS = 4, 2, 50
 _SLOW_NS, _MIN_BLOCK_NS = 2e9, 40e6
-_MAX_ROUNDS, _MAX_ROUNDS_AT_END = 10, 60
+# Rounds of a fix alone, then in combination, then with the time that is left.
+_FIRST_ROUNDS, _MAX_ROUNDS, _MAX_ROUNDS_AT_END = 5, 10, 60
 # More rounds if they are short, up to this share of the remaining time.
 _ROUNDS_SHARE = 0.1
 # Preparation ends when a step takes at most this many times the fastest before it.
@@ -79,7 +80,7 @@ class Search:
     ends_at: float
     # Reserved for later processes: fixes of the start, and the final check of chosen fixes.
     reserved_s: float = 0.0
-    reserved_if_chosen_s: float = 0.0
+    final_check_s: Callable[[float], float] = lambda step_s: 0.0
     random: random.Random = field(default_factory=lambda: random.Random(0))
     accept_unverified: bool = False
     max_steps: int | None = None  # of the script, if it is known to be short
@@ -92,9 +93,7 @@ class Search:
         yield from self._prepare(BASELINE)
         singles = [one for one in self.candidates if not one.preparation_s]
         expensive = [one for one in self.candidates if one.preparation_s]
-        for some in self._batches([one for one in singles if not one.without_finding]):
-            yield from self._compare([(one.key,) for one in some], BASELINE)
-            self._choose_best_single(singles)
+        yield from self._compare_singles([one for one in singles if not one.without_finding])
         # Fixes without a finding leave most of the time to those with one.
         without_finding = [one for one in singles if one.without_finding]
         has_expensive = any(not one.without_finding for one in expensive)
@@ -103,7 +102,7 @@ class Search:
             if has_expensive
             else without_finding
         )
-        yield from self._compare_without_finding(early, singles)
+        yield from self._compare_without_finding(early)
         yield from self._extend_combination(singles)
         gained = False
         self._is_preparation_expensive = True
@@ -112,7 +111,7 @@ class Search:
             yield from self._add_expensive(one)
             gained |= self.evidence.chosen != before
         self._is_preparation_expensive = False
-        yield from self._compare_without_finding(without_finding[len(early) :], singles)
+        yield from self._compare_without_finding(without_finding[len(early) :])
         if gained or len(early) < len(without_finding):
             yield from self._extend_combination(singles, in_combination=True)
         yield from self._decide_open()
@@ -160,20 +159,32 @@ class Search:
         left_s = max(0.0, self.deadline - self.now())
         return int(share * left_s / a_fix_s) if a_fix_s else len(self.candidates)
 
-    def _compare_without_finding(
-        self, without_finding: Sequence[Candidate], singles: Sequence[Candidate]
-    ) -> Steps:
-        """Compare fixes without a finding, except those whose first steps are far slower."""
+    def _compare_singles(self, fixes: Sequence[Candidate]) -> Steps:
+        """A few rounds of each fix alone, the first of the sequence first."""
+        singles = [one for one in self.candidates if not one.preparation_s]
+        for some in self._batches(fixes):
+            yield from self._compare([(one.key,) for one in some], BASELINE, most=_FIRST_ROUNDS)
+            self._choose_best_single(singles)
+
+    def _compare_without_finding(self, without_finding: Sequence[Candidate]) -> Steps:
+        """Compare fixes without a finding, those with the fastest first steps first.
+
+        Their first steps are all there is to rank them by. Far slower ones are left out.
+        """
+        speed: dict[str, float] = {}
         for one in without_finding:
             if not self._is_out_of_time():
                 yield from self._prepare((one.key,))
             step_ns, base_ns = self._step_ns.get((one.key,)), self._step_ns.get(BASELINE)
-            if step_ns and base_ns and step_ns > _FAR_SLOWER * base_ns:
-                why = f"its first steps took {step_ns / base_ns:.1f} times as long"
+            if not step_ns or not base_ns:
+                continue
+            speed[one.key] = base_ns / step_ns
+            if speed[one.key] * _FAR_SLOWER < 1:
+                why = f"its first steps took {1 / speed[one.key]:.1f} times as long"
                 self.evidence.rulings.setdefault(one.key, Ruling(outcome=Outcome.NO_GAIN, why=why))
-        for some in self._batches(without_finding):
-            yield from self._compare([(one.key,) for one in some], BASELINE)
-        self._choose_best_single(singles)
+        yield from self._compare_singles(
+            sorted(without_finding, key=lambda one: -speed.get(one.key, 0.0))
+        )
 
     def _choose_best_single(self, singles: Sequence[Candidate]) -> None:
         evidence = self.evidence
@@ -416,7 +427,8 @@ class Search:
 
     @property
     def deadline(self) -> float:
-        chosen_s = self.reserved_if_chosen_s if self.evidence.chosen else 0.0
+        step_s = (self._step_ns.get(BASELINE) or 0.0) / 1e9
+        chosen_s = self.final_check_s(step_s) if self.evidence.chosen else 0.0
         # A compiling fix is more likely to gain than a fix of the start.
         starts_s = 0.0 if self._is_preparation_expensive else self.reserved_s
         return self.ends_at - starts_s - chosen_s

@@ -34,8 +34,9 @@ from boundby.fixes import FIXES, Fix
 from boundby.model.errors import BoundbyError
 from boundby.prove.candidate import Candidate
 from boundby.prove.core_use import core_use
-from boundby.prove.evidence import Evidence
+from boundby.prove.evidence import Evidence, variant_name
 from boundby.prove.files import note_written_files
+from boundby.prove.process_time import PAIR, needed_s, process_s
 from boundby.prove.replaced_sources import replace_sources
 from boundby.prove.search import Search, Steps
 from boundby.prove.site_recorder import SiteRecorder
@@ -203,15 +204,16 @@ class _Live:
         self.evidence.framework = framework
         self.evidence.start_s = time.monotonic() - spec.began
         self.cores_before = core_use()
-        # Two, in turn, for each fix of the start, and for the final check.
-        process_s = 2 * (self.evidence.start_s + 2.0)
+        start_s = self.evidence.start_s
         search = Search(
             candidates=candidates,
             evidence=self.evidence,
             now=time.monotonic,
             ends_at=spec.deadline,
-            reserved_s=min(spec.start_fixes * process_s, spec.max_reserved_s / 2),
-            reserved_if_chosen_s=min(process_s, spec.max_reserved_s / 2),
+            reserved_s=min(
+                spec.start_fixes * needed_s(PAIR, process_s(start_s, 0.0)), spec.max_reserved_s
+            ),
+            final_check_s=partial(self._final_check_s, start_s),
             random=random.Random(spec.seed),
             accept_unverified=spec.accept_unverified,
             max_steps=spec.max_steps,
@@ -220,6 +222,16 @@ class _Live:
         if spec.timed is not None:
             return search, search.timed(spec.timed.variant, spec.timed.steps)
         return search, search.run()
+
+    def _final_check_s(self, start_s: float, step_s: float) -> float:
+        """Time for the final check of the chosen fixes; 0 if it does not fit into what may be kept.
+
+        A copy with compiled code compiles it again.
+        """
+        chosen = variant_name(self.evidence.chosen)
+        compiling_s = self.evidence.preparation_s.get(chosen, 0.0)
+        wanted_s = needed_s(PAIR, process_s(start_s, step_s)) + compiling_s
+        return wanted_s if wanted_s <= self.spec.max_reserved_s else 0.0
 
     def save(self) -> None:
         self.evidence.seconds = self.seconds_before + time.monotonic() - self.spec.began

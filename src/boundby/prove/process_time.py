@@ -1,0 +1,20 @@
+"""How long processes of the script take: to reserve time for them, and to start them in time."""
+
+from __future__ import annotations
+
+# Steps of a process that measures one variant: those until it is steady, and the timed ones.
+STEPS = 20
+# The script without a change and with it.
+PAIR = 2
+# No process is started if it would end this close to the end of the budget.
+_MARGIN = 1.15
+
+
+def needed_s(processes: int, process_s: float) -> float:
+    """The time that must be left before so many processes are started."""
+    return processes * _MARGIN * process_s
+
+
+def process_s(start_s: float, step_s: float) -> float:
+    """One process: until its first step, and the steps that it measures."""
+    return start_s + STEPS * step_s
