@@ -1,6 +1,7 @@
 """The live engine on functions in this process, with a clock that the functions advance."""
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -182,3 +183,46 @@ def test_the_budget_ends_within_a_step() -> None:
     rig = Rig()
     rig.proofs(*(fix(name, rig.quicker(1.0)) for name in "abcdef"), budget_s=3.0)
     assert rig.clock.s <= 3.0 + 2 * 0.1
+
+
+class VaryingLengths(Rig):
+    """Batches of random length; a planted fix pays for the first use of each length."""
+
+    def __init__(self, lengths: int, first_use_s: float) -> None:
+        super().__init__()
+        self._lengths, self._first_use_s = lengths, first_use_s
+        self._random = random.Random(0)
+        self._seen: set[int] = set()
+        self._is_on = False
+
+    def step(self) -> None:
+        length = self._random.randrange(1, 1 + self._lengths)
+        self.optimizer.zero_grad()
+        self.model(torch.ones(length, 8)).square().sum().backward()
+        self.optimizer.step()
+        self.clock.s += self.cost_s
+        if self._is_on and length not in self._seen:
+            self._seen.add(length)
+            self.clock.s += self._first_use_s
+
+    def switched(self) -> Callable[[], None]:
+        self._is_on = True
+
+        def undo() -> None:
+            self._is_on = False
+
+        return undo
+
+
+def test_first_uses_of_shapes_are_not_timed() -> None:
+    rig = VaryingLengths(lengths=20, first_use_s=0.1)
+    proof = rig.proofs(fix("tuned", rig.quicker(1.5, rig.switched)))["tuned"]
+    assert proof.outcome is Outcome.KEPT
+    assert proof.speedup is not None
+    assert proof.speedup.median == pytest.approx(1.5)
+
+
+def test_first_uses_that_never_end_are_part_of_the_step() -> None:
+    rig = VaryingLengths(lengths=100_000, first_use_s=0.1)
+    proof = rig.proofs(fix("tuned", rig.quicker(1.5, rig.switched)), budget_s=60.0)["tuned"]
+    assert proof.outcome is Outcome.NO_GAIN

@@ -16,6 +16,7 @@ from boundby.model.diagnosis import Numerics
 from boundby.prove.call_recorder import CallRecorder
 from boundby.prove.checks import Checks
 from boundby.prove.evidence import BASELINE, Evidence, variant_name
+from boundby.prove.first_uses import FirstUses
 from boundby.prove.search import Block, BlockResult, Check, Reply, Request, Search, Steps
 from boundby.prove.site_recorder import SiteRecorder
 from boundby.prove.snapshots import random_state
@@ -24,7 +25,7 @@ from boundby.prove.switchboard import Switchboard
 _WARM_STEPS, _MAX_WARM_STEPS, _MAX_WARM_S = 4, 12, 20.0
 _STABLE = 0.15
 _RECOMPILE_LIMIT = 64
-# A block ends after this many times its steps, even if too few are of its kind.
+# A block ends after this many times its steps, even if too few of them are counted.
 _MAX_OTHER_STEPS = 20
 
 
@@ -34,7 +35,9 @@ class _OpenBlock:
 
     block: Block
     marks: list[Any]
-    times_ns: list[float] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+    is_first_use: list[bool] = field(default_factory=list)
+    began: float = 0.0
     failure: str | None = None
 
 
@@ -74,10 +77,10 @@ class LiveEngine(StepHook):
         self._program = Program(torch=torch)
         self._board = Switchboard(self._program, fixes)
         self._recorder = CallRecorder(torch)
+        self._first_uses = FirstUses()
         self._plan = plan
         self._open: _OpenBlock | None = None
         self._kind: str | None = None
-        self._kinds: list[str] = []
         self._warm: list[float] = []
         self._began: float | None = None
         self._last: float | None = None
@@ -90,6 +93,7 @@ class LiveEngine(StepHook):
     def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._is_over:
             return
+        self._first_uses.call_begins(args, kwargs)
         if self._recorder.is_open:
             self._recorder.call_begins(called, args, kwargs)
             self._sites.called(called)
@@ -140,15 +144,34 @@ class LiveEngine(StepHook):
             self.finish()
             return
         self._open.marks.append(self._device.mark())
-        # A step of another kind, such as an evaluation between, is no step of the block.
-        self._kinds.append(kind)
-        counted = sum(self._is_counted(one) for one in self._kinds)
+        self._open.kinds.append(kind)
+        self._open.is_first_use.append(self._is_first_use(self._open))
         block = self._open.block
         wanted = block.untimed + block.timed
-        is_full = counted >= wanted or len(self._kinds) >= _MAX_OTHER_STEPS * wanted
+        if len(self._open.kinds) == wanted + 1 and self._kind not in self._open.kinds:
+            # What most steps are has changed: after many shapes, their steps are of one kind.
+            self._kind = self._main_kind()
+        counted = sum(self._counted(self._open))
+        is_full = counted >= wanted or len(self._open.kinds) >= _MAX_OTHER_STEPS * wanted
         if self._open.failure is None and not is_full:
             return
         self._resume(self._close())
+
+    def _is_first_use(self, opened: _OpenBlock) -> bool:
+        variant = opened.block.variant
+        if opened.block.preparing:
+            self._first_uses.prepared(variant)
+            return False
+        now = self._clock()
+        seconds, opened.began = now - opened.began, now
+        return self._first_uses.step_ended(variant, seconds, self.search.deadline - now)
+
+    def _counted(self, opened: _OpenBlock) -> list[bool]:
+        """Which steps belong to the block: not an evaluation between, nor a first use of shapes."""
+        return [
+            self._kind in (None, kind) and not is_first
+            for kind, is_first in zip(opened.kinds, opened.is_first_use, strict=True)
+        ]
 
     # From request to request.
 
@@ -159,6 +182,7 @@ class LiveEngine(StepHook):
         assert self._last is not None
         self._warm.append(now - self._last)
         self._last = now
+        self._first_uses.prepared(BASELINE)
         recent = self._warm[-3:]
         is_stable = max(recent) <= (1 + _STABLE) * min(recent) and len(self._warm) > _WARM_STEPS
         is_enough = len(self._warm) >= _MAX_WARM_STEPS or now - self._began > _MAX_WARM_S
@@ -203,8 +227,7 @@ class LiveEngine(StepHook):
         self._device.sync()
         if self._device_is_cuda:
             self._torch.cuda.reset_peak_memory_stats()
-        self._kinds = []
-        self._open = _OpenBlock(block, [self._device.mark()])
+        self._open = _OpenBlock(block, [self._device.mark()], began=self._clock())
         return None
 
     def _close(self) -> BlockResult:
@@ -220,9 +243,7 @@ class LiveEngine(StepHook):
             and not self._board.has_changed(variant[0])
         )
         times = self._device.between(opened.marks)
-        counted = [
-            ns for ns, kind in zip(times, self._kinds, strict=True) if self._is_counted(kind)
-        ]
+        counted = [ns for ns, keep in zip(times, self._counted(opened), strict=True) if keep]
         peak = None
         if self._device_is_cuda:
             peak = float(self._torch.cuda.max_memory_allocated())
@@ -233,9 +254,6 @@ class LiveEngine(StepHook):
     @property
     def _device_is_cuda(self) -> bool:
         return bool(self._torch.cuda.is_initialized())
-
-    def _is_counted(self, kind: str) -> bool:
-        return self._kind is None or kind == self._kind
 
     def _check(self, request: Check) -> Numerics:
         keys = request.variant

@@ -1,0 +1,64 @@
+"""Steps whose input shapes a variant has not run before.
+
+Such a step tunes kernels, compiles or captures anew: its time does not predict the
+next steps.
+A script whose batches differ in length meets new shapes in most of its first steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from boundby.prove.evidence import Variant
+
+# A variant's steps are left out until this share of the remaining time was spent on them:
+# if shapes never repeat, their first uses are part of every step.
+_MAX_SHARE = 0.1
+_MAX_DEPTH = 3
+
+Shapes = tuple[Any, ...]
+
+
+class FirstUses:
+    """Which shapes each variant has run, and what running them for the first time took."""
+
+    def __init__(self) -> None:
+        self._current: list[Shapes] = []
+        self._seen: dict[Variant, set[Shapes]] = {}
+        self._spent_s: dict[Variant, float] = {}
+
+    def call_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """One outermost call of the current step, with these inputs."""
+        self._current.append(tuple(_shapes((args, kwargs), _MAX_DEPTH)))
+
+    def step_ended(self, variant: Variant, seconds: float, left_s: float) -> bool:
+        """Whether the step that ended is to be left out, as a first use of its shapes."""
+        shapes = tuple(self._current)
+        self._current.clear()
+        seen = self._seen.setdefault(variant, set())
+        if shapes in seen:
+            return False
+        seen.add(shapes)
+        spent_s = self._spent_s.get(variant, 0.0) + seconds
+        if spent_s > _MAX_SHARE * left_s:
+            return False
+        self._spent_s[variant] = spent_s
+        return True
+
+    def prepared(self, variant: Variant) -> None:
+        """A step that is not timed anyway: its shapes are known from now on."""
+        self._seen.setdefault(variant, set()).add(tuple(self._current))
+        self._current.clear()
+
+
+def _shapes(value: Any, depth: int) -> Iterator[Any]:
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        yield tuple(shape)
+    elif depth and isinstance(value, dict):
+        for one in value.values():
+            yield from _shapes(one, depth - 1)
+    elif depth and isinstance(value, list | tuple):
+        for one in value:
+            yield from _shapes(one, depth - 1)
