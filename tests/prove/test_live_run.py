@@ -64,3 +64,21 @@ def test_a_script_is_measured_and_a_variant_that_ends_it_is_blamed(tmp_path: Pat
     assert [site.line for site in sites.forward_calls] == [5]
     assert [site.line for site in sites.backward_calls] == [7]
     assert [site.line for site in sites.optimizer_steps] == [8]
+
+
+def test_a_first_use_ends_with_the_time_left_to_measure(tmp_path: Path) -> None:
+    """What comes later is reserved for the final check of the fixes that were chosen."""
+    run = LiveRun(
+        setting=Setting(
+            target=Target(name="train.py", args=[], is_module=False),
+            folder=tmp_path,
+            logs=tmp_path,
+        ),
+        candidates=[],
+        evidence=Evidence(measure_until=60.0, step_ns=1e6),
+        deadline=100.0,
+        place=lambda: tmp_path,
+    )
+    assert 100 <= run.kill_at() < 106
+    run.evidence.preparing = True
+    assert 60 <= run.kill_at() < 66

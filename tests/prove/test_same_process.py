@@ -194,13 +194,14 @@ class VaryingLengths(Rig):
         self._random = random.Random(0)
         self._seen: set[int] = set()
         self._is_on = False
+        self.s_per_row = 0.0
 
     def step(self) -> None:
         length = self._random.randrange(1, 1 + self._lengths)
         self.optimizer.zero_grad()
         self.model(torch.ones(length, 8)).square().sum().backward()
         self.optimizer.step()
-        self.clock.s += self.cost_s
+        self.clock.s += self.cost_s * (1 + self.s_per_row * length)
         if self._is_on and length not in self._seen:
             self._seen.add(length)
             self.clock.s += self._first_use_s
@@ -226,3 +227,14 @@ def test_first_uses_that_never_end_are_part_of_the_step() -> None:
     rig = VaryingLengths(lengths=100_000, first_use_s=0.1)
     proof = rig.proofs(fix("tuned", rig.quicker(1.5, rig.switched)), budget_s=60.0)["tuned"]
     assert proof.outcome is Outcome.NO_GAIN
+
+
+def test_steps_are_compared_at_one_size_of_input() -> None:
+    rig = VaryingLengths(lengths=50, first_use_s=0.0)
+    rig.s_per_row = 0.1
+    proof = rig.proofs(fix("a", rig.quicker(1.1)))["a"]
+    assert proof.outcome is Outcome.KEPT
+    assert proof.speedup is not None
+    # Without scaling, one variant's batches are by chance longer than the other's.
+    assert proof.speedup.median == pytest.approx(1.1, rel=0.01)
+    assert proof.speedup.high / proof.speedup.low < 1.04

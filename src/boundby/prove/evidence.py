@@ -86,6 +86,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     first_kept_s: float | None = None
     running: Variant = BASELINE  # what is switched on now
     preparing: bool = False  # its first use, such as compiling
+    measure_until: float | None = None  # on the monotonic clock; later is the final check's time
     now: str = ""
     done: bool = False
     out_of_time: bool = False  # measuring ended so that what was chosen can be checked

@@ -57,6 +57,8 @@ _MAX_DIAGNOSIS_SHARE = 1 / 3
 # Of the budget, for processes after the live one: the final check and fixes of the start.
 _MAX_RESERVED_SHARE = 0.35
 _FINAL_PROCESSES = 2
+# To end the last process, write the patch and report.
+_FINISHING_S, _FINISHING_SHARE = 3.0, 0.02
 _LATE = "the diagnosis did not end in {:.0f} s, a third of the budget: fixes are tried without it"
 _RESERVED_GAIN = 1.05
 _USUAL_START_S = 5.0
@@ -146,7 +148,9 @@ class _ProofRun:
         self._request = request
         self._cwd = cwd
         self._temporary = temporary
-        self._ends_at = began + request.budget_s
+        self._ends_at = (
+            began + request.budget_s - min(_FINISHING_S, _FINISHING_SHARE * request.budget_s)
+        )
         self._began = began
         self._report = report
         self._on_result = on_result

@@ -7,6 +7,7 @@ A script whose batches differ in length meets new shapes in most of its first st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +28,11 @@ class FirstUses:
         self._current: list[Shapes] = []
         self._seen: dict[Variant, set[Shapes]] = {}
         self._spent_s: dict[Variant, float] = {}
+
+    @property
+    def elements(self) -> int:
+        """Number of elements that the current step's calls were given so far."""
+        return sum(math.prod(shape) for shapes in self._current for shape in shapes)
 
     def call_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """One outermost call of the current step, with these inputs."""

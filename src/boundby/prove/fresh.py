@@ -166,7 +166,7 @@ class FreshProcesses:
             },
             name=setup.name.replace(" ", "-"),
             cwd=self.place(),
-            kill_at=self.ends_at,
+            kill_at=lambda: self.ends_at,
             environment=setup.environment,
         )
         self.written_files += launched.written_files

@@ -62,11 +62,11 @@ def launch(
     *,
     name: str,
     cwd: Path,
-    kill_at: float,
+    kill_at: Callable[[], float],
     environment: Mapping[str, str] | None = None,
     follow: Callable[[bytes], None] = lambda _: None,
 ) -> ProcessResult:
-    """Run one process until it ends, or until `kill_at` on the monotonic clock.
+    """Run one process until it ends, or until `kill_at()` on the monotonic clock.
 
     `follow` is called with its results so far whenever they change. An exception in
     this process, Ctrl-C included, ends the script's process first.
@@ -119,7 +119,10 @@ def launch(
 
 
 def _wait(
-    process: subprocess.Popen[bytes], result: Path, kill_at: float, follow: Callable[[bytes], None]
+    process: subprocess.Popen[bytes],
+    result: Path,
+    kill_at: Callable[[], float],
+    follow: Callable[[bytes], None],
 ) -> bool:
     """Wait; return whether the time limit was reached."""
     seen = 0
@@ -127,7 +130,7 @@ def _wait(
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=_POLL_S)
             return False
-        if time.monotonic() > kill_at:
+        if time.monotonic() > kill_at():
             return True
         with contextlib.suppress(OSError):
             changed = result.stat().st_mtime_ns

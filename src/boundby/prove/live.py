@@ -17,6 +17,7 @@ from boundby.prove.call_recorder import CallRecorder
 from boundby.prove.checks import Checks
 from boundby.prove.evidence import BASELINE, Evidence, variant_name
 from boundby.prove.first_uses import FirstUses
+from boundby.prove.input_sizes import InputSizes
 from boundby.prove.search import Block, BlockResult, Check, Reply, Request, Search, Steps
 from boundby.prove.site_recorder import SiteRecorder
 from boundby.prove.snapshots import random_state
@@ -37,6 +38,7 @@ class _OpenBlock:
     marks: list[Any]
     kinds: list[str] = field(default_factory=list)
     is_first_use: list[bool] = field(default_factory=list)
+    elements: list[int] = field(default_factory=list)
     began: float = 0.0
     failure: str | None = None
 
@@ -78,6 +80,7 @@ class LiveEngine(StepHook):
         self._board = Switchboard(self._program, fixes)
         self._recorder = CallRecorder(torch)
         self._first_uses = FirstUses()
+        self._sizes = InputSizes()
         self._plan = plan
         self._open: _OpenBlock | None = None
         self._kind: str | None = None
@@ -145,6 +148,7 @@ class LiveEngine(StepHook):
             return
         self._open.marks.append(self._device.mark())
         self._open.kinds.append(kind)
+        self._open.elements.append(self._first_uses.elements)
         self._open.is_first_use.append(self._is_first_use(self._open))
         block = self._open.block
         wanted = block.untimed + block.timed
@@ -182,6 +186,8 @@ class LiveEngine(StepHook):
         assert self._last is not None
         self._warm.append(now - self._last)
         self._last = now
+        if len(self._warm) > 1:
+            self._sizes.add(self._first_uses.elements, self._warm[-1] * 1e9)
         self._first_uses.prepared(BASELINE)
         recent = self._warm[-3:]
         is_stable = max(recent) <= (1 + _STABLE) * min(recent) and len(self._warm) > _WARM_STEPS
@@ -243,12 +249,20 @@ class LiveEngine(StepHook):
             and not self._board.has_changed(variant[0])
         )
         times = self._device.between(opened.marks)
-        counted = [ns for ns, keep in zip(times, self._counted(opened), strict=True) if keep]
+        steps = zip(opened.elements, times, self._counted(opened), strict=True)
+        timed = [(elements, ns) for elements, ns, counts in steps if counts]
+        timed = timed[opened.block.untimed :]
+        if variant == BASELINE:
+            for elements, ns in timed:
+                self._sizes.add(elements, ns)
+        scaled = self._sizes.scale()
         peak = None
         if self._device_is_cuda:
             peak = float(self._torch.cuda.max_memory_allocated())
         return BlockResult(
-            times_ns=counted[opened.block.untimed :], peak_bytes=peak, nothing_changed=is_idle
+            times_ns=[scaled(elements, ns) for elements, ns in timed],
+            peak_bytes=peak,
+            nothing_changed=is_idle,
         )
 
     @property
@@ -292,6 +306,7 @@ class LiveEngine(StepHook):
     def _report_activity(self, request: Request) -> None:
         evidence = self._evidence
         evidence.running = request.variant
+        evidence.measure_until = self.search.deadline
         evidence.preparing = isinstance(request, Block) and request.preparing
         for key, words in self._board.changes_made.items():
             if key:

@@ -60,7 +60,7 @@ class LiveRun:
                 },
                 name="live",
                 cwd=self.place(),
-                kill_at=self.deadline + self._grace_s(),
+                kill_at=self.kill_at,
                 environment=self.environment,
                 follow=self._receive,
             )
@@ -78,6 +78,14 @@ class LiveRun:
     def _receive(self, content: bytes) -> None:
         self.evidence = msgspec.json.decode(content, type=Evidence)
         self.follow(self.evidence)
+
+    def kill_at(self) -> float:
+        """The deadline; for a first use, such as compiling, the end of the time left to measure."""
+        until = self.evidence.measure_until
+        is_first_use = self.evidence.preparing and until is not None
+        return (
+            min(until or 0.0, self.deadline) if is_first_use else self.deadline
+        ) + self._grace_s()
 
     def _grace_s(self) -> float:
         return min(_GRACE_S, 2 * (self.evidence.step_ns or 2.5e9) / 1e9 + 1)
