@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 
-from boundby.model.diagnosis import Numerics
+from boundby.model.diagnosis import Estimate, Numerics
 from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import Evidence, Variant
 from boundby.prove.search import Block, BlockResult, Check, Reply, Search
@@ -15,7 +15,12 @@ FINE = Numerics(ok=True, why="outputs within 1 ppm")
 
 
 def candidate(
-    name: str, *, preparation_s: float = 0.0, slot: str = "", without_finding: bool = False
+    name: str,
+    *,
+    preparation_s: float = 0.0,
+    slot: str = "",
+    without_finding: bool = False,
+    predicted: Estimate | None = None,
 ) -> Candidate:
     return Candidate(
         key=f"fault-{name}/{name}",
@@ -24,6 +29,7 @@ def candidate(
         preparation_s=preparation_s,
         slot=slot,
         without_finding=without_finding,
+        predicted=predicted,
     )
 
 
@@ -64,6 +70,7 @@ class Simulated:
         evidence: Evidence | None = None,
         timed: Variant | None = None,
         reserved_s: float = 0.0,
+        start_gain: float = 1.0,
     ) -> Evidence:
         evidence = evidence or Evidence()
         search = Search(
@@ -74,6 +81,7 @@ class Simulated:
             random=random.Random(1),
             accept_unverified=accept_unverified,
             reserved_s=reserved_s,
+            start_gain=start_gain,
         )
         plan = search.run() if timed is None else search.timed(timed, 12)
         reply: Reply | None = None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from boundby.model.diagnosis import Outcome
+from boundby.model.diagnosis import Estimate, Outcome
 from boundby.prove.evidence import Evidence
 from boundby.prove.proofs import proofs_of, untried_names
 from tests.prove.simulated import Simulated, candidate
@@ -176,6 +176,16 @@ def test_a_fix_that_changes_nothing_in_its_first_step_is_measured() -> None:
 def test_time_kept_for_fixes_of_the_start_does_not_keep_a_compile_from_being_tried() -> None:
     program = Simulated({"c": 1.5}, first_use_s={"c": 30.0})
     assert program.search([COMPILE], budget_s=60.0, reserved_s=40.0).chosen == (COMPILE.key,)
+
+
+def test_a_compile_that_promises_less_than_the_fixes_of_the_start_leaves_them_their_time() -> None:
+    little = candidate(
+        "c", preparation_s=30.0, predicted=Estimate(low=1.0, expected=1.01, high=1.1)
+    )
+    program = Simulated({"c": 1.5}, first_use_s={"c": 30.0})
+    evidence = program.search([little], budget_s=60.0, reserved_s=40.0, start_gain=1.1)
+    assert evidence.chosen == ()
+    assert evidence.rulings[little.key].outcome is Outcome.SKIPPED
 
 
 def test_a_process_of_its_own_measures_what_it_can_apply() -> None:

@@ -237,6 +237,9 @@ class _ProofRun:
             applied=self._live_starts,
             environment=self._setup_of("", (), self._chosen_starts).environment,
             start_fixes=len(starts),
+            start_gain=max(
+                (one.predicted.expected for one in starts if one.predicted), default=1.0
+            ),
             max_reserved_s=_MAX_RESERVED_SHARE * self._request.budget_s,
             place=self._place,
             accept_unverified=self._request.accept_unverified,

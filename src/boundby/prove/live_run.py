@@ -34,6 +34,7 @@ class LiveRun:
     applied: Sequence[str] = ()  # fixes of the start that were chosen before
     environment: Mapping[str, str] = field(default_factory=dict)
     start_fixes: int = 0
+    start_gain: float = 1.0
     max_reserved_s: float = 0.0
     accept_unverified: bool = False
     follow: Callable[[Evidence], None] = lambda _: None
@@ -55,6 +56,7 @@ class LiveRun:
                     "max_steps": max_steps,
                     "seed": attempt,
                     "start_fixes": self.start_fixes,
+                    "start_gain": self.start_gain,
                     "max_reserved_s": self.max_reserved_s,
                     "applied": list(self.applied),
                 },

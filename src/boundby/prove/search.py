@@ -80,6 +80,7 @@ class Search:
     ends_at: float
     # Reserved for later processes: fixes of the start, and the final check of chosen fixes.
     reserved_s: float = 0.0
+    start_gain: float = 1.0  # predicted for the best fix of the start
     final_check_s: Callable[[float], float] = lambda step_s: 0.0
     random: random.Random = field(default_factory=lambda: random.Random(0))
     accept_unverified: bool = False
@@ -87,7 +88,7 @@ class Search:
     since_start_s: Callable[[], float] = lambda: 0.0
     _step_ns: dict[Variant, float] = field(default_factory=dict)
     _prepared: set[Variant] = field(default_factory=set)
-    _is_preparation_expensive: bool = False
+    _uses_reserve: bool = False  # now, of the fixes of the start
 
     def run(self) -> Steps:
         yield from self._prepare(BASELINE)
@@ -105,12 +106,12 @@ class Search:
         yield from self._compare_without_finding(early)
         yield from self._extend_combination(singles)
         gained = False
-        self._is_preparation_expensive = True
         for one in expensive:
             before = self.evidence.chosen
+            self._uses_reserve = one.predicted is None or one.predicted.expected >= self.start_gain
             yield from self._add_expensive(one)
             gained |= self.evidence.chosen != before
-        self._is_preparation_expensive = False
+        self._uses_reserve = False
         yield from self._compare_without_finding(without_finding[len(early) :])
         if gained or len(early) < len(without_finding):
             yield from self._extend_combination(singles, in_combination=True)
@@ -429,8 +430,7 @@ class Search:
     def deadline(self) -> float:
         step_s = (self._step_ns.get(BASELINE) or 0.0) / 1e9
         chosen_s = self.final_check_s(step_s) if self.evidence.chosen else 0.0
-        # A compiling fix is more likely to gain than a fix of the start.
-        starts_s = 0.0 if self._is_preparation_expensive else self.reserved_s
+        starts_s = 0.0 if self._uses_reserve else self.reserved_s
         return self.ends_at - starts_s - chosen_s
 
     def _is_out_of_time(self, more_s: float = 0.0) -> bool:

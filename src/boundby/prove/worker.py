@@ -70,6 +70,7 @@ class Spec(msgspec.Struct, kw_only=True):
     max_steps: int | None = None
     seed: int = 0
     start_fixes: int = 0  # number of them for which time is reserved
+    start_gain: float = 1.0  # predicted for the best of them
     max_reserved_s: float = 0.0
     # timed
     timed: Timed | None = None
@@ -213,6 +214,7 @@ class _Live:
             reserved_s=min(
                 spec.start_fixes * needed_s(PAIR, process_s(start_s, 0.0)), spec.max_reserved_s
             ),
+            start_gain=spec.start_gain,
             final_check_s=partial(self._final_check_s, start_s),
             random=random.Random(spec.seed),
             accept_unverified=spec.accept_unverified,
