@@ -1,7 +1,6 @@
 """Steps whose input shapes a variant has not run before.
 
-Such a step tunes kernels, compiles or captures anew: its time does not predict the
-next steps.
+Such a step may tune kernels, compile or capture anew: then its time does not predict the next ones.
 A script whose batches differ in length meets new shapes in most of its first steps.
 """
 
@@ -15,7 +14,9 @@ from boundby.prove.evidence import Variant
 
 # A variant's steps are left out until this share of the remaining time was spent on them:
 # if shapes never repeat, their first uses are part of every step.
-_MAX_SHARE = 0.1
+_MAX_SHARE = 0.2
+# Up to this many times the variant's usual step, the first use of a shape costs nothing.
+_USUAL_RATIO = 1.25
 _MAX_DEPTH = 3
 
 Shapes = tuple[Any, ...]
@@ -38,14 +39,18 @@ class FirstUses:
         """One outermost call of the current step, with these inputs."""
         self._current.append(tuple(_shapes((args, kwargs), _MAX_DEPTH)))
 
-    def step_ended(self, variant: Variant, seconds: float, left_s: float) -> bool:
-        """Whether the step that ended is to be left out, as a first use of its shapes."""
+    def step_ended(
+        self, variant: Variant, seconds: float, *, usual_s: float, left_s: float
+    ) -> bool:
+        """Whether the step that ended is to be left out, as a slow first use of its shapes."""
         shapes = tuple(self._current)
         self._current.clear()
         seen = self._seen.setdefault(variant, set())
         if shapes in seen:
             return False
         seen.add(shapes)
+        if seconds <= _USUAL_RATIO * usual_s:
+            return False
         spent_s = self._spent_s.get(variant, 0.0) + seconds
         if spent_s > _MAX_SHARE * left_s:
             return False

@@ -152,7 +152,7 @@ class LiveEngine(StepHook):
         self._open.is_first_use.append(self._is_first_use(self._open))
         block = self._open.block
         wanted = block.untimed + block.timed
-        if len(self._open.kinds) == wanted + 1 and self._kind not in self._open.kinds:
+        if len(self._open.kinds) % (wanted + 1) == 0 and self._kind not in self._open.kinds:
             # What most steps are has changed: after many shapes, their steps are of one kind.
             self._kind = self._main_kind()
         counted = sum(self._counted(self._open))
@@ -168,7 +168,12 @@ class LiveEngine(StepHook):
             return False
         now = self._clock()
         seconds, opened.began = now - opened.began, now
-        return self._first_uses.step_ended(variant, seconds, self.search.deadline - now)
+        return self._first_uses.step_ended(
+            variant,
+            seconds,
+            usual_s=self.search.usual_step_s(variant),
+            left_s=self.search.deadline - now,
+        )
 
     def _counted(self, opened: _OpenBlock) -> list[bool]:
         """Which steps belong to the block: not an evaluation between, nor a first use of shapes."""

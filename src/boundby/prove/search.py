@@ -147,6 +147,11 @@ class Search:
                 applied = added
         return applied
 
+    def usual_step_s(self, variant: Variant) -> float:
+        """A step of the variant, or of the unchanged program if that is faster; 0 if unknown."""
+        known = [self._step_ns[one] for one in (variant, BASELINE) if one in self._step_ns]
+        return min(known, default=0.0) / 1e9
+
     # What comes next.
 
     def _batches(self, singles: Sequence[Candidate]) -> list[Sequence[Candidate]]:
