@@ -18,19 +18,19 @@ def _records() -> dict[str, Assumption[float]]:
     }
 
 
-def test_every_value_lies_in_its_range():
+def test_every_value_lies_in_its_range() -> None:
     wrong = [name for name, one in _records().items() if not one.low <= one.value <= one.high]
     assert _records()
     assert not wrong
 
 
-def test_every_number_states_its_origin():
+def test_every_number_states_its_origin() -> None:
     origins = ("Assumed", "Seen", "Measured", "Range seen", "Counted", "Derived", "Fitted")
     wrong = [name for name, one in _records().items() if not one.source.startswith(origins)]
     assert not wrong
 
 
-def test_no_source_names_a_device_of_the_datasheets():
+def test_no_source_names_a_device_of_the_datasheets() -> None:
     from boundby.hardware.datasheet import chips
 
     names = {chip.name.split()[-1] for chip in chips()}
