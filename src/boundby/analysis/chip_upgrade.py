@@ -16,7 +16,7 @@ from boundby.model.diagnosis import ChipRow, Estimate, Finding
 from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import OpRecord
 
-_MOST_CHIPS = 3
+_MOST_CHIPS = 3  # display limit
 _VENDORS = ("nvidia", "amd")
 
 

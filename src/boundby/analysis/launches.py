@@ -11,7 +11,7 @@ from boundby.model import DeviceKind, HostKind, Timeline
 from boundby.model.assumptions.detection import BLOCKED_DEPTH, BLOCKED_LAUNCH, SHORT_KERNEL_NS
 from boundby.model.diagnosis import LaunchQueue, LaunchRow, SequenceRow
 
-_MOST_ROWS = 200
+_MOST_ROWS = 200  # file size limit
 _SHORTEST_SEQUENCE, _LONGEST_SEQUENCE = 2, 8
 
 

@@ -20,8 +20,8 @@ from boundby.step.device_ops import matrix_flops
 from boundby.step.host_time import LineTime
 from boundby.step.op_record import OpRecord, dtype_of, shapes_of
 
-_MOST_ROWS = 2000
-_MOST_INSIDE = 100
+_MOST_ROWS = 2000  # file size limit
+_MOST_INSIDE = 100  # file size limit
 _ASKS_FOR_COLLECTIVE = "c10d::"
 _CLASSES: tuple[ClassName, ...] = (
     "contraction",

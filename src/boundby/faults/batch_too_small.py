@@ -39,7 +39,7 @@ from boundby.step.model import Edit, StepModel
 from boundby.step.prediction import is_known, saving_of, wall_of
 from boundby.step.user_python_growth import growing_ns, rolls_out
 
-_FACTORS = (2, 4)
+_FACTORS = (2, 4)  # what is reported
 # The script's own Python is spoken of from this share of the step on.
 _TOLD = 0.02
 _GROWTHS = (SLOW, LIKELY, FAST)

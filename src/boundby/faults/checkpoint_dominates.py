@@ -27,7 +27,7 @@ from boundby.model.assumptions.detection import USUAL_CHECKPOINTS
 from boundby.model.diagnosis import Estimate
 from boundby.step.model import StepView
 
-_LEAST_SHARE = 0.05
+_LEAST_SHARE = 0.05  # of the run; less is not reported
 
 
 def detect(step: StepView) -> Detection | None:

@@ -26,7 +26,7 @@ from boundby.fixes import debug_settings
 from boundby.model.assumptions.savings import CONVOLUTION_ALGORITHM_GAIN
 from boundby.step.model import Edit, StepView
 
-_COUNTS = 0.05
+_COUNTS = 0.05  # share of the step; less is not reported
 
 
 def detect(step: StepView) -> Detection | None:

@@ -38,8 +38,8 @@ _WRITES = re.compile(
     r"|<built-in (?:function|method) (?:fsync|fdatasync|write|writelines|flush|tofile)\b"
     r"|\bcsv\b.*writerow|safetensors/torch\.py\(\d+\): save|(?:savefig|to_csv|to_parquet|imwrite)\b"
 )
-_COUNTS = 0.005
-_MOST_LINES = 4
+_COUNTS = 0.005  # share of the step; less is not reported
+_MOST_LINES = 4  # display limit
 
 
 def detect(step: StepView) -> Detection | None:

@@ -28,7 +28,7 @@ from boundby.model.diagnosis import Estimate
 from boundby.step.jax_programs import facts_of, overhead_ns, own_calls_ns
 from boundby.step.model import StepView
 
-_MANY = 150
+_MANY = 150  # arrays; fewer are not reported
 
 
 def detect(step: StepView) -> Detection | None:

@@ -45,7 +45,7 @@ from boundby.step.op_variants import (
 )
 
 _LAID_OUT = ("convolution", "batch_norm", "max_pool2d", "avg_pool2d", "upsample", "group_norm")
-_FEW_CHANNELS = 64
+_FEW_CHANNELS = 64  # convolutions with no more are called small; assumed
 
 
 def detect(step: StepView) -> Detection | None:

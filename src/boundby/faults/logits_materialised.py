@@ -34,9 +34,9 @@ from boundby.model.assumptions.device import FUSED_LOSS_MEMORY_SHARE
 from boundby.model.assumptions.savings import LOGIT_PASSES, LOSS_LAUNCHES_LEFT
 from boundby.step.model import Edit, StepView
 
-_SMALLEST_VOCABULARY = 8192
-_FEWEST_TOKENS = 64
-_WITHOUT_BACKWARD = 2 / 5
+_SMALLEST_VOCABULARY = 8192  # smaller ones are not reported
+_FEWEST_TOKENS = 64  # fewer are not reported
+_WITHOUT_BACKWARD = 2 / 5  # two of the five passes
 
 
 def detect(step: StepView) -> Detection | None:

@@ -33,7 +33,7 @@ from boundby.model.assumptions.savings import SCRIPT_LEFT
 from boundby.step.model import Edit, StepView
 from boundby.step.sample_loops import SampleLoop, asking_ns, find_sample_loops, holds_samples
 
-_MOST_LINES = _MOST_NAMES = 3
+_MOST_LINES = _MOST_NAMES = 3  # display limit
 
 
 def detect(step: StepView) -> Detection | None:

@@ -46,9 +46,9 @@ _SAMPLES = re.compile(
     r"|<built-in (?:function|method) (?:imread|imdecode|resize|cvtColor|warpAffine|loads)\b"
 )
 _EVERY = re.compile(f"{_TEXT.pattern}|{_SAMPLES.pattern}")
-_COUNTS = 0.005
-_MOST_LINES = 4
-_USUAL_WORKERS = 4
+_COUNTS = 0.005  # share of the step; less is not reported
+_MOST_LINES = 4  # display limit
+_USUAL_WORKERS = 4  # proposed where the number of cores is unknown
 
 
 def detect(step: StepView) -> Detection | None:

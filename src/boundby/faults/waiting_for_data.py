@@ -36,7 +36,7 @@ from boundby.step.model import Edit, StepView
 from boundby.step.nesting import nearest
 
 _WITH_WORKERS = "_MultiProcessing"
-_USUAL_WORKERS = 4
+_USUAL_WORKERS = 4  # proposed where the number of cores is unknown
 
 
 def detect(step: StepView) -> Detection | None:

@@ -31,10 +31,10 @@ from boundby.model.assumptions.device import WHOLE_TILE_SHARE
 from boundby.step.model import Edit, StepView
 from boundby.step.op_variants import padded, timed_ratio
 
-_TILE = 8
-_PADDED = 64
-_LARGE = 256
-_VOCABULARY = 8192
+_TILE = 8  # elements; documented for tensor cores
+_PADDED = 64  # proposed multiple
+_LARGE = 256  # longer extents only; padding costs shorter ones too much
+_VOCABULARY = 8192  # from here on an extent is called a vocabulary
 # Where each product takes its two matrices; of `linear`, the second is transposed.
 _OPERANDS = {
     "aten::mm": (0, 1),

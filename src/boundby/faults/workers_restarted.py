@@ -27,7 +27,7 @@ from boundby.model.assumptions.savings import PERSISTENT_WORKERS_LEFT
 from boundby.model.diagnosis import Estimate
 from boundby.step.model import StepView
 
-_LEAST_SHARE = 0.01
+_LEAST_SHARE = 0.01  # of the run; less is not reported
 
 
 def detect(step: StepView) -> Detection | None:

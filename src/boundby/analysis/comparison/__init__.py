@@ -14,10 +14,10 @@ from boundby.model.comparison import Comparison, Difference, Side
 from boundby.model.diagnosis import Diagnosis, Estimate, LineRow
 from boundby.step.idle_causes import CPU_WAIT
 
-_FEWEST_SAMPLES = 5
-_RESAMPLES = 4000
-_MOST_ROWS = 400
-_NO_CHANGE = Estimate(low=1.0, expected=1.0, high=1.0)
+_FEWEST_SAMPLES = 5  # of clean steps, for a bootstrap
+_RESAMPLES = 4000  # of the bootstrap
+_MOST_ROWS = 400  # file size limit
+_NO_CHANGE = Estimate(low=1.0, expected=1.0, high=1.0)  # definition
 _MISSING = 0.01  # of a step, in lines that are many and cut off
 
 

@@ -22,7 +22,7 @@ _FASTEST, _SLOWEST = 0.02, 3.0
 # The host sets the step's time where it is longer by at least half as much as the host is.
 _NUDGE, _HOST_BOUND = 1.05, 0.5
 _LEAST, _MOST = 0.6, 1.6
-_CLOSE = 0.01
+_CLOSE = 0.01  # relative tolerance of the bisection
 # Phases of the timeline, and what the clean measurement calls them.
 _CLEAN_PHASES: dict[tuple[Phase, ...], tuple[str, ...]] = {
     (Phase.FORWARD, Phase.OTHER): ("forward", "other"),

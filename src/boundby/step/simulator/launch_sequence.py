@@ -21,7 +21,7 @@ from boundby.step.simulator.waits import NOTHING, Waits, issued_ns, waits_of
 
 Floats = npt.NDArray[np.float64]
 
-_MOSTLY_GRAPHS = 0.5
+_MOSTLY_GRAPHS = 0.5  # share of the kernels
 
 
 class Wait(enum.IntEnum):
