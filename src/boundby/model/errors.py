@@ -3,8 +3,6 @@
 BAD_INPUT = 2  # exit status
 CANNOT_MEASURE = 3  # exit status
 INTERRUPTED = 130  # exit status (128 + SIGINT)
-# What is said of a script that came to a bad end without a step.
-BEFORE_A_STEP = "before a step was found"
 
 
 class BoundbyError(Exception):
