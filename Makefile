@@ -29,6 +29,7 @@ check: $(STAMP) ## format, lint, types and import contracts
 	$(BIN)/python scripts/make_docs.py --check
 	$(BIN)/python scripts/make_lab_docs.py --check
 	$(BIN)/python scripts/make_plan_docs.py --check
+	$(BIN)/python scripts/make_assumptions.py --check
 	$(BIN)/python scripts/make_schema.py --check
 	$(BIN)/python scripts/make_page_types.py --check
 
@@ -38,6 +39,7 @@ golden: $(STAMP) ## write the expected diagnoses of tests/data again
 docs: $(STAMP) ## write the pages that are made from the code
 	$(BIN)/python scripts/make_docs.py
 	$(BIN)/python scripts/make_lab_docs.py
+	$(BIN)/python scripts/make_assumptions.py
 	$(BIN)/python scripts/make_schema.py
 	$(BIN)/python scripts/make_page_types.py
 

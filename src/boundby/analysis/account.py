@@ -17,6 +17,7 @@ from boundby.analysis.kernel_classes import (
     products_are_costed,
 )
 from boundby.model import UNTOLD, Ints, Machine, Note, Precision, Timeline
+from boundby.model.assumptions.verdict import DILATED
 from boundby.model.diagnosis import (
     Account,
     ClassRow,
@@ -43,9 +44,6 @@ from boundby.step.simulator import (
     simulated_timeline,
     with_clean_phases,
 )
-
-# A profiled step this much longer than a clean one says little about where the idle time goes.
-_DILATED = 1.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +160,7 @@ def attribute_step(
         idle=causes,
         device_busy_ns=busy if on_device else None,
         kernels=len(timeline.device),
-        inferred_share=left / wall_ns if timeline.wall_ns > _DILATED * wall_ns else 0.0,
+        inferred_share=left / wall_ns if timeline.wall_ns > DILATED.value * wall_ns else 0.0,
         scaled=scaled,
         op_records=op_records,
         member=member,

@@ -10,25 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from boundby.hardware import datasheet
+from boundby.model.assumptions.device import OTHER_VENDOR_SHARE, SAME_VENDOR_SHARE
+from boundby.model.assumptions.verdict import BUSY_DEVICE, FASTER_CHIP, NEAR_ROOF, WORTH_FIXING
 from boundby.model.diagnosis import ChipRow, Estimate, Finding
 from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import OpRecord
 
-# A step is near its roofs when the device is busy for at least this share of it ...
-_BUSY = 0.85
-# ... and the roofline minimums add up to this share of the busy time: by the datasheet 0.49 in a
-# compiled BERT-large, 0.15 in an eager ResNet-18 with slow kernels.
-_NEAR = 0.4
-# No chip is named while one finding is expected to save more than this share of the step.
-_WORTH_FIXING = 0.05
-_MOST_CHIPS = 3
+_MOST_CHIPS = 3  # display limit
 _VENDORS = ("nvidia", "amd")
-# Share of the other chip's datasheet that is reached, relative to this one's: 80 to 87% were
-# measured on newer chips of the same vendor, about half on another vendor's.
-_SAME_VENDOR = (0.75, 0.9, 1.0)
-_OTHER_VENDOR = (0.5, 0.7, 1.0)
-# Chips on which the step takes more than this share of its present time are not listed.
-_FASTER = 0.9
 
 
 def faster_chips(step_model: StepModel, findings: Sequence[Finding]) -> list[ChipRow]:
@@ -39,16 +28,16 @@ def faster_chips(step_model: StepModel, findings: Sequence[Finding]) -> list[Chi
     of_step = [finding for finding in findings if finding.relative_to != "run"]
     fixable = max((finding.saving_ns.expected for finding in of_step), default=0.0)
     wall = step_model.wall_ns
-    if here is None or step_model.device == "cpu" or busy < _BUSY * wall:
+    if here is None or step_model.device == "cpu" or busy < BUSY_DEVICE.value * wall:
         return []
-    if fixable > _WORTH_FIXING * wall or _nearness(step_model) < _NEAR:
+    if fixable > WORTH_FIXING.value * wall or _nearness(step_model) < NEAR_ROOF.value:
         return []
     needed = step_model.host_counters.peak_bytes or here.memory_gb * 1e9
     rows = []
     for chip in datasheet.chips():
         if chip.vendor in _VENDORS and chip.memory_gb * 1e9 >= needed and chip.name != here.name:
             row = _on(step_model, here, chip)
-            if row is not None and row.wall_ns.expected < _FASTER * wall:
+            if row is not None and row.wall_ns.expected < FASTER_CHIP.value * wall:
                 rows.append(row)
     return sorted(rows, key=lambda row: row.wall_ns.expected)[:_MOST_CHIPS]
 
@@ -70,7 +59,11 @@ def _on(step_model: StepModel, here: datasheet.Chip, there: datasheet.Chip) -> C
         if before is None or after is None:
             return None
         ratios[index] = after / before
-    slow, expected, fast = _SAME_VENDOR if here.vendor == there.vendor else _OTHER_VENDOR
+    slow, expected, fast = (
+        SAME_VENDOR_SHARE.low_to_high
+        if here.vendor == there.vendor
+        else OTHER_VENDOR_SHARE.low_to_high
+    )
 
     def wall(reached: float) -> float:
         op_ns = {i: step_model.op_records[i].ns * r / reached for i, r in ratios.items()}

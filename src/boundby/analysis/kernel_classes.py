@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from boundby.model import DeviceKind, Ints, Timeline
+from boundby.model.assumptions.verdict import COSTED
 from boundby.model.diagnosis import ClassName, KernelClassRow
 from boundby.model.kernel_names import KernelClass, kernel_name
 from boundby.step.op_record import OpRecord
@@ -36,8 +37,6 @@ _COARSE: dict[KernelClass, ClassName] = {
 }
 # Classes whose arithmetic makes up MFU.
 _PRODUCTS = ("matrix product", "convolution", "attention")
-# Assumed: with less of the products' time costed than this, MFU is a lower bound.
-_ENOUGH_COSTED = 0.95
 _SHOWN = 4
 _WORTH_SHOWING = 0.01
 
@@ -110,7 +109,7 @@ def products_are_costed(rows: Iterable[KernelClassRow]) -> bool:
     """Whether enough of the products' time has a known cost for MFU to be a value."""
     products = [row for row in rows if row.kernel_class in _PRODUCTS]
     total = sum(row.ns for row in products)
-    return sum(row.costed_ns for row in products) >= _ENOUGH_COSTED * total
+    return sum(row.costed_ns for row in products) >= COSTED.value * total
 
 
 def by_class(op_records: Sequence[OpRecord]) -> str:

@@ -8,15 +8,11 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from boundby.model import DeviceKind, HostKind, Timeline
+from boundby.model.assumptions.detection import BLOCKED_DEPTH, BLOCKED_LAUNCH, SHORT_KERNEL_NS
 from boundby.model.diagnosis import LaunchQueue, LaunchRow, SequenceRow
 
-_MOST_ROWS = 200
-# A kernel shorter than this takes less time than its launch on any host.
-_SHORT_NS = 10_000
+_MOST_ROWS = 200  # file size limit
 _SHORTEST_SEQUENCE, _LONGEST_SEQUENCE = 2, 8
-# A launch that takes this many times the median, with work queued, waits for room in the queue.
-_BLOCKED_TIMES = 10.0
-_BLOCKED_DEPTH = 100
 
 
 def launch_rows(timeline: Timeline) -> list[LaunchRow]:
@@ -38,7 +34,7 @@ def launch_rows(timeline: Timeline) -> list[LaunchRow]:
                 delay_ns=float(statistics.median(delays)),
                 kernel_ns=float(statistics.median(kernels)),
                 shortest_ns=float(min(kernels)),
-                short=sum(ns < _SHORT_NS for ns in kernels),
+                short=sum(ns < SHORT_KERNEL_NS.value for ns in kernels),
                 ns=float(sum(kernels)),
             )
         )
@@ -59,8 +55,8 @@ def launch_queue(timeline: Timeline) -> LaunchQueue | None:
     took = host.duration_ns[calls]
     usual = float(np.median(took))
     waits = (
-        (took > _BLOCKED_TIMES * usual)
-        & (depth >= _BLOCKED_DEPTH)
+        (took > BLOCKED_LAUNCH.value * usual)
+        & (depth >= BLOCKED_DEPTH.value)
         & (host.kind[calls] == HostKind.LAUNCH)
     )
     blocked = np.unique(calls[waits])
@@ -79,7 +75,7 @@ def sequence_rows(timeline: Timeline) -> list[SequenceRow]:
     device = timeline.device
     found: Counter[tuple[int, ...]] = Counter()
     time: dict[tuple[int, ...], float] = defaultdict(float)
-    short = (device.kind == DeviceKind.KERNEL) & (device.duration_ns < _SHORT_NS)
+    short = (device.kind == DeviceKind.KERNEL) & (device.duration_ns < SHORT_KERNEL_NS.value)
     for stream in np.unique(device.stream).tolist():
         rows = np.flatnonzero(device.stream == stream)
         for run in np.split(rows, np.flatnonzero(~short[rows])):

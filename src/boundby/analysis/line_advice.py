@@ -8,12 +8,11 @@ from collections.abc import Sequence
 import msgspec
 
 from boundby.model import units
+from boundby.model.assumptions.detection import AT_ROOF
 from boundby.model.diagnosis import NO_LINE, Finding, LineRow, OpRow
 
 # How many of a line's operators are named.
 _MOST_OPS = 2
-# Work this close to its roofline minimum leaves nothing to be tuned.
-_AT_ROOF = 0.6
 _PARTS = {
     "python": "Python and framework code",
     "launch": "launching kernels",
@@ -81,7 +80,7 @@ def _do(row: LineRow, findings: Sequence[Finding]) -> str:
     if at is not None:
         title = findings[at].title or findings[at].fault
         return f"Finding {at + 1} is about it: {title[:1].lower()}{title[1:]}."
-    if row.floor_ns and row.floor_ns >= _AT_ROOF * row.ns:
+    if row.floor_ns and row.floor_ns >= AT_ROOF.value * row.ns:
         return (
             "It runs near the roofline: only less work, a smaller dtype or a faster "
             "device would help."

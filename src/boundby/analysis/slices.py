@@ -12,7 +12,7 @@ from boundby.model.intervals import union
 from boundby.step.idle_causes import LABELS, Gaps, gap_causes
 from boundby.step.op_record import shapes_of
 
-MOST_SLICES = 20_000
+MOST_SLICES = 20_000  # what a browser draws without delay
 # With as many kernels as that, each is given its launch, and the host still has room left.
 _MOST_ON_DEVICE = 7_000
 _MOST_GAPS = 3_000

@@ -12,19 +12,16 @@ import msgspec
 from boundby.analysis.callers import with_callers
 from boundby.analysis.kernel_classes import class_of
 from boundby.model import Cost, Machine, Phase, Timeline
+from boundby.model.assumptions.device import CACHED_BYTES
+from boundby.model.assumptions.verdict import PAST_CACHE_ROOF, PAST_MEMORY_ROOF
 from boundby.model.diagnosis import NO_LINE, ClassName, ClassRow, CollectiveRow, LineRow, OpRow
 from boundby.model.observation import SourceLine
 from boundby.step.device_ops import matrix_flops
 from boundby.step.host_time import LineTime
 from boundby.step.op_record import OpRecord, dtype_of, shapes_of
 
-# Past these an operator is faster than light: a formula or a roof is wrong, and it is said.
-_PAST_DRAM = 1.02
-_PAST_CACHE = 1.05
-# Datasheets give no bandwidth for caches: what is smaller than this may have come from one.
-_MAY_BE_CACHED = 256e6
-_MOST_ROWS = 2000
-_MOST_INSIDE = 100
+_MOST_ROWS = 2000  # file size limit
+_MOST_INSIDE = 100  # file size limit
 _ASKS_FOR_COLLECTIVE = "c10d::"
 _CLASSES: tuple[ClassName, ...] = (
     "contraction",
@@ -124,10 +121,14 @@ def _common_module(modules: set[str | None]) -> str | None:
 
 def _light_limit(machine: Machine, cost: Cost) -> float:
     """How far past its roof a piece of work may seem before it is suspect."""
-    if machine.rate("memory.cache") is None and cost.bytes < _MAY_BE_CACHED:
+    if machine.rate("memory.cache") is None and cost.bytes < CACHED_BYTES.value:
         return float("inf")
     roof = machine.memory_roof(cost.footprint)
-    return _PAST_DRAM if roof is None or roof.name == "memory.dram" else _PAST_CACHE
+    return (
+        PAST_MEMORY_ROOF.value
+        if roof is None or roof.name == "memory.dram"
+        else PAST_CACHE_ROOF.value
+    )
 
 
 class _Piece(NamedTuple):

@@ -11,18 +11,13 @@ from dataclasses import dataclass
 
 from boundby.analysis.kernel_classes import by_class
 from boundby.model import Machine
+from boundby.model.assumptions.verdict import MOSTLY_UNKNOWN, TIE, UNCERTAIN
 from boundby.model.diagnosis import Account, GroupName, Verdict
 from boundby.step.idle_causes import CPU_WAIT
 from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import OpRecord
 
 GROUPS: tuple[GroupName, ...] = ("compute", "bandwidth", "overhead")
-# Assumed: speed-ups closer to each other than this are a tie.
-_TIE = 0.05
-# Assumed: a simulation that misses the clean step by more than this makes the verdict uncertain.
-_UNCERTAIN = 0.10
-# Assumed: with more unattributed time than this there is no verdict.
-_MOSTLY_UNKNOWN = 0.5
 # Of a step that waited for a core nearly all the time, what is left to be divided.
 _MOST_LOST = 0.98
 # Larger speed-ups are printed as "over 100x".
@@ -69,13 +64,13 @@ def _verdict(gains: dict[GroupName, float], error: float | None, step_model: Ste
     account = step_model.account
     ranked = sorted(gains, key=lambda group: -gains[group])
     first, second = ranked[0], ranked[1]
-    if account.unknown.share > _MOSTLY_UNKNOWN:
+    if account.unknown.share > MOSTLY_UNKNOWN.value:
         share = account.unknown.share
         why = f"{share:.0%} of the step is work whose cost or roof is unknown."
         if named := by_class(step_model.op_records):
             why += f" By class of kernel: {named}."
         return Verdict(bound_by="unknown", uncertain=True, if_free=_plain(gains), why=why)
-    off = error if error is not None and abs(error) > _UNCERTAIN else 0.0
+    off = error if error is not None and abs(error) > UNCERTAIN.value else 0.0
     if off and step_model.device != "cpu":
         groups = account.groups()
         largest: GroupName = max(groups, key=lambda group: groups[group].ns)
@@ -89,8 +84,8 @@ def _verdict(gains: dict[GroupName, float], error: float | None, step_model: Ste
     why = (
         f"With {_zero(first, account)} the step would be {_times(gains[first])} faster ({others})."
     )
-    if gains[first] < (1 + _TIE) * gains[second]:
-        why += f" {first.capitalize()} and {second} are within {_TIE:.0%} of each other."
+    if gains[first] < (1 + TIE.value) * gains[second]:
+        why += f" {first.capitalize()} and {second} are within {TIE.value:.0%} of each other."
     why += _slow_kernels(account, first) + _waiting_for_data(account, first)
     if off:
         # On a CPU the speed-ups are shares of the clean step, which other steps differ from.

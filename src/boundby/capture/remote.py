@@ -10,7 +10,7 @@ from typing import Any
 
 from boundby.model.errors import BoundbyError
 
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 20  # read at a time
 
 
 def is_remote(place: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from boundby.model.observation import SourceLine
 
-_LONGEST = 160
+_LONGEST = 160  # display limit
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _COMPOUND = (
     *(*_SCOPES, ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try),

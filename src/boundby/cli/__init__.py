@@ -77,5 +77,8 @@ def main() -> None:
 
 
 def _fail(message: str, exit_code: int) -> int:
-    click.echo(printable(f"boundby: {message}"), err=True)
+    from boundby.model.run_failure import RunFailure, is_written
+
+    if not is_written(RunFailure(reason=message)):
+        click.echo(printable(f"boundby: {message}"), err=True)
     return exit_code

@@ -8,7 +8,7 @@ from boundby.report.progress import progress_bar
 
 __all__ = ["error_console", "output_console", "progress_bar"]
 
-_PIPE_WIDTH = 100
+_PIPE_WIDTH = 100  # columns where the output is no terminal
 
 
 def output_console() -> Console:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from boundby.cli.outputs import write_page
-from boundby.model.errors import BEFORE_A_STEP
 
 if TYPE_CHECKING:
     from boundby.capture.live_run import LiveCapture
@@ -111,7 +110,9 @@ class Results:
                 )
             if ending.exit_code and not has_steps:
                 with_code = f" with exit code {ending.exit_code}" * (ending.how == "ended")
-                _say(f"the script {ending.how}{with_code} {BEFORE_A_STEP}")
+                _say_failure(
+                    f"the script {ending.how}{with_code} before a step was found", by_script=True
+                )
         if ending.asked:
             if not self._quiet and not ending.refused and error is None:
                 _say(_ENDED)
@@ -135,7 +136,7 @@ class Results:
         except BoundbyError as error:
             if must_succeed:
                 raise
-            _say(str(error))
+            _say_failure(str(error))
             return None
         try:
             self._save(diagnosis, capture)
@@ -144,7 +145,7 @@ class Results:
             self._show(diagnosis)
             if must_succeed:
                 raise
-            _say(str(error))
+            _say_failure(str(error))
         else:
             self._show(diagnosis)
         return diagnosis
@@ -299,6 +300,13 @@ def _set_stdout_aside() -> int:
 
 def _say(line: str) -> None:
     click.echo(f"boundby: {line}", err=True)
+
+
+def _say_failure(reason: str, *, by_script: bool = False) -> None:
+    from boundby.model.run_failure import RunFailure, is_written
+
+    if not is_written(RunFailure(reason=reason, by_script=by_script)):
+        _say(reason)
 
 
 def _mind_threads() -> None:

@@ -12,12 +12,9 @@ import msgspec
 from boundby import faults
 from boundby.analysis.chip_upgrade import faster_chips
 from boundby.hardware.op_benchmark import OpBenchmark
+from boundby.model.assumptions.savings import PROCESSES_DIFFER
 from boundby.model.diagnosis import BatchRow, ChipRow, Estimate, Finding, WhatIf
 from boundby.step.model import StepModel
-
-# What the device bounds takes this much more or less in another process: the same steps of five
-# models on an H200, each in three to five processes, spread by 0.3 to 1.7%.
-_PROCESSES_DIFFER = 0.01
 
 Row = TypeVar("Row", WhatIf, BatchRow)
 Timer = Callable[[Sequence[OpBenchmark]], dict[OpBenchmark, float]]
@@ -53,7 +50,7 @@ def advise(step_models: Sequence[StepModel], timer: Timer | None) -> Advice:
 
 def _in_another_process(advice: Advice, wall_ns: float) -> Advice:
     """A fix is seen in another process than the step was: every range holds what they differ by."""
-    by_ns = _PROCESSES_DIFFER * wall_ns
+    by_ns = PROCESSES_DIFFER.value * wall_ns
     findings = [
         finding
         if finding.relative_to == "run"

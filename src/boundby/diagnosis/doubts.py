@@ -9,19 +9,10 @@ import numpy as np
 
 from boundby.analysis.account import Attribution
 from boundby.model import Note, Timeline, units
+from boundby.model.assumptions.host import CPU_WAIT_LIMIT, STOLEN_LIMIT
+from boundby.model.assumptions.verdict import FASTER_PROFILED, SCALED_WORK, UNEVEN_STEPS
 from boundby.model.host_counters import HostCounters
 from boundby.model.observation import Observation, StepTiming
-
-# Clean steps that differ by more than this are not one kind of step on a quiet machine.
-_UNEVEN = 1.5
-# A profiled step is never faster than a clean one, unless those were disturbed.
-_FASTER_PROFILED = 0.8
-# A script that waits this much of its time for a core was not alone on the machine.
-_STARVED = 0.15
-# Of a virtual machine's core time, what others may take before it is worth a word.
-_STOLEN = 0.05
-# Work that has to be scaled down by more than this was not the clean step's.
-_SCALED = 1.2
 
 
 def measurement_notes(observation: Observation, step: StepTiming) -> list[Note]:
@@ -52,7 +43,7 @@ def doubts(
         # Without waiting for cores: the profiled step may have waited less than the clean ones.
         clean_ns *= 1 - cpu_wait
         own_ns -= observation.profiled.cpu_wait_ns
-    if cpu_wait > _STARVED:
+    if cpu_wait > CPU_WAIT_LIMIT.value:
         # A process that ran for as long as the script waited may have used its core.
         workers = host_counters.worker_cpu_share >= cpu_wait
         who = "processes that it started (DataLoader workers?)" if workers else ""
@@ -62,7 +53,7 @@ def doubts(
             "exclude that time. Run again on a quiet machine for narrower ranges"
         )
         found.append(Note(code="cpu-contention", text=text))
-    if own_ns < _FASTER_PROFILED * clean_ns:
+    if own_ns < FASTER_PROFILED.value * clean_ns:
         times = clean_ns / max(own_ns, 1.0)
         apart = "apart from waiting for a core, " if found else ""
         text = (
@@ -71,7 +62,7 @@ def doubts(
             "as overhead"
         )
         found.append(Note(code="slow-clean-steps", text=text))
-    elif attribution.scaled < 1 / _SCALED:
+    elif attribution.scaled < 1 / SCALED_WORK.value:
         # On a starved machine the step may be all waiting.
         more = 1 / max(attribution.scaled, 0.01) - 1
         text = (
@@ -85,7 +76,7 @@ def doubts(
 def _uneven(samples: Sequence[float]) -> list[Note]:
     """A note when clean steps differ by more than noise."""
     low, high = (float(x) for x in np.percentile(samples, [10, 90]))
-    if high < _UNEVEN * low:
+    if high < UNEVEN_STEPS.value * low:
         return []
     text = (
         f"clean steps took {units.time(low)} to {units.time(high)}, "
@@ -98,7 +89,7 @@ def _uneven(samples: Sequence[float]) -> list[Note]:
 def _stolen(host_counters: HostCounters) -> list[Note]:
     """A note where other virtual machines used a part of this one's cores."""
     share = host_counters.steal_share or 0.0
-    if share < _STOLEN:
+    if share < STOLEN_LIMIT.value:
         return []
     text = (
         f"other virtual machines took {share:.0%} of this one's CPU time (steal time): host-bound "

@@ -9,21 +9,10 @@ import numpy as np
 
 from boundby.analysis.account import Attribution
 from boundby.model import Machine, Note, host_speed, units
+from boundby.model.assumptions.host import PROCESS_SPREAD, UNSTEADY_SPEED
 from boundby.model.host_counters import HostCounters
 from boundby.model.observation import HostSpeed, StepTiming
 from boundby.step.idle_causes import CPU_WAIT
-
-# The host's time for one script differs by this much between processes: interleaved runs of
-# host-bound steps on an H200 spread by 15 to 20% around their middle.
-_PROCESSES_DIFFER = 0.20
-_MOST_SPREAD = 0.40
-# What a step took, turn by turn over a minute or two, spread with up to this power of what
-# additions in Python did, in 48 of 55 host-bound variants of seven models on an H200 (the middle
-# 80% of each; half of them with the 0.54th). Which turn was slow an addition hardly tells: it is a
-# short look at a host that changes within the turn.
-_TOLD_BY_PACE = 0.8
-# From this ratio between slow and fast on, the host has two paces, not one and some noise.
-_UNSTEADY = 1.4
 
 
 def host_factors(
@@ -39,8 +28,8 @@ def host_factors(
     Where the host sets the step's time, the likeliest is the one that explains it (`explaining`):
     so what it was off by leaves with the host once a change makes the device set the time. Else no
     host takes longer for a step than the step: one that was measured so was disturbed while it was
-    measured. Where its pace was looked at all along, it may come to be as fast, or as slow, as
-    that tells.
+    measured. Where the host's speed was sampled during the run, the range includes its 10th and
+    90th percentile.
     """
     spread = _spread(step.issue)
     fast, slow = _paces(speed)
@@ -76,7 +65,7 @@ def unsteady(speed: HostSpeed) -> list[Note]:
     if not speed.addition_ns:
         return []
     fast, slow = (float(ns) for ns in np.percentile(speed.addition_ns, [10, 90]))
-    if slow < _UNSTEADY * fast:
+    if slow < UNSTEADY_SPEED.value * fast:
         return []
     text = (
         f"the speed of the host's cores changed during the run: an addition in Python took "
@@ -91,13 +80,13 @@ def _paces(speed: HostSpeed) -> tuple[float, float]:
         return 1.0, 1.0
     then = statistics.median(speed.issue_addition_ns)
     fast, slow = (float(ns) / then for ns in np.percentile(speed.addition_ns, [10, 90]))
-    return fast**_TOLD_BY_PACE, slow**_TOLD_BY_PACE
+    return fast, slow
 
 
 def _spread(issue: Sequence[dict[str, float]]) -> float:
     """By how much the host's time varies: from step to step, and from process to process."""
     totals = [sum(step.values()) for step in issue]
     if len(totals) < 2:
-        return _PROCESSES_DIFFER
+        return PROCESS_SPREAD.value
     reach = (max(totals) - min(totals)) / 2 / statistics.median(totals)
-    return min(_MOST_SPREAD, max(_PROCESSES_DIFFER, reach))
+    return min(PROCESS_SPREAD.high, max(PROCESS_SPREAD.value, reach))

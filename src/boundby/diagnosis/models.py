@@ -15,6 +15,8 @@ from boundby.analysis.account import Attribution
 from boundby.diagnosis.host import cpu_contention, host_factors, slower_than_measured
 from boundby.diagnosis.profiled import UnprofiledStep
 from boundby.model import Machine, Timeline
+from boundby.model.assumptions.host import HOST_FACTOR
+from boundby.model.assumptions.verdict import DEVICE_LIMITED
 from boundby.model.observation import Observation, StepTiming
 from boundby.step.build import build_step_model
 from boundby.step.model import OperatorBenchmarks, StepModel
@@ -26,12 +28,6 @@ from boundby.step.simulator import (
     with_host,
     with_wall,
 )
-
-# Of the host's time, how much may be needed where the device sets the step's time: half in the
-# middle, from hardly any of it to all.
-_HOST_FACTORS = (0.5, 0.1, 1.0)
-# Of a clean step, replayed with a host that costs nothing: from here on the device is the limit.
-_KEPT_BUSY = 0.92
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +130,12 @@ def _given(
         )
 
     limit = model(1.0)
-    if limit.device == "cpu" or replay(with_host(limit.launches, 0.0)) < _KEPT_BUSY * wall_ns:
+    if (
+        limit.device == "cpu"
+        or replay(with_host(limit.launches, 0.0)) < DEVICE_LIMITED.value * wall_ns
+    ):
         return StepModels(observed=limit, for_advice=[limit])
-    models = [model(factor) for factor in _HOST_FACTORS]
+    models = [model(factor) for factor in (HOST_FACTOR.value, HOST_FACTOR.low, HOST_FACTOR.high)]
     return StepModels(observed=models[0], for_advice=models)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from boundby.model import Machine, Note, Timeline
+from boundby.model.assumptions.verdict import EXPLAINED
 from boundby.model.diagnosis import Estimate, GroupName, Verdict
 from boundby.model.intervals import union
 from boundby.step.host_intervals import find_host_intervals
@@ -17,8 +18,6 @@ from boundby.step.simulator import build_launch_sequence, replay, simulated_time
 # Codes of the notes that say why a file does not hold the whole step.
 DEVICE_NOT_RECORDED = "device-not-recorded"
 UNTRUSTED = (DEVICE_NOT_RECORDED, "truncated-file")
-# Assumed: with less of a step unexplained than this, its simulation stands for it.
-_EXPLAINED = 0.05
 _DECIDES = "Time a step without a profiler and pass --wall to decide."
 
 
@@ -59,7 +58,7 @@ def estimate_unprofiled(timeline: Timeline, machine: Machine) -> UnprofiledStep:
     return UnprofiledStep(
         wall_ns=Estimate(low=low, expected=expected, high=high),
         host=host,
-        is_explained=unexplained < _EXPLAINED * profiled,
+        is_explained=unexplained < EXPLAINED.value * profiled,
     )
 
 

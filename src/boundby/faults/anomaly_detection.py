@@ -29,15 +29,13 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import debug_settings
 from boundby.model import Phase
+from boundby.model.assumptions.savings import ANOMALY_REST
 from boundby.model.diagnosis import NO_LINE
 from boundby.step.model import StepView
 from boundby.step.rows import without_rows
 
 _TRACEBACK = re.compile(r"^(?:.*/)?(?:traceback|linecache)\.py\(")
 _CHECKS = ("aten::isnan", "aten::any", "aten::item", "aten::is_nonzero", "aten::ne")
-# Of what the checks are seen to take, the rest of the mode takes this much more at most: it also
-# keeps tracebacks alive.
-_MOST, _LEAST = 0.0, 0.3
 
 
 def detect(step: StepView) -> Detection | None:
@@ -53,9 +51,9 @@ def detect(step: StepView) -> Detection | None:
     rows = step.inside(formats[host.name] | outermost)
     where = list(dict.fromkeys([*lines, *settings.anomaly_set_at]))
     return Detection(
-        low=without_rows(step, rows, _LEAST),
+        low=without_rows(step, rows, ANOMALY_REST.high),
         expected=without_rows(step, rows),
-        high=without_rows(step, rows, _MOST),
+        high=without_rows(step, rows, ANOMALY_REST.low),
         where=[line for line in where if line != NO_LINE],
         change="torch.autograd.set_detect_anomaly(False)",
         assumes="no NaN is being searched for",

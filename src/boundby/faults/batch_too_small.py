@@ -30,21 +30,18 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import units
+from boundby.model.assumptions.detection import FLAT_STEP
+from boundby.model.assumptions.device import USABLE_MEMORY
+from boundby.model.assumptions.host import CPU_WAIT_LIMIT
 from boundby.model.diagnosis import BatchRow, Estimate
 from boundby.step.batch_growth import AS_THE_CURVES, FAST, LIKELY, SLOW, Growth, times_with
 from boundby.step.model import Edit, StepModel
 from boundby.step.prediction import is_known, saving_of, wall_of
 from boundby.step.user_python_growth import growing_ns, rolls_out
 
-# A step that takes less than this much longer with twice the batch is short of work.
-_FLAT = 1.6
-_FACTORS = (2, 4)
+_FACTORS = (2, 4)  # what is reported
 # The script's own Python is spoken of from this share of the step on.
 _TOLD = 0.02
-# Of the device's memory, what may be filled.
-_USABLE = 0.9
-# A step that waited for a core for more than this share tells nothing of a larger one.
-_BUSY = 0.15
 _GROWTHS = (SLOW, LIKELY, FAST)
 
 
@@ -53,11 +50,11 @@ def detect(step: StepModel) -> Detection | None:
     if not step.op_records or step.base_ns <= 0 or not _can_be_told(step):
         return None
     grown = [larger(step, 2, growth) for growth in _GROWTHS]
-    if grown[1] > _FLAT * step.base_ns:
+    if grown[1] > FLAT_STEP.value * step.base_ns:
         return None
     device = step.cpu_contention * sum(record.ns for record in step.op_records)
     twice = step.cpu_contention * sum(times_with(step, 2, AS_THE_CURVES).values())
-    skinny = twice < _FLAT * device and 2 * device - twice > step.base_ns - device
+    skinny = twice < FLAT_STEP.value * device and 2 * device - twice > step.base_ns - device
     times = grown[1] / step.base_ns
     low, expected, high = (max(0.0, step.base_ns - twice_ns / 2) for twice_ns in grown)
     return Detection.of_saving(
@@ -76,7 +73,7 @@ def _can_be_told(step: StepModel) -> bool:
 
     A step of the whole graph, as sparse products show it, has none.
     """
-    if rolls_out(step) or step.host_counters.cpu_wait_share > _BUSY:
+    if rolls_out(step) or step.host_counters.cpu_wait_share > CPU_WAIT_LIMIT.value:
         return False
     return not any("sparse" in record.name for record in step.op_records)
 
@@ -84,7 +81,7 @@ def _can_be_told(step: StepModel) -> bool:
 def _room(step: StepModel) -> str:
     """Whether twice the activations fit: all that is in use, twice, at most."""
     peak, total = step.host_counters.peak_bytes, step.machine.memory_bytes
-    if not peak or not total or 2 * peak < _USABLE * total:
+    if not peak or not total or 2 * peak < USABLE_MEMORY.value * total:
         return "memory for it"
     return (
         f"memory for it: {units.size(peak)} of {units.size(total)} are in use, and "

@@ -23,12 +23,11 @@ Measured on
 from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
+from boundby.model.assumptions.detection import USUAL_CHECKPOINTS
 from boundby.model.diagnosis import Estimate
 from boundby.step.model import StepView
 
-_LEAST_SHARE = 0.05
-# Beside training, checkpoints of this share are usual.
-_USUAL = 0.01
+_LEAST_SHARE = 0.05  # of the run; less is not reported
 
 
 def detect(step: StepView) -> Detection | None:
@@ -36,8 +35,8 @@ def detect(step: StepView) -> Detection | None:
     train, found = (run.part("train"), run.part("checkpoint")) if run is not None else (None, None)
     if train is None or found is None or found.ns < _LEAST_SHARE * (train.ns + found.ns):
         return None
-    rarer_ns = max(found.ns - _USUAL * train.ns, 0.0)
-    times = max(2, round(found.ns / (_USUAL * train.ns)))
+    rarer_ns = max(found.ns - USUAL_CHECKPOINTS.value * train.ns, 0.0)
+    times = max(2, round(found.ns / (USUAL_CHECKPOINTS.value * train.ns)))
     each = found.ns / max(1, found.count)
     return Detection.of_run(
         Estimate(low=rarer_ns / 2, expected=rarer_ns, high=found.ns),

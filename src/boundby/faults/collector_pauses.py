@@ -28,15 +28,12 @@ import numpy as np
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import HostKind, units
+from boundby.model.assumptions.savings import FROZEN_COLLECTOR_LEFT, UNCALLED_COLLECTOR_LEFT
 from boundby.model.diagnosis import Estimate
 from boundby.step.model import StepView
 from boundby.step.pauses import shares
 
 _CALL = "<built-in function collect>"
-# What is left of the pauses when objects that stay are frozen (collections of what is young), and
-# when a call of the script's own is taken out.
-_FROZEN_LEFT = (0.5, 0.1)
-_UNCALLED_LEFT = (0.2, 0.0)
 
 
 def detect(step: StepView) -> Detection | None:
@@ -51,7 +48,11 @@ def detect(step: StepView) -> Detection | None:
     low, expected, high = shares(pauses, steps)
     lost_ns = step.base_ns * step.stall_sensitivity(max(pauses))
     paused = sum(ns > 0 for ns in pauses)
-    worst_left, expected_left = _UNCALLED_LEFT if len(calls) else _FROZEN_LEFT
+    worst_left, expected_left = (
+        (UNCALLED_COLLECTOR_LEFT.high, UNCALLED_COLLECTOR_LEFT.value)
+        if len(calls)
+        else (FROZEN_COLLECTOR_LEFT.high, FROZEN_COLLECTOR_LEFT.value)
+    )
     return Detection.of_saving(
         Estimate(
             low=lost_ns * low * (1 - worst_left),

@@ -23,11 +23,10 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import debug_settings
+from boundby.model.assumptions.savings import CONVOLUTION_ALGORITHM_GAIN
 from boundby.step.model import Edit, StepView
 
-_COUNTS = 0.05
-# Of a convolution's time above its roofline minimum: what a better algorithm is assumed to save.
-_EXPECTED, _BEST = 0.15, 0.6
+_COUNTS = 0.05  # share of the step; less is not reported
 
 
 def detect(step: StepView) -> Detection | None:
@@ -46,8 +45,8 @@ def detect(step: StepView) -> Detection | None:
 
     return Detection(
         low=Edit(),
-        expected=brought(_EXPECTED),
-        high=brought(_BEST),
+        expected=brought(CONVOLUTION_ALGORITHM_GAIN.value),
+        high=brought(CONVOLUTION_ALGORITHM_GAIN.high),
         where=step.lines(step.op_records[i] for i in found)[:3],
         change=debug_settings.CUDNN_BENCHMARK.change,
         assumes="some convolution has a faster algorithm; prove tries it",

@@ -38,6 +38,8 @@ from dataclasses import dataclass
 from boundby.faults.fault import Detection, Fault
 from boundby.faults.unfused_optimizer import class_of
 from boundby.model import Phase, Tensor
+from boundby.model.assumptions.detection import USED_ROWS
+from boundby.model.assumptions.savings import TABLE_OPERATORS, TABLE_ROW_PASSES
 from boundby.ops.registry import NotRecordedError
 from boundby.ops.traffic import integer
 from boundby.step.batch_invariant import is_set
@@ -51,13 +53,6 @@ _ADAM = ("Adam", "AdamW")
 # Of those that take gradients of rows, some as they are.
 _TAKING_ROWS = ("SGD", "Adagrad")
 _SMALLEST_TABLE = 4e6
-_MOST_ROWS = 0.1
-# For a row that is used, what is left of it: gathered, updated and scattered, each in passes of its
-# own, over rows that lie apart.
-_WORST, _EXPECTED, _BEST = 10.0, 4.0, 1.0
-# What a table's update asks of the host besides, in operators: 32 instead of 15 with Adam, which
-# ask for 187 instead of 27 between them.
-_MOST_OPERATORS, _MORE_OPERATORS, _FEWEST_OPERATORS = 160, 60, 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +74,9 @@ def detect(step: StepView) -> Detection | None:
     bag = all("bag" in step.op_records[table.op].name for table in tables)
     change = f"nn.Embedding{'Bag' * bag}(..., sparse=True)"
     return Detection(
-        low=_of_rows(step, tables, _WORST, _MOST_OPERATORS),
-        expected=_of_rows(step, tables, _EXPECTED, _MORE_OPERATORS),
-        high=_of_rows(step, tables, _BEST, _FEWEST_OPERATORS),
+        low=_of_rows(step, tables, TABLE_ROW_PASSES.high, TABLE_OPERATORS.high),
+        expected=_of_rows(step, tables, TABLE_ROW_PASSES.value, TABLE_OPERATORS.value),
+        high=_of_rows(step, tables, TABLE_ROW_PASSES.low, TABLE_OPERATORS.low),
         where=step.lines(step.op_records[table.op] for table in tables)[:3],
         change=f"{change}  # its weights to torch.optim.SparseAdam" if to_adam else change,
         assumes="rows that a step does not use need no update (moments, weight decay), and nothing "
@@ -101,7 +96,7 @@ def _tables(step: StepView, flow: Flow) -> Iterator[_Table]:
         except NotRecordedError:
             continue
         table = Tensor(shape=(rows, gradient.shape[-1]), dtype=gradient.dtype)
-        if table.bytes < _SMALLEST_TABLE or indices.elements > _MOST_ROWS * rows:
+        if table.bytes < _SMALLEST_TABLE or indices.elements > USED_ROWS.value * rows:
             continue
         made = [flow.values[value] for value in flow.makes[index]]
         readers = {reader for value in made for reader in value.readers}

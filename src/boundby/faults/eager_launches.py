@@ -33,20 +33,14 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import compiled, cuda_graphs
 from boundby.model import DeviceKind, Phase
+from boundby.model.assumptions.device import GRAPH_GAP_NS
+from boundby.model.assumptions.savings import GRAPH_HOST_LEFT, GRAPH_PIECES_LEFT
 from boundby.step.model import Edit, HostTime, StepView
 from boundby.step.simulator import LaunchSequence
 from boundby.step.user_python import kept
 
-# Host time left beside the replay itself: the loop, the data, moving inputs into place. Seen on an
-# H200 in a graphed BERT step: 8.5 of 57 ms, most of it the optimizer's own launches.
-_WORST_LEFT, _EXPECTED_LEFT, _BEST_LEFT = 0.25, 0.10, 0.03
-# A step that syncs in the middle is captured in pieces, if at all: about half is left then, in the
-# middle between nothing gained and what whole steps leave. That is a guess.
-_PIECES_LEFT = 0.5
 _CHANGE = """model = torch.cuda.make_graphed_callables(model, (sample_input,))
 # or, with its operators fused too: torch.compile(model, mode="reduce-overhead")"""
-# Where the machine's own is not known: as between the kernels of layers on an H200.
-_USUAL_GRAPH_GAP_NS = 50.0
 
 
 def detect(step: StepView) -> Detection | None:
@@ -61,17 +55,17 @@ def detect(step: StepView) -> Detection | None:
         times = "once" if syncs == 1 else f"{syncs} times"
         return Detection(
             low=Edit(),
-            expected=_left(step, captured, _PIECES_LEFT, launches.gap_ns),
-            high=_left(step, captured, _EXPECTED_LEFT, gap),
+            expected=_left(step, captured, GRAPH_PIECES_LEFT.value, launches.gap_ns),
+            high=_left(step, captured, GRAPH_HOST_LEFT.value, gap),
             where=[],
             change=_CHANGE,
             assumes=f"shapes stay the same; the step syncs {times} in the middle, which a graph "
             "cannot contain: remove that first",
         )
     return Detection(
-        low=_left(step, captured, _WORST_LEFT, launches.gap_ns),
-        expected=_left(step, captured, _EXPECTED_LEFT, gap),
-        high=_left(step, np.ones(len(captured), np.bool_), _BEST_LEFT, min(0.0, gap)),
+        low=_left(step, captured, GRAPH_HOST_LEFT.high, launches.gap_ns),
+        expected=_left(step, captured, GRAPH_HOST_LEFT.value, gap),
+        high=_left(step, np.ones(len(captured), np.bool_), GRAPH_HOST_LEFT.low, min(0.0, gap)),
         where=[],
         change=_CHANGE,
         assumes="shapes stay the same, and nothing inside the step syncs",
@@ -111,7 +105,7 @@ def _graph_gap(step: StepView) -> float:
     as_before = sets | np.concatenate([[False], sets[:-1]])
     kernels_ns = launches.device_ns[~as_before & (launches.device_ns > 0)]
     measured = step.machine.overheads.gap_ns(kernels_ns, graphed=True)
-    gap = min(launches.gap_ns, _USUAL_GRAPH_GAP_NS if measured is None else measured)
+    gap = min(launches.gap_ns, GRAPH_GAP_NS.value if measured is None else measured)
     return gap + float(as_before.mean()) * (launches.gap_ns - gap)
 
 

@@ -22,14 +22,13 @@ Measured on
 from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
+from boundby.model.assumptions.detection import USUAL_EVALUATION
 from boundby.model.diagnosis import Estimate
 from boundby.model.run import RunParts
 from boundby.step.model import StepView
 
 # From this share of training and evaluation together on, it is worth a word.
 _LEAST_SHARE = 0.25
-# Beside training, an evaluation of this share is usual.
-_USUAL = 0.10
 
 
 def detect(step: StepView) -> Detection | None:
@@ -39,8 +38,8 @@ def detect(step: StepView) -> Detection | None:
         return None
     if found.ns < _LEAST_SHARE * (train.ns + found.ns):
         return None
-    usual_ns = max(found.ns - _USUAL * train.ns, 0.0)
-    times = max(2, round(found.ns / (_USUAL * train.ns)))
+    usual_ns = max(found.ns - USUAL_EVALUATION.value * train.ns, 0.0)
+    times = max(2, round(found.ns / (USUAL_EVALUATION.value * train.ns)))
     each = found.ns / found.count
     return Detection.of_run(
         Estimate(low=usual_ns / 2, expected=usual_ns, high=found.ns),

@@ -35,6 +35,8 @@ import numpy as np
 from boundby import ops as costs
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import Cost, DeviceKind
+from boundby.model.assumptions.device import COLLECTIVE_LATENCY_NS, LINK_SHARE
+from boundby.model.assumptions.savings import HIDDEN_TRANSFER_SHARE
 from boundby.step.model import Edit, StepView
 
 _KIND = re.compile(r"^(?:nccl|gloo|xccl|c10d|_c10d_functional)::?_?(?P<kind>\w+?)_?$")
@@ -43,12 +45,6 @@ _BLOCKING = re.compile(r"all_?to_?all|send|recv|broadcast|barrier")
 _REDUCING = re.compile(r"all_?reduce")
 _GATHERING = re.compile(r"all_?gather")
 _SCATTERING = re.compile(r"reduce_?scatter")
-# Before the first byte arrives, where nothing shorter was seen: usual inside one machine.
-_USUAL_LATENCY_NS = 20_000.0
-# Of the link's printed rate, as large messages reach it.
-_REACHED = 0.5
-# Of a transfer that could be hidden, as much as is expected to be.
-_HALF_HIDDEN = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +79,7 @@ def detect(step: StepView) -> Detection | None:
     worst = {index: step.op_records[index].ns - ns for index, ns in merged.items()}
     return Detection(
         low=Edit.set_time(worst),
-        expected=Edit.set_time(hidden(_HALF_HIDDEN, all_of_it=False)),
+        expected=Edit.set_time(hidden(HIDDEN_TRANSFER_SHARE.value, all_of_it=False)),
         high=Edit.set_time(hidden(1.0, all_of_it=True)),
         where=step.lines(step.op_records[one.op] for one in found)[:2],
         change=_change(hideable or found),
@@ -101,7 +97,7 @@ def _collectives(step: StepView, latency: float) -> Iterator[_Collective]:
         transfer = None
         if size is not None and link:
             crossing = _crossing(kind, size, ranks)
-            transfer = min(record.ns, latency + crossing / (link * _REACHED) * 1e9)
+            transfer = min(record.ns, latency + crossing / (link * LINK_SHARE.value) * 1e9)
         yield _Collective(op=index, kind=kind, exposed_ns=record.exposed_ns, transfer_ns=transfer)
 
 
@@ -145,7 +141,7 @@ def _group(kind: str, cost: Cost) -> float | None:
 def _latency(step: StepView) -> float:
     """The shortest collective of the step, where that is shorter than usual."""
     shortest = [record.ns for record in step.op_records if record.bound == "network" and record.ns]
-    return min([_USUAL_LATENCY_NS, *shortest])
+    return min([COLLECTIVE_LATENCY_NS.value, *shortest])
 
 
 def _merged(found: list[_Collective], latency: float) -> dict[int, float]:

@@ -35,22 +35,15 @@ from boundby.faults import wasted_tiles
 from boundby.faults.fault import Detection, Fault, Fix, Stage
 from boundby.fixes import compiled
 from boundby.model import OpCall, Phase, Tensor, units
+from boundby.model.assumptions.detection import FAR_FROM_ROOF, SHORTEST_MINIMUM, WORKING_KERNEL
+from boundby.model.assumptions.device import CLASS_MEMORY_SHARE, CLASS_PERCENTILE
+from boundby.model.assumptions.savings import NEXT_CLASS_SHARE
 from boundby.step.index_searches import searches
 from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord, shapes_of
 
-_FAR = 0.4
-# In start-ups: a floor much shorter than one is no measure, time of a few of them is no work.
-_SHORTEST_FLOOR = 0.5
-_START_UPS = 4
 # Shares of all work's time: an operator below this is not worth a word.
 _WORTH_A_WORD = 0.03
-# What three quarters of its class's time stay under stands for what its class can reach; no more
-# than this, which fused pointwise kernels reach of the memory roof on an H200.
-_REACHED_BY_FEW = 75
-_BEST_REACH = 0.8
-# Of the way to what comparable kernels reach.
-_WORST, _EXPECTED, _BEST = 0.0, 0.25, 1.0
 # Fused attention has no roof that is reached by any, and what was compiled already is as good as a
 # compiler makes it.
 _NEVER_NEAR = ("attention", "triton", "cpp_fused_")
@@ -78,9 +71,9 @@ def detect(step: StepView) -> Detection | None:
         return op_ns
 
     return Detection(
-        low=Edit.set_time(brought(_WORST)),
-        expected=Edit.set_time(brought(_EXPECTED)),
-        high=Edit.set_time(brought(_BEST)),
+        low=Edit.set_time(brought(NEXT_CLASS_SHARE.low)),
+        expected=Edit.set_time(brought(NEXT_CLASS_SHARE.value)),
+        high=Edit.set_time(brought(NEXT_CLASS_SHARE.high)),
         where=step.lines(step.op_records[index] for index in reach)[:3],
         change=_change(step, groups[0][0]),
         assumes="a faster kernel exists; expected: it closes a quarter of the gap to the "
@@ -106,8 +99,11 @@ def _far(step: StepView) -> list[list[int]]:
         ns = sum(op_records[index].ns for index in group)
         kernels = sum(op_records[index].kernels for index in group)
         floor = sum(op_records[index].floor_ns or 0.0 for index in group)
-        long_enough = ns >= max(least, _START_UPS * start_up * kernels)
-        if long_enough and _SHORTEST_FLOOR * start_up * kernels < floor < _FAR * ns:
+        long_enough = ns >= max(least, WORKING_KERNEL.value * start_up * kernels)
+        if (
+            long_enough
+            and SHORTEST_MINIMUM.value * start_up * kernels < floor < FAR_FROM_ROOF.value * ns
+        ):
             far.append((ns, group))
     return [group for _, group in sorted(far, key=lambda row: -row[0])]
 
@@ -129,8 +125,8 @@ def _reach(step: StepView, group: list[int]) -> float | None:
         return None
     others.sort()
     fractions, times = (np.array(column) for column in zip(*others, strict=True))
-    at = np.searchsorted(np.cumsum(times), _REACHED_BY_FEW / 100 * times.sum())
-    return float(min(_BEST_REACH, fractions[min(int(at), len(fractions) - 1)]))
+    at = np.searchsorted(np.cumsum(times), CLASS_PERCENTILE.value / 100 * times.sum())
+    return float(min(CLASS_MEMORY_SHARE.value, fractions[min(int(at), len(fractions) - 1)]))
 
 
 def _is_another_fault(step: StepView, record: OpRecord) -> bool:

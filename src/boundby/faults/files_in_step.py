@@ -27,6 +27,7 @@ import numpy as np
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import HostKind
+from boundby.model.assumptions.savings import FILE_WRITES_LEFT
 from boundby.step.host_intervals import called_from
 from boundby.step.model import StepView
 from boundby.step.rows import time_of_rows, without_rows
@@ -37,10 +38,8 @@ _WRITES = re.compile(
     r"|<built-in (?:function|method) (?:fsync|fdatasync|write|writelines|flush|tofile)\b"
     r"|\bcsv\b.*writerow|safetensors/torch\.py\(\d+\): save|(?:savefig|to_csv|to_parquet|imwrite)\b"
 )
-_COUNTS = 0.005
-_MOST_LINES = 4
-# Once in so many steps is often enough.
-_LEFT = 0.01
+_COUNTS = 0.005  # share of the step; less is not reported
+_MOST_LINES = 4  # display limit
 
 
 def detect(step: StepView) -> Detection | None:
@@ -60,7 +59,7 @@ def detect(step: StepView) -> Detection | None:
     rows = step.inside(writes)
     return Detection(
         low=without_rows(step, rows, 0.3),
-        expected=without_rows(step, rows, _LEFT),
+        expected=without_rows(step, rows, FILE_WRITES_LEFT.value),
         high=without_rows(step, rows),
         where=lines[:_MOST_LINES],
         change="if step % 500 == 0: ...  # what writes the file",

@@ -25,6 +25,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import precision
 from boundby.model import DTYPE_BYTES, Phase, Tensor
+from boundby.model.assumptions.savings import ACTIVATION_CASTS
 from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import in_dtype, timed_ratio
@@ -37,8 +38,6 @@ _ATTENTION, _HEADS_APART = "_scaled_dot_product_", 4
 _KEPT = ("softmax", "norm", "loss", "sum", "exp", "log", "pow")
 # Bytes a parameter costs when it is cast on its way in and its gradient on its way out.
 _CASTS = 2 * (4 + 2)
-# Activations around a product that are cast once more: read in float32, written in bfloat16.
-_ACTIVATION_CASTS = 1.5
 # How much of the products' and the traffic's promise comes true: the worst, expected, the best.
 _HOPES = ((0.8, 0.3), (1.0, 0.7), (1.1, 1.0))
 
@@ -131,7 +130,7 @@ def _cast_ns(step: StepView, products: list[int]) -> float:
             weights += sizes[0]
             activations += sizes[-1]
     item = DTYPE_BYTES["float32"]
-    moved = weights * _CASTS + activations * _ACTIVATION_CASTS * item
+    moved = weights * _CASTS + activations * ACTIVATION_CASTS.value * item
     return moved / memory * 1e9
 
 

@@ -34,6 +34,7 @@ from collections.abc import Iterable
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import precision
 from boundby.model import Cost
+from boundby.model.assumptions.device import SAME_ROOF_SHARE
 from boundby.step.model import Edit, StepView
 from boundby.step.op_record import is_convolution, is_recurrent
 from boundby.step.op_variants import as_it_is, timed_ratio
@@ -41,8 +42,6 @@ from boundby.step.op_variants import as_it_is, timed_ratio
 _FROM = "matmul.float32"
 _TARGETS = {"cuda": "matmul.tf32", "cpu": "matmul.bfloat16"}
 _MANTISSA_BITS = {"matmul.tf32": 10, "matmul.bfloat16": 7}
-# How near the new roof a product comes that came this near the old one.
-_WORST, _EXPECTED, _BEST = 0.7, 0.9, 1.0
 
 
 def detect(step: StepView) -> Detection | None:
@@ -61,9 +60,9 @@ def detect(step: StepView) -> Detection | None:
     if not mine:
         return None
     return Detection(
-        low=_faster(step, mine, old, new * _WORST),
-        expected=_faster(step, mine, old, new * _EXPECTED),
-        high=_faster(step, mine, old, new * _BEST),
+        low=_faster(step, mine, old, new * SAME_ROOF_SHARE.low),
+        expected=_faster(step, mine, old, new * SAME_ROOF_SHARE.value),
+        high=_faster(step, mine, old, new * SAME_ROOF_SHARE.high),
         where=step.lines(step.op_records[index] for index in mine)[:3],
         change=_change(step, mine),
         assumes=f"{_MANTISSA_BITS[_target(step)]} bits of mantissa in products are enough",
@@ -96,7 +95,7 @@ def _faster(step: StepView, mine: dict[int, Cost], old: float, new: float) -> Ed
         if ratio is not None:
             expected = step.machine.rate(_target(step)) or new
             # Not every kernel gains: a CPU's fused attention takes longer in fewer digits.
-            op_ns[index] = record.ns * ratio * _EXPECTED * expected / new
+            op_ns[index] = record.ns * ratio * SAME_ROOF_SHARE.value * expected / new
             continue
         memory = step.machine.memory_ns(cost) or 0.0
         op_ns[index] = min(record.ns, max(record.ns * old / new, memory))

@@ -31,14 +31,13 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import allocator, checkpointing
 from boundby.model import Ints, units
+from boundby.model.assumptions.savings import ALLOCATOR_CALLS_LEFT
 from boundby.model.diagnosis import Estimate
 from boundby.step.model import StepView
 
 _CALLS = ("cudaMalloc", "cudaFree", "hipMalloc", "hipFree")
 # Fewer calls than this a clean step come from something that happens now and then.
 _FEWEST_A_STEP = 0.5
-# What of the calls' time is still spent with segments that grow: worst, expected, best.
-_LEFT = (0.7, 0.2, 0.0)
 
 
 def detect(step: StepView) -> Detection | None:
@@ -52,7 +51,7 @@ def detect(step: StepView) -> Detection | None:
     spent = float(step.timeline.host.duration_ns[rows].sum())
     # Most of it is waiting for the driver, which a profiler hardly makes longer.
     lost = spent * step.stall_sensitivity(spent)
-    low, expected, high = (lost * (1 - left) for left in _LEFT)
+    low, expected, high = (lost * (1 - left) for left in ALLOCATOR_CALLS_LEFT.high_to_low)
     return Detection.of_saving(
         Estimate(low=low, expected=expected, high=high),
         where=_lines(step, rows),

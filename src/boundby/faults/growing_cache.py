@@ -27,13 +27,11 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import Phase
+from boundby.model.assumptions.detection import APPENDED_SHARE
+from boundby.model.assumptions.savings import APPENDED_CACHE_LEFT
 from boundby.step.dataflow import OUTSIDE
 from boundby.step.model import Edit, StepView
 
-# Of the cache, what is appended at most.
-_NEWS = 0.1
-# Attention over all of a fixed cache, half of it empty, gives back half of what is saved.
-_WORST_LEFT = 0.5
 _LIBRARY = "transformers/"
 
 
@@ -49,7 +47,8 @@ def detect(step: StepView) -> Detection | None:
         return None
     op_records = [step.op_records[index] for index in left]
     half = {
-        index: ns + _WORST_LEFT * (step.op_records[index].ns - ns) for index, ns in left.items()
+        index: ns + APPENDED_CACHE_LEFT.value * (step.op_records[index].ns - ns)
+        for index, ns in left.items()
     }
     where = step.lines(op_records)[:3]
     sources = [step.timeline.sources[record.inside] for record in op_records if record.inside >= 0]
@@ -79,7 +78,11 @@ def _news_ns(step: StepView, index: int) -> float | None:
     cache = max(sizes)
     value = given[sizes.index(cache)]
     news = sum(sizes) - cache
-    if value is None or flow.values[value].maker != OUTSIDE or not 0 < news <= _NEWS * cache:
+    if (
+        value is None
+        or flow.values[value].maker != OUTSIDE
+        or not 0 < news <= APPENDED_SHARE.value * cache
+    ):
         return None
     return min(record.ns, step.machine.copy_ns(2 * news) or 0.0)
 

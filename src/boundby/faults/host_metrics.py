@@ -29,6 +29,7 @@ import numpy as np
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import HostKind, Phase
+from boundby.model.assumptions.savings import HOST_METRICS_LEFT
 from boundby.step.frames import frames_named, times_by_line
 from boundby.step.host_intervals import called_from
 from boundby.step.model import StepView
@@ -46,8 +47,6 @@ _LIBRARY = re.compile(r"(?:^|/)torch/")
 _FEWEST_READS = 4
 _COUNTS = 0.005
 _MOST_LINES = 4
-# A metric over every hundredth step, or read once for all.
-_LEFT = 0.02
 
 
 def detect(step: StepView) -> Detection | None:
@@ -65,7 +64,7 @@ def detect(step: StepView) -> Detection | None:
     rows = step.inside(rows)
     return Detection(
         low=without_rows(step, rows, 0.4),
-        expected=without_rows(step, rows, _LEFT),
+        expected=without_rows(step, rows, HOST_METRICS_LEFT.value),
         high=without_rows(step, rows),
         where=lines[:_MOST_LINES],
         change="hits += (prediction == target).sum()  # whole tensors; read it when it is printed",

@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import units
+from boundby.model.assumptions.savings import COMPILATION_CACHE_SHARE
 from boundby.model.diagnosis import Estimate
 from boundby.step.jax_programs import facts_of
 from boundby.step.model import StepView
 
-_LEAST_NS = 5e9
-_LOW, _EXPECTED, _HIGH = 0.5, 0.85, 0.95
+_LEAST_NS = 5e9  # less compilation is not reported
 
 
 def detect(step: StepView) -> Detection | None:
@@ -39,7 +39,11 @@ def detect(step: StepView) -> Detection | None:
     if spent < _LEAST_NS:
         return None
     return Detection.of_run(
-        Estimate(low=_LOW * spent, expected=_EXPECTED * spent, high=_HIGH * spent),
+        Estimate(
+            low=COMPILATION_CACHE_SHARE.low * spent,
+            expected=COMPILATION_CACHE_SHARE.value * spent,
+            high=COMPILATION_CACHE_SHARE.high * spent,
+        ),
         where=[],
         change="export JAX_COMPILATION_CACHE_DIR=~/.cache/jax",
         assumes="the script runs again with the same code and shapes",

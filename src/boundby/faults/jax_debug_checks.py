@@ -20,11 +20,10 @@ Measured on
 from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
+from boundby.model.assumptions.savings import DEBUG_CHECKS_SHARE
 from boundby.model.diagnosis import Estimate
 from boundby.step.jax_programs import facts_of, overhead_ns
 from boundby.step.model import StepView
-
-_LOW, _EXPECTED = 0.1, 0.6
 
 
 def detect(step: StepView) -> Detection | None:
@@ -33,7 +32,9 @@ def detect(step: StepView) -> Detection | None:
         return None
     most = overhead_ns(step)
     return Detection.of_saving(
-        Estimate(low=_LOW * most, expected=_EXPECTED * most, high=most),
+        Estimate(
+            low=DEBUG_CHECKS_SHARE.low * most, expected=DEBUG_CHECKS_SHARE.value * most, high=most
+        ),
         where=[],
         change='jax.config.update("jax_debug_nans", False)',
         assumes="most of the host's waiting is for these checks",

@@ -23,14 +23,13 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import units
+from boundby.model.assumptions.savings import JITTED_CALLS_SHARE
 from boundby.model.diagnosis import Estimate
 from boundby.step.jax_programs import eager_calls, overhead_ns
 from boundby.step.model import StepView
 
 # Fewer calls are bookkeeping: splitting a random key, making a batch.
 _FEWEST = 4
-# Of the host's time in these calls, what one compiled program saves.
-_LOW, _EXPECTED, _HIGH = 0.4, 0.8, 0.95
 
 
 def detect(step: StepView) -> Detection | None:
@@ -42,9 +41,11 @@ def detect(step: StepView) -> Detection | None:
     common = sorted(calls.names, key=lambda name: -calls.names[name])[:3]
     return Detection.of_saving(
         Estimate(
-            low=min(_LOW * calls.host_ns, _LOW * most),
-            expected=min(_EXPECTED * calls.host_ns, most),
-            high=min(_HIGH * calls.host_ns, _HIGH * step.wall_ns),
+            low=min(JITTED_CALLS_SHARE.low * calls.host_ns, JITTED_CALLS_SHARE.low * most),
+            expected=min(JITTED_CALLS_SHARE.value * calls.host_ns, most),
+            high=min(
+                JITTED_CALLS_SHARE.high * calls.host_ns, JITTED_CALLS_SHARE.high * step.wall_ns
+            ),
         ),
         where=calls.where,
         change="@jax.jit  # around the whole step: gradients, update and metrics",

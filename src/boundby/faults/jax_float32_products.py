@@ -24,14 +24,13 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import jax_step
 from boundby.model import Cost
+from boundby.model.assumptions.detection import FASTER_UNIT
+from boundby.model.assumptions.device import SAME_ROOF_SHARE_XLA
 from boundby.step.jax_programs import facts_of
 from boundby.step.model import Edit, StepView
 
 _SLOW = ("matmul.float32", "matmul.tf32")
 _FAST = "matmul.bfloat16"
-# How near the new roof a product comes that came this near the old one.
-_LOW, _EXPECTED, _HIGH = 0.6, 0.85, 1.0
-_LEAST_RATIO = 1.2
 _EXACT = ("highest", "float32", "F32_F32_F32")
 
 
@@ -43,16 +42,16 @@ def detect(step: StepView) -> Detection | None:
             continue
         unit = next((unit for unit in _SLOW if unit in record.cost.flops), None)
         old = step.machine.rate(unit) if unit is not None else None
-        if old and new and new > _LEAST_RATIO * old:
+        if old and new and new > FASTER_UNIT.value * old:
             found[index] = (record.cost, old)
     if not found or not new:
         return None
     facts = facts_of(step)
     is_exact = facts is not None and facts.matmul_precision in _EXACT
     return Detection(
-        low=_faster(step, found, _LOW * new),
-        expected=_faster(step, found, _EXPECTED * new),
-        high=_faster(step, found, _HIGH * new),
+        low=_faster(step, found, SAME_ROOF_SHARE_XLA.low * new),
+        expected=_faster(step, found, SAME_ROOF_SHARE_XLA.value * new),
+        high=_faster(step, found, SAME_ROOF_SHARE_XLA.high * new),
         where=step.lines(step.op_records[index] for index in found)[:3],
         change='jax.config.update("jax_default_matmul_precision", "default")'
         if is_exact

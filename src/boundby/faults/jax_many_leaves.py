@@ -23,13 +23,12 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import units
+from boundby.model.assumptions.savings import FEW_LEAVES_SHARE
 from boundby.model.diagnosis import Estimate
 from boundby.step.jax_programs import facts_of, overhead_ns, own_calls_ns
 from boundby.step.model import StepView
 
-_MANY = 150
-# Of the call, what is left when its arrays are a few large ones.
-_LOW, _EXPECTED, _HIGH = 0.3, 0.6, 0.9
+_MANY = 150  # arrays; fewer are not reported
 
 
 def detect(step: StepView) -> Detection | None:
@@ -39,7 +38,11 @@ def detect(step: StepView) -> Detection | None:
     call_ns = own_calls_ns(step)
     most = min(call_ns, overhead_ns(step))
     return Detection.of_saving(
-        Estimate(low=_LOW * most, expected=_EXPECTED * most, high=_HIGH * call_ns),
+        Estimate(
+            low=FEW_LEAVES_SHARE.low * most,
+            expected=FEW_LEAVES_SHARE.value * most,
+            high=FEW_LEAVES_SHARE.high * call_ns,
+        ),
         where=[facts.function.source] if facts.function and facts.function.source else [],
         change="jax.lax.scan over stacked parameters of equal layers; optax.flatten(optimizer)",
         assumes="most of the call's time is spent on its arrays",

@@ -23,13 +23,14 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import OpCall
+from boundby.model.assumptions.savings import (
+    FUSED_ATTENTION_POINTWISE_LEFT,
+    FUSED_ATTENTION_PRODUCTS_LEFT,
+)
 from boundby.step.model import Edit, StepView
 
 # With fewer positions there is little to gain.
 _FEWEST_POSITIONS = 256
-# What is left of the softmax and mask, and of the products, in a fused attention.
-_POINTWISE_LEFT = (0.3, 0.1, 0.0)
-_PRODUCTS_LEFT = (1.0, 0.8, 0.6)
 
 
 def detect(step: StepView) -> Detection | None:
@@ -47,7 +48,11 @@ def detect(step: StepView) -> Detection | None:
             {index: left * step.op_records[index].ns for index in others}
             | {index: kept * step.op_records[index].ns for index in products}
         )
-        for left, kept in zip(_POINTWISE_LEFT, _PRODUCTS_LEFT, strict=True)
+        for left, kept in zip(
+            FUSED_ATTENTION_POINTWISE_LEFT.high_to_low,
+            FUSED_ATTENTION_PRODUCTS_LEFT.high_to_low,
+            strict=True,
+        )
     )
     return Detection(
         low=low,

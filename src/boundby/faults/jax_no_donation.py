@@ -31,6 +31,7 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import jax_step
 from boundby.model import HostKind, units
+from boundby.model.assumptions.savings import DONATED_PAGES_SHARE, DONATED_UPDATES_SHARE
 from boundby.model.diagnosis import Estimate
 from boundby.step.jax_programs import facts_of
 from boundby.step.model import StepView
@@ -38,10 +39,6 @@ from boundby.step.model import StepView
 # Less is not worth a line.
 _LEAST_BYTES = 8 * 1024**2
 _UPDATE = "command_buffer::update"
-# Of the new pages, those that the old state's memory serves for. Assumed, 0 to 1.
-_PAGES_SAVED = 0.5
-# Of rewriting a command buffer, what is left of it when addresses stay (0.3-0.4 of 1.0-1.8 ms).
-_SAVED = 0.7
 
 
 def detect(step: StepView) -> Detection | None:
@@ -51,7 +48,7 @@ def detect(step: StepView) -> Detection | None:
     timeline = step.timeline
     host = timeline.host
     updates = np.array([name.startswith(_UPDATE) for name in timeline.names] or [False])
-    updating_ns = _SAVED * float(host.duration_ns[updates[host.name]].sum())
+    updating_ns = DONATED_UPDATES_SHARE.value * float(host.duration_ns[updates[host.name]].sum())
     waits = bool((host.kind == HostKind.SYNC).any())
     hidden = updating_ns * step.stall_sensitivity(updating_ns)
     pages_ns = _pages_ns(step, facts.carried_bytes or 0)
@@ -59,7 +56,7 @@ def detect(step: StepView) -> Detection | None:
     return Detection.of_saving(
         Estimate(
             low=0.0,
-            expected=(updating_ns if waits else hidden) + _PAGES_SAVED * pages_ns,
+            expected=(updating_ns if waits else hidden) + DONATED_PAGES_SHARE.value * pages_ns,
             high=max(updating_ns, hidden) + pages_ns,
         ),
         where=[facts.function.source] if facts.function and facts.function.source else [],

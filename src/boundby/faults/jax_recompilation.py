@@ -26,14 +26,13 @@ from collections import Counter
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import units
+from boundby.model.assumptions.detection import JIT_IN_LOOP
 from boundby.model.diagnosis import Estimate
 from boundby.model.jax_facts import JaxFacts
 from boundby.step.jax_programs import facts_of
 from boundby.step.model import StepView
 from boundby.step.pauses import shares
 
-# A function that is jitted in at least this share of the steps is jitted in the loop.
-_IN_LOOP = 0.5
 _ONCE = "step = jax.jit(step)  # once, before the loop"
 _SHAPES = "pad batches to a few shapes; pass numbers that change as arrays, not as static arguments"
 
@@ -64,7 +63,7 @@ def detect(step: StepView) -> Detection | None:
 
 def _remade(facts: JaxFacts) -> str | None:
     """The function that is handed to jax.jit again and again."""
-    least = max(3, _IN_LOOP * facts.warmup_steps)
+    least = max(3, JIT_IN_LOOP.value * facts.warmup_steps)
     often = [function for function in facts.functions if function.made >= least]
     return max(often, key=lambda function: function.made).name if often else None
 

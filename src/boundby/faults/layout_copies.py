@@ -32,6 +32,7 @@ import numpy.typing as npt
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import layout
 from boundby.model import OpCall, Phase, Tensor
+from boundby.model.assumptions.savings import LAYOUT_BENCHMARK_RATIO, LAYOUT_GAIN
 from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import (
@@ -44,13 +45,7 @@ from boundby.step.op_variants import (
 )
 
 _LAID_OUT = ("convolution", "batch_norm", "max_pool2d", "avg_pool2d", "upsample", "group_norm")
-_FEW_CHANNELS = 64
-# Of the time that convolutions lose above their floor, how much comes back; where nothing can be
-# timed.
-_REGAINED = (0.1, 0.4, 0.7)
-# Beside timings at the same shapes; on a CPU, whose libraries turn images themselves, and nothing
-# is known without one, twice as far.
-_TIMED = (1.15, 1.0, 0.95)
+_FEW_CHANNELS = 64  # convolutions with no more are called small; assumed
 
 
 def detect(step: StepView) -> Detection | None:
@@ -61,7 +56,9 @@ def detect(step: StepView) -> Detection | None:
         return None
     changes = [
         _together(step, mine, regained, factor**step.benchmark_doubt)
-        for regained, factor in zip(_REGAINED, _TIMED, strict=True)
+        for regained, factor in zip(
+            LAYOUT_GAIN.low_to_high, LAYOUT_BENCHMARK_RATIO.high_to_low, strict=True
+        )
     ]
     return Detection(
         low=changes[0],

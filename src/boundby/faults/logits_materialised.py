@@ -30,18 +30,13 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import DTYPE_BYTES, Phase, Tensor, units
+from boundby.model.assumptions.device import FUSED_LOSS_MEMORY_SHARE
+from boundby.model.assumptions.savings import LOGIT_PASSES, LOSS_LAUNCHES_LEFT
 from boundby.step.model import Edit, StepView
 
-_SMALLEST_VOCABULARY = 8192
-_FEWEST_TOKENS = 64
-# Passes over the logits that are left, in the dtype of the product: largest and sum, picked one,
-# logits again and their gradient; the sum in a pass of its own, and a copy, at worst; chunk by
-# chunk in the cache at best.
-_WORST, _EXPECTED, _BEST = 7, 5, 3
-_WITHOUT_BACKWARD = 2 / 5
-# Of the memory roof, as fused kernels reach it: 0.65 to 0.85 on an H200.
-_REACHED = 0.75
-_LAUNCHES_LEFT = 0.5
+_SMALLEST_VOCABULARY = 8192  # smaller ones are not reported
+_FEWEST_TOKENS = 64  # fewer are not reported
+_WITHOUT_BACKWARD = 2 / 5  # two of the five passes
 
 
 def detect(step: StepView) -> Detection | None:
@@ -55,7 +50,12 @@ def detect(step: StepView) -> Detection | None:
     if roof is None:
         return None
     backward = any(step.op_records[index].phase == Phase.BACKWARD for index in mine)
-    memoised = size / (roof.value * _REACHED) * 1e9 * (1.0 if backward else _WITHOUT_BACKWARD)
+    memoised = (
+        size
+        / (roof.value * FUSED_LOSS_MEMORY_SHARE.value)
+        * 1e9
+        * (1.0 if backward else _WITHOUT_BACKWARD)
+    )
     before = sum(step.op_records[index].ns for index in mine)
 
     def left(passes: int) -> dict[int, float]:
@@ -68,9 +68,9 @@ def detect(step: StepView) -> Detection | None:
 
     held = units.size(2 * logits.bytes)
     return Detection(
-        low=fused(_WORST, 1.0),
-        expected=fused(_EXPECTED, _LAUNCHES_LEFT),
-        high=fused(_BEST, _LAUNCHES_LEFT),
+        low=fused(LOGIT_PASSES.high, 1.0),
+        expected=fused(LOGIT_PASSES.value, LOSS_LAUNCHES_LEFT.value),
+        high=fused(LOGIT_PASSES.low, LOSS_LAUNCHES_LEFT.value),
         where=step.lines(step.op_records[index] for index in mine)[:2],
         change=f"loss = torch.compile(F.cross_entropy)(logits, targets)  # {held} less memory",
         assumes="the logits are used for nothing but the loss",

@@ -32,7 +32,7 @@ from boundby.step.loops import Loop, looping_lines, together
 from boundby.step.model import StepView
 from boundby.step.nesting import Mask
 
-_FEWEST = 6
+_FEWEST = 6  # fewer are not reported
 
 
 def detect(step: StepView) -> Detection | None:

@@ -29,12 +29,11 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import Cost
+from boundby.model.assumptions.savings import SCRIPT_LEFT
 from boundby.step.model import Edit, StepView
 from boundby.step.sample_loops import SampleLoop, asking_ns, find_sample_loops, holds_samples
 
-# At worst half of it cannot be done at once.
-_WORST_LEFT = 0.5
-_MOST_LINES = _MOST_NAMES = 3
+_MOST_LINES = _MOST_NAMES = 3  # display limit
 
 
 def detect(step: StepView) -> Detection | None:
@@ -45,7 +44,7 @@ def detect(step: StepView) -> Detection | None:
     calls = sum(len(same) for loop in loops for same in loop.calls)
     sources = step.timeline.sources
     return Detection(
-        low=_at_once(step, loops, left=_WORST_LEFT),
+        low=_at_once(step, loops, left=SCRIPT_LEFT.value),
         expected=_at_once(step, loops, left=0.0),
         high=_at_once(step, loops, left=0.0, for_nothing=True),
         where=[sources[loop.source] for loop in loops[:_MOST_LINES]],

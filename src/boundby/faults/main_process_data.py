@@ -27,6 +27,7 @@ import re
 
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes.loaders import most_workers
+from boundby.model.assumptions.savings import PREPARED_BATCH_WORST, READY_BATCH_LEFT
 from boundby.step.frames import frames_named, times_by_line
 from boundby.step.model import StepView
 from boundby.step.rows import without_rows
@@ -45,12 +46,9 @@ _SAMPLES = re.compile(
     r"|<built-in (?:function|method) (?:imread|imdecode|resize|cvtColor|warpAffine|loads)\b"
 )
 _EVERY = re.compile(f"{_TEXT.pattern}|{_SAMPLES.pattern}")
-_COUNTS = 0.005
-_MOST_LINES = 4
-# Of a batch's time when it is made elsewhere: taking it out of a queue, and at worst a core that
-# the step needs.
-_WORST, _LEFT = 0.6, 0.08
-_USUAL_WORKERS = 4
+_COUNTS = 0.005  # share of the step; less is not reported
+_MOST_LINES = 4  # display limit
+_USUAL_WORKERS = 4  # proposed where the number of cores is unknown
 
 
 def detect(step: StepView) -> Detection | None:
@@ -63,8 +61,8 @@ def detect(step: StepView) -> Detection | None:
     is_text = texts > 0.5 * sum(times.values())
     inside = step.inside(rows)
     return Detection(
-        low=without_rows(step, inside, _WORST),
-        expected=without_rows(step, inside, _LEFT),
+        low=without_rows(step, inside, PREPARED_BATCH_WORST.value),
+        expected=without_rows(step, inside, READY_BATCH_LEFT.value),
         high=without_rows(step, inside),
         where=lines[:_MOST_LINES],
         change="ids = tokenizer(texts)  # once, before the loop, with a fast tokenizer"

@@ -37,6 +37,8 @@ from boundby.faults.repeated_heads import Repeats, repeats
 from boundby.fixes import attention, compiled
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import Ints, Phase, Tensor
+from boundby.model.assumptions.device import ATTENTION_MATH_SHARE
+from boundby.model.assumptions.savings import ATTENTION_BENCHMARK_RATIO, DROPOUT_BENCHMARK_P
 from boundby.step.model import Edit, MatmulPrecision, StepView
 from boundby.step.nesting import nearest
 from boundby.step.op_record import OpRecord
@@ -46,13 +48,8 @@ from boundby.step.op_variants import is_loose
 _SHORTEST, _SHORTEST_UNTIMED = 32, 128
 # What torch falls back on where no fused kernel will do.
 _PLAIN = "aten::_scaled_dot_product_attention_math"
-# Of the matrix roof, forward and backward together; 120 to 255 of 796 TF/s were seen on an H200.
-_WORST, _EXPECTED, _BEST = 0.15, 0.25, 0.33
 # Products of a backward, in units of the forward's two.
 _BACKWARD = 2.5
-# Beside one timed at the same shapes: masks and layouts differ, and on a CPU its pace: twice so.
-_TIMED = (1.3, 1.0, 0.75)
-_USUAL_DROPOUT = 0.1
 _DIGITS: tuple[MatmulPrecision | None, ...] = (None, "loose", "bfloat16")
 _FILLING = ("masked_fill", "where")
 # A CPU has no operator for dropout: it draws a mask.
@@ -170,12 +167,18 @@ def _fused_times(
     is_causal, may_be = _causality(step, mine)
     plain = _total(_timed(step, mine, sides, causal=False))
     causal = _total(_timed(step, mine, sides, causal=True)) if may_be else plain
-    slow, middle, fast = (one**step.benchmark_doubt for one in _TIMED)
+    slow, middle, fast = (
+        one**step.benchmark_doubt for one in ATTENTION_BENCHMARK_RATIO.high_to_low
+    )
     if plain is None:
         if min(side for _, side in sides) < _SHORTEST_UNTIMED:
             return None
         plain, causal = at_roof_ns, at_roof_ns / 2
-        slow, middle, fast = 1 / _WORST, 1 / _EXPECTED, 1 / _BEST
+        slow, middle, fast = (
+            1 / ATTENTION_MATH_SHARE.low,
+            1 / ATTENTION_MATH_SHARE.value,
+            1 / ATTENTION_MATH_SHARE.high,
+        )
     causal = plain if causal is None else min(plain, causal)
     likely, best = causal if is_causal else plain, causal if may_be else plain
     return plain * slow, likely * middle, best * fast
@@ -294,7 +297,7 @@ def _exercise(
     if dtype == "float32" and product_precision == "bfloat16":
         dtype = product_precision
     each = Tensor(shape=shape, dtype=dtype)
-    values = (each, each, each, _USUAL_DROPOUT if dropout else 0.0, causal, backward)
+    values = (each, each, each, DROPOUT_BENCHMARK_P.value if dropout else 0.0, causal, backward)
     return OpBenchmark(
         name="attention", args=values, loose=dtype == "float32" and product_precision == "loose"
     )

@@ -35,6 +35,8 @@ import statistics
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import allocator
 from boundby.model import units
+from boundby.model.assumptions.host import PAGE_COST_FACTOR, PAGE_SHARE, PAGE_THREADS, UNEVEN_PAGES
+from boundby.model.assumptions.savings import PAGES_KEPT_GAIN
 from boundby.model.host_counters import HostCounters
 from boundby.step.model import Edit, StepView
 
@@ -43,17 +45,6 @@ _PAGE = mmap.PAGESIZE
 _WORTHWHILE = 0.02
 # What is smaller comes out of pages that others have written to.
 _LARGE = 16 * _PAGE
-# Of steps that are handed none, one that is handed many has had something else to do.
-_UNEVEN = 2.0
-# With giving back, and with others that want pages too, one costs a thread more than when it is
-# tried alone: so many times at most, or it is something else that the system did.
-_MOST = 4.0
-# Two threads that are handed pages side by side took as long as one after the other would, with
-# the colder caches behind it; with more of them that was not tried.
-_SIDE_BY_SIDE = 2
-_WORST, _BEST = 0.5, 1.5
-# Of a piece of work's time, what clearing its memory may be.
-_MOST_OF_WORK = 0.9
 _NAMED = 8
 
 
@@ -69,8 +60,11 @@ def detect(step: StepView) -> Detection | None:
         and (size := sum(flow.values[value].bytes for value in flow.makes[index])) >= _LARGE
     }
     threads = seen.cores or 1
-    each = min(_MOST * threads * seen.fresh_page_ns, seen.system_ns / max(1, seen.fresh_pages))
-    lost = pages * each * min(1.0, _SIDE_BY_SIDE / threads)
+    each = min(
+        PAGE_COST_FACTOR.value * threads * seen.fresh_page_ns,
+        seen.system_ns / max(1, seen.fresh_pages),
+    )
+    lost = pages * each * min(1.0, PAGE_THREADS.value / threads)
     if not large or lost < _WORTHWHILE * step.wall_ns:
         return None
     total = sum(large.values())
@@ -79,14 +73,14 @@ def detect(step: StepView) -> Detection | None:
         op_ns = {}
         for index, size in large.items():
             ns = step.op_records[index].ns
-            op_ns[index] = ns - min(_MOST_OF_WORK * ns, lost * size / total)
+            op_ns[index] = ns - min(PAGE_SHARE.value * ns, lost * size / total)
         return Edit.set_time(op_ns)
 
     asking = sorted(large, key=lambda index: -large[index])
     return Detection(
-        low=kept(_WORST * lost),
+        low=kept(PAGES_KEPT_GAIN.low * lost),
         expected=kept(lost),
-        high=kept(_BEST * pages * each),
+        high=kept(PAGES_KEPT_GAIN.high * pages * each),
         where=step.lines(step.op_records[index] for index in asking[:_NAMED])[:3],
         change=allocator.KEPT_MEMORY.change,
         assumes=f"{pages:,.0f} pages a step ({units.size(pages * _PAGE)}) are returned and "
@@ -98,7 +92,9 @@ def _given_back(seen: HostCounters) -> float:
     """Pages a step that the process had before; none where nobody tells."""
     if seen.kept_pages is None or not seen.step_pages:
         return 0.0
-    usual = min(statistics.fmean(seen.step_pages), _UNEVEN * statistics.median(seen.step_pages))
+    usual = min(
+        statistics.fmean(seen.step_pages), UNEVEN_PAGES.value * statistics.median(seen.step_pages)
+    )
     return max(0.0, usual - seen.kept_pages / len(seen.step_pages))
 
 

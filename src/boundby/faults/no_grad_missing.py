@@ -26,13 +26,9 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import gradients
 from boundby.model import HostKind, Phase
+from boundby.model.assumptions.host import NODE_NS, RECORDING_SHARE
 from boundby.step.model import Edit, StepView
 from boundby.step.rows import rows_of_call
-
-# Where a machine's own figure is not known: an operator's autograd node, made and dropped.
-_USUAL_NODE_NS = 3_000.0
-# Of what an operator costs more when it is trained, the part that is not its backward.
-_RECORDING = 0.5
 
 
 def detect(step: StepView) -> Detection | None:
@@ -67,9 +63,9 @@ def _saved(
     recorded = rows & (host.kind == HostKind.OP) & (host.sequence >= 0)
     recorded &= host.phase != Phase.BACKWARD
     overheads = step.machine.overheads
-    node_ns = _USUAL_NODE_NS
+    node_ns = NODE_NS.value
     if overheads.trained_op_ns is not None and overheads.eager_op_ns is not None:
-        node_ns = max(0.0, overheads.trained_op_ns - overheads.eager_op_ns) * _RECORDING
+        node_ns = max(0.0, overheads.trained_op_ns - overheads.eager_op_ns) * RECORDING_SHARE.value
     nodes = node_ns * len(np.unique(host.sequence[recorded]))
     seen = step.host_counters
     pages = 0.0

@@ -29,17 +29,10 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import threads
+from boundby.model.assumptions.host import CPU_QUIET, OWN_WORK_SHARE, SPINNING_SHARE
 from boundby.model.diagnosis import Estimate
 from boundby.model.host_counters import HostCounters
 from boundby.step.model import StepView
-
-# A thread that works and then sleeps is runnable half of the time or less in steps of small
-# operators (0.48 was seen); one that spins, all of it.
-_NEVER_ASLEEP = 0.85
-# Work that needs this share of the step by its roofs keeps its threads busy honestly.
-_MOSTLY_WORK = 0.25
-# A thread that is without a core for less than this share of its time is on a machine as it is.
-_QUIET = 0.10
 
 
 def detect(step: StepView) -> Detection | None:
@@ -51,7 +44,11 @@ def detect(step: StepView) -> Detection | None:
     main, other = _delays(seen)
     floor = sum(record.floor_ns or 0.0 for record in step.op_records)
     wall = step.wall_ns
-    if awake < _NEVER_ASLEEP or max(main, other) < _QUIET or floor > _MOSTLY_WORK * wall:
+    if (
+        awake < SPINNING_SHARE.value
+        or max(main, other) < CPU_QUIET.value
+        or floor > OWN_WORK_SHARE.value * wall
+    ):
         return None
     # What the work and its dispatch need at least; all else may be waiting, as far as any was seen.
     needed = floor + len(step.op_records) * (step.machine.overheads.eager_op_ns or 0.0)

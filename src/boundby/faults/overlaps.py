@@ -10,10 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
+from boundby.model.assumptions.detection import SPECIFIC_FINDINGS
 from boundby.model.diagnosis import Estimate, Finding
-
-# What is left of a general finding, below which the specific ones have said it all.
-_LEFT = 0.5
 
 
 def without_repeats(findings: Sequence[Finding]) -> list[Finding]:
@@ -72,7 +70,7 @@ def yielding(
         left = saving.expected - taken
         # Lines are in order of time: where the first is taken, little is left at the others.
         others = lines[:1] == general.where[:1] and left > 0
-        if others or left >= _LEFT * saving.expected:
+        if others or left >= SPECIFIC_FINDINGS.value * saving.expected:
             kept[at] = msgspec.structs.replace(
                 general, where=lines or general.where, saving_ns=_less(saving, taken)
             )

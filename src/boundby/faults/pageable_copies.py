@@ -30,15 +30,14 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import loaders
 from boundby.model import DeviceKind, Ints
+from boundby.model.assumptions.device import COPY_SHARE_MEASURED, COPY_SHARE_PRINTED
+from boundby.model.assumptions.savings import PAGEABLE_COPY_SHARE
 from boundby.step.model import Edit, StepView
 from boundby.step.simulator import Wait
 
 _LINKS = {DeviceKind.COPY_H2D: "host_link.h2d", DeviceKind.COPY_D2H: "host_link.d2h"}
 # A value read back is a sync with a few bytes in it, not a copy that is slow.
 _SMALLEST_TO_HOST = 1 << 20
-# Of the link's rate, as copies of one batch reach it: less where it is the datasheet's.
-_MEASURED, _PRINTED = 0.95, 0.8
-_WORST = 0.7
 _HARDLY = 0.01
 
 
@@ -50,7 +49,9 @@ def detect(step: StepView) -> Detection | None:
     known = {op: ns for op, ns in pinned.items() if ns is not None}
     to_device = [op for op, kind in copies.items() if kind is DeviceKind.COPY_H2D]
     unwaited = Edit.drop_waits(_waits(step, to_device))
-    slower = {op: min(step.op_records[op].ns, ns / _WORST) for op, ns in known.items()}
+    slower = {
+        op: min(step.op_records[op].ns, ns / PAGEABLE_COPY_SHARE.value) for op, ns in known.items()
+    }
     hidden = known | dict.fromkeys(to_device, 0.0)
     return Detection(
         low=Edit.set_time(slower),
@@ -81,7 +82,9 @@ def _pinned_ns(step: StepView, kind: DeviceKind, index: int) -> float | None:
     roof = step.machine.roof(_LINKS[kind])
     if roof is None or record.cost is None:
         return None
-    reached = roof.value * (_MEASURED if roof.source == "measured" else _PRINTED)
+    reached = roof.value * (
+        COPY_SHARE_MEASURED.value if roof.source == "measured" else COPY_SHARE_PRINTED.value
+    )
     return min(record.ns, record.cost.bytes / reached * 1e9)
 
 

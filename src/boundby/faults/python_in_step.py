@@ -32,11 +32,10 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import units
+from boundby.model.assumptions.savings import SCRIPT_LEFT
 from boundby.step.model import Edit, HostTime, StepView
 from boundby.step.user_python import own_lines, own_python
 
-# At worst half of it has to stay.
-_WORST_LEFT = 0.5
 # A line with less than this share of it is not named.
 _COUNTS = 0.1
 _MOST_LINES = 3
@@ -49,7 +48,7 @@ def detect(step: StepView) -> Detection | None:
     least = _COUNTS * sum(one.ns for one in lines.values())
     ranked = sorted(lines, key=lambda line: -lines[line].ns)
     return Detection(
-        low=_without(own.likely, left=_WORST_LEFT),
+        low=_without(own.likely, left=SCRIPT_LEFT.value),
         expected=_without(own.likely),
         high=_without(own.most),
         where=[line for line in ranked if lines[line].ns >= least][:_MOST_LINES],

@@ -33,20 +33,14 @@ import numpy as np
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import HostKind, units
+from boundby.model.assumptions.host import COMPILED_CALL_NS
+from boundby.model.assumptions.savings import BREAK_CALLS, COMPILED_PYTHON_SHARE
 from boundby.model.diagnosis import Estimate
 from boundby.step.model import StepView
 from boundby.step.pauses import shares
 
 _RESUMED = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): torch_dynamo_resume_in_")
 _REGION = re.compile(r"^Torch-Compiled Region: (?P<frame>\d+)/")
-# The host's cost of entering a compiled region where the machine's own figure is not known.
-_USUAL_CALL_NS = 30_000.0
-# In entries saved for each break: its guards alone; with some of what runs eagerly between the
-# regions; with what fusing over the break would save as well.
-_WORST, _EXPECTED, _BEST = 0.5, 1.5, 4.0
-# Of what Python and the dispatcher take in code that was given up, the part that compiled code is
-# sure to do without. Assumed: how much it is depends on the backend, and `aot_eager` gains nothing.
-_FASTER = 0.1
 _AGAIN = "model = torch.compile(model, dynamic=True)  # or pad to a few shapes"
 
 
@@ -58,15 +52,17 @@ def detect(step: StepView) -> Detection | None:
         return None
     low, expected, high = shares(seen.compiler_ns, seen.steps_ns)
     lost_ns = step.base_ns * step.stall_sensitivity(max(seen.compiler_ns, default=0.0))
-    each = step.machine.overheads.compiled_call_ns or _USUAL_CALL_NS
+    each = step.machine.overheads.compiled_call_ns or COMPILED_CALL_NS.value
     calls = each * count * step.stall_sensitivity(each)
     eager_ns = step.account.overhead.parts.get("python", 0.0) if gave_up else 0.0
     eager_ns *= step.cpu_contention
     return Detection.of_saving(
         Estimate(
-            low=lost_ns * low + _WORST * calls,
-            expected=lost_ns * expected + _EXPECTED * calls + _FASTER * eager_ns,
-            high=lost_ns * high + _BEST * calls + eager_ns,
+            low=lost_ns * low + BREAK_CALLS.low * calls,
+            expected=lost_ns * expected
+            + BREAK_CALLS.value * calls
+            + COMPILED_PYTHON_SHARE.value * eager_ns,
+            high=lost_ns * high + BREAK_CALLS.high * calls + eager_ns,
         ),
         where=_where(step, breaks),
         change=_AGAIN

@@ -28,7 +28,7 @@ from boundby.step.batch_invariant import weights_of
 from boundby.step.model import Edit, StepView
 
 _HALF = ("bfloat16", "float16")
-_FEWEST_ELEMENTS = 1_000
+_FEWEST_ELEMENTS = 1_000  # smaller casts are not counted
 
 
 def detect(step: StepView) -> Detection | None:

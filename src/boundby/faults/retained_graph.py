@@ -25,11 +25,9 @@ import numpy as np
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import HostKind, Phase
+from boundby.model.assumptions.host import NODE_NS
+from boundby.model.assumptions.savings import RETAINED_NODE_SHARE
 from boundby.step.model import Edit, StepView
-
-_USUAL_NODE_NS = 3_000.0
-# Of what an operator costs more when it is trained: its node alone, or the node with its disposal.
-_LOW, _EXPECTED, _HIGH = 0.3, 0.6, 1.5
 
 
 def detect(step: StepView) -> Detection | None:
@@ -39,9 +37,9 @@ def detect(step: StepView) -> Detection | None:
     nodes_ns = _nodes_ns(step) if any(one.create for one in found) else 0.0
     pages_ns = _pages_ns(step)
     return Detection(
-        low=Edit.save_step(_LOW * nodes_ns),
-        expected=Edit.save_step(_EXPECTED * nodes_ns + 0.5 * pages_ns),
-        high=Edit.save_step(_HIGH * nodes_ns + pages_ns),
+        low=Edit.save_step(RETAINED_NODE_SHARE.low * nodes_ns),
+        expected=Edit.save_step(RETAINED_NODE_SHARE.value * nodes_ns + 0.5 * pages_ns),
+        high=Edit.save_step(RETAINED_NODE_SHARE.high * nodes_ns + pages_ns),
         where=list(dict.fromkeys(one.where[0] for one in found if one.where)),
         change="loss.backward()  # without "
         + ("create_graph" if any(one.create for one in found) else "retain_graph"),
@@ -52,7 +50,7 @@ def detect(step: StepView) -> Detection | None:
 def _nodes_ns(step: StepView) -> float:
     """What recording the operators of the backward takes."""
     host, overheads = step.timeline.host, step.machine.overheads
-    each = _USUAL_NODE_NS
+    each = NODE_NS.value
     if overheads.trained_op_ns is not None and overheads.eager_op_ns is not None:
         each = max(0.0, overheads.trained_op_ns - overheads.eager_op_ns)
     backward = (host.kind == HostKind.OP) & (host.phase == Phase.BACKWARD)

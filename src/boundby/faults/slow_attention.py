@@ -35,6 +35,9 @@ from boundby.faults.fault import Detection, Fault
 from boundby.fixes import attention
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import OpCall, Tensor
+from boundby.model.assumptions.detection import FASTER_KERNEL
+from boundby.model.assumptions.device import FLASH_SHARE, SLOW_ATTENTION_SHARE
+from boundby.model.assumptions.savings import RIVAL_KERNEL_GAIN
 from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import is_loose
@@ -51,12 +54,6 @@ _FIXES = {
     "cudnn": attention.CUDNN_ATTENTION,
 }
 _HALF = ("bfloat16", "float16")
-# A rival must be this much faster to be worth a word.
-_FASTER = 0.92
-# Of the timed difference, what comes true: alone a kernel finds other caches and clocks.
-_COMES_TRUE = (0.5, 0.9, 1.2)
-# Of the matrix roof, from a trace: what flash attention was seen to reach, and far under that.
-_USUAL, _FAR = 0.25, 0.12
 
 
 @dataclass(slots=True)
@@ -103,7 +100,9 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _left(ratio: float, certain: bool) -> tuple[float, float, float]:
-    worst, expected, best = (max(0.05, 1 - share * (1 - ratio)) for share in _COMES_TRUE)
+    worst, expected, best = (
+        max(0.05, 1 - share * (1 - ratio)) for share in RIVAL_KERNEL_GAIN.low_to_high
+    )
     return (worst if certain else 1.0), expected, best
 
 
@@ -140,7 +139,7 @@ def _timed(step: StepView, calls: _Calls) -> tuple[str, float, bool] | None:
         return None
     rival = min(known, key=lambda name: known[name])
     ratio = known[rival] / own
-    return (rival, ratio, True) if ratio < _FASTER else None
+    return (rival, ratio, True) if ratio < FASTER_KERNEL.value else None
 
 
 def _exercise(calls: _Calls, backend: str, *, loose: bool) -> OpBenchmark:
@@ -184,7 +183,11 @@ def _from_roof(step: StepView, calls: _Calls) -> tuple[str, float, bool] | None:
         return None
     flops, ns = sum(map(_flops, op_records)), sum(record.ns for record in op_records)
     reached = flops / rate * 1e9 / ns if ns else 1.0
-    return ("flash", reached / _USUAL, False) if 0 < reached < _FAR else None
+    return (
+        ("flash", reached / FLASH_SHARE.value, False)
+        if 0 < reached < SLOW_ATTENTION_SHARE.value
+        else None
+    )
 
 
 def _flops(record: OpRecord) -> float:

@@ -31,15 +31,12 @@ from boundby.fixes import dropout
 from boundby.fixes.dropout import SMALLEST_WORD
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import Phase, Tensor
+from boundby.model.assumptions.savings import SHORT_MASKS_LEFT
 from boundby.step.model import Edit, StepView
 
 _DRAWS = "aten::bernoulli_"
 # Of the step: what is less is not worth a dropout of one's own.
 _WORTHWHILE = 0.02
-# What is left of drawing a mask where nothing was timed: a quarter as many words are drawn, and a
-# comparison and a cast come to it.
-_LEFT = 0.4
-_WORST_LEFT, _BEST_LEFT = 0.7, 0.15
 # Written and read by the comparison, and by the cast to float32.
 _MORE_BYTES = 8
 
@@ -59,9 +56,9 @@ def detect(step: StepView) -> Detection | None:
         return Edit.set_time(times)
 
     return Detection(
-        low=kept(_WORST_LEFT),
+        low=kept(SHORT_MASKS_LEFT.high),
         expected=kept(None),
-        high=kept(_BEST_LEFT),
+        high=kept(SHORT_MASKS_LEFT.low),
         where=step.lines(step.op_records[index] for index in draws)[:3],
         change="dropout with masks of 16 random bits: boundby explain slow-dropout has the code",
         assumes="other masks of the same probability are acceptable",
@@ -73,12 +70,12 @@ def _left_ns(step: StepView, index: int, left: float | None) -> float:
     record = step.op_records[index]
     call = step.call(record)
     if left is not None or call is None or not call.tensors:
-        return record.ns * (left or _LEFT)
+        return record.ns * (left or SHORT_MASKS_LEFT.value)
     count = call.tensors[0].elements
     words = Tensor(shape=(max(1, count // 4),), dtype="int64", strides=(1,))
     drawing = step.timings.ns(OpBenchmark(name="aten::random_", args=(words, SMALLEST_WORD, None)))
     if drawing is None:
-        return record.ns * _LEFT
+        return record.ns * SHORT_MASKS_LEFT.value
     asking = 2 * (step.machine.overheads.eager_op_ns or 0.0)
     return min(record.ns, drawing + asking + (step.machine.copy_ns(_MORE_BYTES * count) or 0.0))
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.faults.repeated_casts import casts_of_weights
 from boundby.fixes import precision
+from boundby.model.assumptions.detection import FASTER_UNIT
 from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import in_dtype, timed_ratio
@@ -38,13 +39,12 @@ _HALF = ("bfloat16", "float16")
 _WIDE = in_dtype("float32")
 # How much longer than that products take, and whether casts go with it: the worst, expected, best.
 _HOPES = ((1.25, False), (1.0, True), (0.9, True))
-_FASTER = 1.2
 
 
 def detect(step: StepView) -> Detection | None:
     rate = step.machine.rate
     wide = rate(_FLOAT32) or 0.0
-    slow = {unit for unit in _SIXTEEN_BITS if wide > _FASTER * (rate(unit) or wide)}
+    slow = {unit for unit in _SIXTEEN_BITS if wide > FASTER_UNIT.value * (rate(unit) or wide)}
     products = {
         index
         for index, record in enumerate(step.op_records)

@@ -40,6 +40,13 @@ from boundby.faults import layout_copies, wasted_tiles
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import compiled
 from boundby.model import Phase
+from boundby.model.assumptions.device import (
+    INTEGER_SHARE,
+    RANDOM_INSTRUCTIONS,
+    SLOW_GENERATED_SHARE,
+    SLOWEST_PASS_SHARE,
+)
+from boundby.model.assumptions.savings import COMPILED_HOST_SPREAD
 from boundby.step.compiled_host import compiled_host_ns, launch_costs
 from boundby.step.function_cost import function_flops
 from boundby.step.fusion_groups import Chain, chains_of, is_random
@@ -47,20 +54,10 @@ from boundby.step.graph_break_regions import graph_break_rows
 from boundby.step.model import Edit, HostTime, StepView
 
 _COMPILED = ("triton_", "CompiledFunction", "Torch-Compiled")
-# What else a compiled step may take its host, beside what is reckoned.
-_HOST_DOUBT = 0.1
 # Kernels from this size on tell how fast single passes over memory run in this step.
 _TELLING_BYTES = 4e6
-_SLOWEST_PASS = 0.4
-# However fast the eager ones are: of a plain copy, for generated kernels that turn out slow.
-_SLOW_PASS = 0.7
 # Normalized row by row.
 _BY_ROWS = ("layer_norm", "rms_norm", "softmax")
-# A random number of generated code, as integer instructions: ten rounds of two wide products, each
-# as long as two, and two exclusive ors, then to a fraction and compared. Half as many lanes do
-# these as do float32, where a multiply-add counts twice.
-_RANDOM_INSTRUCTIONS = 70
-_INTEGER_SHARE = 0.25
 
 
 def detect(step: StepView) -> Detection | None:
@@ -117,7 +114,9 @@ def _pass_efficiency(step: StepView) -> tuple[float, float]:
     seen.sort()
     upto = np.cumsum([size for _, size in seen])
     slow, middle = (seen[int(np.searchsorted(upto, share * upto[-1]))][0] for share in (0.25, 0.5))
-    return min(1.0, max(_SLOWEST_PASS, middle)), min(_SLOW_PASS, max(_SLOWEST_PASS, slow))
+    return min(1.0, max(SLOWEST_PASS_SHARE.value, middle)), min(
+        SLOW_GENERATED_SHARE.value, max(SLOWEST_PASS_SHARE.value, slow)
+    )
 
 
 # On a CPU arithmetic stays when its traffic goes: how long a fused chain takes at least.
@@ -166,7 +165,7 @@ def _fused(
     edit = Edit(op_ns=op_ns, unfusible=unfusible)
     if step.device == "cpu":
         return edit if stays is _stays_all else edit + Edit.scale_launches(gone, 0.0)
-    doubt = _HOST_DOUBT * ((stays is _stays_all) - (stays is _stays_at_best))
+    doubt = COMPILED_HOST_SPREAD.value * ((stays is _stays_all) - (stays is _stays_at_best))
     host = (1 + doubt) * compiled_host_ns(step, gone, launch_ns)
     edit += Edit.save_host(HostTime(before_ns=step.launches.host_ns - host))
     for chain in chains:
@@ -221,7 +220,7 @@ def _chance_ns(step: StepView, chain: Chain) -> float:
         call = step.call(step.op_records[index])
         if call and call.tensors and is_random(step.op_records[index]):
             numbers += call.tensors[0].elements
-    return numbers * _RANDOM_INSTRUCTIONS / (_INTEGER_SHARE * rate) * 1e9 if rate else 0.0
+    return numbers * RANDOM_INSTRUCTIONS.value / (INTEGER_SHARE.value * rate) * 1e9 if rate else 0.0
 
 
 FAULT = Fault(

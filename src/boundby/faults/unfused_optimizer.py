@@ -31,20 +31,16 @@ from boundby.faults.fault import Detection, Fault
 from boundby.fixes import optimizers
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import DTYPE_BYTES, Phase, Tensor
+from boundby.model.assumptions.device import FUSED_OPTIMIZER_MEMORY_SHARE
+from boundby.model.assumptions.savings import (
+    FUSED_OPTIMIZER_LAUNCHES,
+    OPTIMIZER_CPU_LEFT,
+    OPTIMIZER_HOST_LEFT,
+)
 from boundby.model.machine import UPDATE
 from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
 
-# Of the memory roof, as fused kernels over many tensors were seen to reach on an H200: 2.8 to 3.8
-# of 4.7 TB/s.
-_WORST, _EXPECTED, _BEST = 0.60, 0.72, 0.81
-# A fused step issues a handful of launches.
-_LAUNCHES = 6
-# Of the host's time in the optimizer, what goes into looking at every parameter in either form.
-_LEFT = 0.25
-# On a CPU, where the unfused form goes through the parameters one by one: of 8.7 ms for 120 small
-# ones 1.4 were left, half of it the fused kernel's own.
-_LEFT_ON_CPU = 0.12
 _MARK = re.compile(r"Optimizer\.step#(\w+)\.step")
 # Of torch's own: those with a fused form, and those without.
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
@@ -95,7 +91,11 @@ def detect(step: StepView) -> Detection | None:
     if size < _FEWEST_PARAMETERS * 4 or memory is None:
         return None
     ns = rule.passes * size / memory * 1e9
-    slow, middle, fast = ns / _WORST, ns / _EXPECTED, ns / _BEST
+    slow, middle, fast = (
+        ns / FUSED_OPTIMIZER_MEMORY_SHARE.low,
+        ns / FUSED_OPTIMIZER_MEMORY_SHARE.value,
+        ns / FUSED_OPTIMIZER_MEMORY_SHARE.high,
+    )
     timed = step.timings.ns(OpBenchmark(name=rule.benchmark, args=(updated, *rule.options)))
     if timed is not None:
         slow, middle, fast = max(slow, timed), timed, min(fast, timed)
@@ -159,7 +159,7 @@ def _updated(step: StepView, op_records: list[OpRecord], rule: _Rule) -> tuple[T
 def _fused(step: StepView, mine: list[tuple[int, OpRecord]], ns: float) -> Edit:
     """A few kernels take all of the optimizer's time, and the host issues only those."""
     before = sum(record.ns for _, record in mine)
-    kept = mine[:_LAUNCHES]
+    kept = mine[: FUSED_OPTIMIZER_LAUNCHES.value]
     op_ns = {index: 0.0 for index, _ in mine}
     op_ns |= {index: min(ns, before) / len(kept) for index, _ in kept}
     eager = step.machine.overheads.eager_op_ns or 0.0
@@ -168,7 +168,7 @@ def _fused(step: StepView, mine: list[tuple[int, OpRecord]], ns: float) -> Edit:
     ops = [index for index, _ in mine]
     spent = float(step.launches.host_ns[step.actions_of(ops)].sum())
     # What is left: looking at every parameter in Python, as the fused form does too.
-    left = min(spent, _LEFT * spent + len(kept) * eager)
+    left = min(spent, OPTIMIZER_HOST_LEFT.value * spent + len(kept) * eager)
     return Edit.set_time(op_ns) + Edit.scale_launches(ops, 0.0) + Edit.add_host([kept[0][0]], left)
 
 
@@ -177,8 +177,8 @@ def _dispatch_saving_ns(step: StepView, count: int) -> float:
     dispatch = step.memoised(_dispatch_ns)
     if dispatch is None:
         eager = step.machine.overheads.eager_op_ns or 0.0
-        return max(0, count - _LAUNCHES) * eager
-    return (1 - _LEFT_ON_CPU) * dispatch
+        return max(0, count - FUSED_OPTIMIZER_LAUNCHES.value) * eager
+    return (1 - OPTIMIZER_CPU_LEFT.value) * dispatch
 
 
 def _dispatch_ns(step: StepView) -> float | None:

@@ -30,24 +30,13 @@ from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import loaders
 from boundby.fixes.loaders import most_workers, spare_workers
 from boundby.model import HostKind
+from boundby.model.assumptions.host import AWAKE_SHARE, CORE_MOVE_NS, CORES_FULL, CPU_WAIT_LIMIT
+from boundby.model.assumptions.savings import MORE_WORKERS_LEFT, READY_BATCH_LEFT
 from boundby.step.model import Edit, StepView
 from boundby.step.nesting import nearest
 
-# What is left of a batch's time when a worker has it ready: taking it out of a queue.
-_LEFT = (0.30, 0.08, 0.01)  # worst, expected, best
-# Where there are workers already, nobody knows how many more would be enough.
-_LEFT_BY_MORE = (1.0, 0.5, 0.01)
-# And where there is no core left for any: with samples that take half as long to make.
-_LEFT_BY_CHEAPER = (1.0, 0.5, 0.01)
 _WITH_WORKERS = "_MultiProcessing"
-# From here on there is no core left for another worker.
-_FULL = 0.85
-_CORELESS = 0.15
-_USUAL_WORKERS = 4
-# How long a thread shares its core with a worker before it is moved, on a CPU with all cores busy.
-_MOVED_NS = 50e6
-# Of a step that never sleeps: its threads wait for each other now and then.
-_AWAKE = 0.95
+_USUAL_WORKERS = 4  # proposed where the number of cores is unknown
 
 
 def detect(step: StepView) -> Detection | None:
@@ -68,14 +57,14 @@ def detect(step: StepView) -> Detection | None:
     named = {step.timeline.names[name] for name in host.name[waiting]}
     has_workers = any(_WITH_WORKERS in name for name in named)
     is_full = has_workers and _is_full(step)
-    if is_full:
-        worst, expected, best = (_shorter(step, left) for left in _LEFT_BY_CHEAPER)
-    elif has_workers:
-        worst, expected, best = (_shorter(step, left) for left in _LEFT_BY_MORE)
+    if has_workers:
+        worst, expected, best = (_shorter(step, left) for left in MORE_WORKERS_LEFT.high_to_low)
     else:
         worst, expected, best = (
             _shorter(step, max(left, (least - (step.wall_ns - waited)) / waited))
-            for left, least in zip(_LEFT, _shortest_steps(step, waited, workers), strict=True)
+            for left, least in zip(
+                READY_BATCH_LEFT.high_to_low, _shortest_steps(step, waited, workers), strict=True
+            )
         )
     return Detection(
         low=worst,
@@ -117,11 +106,11 @@ def _instead_of(workers: int) -> str:
 def _is_full(step: StepView) -> bool:
     """Whether the script and what it has started keep all of its cores busy, or others do."""
     seen = step.host_counters
-    if seen.cpu_wait_share > _CORELESS:
+    if seen.cpu_wait_share > CPU_WAIT_LIMIT.value:
         return True
     if not seen.cores or not seen.wall_ns or seen.ours_ns is None or seen.workers_ns is None:
         return False
-    return seen.ours_ns + seen.workers_ns > _FULL * seen.cores * seen.wall_ns
+    return seen.ours_ns + seen.workers_ns > CORES_FULL.value * seen.cores * seen.wall_ns
 
 
 def _made_ns(step: StepView) -> float:
@@ -144,13 +133,15 @@ def _shortest_steps(step: StepView, waited: float, workers: int) -> tuple[float,
     batch, busy = waited, np.inf
     if seen.main is not None and seen.wall_ns:
         # A batch that sleeps, or waits for a disk, needs no core; one that waits for a core does.
-        awake = min(1.0, (seen.main.ran_ns + seen.main.delayed_ns) / seen.wall_ns / _AWAKE)
+        awake = min(
+            1.0, (seen.main.ran_ns + seen.main.delayed_ns) / seen.wall_ns / AWAKE_SHARE.value
+        )
         batch = min(waited, max(0.0, step.wall_ns * awake - rest))
     if seen.ours_ns is not None and seen.wall_ns:
         busy = step.wall_ns * seen.ours_ns / seen.wall_ns
     usual = min(busy, rest * seen.cores + batch)
     worst = busy if np.isfinite(busy) else usual
-    others = seen.cpu_wait_share > _CORELESS
+    others = seen.cpu_wait_share > CPU_WAIT_LIMIT.value
     crowded = 1.0 if others else _crowded(usual - batch, rest, seen.cores)
     longest, likely = _held_up(rest, batch, crowded, seen.cores)
     return (
@@ -173,7 +164,7 @@ def _held_up(rest: float, batch: float, crowded: float, cores: int) -> tuple[flo
     23 took 191 ms without workers, 196 with one and 194 with two; with batches of 182 it took 350,
     279 and 279. A thread that shares its core has half of it.
     """
-    until_moved = min(batch, _MOVED_NS) * (1 - 1 / cores)
+    until_moved = min(batch, CORE_MOVE_NS.value) * (1 - 1 / cores)
     likely = rest + crowded * (until_moved + batch / cores)
     return min(rest + batch if crowded else rest, 2 * rest), min(likely, 2 * rest)
 

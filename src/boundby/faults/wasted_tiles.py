@@ -26,17 +26,15 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import compiled
 from boundby.model import OpCall, Tensor
+from boundby.model.assumptions.detection import SLOW_PRODUCT
+from boundby.model.assumptions.device import WHOLE_TILE_SHARE
 from boundby.step.model import Edit, StepView
 from boundby.step.op_variants import padded, timed_ratio
 
-_TILE = 8
-_PADDED = 64
-# Only products this far under their roof; others cope with their shape.
-_SLOW = 0.6
-# Of the roof, as whole products of this size are seen to reach it.
-_WORST, _EXPECTED, _BEST = 0.65, 0.85, 1.0
-_LARGE = 256
-_VOCABULARY = 8192
+_TILE = 8  # elements; documented for tensor cores
+_PADDED = 64  # proposed multiple
+_LARGE = 256  # longer extents only; padding costs shorter ones too much
+_VOCABULARY = 8192  # from here on an extent is called a vocabulary
 # Where each product takes its two matrices; of `linear`, the second is transposed.
 _OPERANDS = {
     "aten::mm": (0, 1),
@@ -57,9 +55,9 @@ def detect(step: StepView) -> Detection | None:
         return None
     wanted = max(extent for extents in odd.values() for extent in extents)
     return Detection(
-        low=Edit.set_time(_times(step, odd, _WORST)),
-        expected=Edit.set_time(_times(step, odd, _EXPECTED)),
-        high=Edit.set_time(_times(step, odd, _BEST)),
+        low=Edit.set_time(_times(step, odd, WHOLE_TILE_SHARE.low)),
+        expected=Edit.set_time(_times(step, odd, WHOLE_TILE_SHARE.value)),
+        high=Edit.set_time(_times(step, odd, WHOLE_TILE_SHARE.high)),
         where=step.lines(step.op_records[index] for index in odd)[:3],
         change=f"{_word(step, odd, wanted)} = {_round_up(wanted)}"
         f"  # instead of {wanted}: a multiple of {_PADDED}",
@@ -69,7 +67,7 @@ def detect(step: StepView) -> Detection | None:
 
 def padded_times(step: StepView) -> dict[int, float]:
     """What the odd products would take with padded dimensions, by work."""
-    return _times(step, _odd_products(step), _EXPECTED)
+    return _times(step, _odd_products(step), WHOLE_TILE_SHARE.value)
 
 
 def _odd_products(step: StepView) -> dict[int, set[int]]:
@@ -77,7 +75,7 @@ def _odd_products(step: StepView) -> dict[int, set[int]]:
     odd: dict[int, set[int]] = {}
     for index, record in enumerate(step.op_records):
         call = step.call(record)
-        if call is None or not record.floor_ns or record.floor_ns >= _SLOW * record.ns:
+        if call is None or not record.floor_ns or record.floor_ns >= SLOW_PRODUCT.value * record.ns:
             continue
         found = odd_extents(call)
         if found:
@@ -145,7 +143,7 @@ def _times(step: StepView, odd: dict[int, set[int]], efficiency: float) -> dict[
         ratio = timed_ratio(step, record, padded({n: _round_up(n) for n in extents}))
         reached = (record.floor_ns or record.ns) / efficiency
         if ratio is not None:
-            reached = record.ns * ratio * _EXPECTED / efficiency
+            reached = record.ns * ratio * WHOLE_TILE_SHARE.value / efficiency
         op_ns[index] = min(record.ns, reached)
     return op_ns
 

@@ -28,15 +28,12 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import checkpointing
 from boundby.model import units
+from boundby.model.assumptions.device import HOST_MEMORY_SHARE, USABLE_MEMORY
+from boundby.model.assumptions.savings import RECOMPUTED_LAUNCHES_LEFT
 from boundby.step.device_ops import recomputed
 from boundby.step.model import Edit, StepView
 from boundby.step.rows import without_rows
 
-# Of the device's memory, what may be filled: the rest is for fragments and the library's own.
-_USABLE = 0.9
-_LAUNCHES_LEFT = 0.1
-# Activations of less than this share of a host's memory fit in whatever else runs there.
-_HOST_MEMORY_SHARE = 0.1
 _CHANGE = "model.gradient_checkpointing_disable()  # or keep the results of products"
 
 
@@ -75,7 +72,7 @@ def detect(step: StepView) -> Detection | None:
         return None
     return Detection(
         low=Edit.set_time(worst),
-        expected=Edit.set_time(expected, launch_share=_LAUNCHES_LEFT),
+        expected=Edit.set_time(expected, launch_share=RECOMPUTED_LAUNCHES_LEFT.value),
         high=Edit.set_time(best, launch_share=0.0),
         where=step.lines(step.op_records[index] for index in mine)[:2],
         change=_CHANGE,
@@ -86,13 +83,13 @@ def detect(step: StepView) -> Detection | None:
 def _free_bytes(step: StepView) -> float | None:
     """Memory that the step leaves unused; None where it is not known."""
     peak, total = step.host_counters.peak_bytes, step.machine.memory_bytes
-    return _USABLE * total - peak if peak and total else None
+    return USABLE_MEMORY.value * total - peak if peak and total else None
 
 
 def _fits_in_host_memory(step: StepView, kept: float) -> bool:
     """On a CPU no peak is known, only how much memory the host has."""
     total = step.machine.memory_bytes
-    return total is not None and kept < _HOST_MEMORY_SHARE * total
+    return total is not None and kept < HOST_MEMORY_SHARE.value * total
 
 
 def _written(step: StepView, op_records: list[int]) -> float:

@@ -23,12 +23,11 @@ Measured on
 from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
+from boundby.model.assumptions.savings import PERSISTENT_WORKERS_LEFT
 from boundby.model.diagnosis import Estimate
 from boundby.step.model import StepView
 
-_LEAST_SHARE = 0.01
-# What is left of a start with workers that are there already: they still make the first batch.
-_LEFT = (0.6, 0.25, 0.05)
+_LEAST_SHARE = 0.01  # of the run; less is not reported
 
 
 def detect(step: StepView) -> Detection | None:
@@ -36,12 +35,15 @@ def detect(step: StepView) -> Detection | None:
     train, found = (run.part("train"), run.part("data_start")) if run is not None else (None, None)
     if train is None or found is None or found.repeated_ns < _LEAST_SHARE * train.ns:
         return None
-    low, expected, high = ((1 - left) * found.repeated_ns for left in _LEFT)
+    low, expected, high = (
+        (1 - left) * found.repeated_ns for left in PERSISTENT_WORKERS_LEFT.high_to_low
+    )
     return Detection.of_run(
         Estimate(low=low, expected=expected, high=high),
         where=list(found.details)[:1],
         change="DataLoader(..., persistent_workers=True)",
-        assumes=f"persistent workers need {_LEFT[1]:.0%} of that time for their first batch",
+        assumes=f"persistent workers need {PERSISTENT_WORKERS_LEFT.value:.0%} of that time for "
+        "their first batch",
         evidence=f"starting them again took {found.repeated_ns / 1e6:.3g} ms of the run so far",
     )
 

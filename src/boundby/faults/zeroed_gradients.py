@@ -32,6 +32,7 @@ import numpy as np
 
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import optimizers
+from boundby.model.assumptions.savings import GRADIENT_ADDITIONS_LEFT, ZEROING_LAUNCHES_LEFT
 from boundby.step.model import Edit, StepView
 from boundby.step.nesting import nearest
 
@@ -41,10 +42,6 @@ _TORCHS = re.compile(r"^Optimizer\.zero_grad#|(?:^|/)torch/")
 _ACCUMULATING = ("AccumulateGrad",)
 _FILLS = ("fill_", "zero_", "_foreach_zero_", "Memset")
 _ADDITIONS = ("aten::add_",)
-# The loop over parameters stays, a launch less in each turn. A gradient in a layout of its own is
-# copied instead of kept: half of the additions at worst.
-_LAUNCHES_LEFT = 0.15
-_WORST_LEFT, _EXPECTED_LEFT, _BEST_LEFT = 0.5, 0.05, 0.0
 
 
 def detect(step: StepView) -> Detection | None:
@@ -60,9 +57,13 @@ def detect(step: StepView) -> Detection | None:
 
     where = step.lines(step.op_records[index] for index in fills)[:1]
     return Detection(
-        low=Edit.set_time(kept(_WORST_LEFT), launch_share=_WORST_LEFT),
-        expected=Edit.set_time(kept(_EXPECTED_LEFT), launch_share=_LAUNCHES_LEFT),
-        high=Edit.set_time(kept(_BEST_LEFT), launch_share=0.0),
+        low=Edit.set_time(
+            kept(GRADIENT_ADDITIONS_LEFT.high), launch_share=GRADIENT_ADDITIONS_LEFT.high
+        ),
+        expected=Edit.set_time(
+            kept(GRADIENT_ADDITIONS_LEFT.value), launch_share=ZEROING_LAUNCHES_LEFT.value
+        ),
+        high=Edit.set_time(kept(GRADIENT_ADDITIONS_LEFT.low), launch_share=0.0),
         where=where,
         change=f"p.grad = None  # instead of zeros, at {where[0]}"
         if where and _by_the_script(step, fills)

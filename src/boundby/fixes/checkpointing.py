@@ -16,7 +16,7 @@ from boundby.fixes.memory_guard import MemoryGuard, cuda_memory
 from boundby.fixes.root_modules import outermost_modules
 from boundby.fixes.switch import Program
 
-_FEWEST_BLOCKS = 3
+_FEWEST_BLOCKS = 3  # fewer are not worth checkpoints
 
 
 def checkpointed_blocks() -> contextlib.AbstractContextManager[None]:

@@ -11,8 +11,8 @@ from boundby.fixes.attributes import PatchSet, when_torch_arrives
 from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 
-_STEPS = 1 << 16
-SMALLEST_WORD = -(1 << 63)
+_STEPS = 1 << 16  # probabilities are rounded to this many steps
+SMALLEST_WORD = -(1 << 63)  # definition (int64)
 # Of fewer, asking for more operators costs as much as drawing takes.
 _FEWEST = 4096
 

@@ -13,8 +13,8 @@ from boundby.fixes.attributes import PatchSet, when_torch_arrives
 from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 
-_MOST_WORKERS = 8
-_PREFETCH = 4
+_MOST_WORKERS = 8  # tried by prove
+_PREFETCH = 4  # batches, tried by prove
 
 
 def spare_workers(cores: int | None = None) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 # Beside the next block itself, a backward needs about as much as one block keeps, and a margin.
 _BLOCKS_AHEAD, _MARGIN = 2, 0.05
-_GIB = 2**30
+_GIB = 2**30  # definition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

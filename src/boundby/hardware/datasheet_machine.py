@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from boundby.hardware import datasheet
 from boundby.model import Machine, MemoryLevel, Overheads, Roof
-
-# Seen on an H200; other accelerators of these years are close. It decides only what is `small`.
-_SHORTEST_KERNEL_NS = 1000.0
+from boundby.model.assumptions.device import SHORTEST_KERNEL_NS
 
 
 def from_datasheet(device_name: str, memory_bytes: int | None = None) -> Machine | None:
@@ -38,7 +36,7 @@ def machine_of(
         memory_bytes=memory_bytes,
         roofs=roofs,
         levels=[MemoryLevel(roof="memory.dram", capacity=None)],
-        overheads=Overheads(shortest_kernel_ns=_SHORTEST_KERNEL_NS),
+        overheads=Overheads(shortest_kernel_ns=SHORTEST_KERNEL_NS.value),
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from boundby.model import Record
+from boundby.model.assumptions.device import LAST_LEVEL_BYTES
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 
 _CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -24,8 +25,6 @@ _ARM_CORES = {
     ("0x41", "0xd8e"): "Neoverse N3",
 }
 _UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
-# Used where the system does not tell: a common size of one core's share of the last-level cache.
-_USUAL_LAST_LEVEL = 32 * 1024**2
 
 
 class Cache(Record, frozen=True, kw_only=True):
@@ -118,7 +117,7 @@ def _cpu(torch: Any, warning: str | None) -> Device:
     caches = cpu_caches(threads)
     warnings = [warning] if warning else []
     if not caches:
-        caches = (Cache(name="memory.cache", capacity=_USUAL_LAST_LEVEL),)
+        caches = (Cache(name="memory.cache", capacity=LAST_LEVEL_BYTES.value),)
         warnings.append("the system does not tell its cache sizes; 32 MiB is assumed")
     return Device(
         name=cpu_name(),

@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 _THREADS = Path("/proc/self/task")
-# Threads of a measurement that wait for a core for more than this share of the time that they
-# want one are not alone on the machine: 1 to 2% is usual on a quiet one.
-BUSY = 0.15
 
 
 class LoadMeter:

@@ -18,8 +18,8 @@ from boundby.model import DTYPE_BYTES, Record, Tensor
 
 Value = Tensor | tuple[Tensor | bool | int | float | None, ...] | bool | int | float | str | None
 
-_SECONDS = 0.02
-_PATIENCE_S = 20.0
+_SECONDS = 0.02  # for one operator
+_PATIENCE_S = 20.0  # for all of them
 # What the arguments of one may take, and what share of a CPU's free memory.
 _MOST_BYTES, _SHARE_OF_FREE = 8 << 30, 0.2
 _CACHES_OVER = 2  # so many times its size is written where a cache shall hold nothing else

@@ -15,7 +15,7 @@ from boundby.model import Record
 
 Workload = Callable[[], object]
 
-FEWEST_SAMPLES = 5
+FEWEST_SAMPLES = 5  # for a median and its spread
 # Below this, launching from Python (about 10 us an operator) would be what is measured.
 _SHORT_NS = 200_000
 _GRAPH_NS = 1_000_000

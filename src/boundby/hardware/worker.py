@@ -19,10 +19,11 @@ import msgspec
 
 from boundby.hardware import jax_machine
 from boundby.hardware.device import Device, identify
-from boundby.hardware.load import BUSY, LoadMeter
+from boundby.hardware.load import LoadMeter
 from boundby.hardware.measure import measure
 from boundby.hardware.op_benchmark import OpBenchmark, time_operators
 from boundby.model import Machine
+from boundby.model.assumptions.host import CPU_WAIT_LIMIT
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 
 
@@ -154,7 +155,7 @@ def _measured(device: Device, *, quick: bool, progress: Callable[[str, float], N
     meter = LoadMeter()
     machine = measure(device, quick=quick, progress=progress)
     share = meter.wait_share()
-    is_busy = share is not None and share > BUSY
+    is_busy = share is not None and share > CPU_WAIT_LIMIT.value
     warnings = list(machine.warnings)
     if is_busy:
         warnings.append(

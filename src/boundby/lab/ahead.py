@@ -33,9 +33,9 @@ from boundby.model import Machine, units
 from boundby.model.lab import Axis, Interval, Lines, Mark, Series
 
 _BYTES = 12  # per element: two float32 read, one written
-_SMALLEST = 64
+_SMALLEST = 64  # elements
 _PIECES = 400  # of each size at most: less than the launch queue holds
-_ROUNDS = 5
+_ROUNDS = 5  # the median of them counts
 # How far past the crossing: on a CPU it lies where one thread is still faster than several.
 _FARTHEST = {"cuda": 32, "cpu": 1024}
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from boundby.model.lab import Interval
 
-_ENDS = 3
+_ENDS = 3  # points at either end
 
 
 def flat(times: Sequence[Interval], *, points: int = _ENDS) -> Interval:

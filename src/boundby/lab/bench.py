@@ -12,8 +12,8 @@ from boundby.lab.pace import Pace
 from boundby.model import Machine
 from boundby.model.lab import Interval
 
-_WALL_NS = 5e6
-_ROUNDS = 7
+_WALL_NS = 5e6  # least duration of a sample
+_ROUNDS = 7  # the median of them counts
 _LOOKS, _FEWEST_A_LOOK = 5, 2
 
 

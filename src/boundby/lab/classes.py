@@ -34,7 +34,7 @@ _SHAPES = {
     "cuda": Shape(layers=12, width=1024, heads=16, batch=16, length=512),
     "cpu": Shape(layers=2, width=512, heads=8, batch=8, length=128),
 }
-_ABOVE_FLOOR = 3.0
+_ABOVE_FLOOR = 3.0  # factor above the roofline minimum; assumed
 # FLOPs an element: of a softmax or layer norm forward and backward, of a pointwise operator.
 _NORM_FLOPS, _POINTWISE_FLOPS = 12.0, 4.0
 _PASSES = 5  # of a normalization or activation: two forward, three backward

@@ -28,7 +28,7 @@ from boundby.model.lab import Axis, Interval, Lines, Mark, Plot, Series
 
 _BYTES = 8.0  # of traffic per element
 _FLOPS = 2.0  # per multiply-add
-_PAST_BALANCE = 10
+_PAST_BALANCE = 10  # times the ridge point
 
 
 def predict(machine: Machine, _: Probe) -> Predictions:

@@ -15,8 +15,8 @@ import msgspec
 from boundby.lab.mlp_step import BATCH, CLIP, LAYERS, LEARNING_RATE, WIDTH
 from boundby.model.lab import Interval
 
-_LIMIT_S = 120
-_ROUNDS = 7
+_LIMIT_S = 120  # time limit
+_ROUNDS = 7  # the median of them counts
 
 
 class JaxTimes(msgspec.Struct):

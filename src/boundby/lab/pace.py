@@ -12,8 +12,8 @@ from boundby.model import Machine
 from boundby.model.host_speed import addition_ns
 from boundby.model.lab import Interval
 
-_NOTICED = 1.15
-_LOOKS = 3
+_NOTICED = 1.15  # ratio from which the host's speed changed; assumed
+_LOOKS = 3  # samples of the host's speed
 
 
 class Pace:

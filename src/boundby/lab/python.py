@@ -29,11 +29,11 @@ from boundby.model import Machine, units
 from boundby.model.host_speed import addition_ns
 from boundby.model.lab import Axis, Bar, Bars, Interval
 
-_SMALL = 64
+_SMALL = 64  # elements
 _MORE = 8192  # elements: still on one thread, in the core's own cache
 _ADDITIONS, _LOOPS = 300_000, 9
-_CALLS = 300
-_ROUNDS = 15
+_CALLS = 300  # a sample
+_ROUNDS = 15  # the median of them counts
 
 
 def predict(machine: Machine, _: Probe) -> Predictions:

@@ -6,7 +6,7 @@ from boundby.model import Machine
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model.lab import Interval
 
-_MIB = 1024**2
+_MIB = 1024**2  # definition
 # Working sets: twice the last-level cache, so that a second pass finds nothing of the first, but
 # never more than this.
 _LARGEST_SET = {"cuda": 2048 * _MIB, "cpu": 640 * _MIB}

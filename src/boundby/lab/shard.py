@@ -27,7 +27,7 @@ from boundby.lab.torchrun import Ranks
 from boundby.model import Machine, units
 from boundby.model.lab import Axis, Interval, Lines, Mark, Series
 
-_RANKS = 2
+_RANKS = 2  # fewest that communicate
 
 
 def probe(bench: Bench) -> Probe:

@@ -21,7 +21,7 @@ import psutil
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model.lab import Interval
 
-_PATIENCE_S = 90.0
+_PATIENCE_S = 90.0  # time limit
 # Long enough for a product at its usual rate, of which the law speaks.
 _PROBE_DEPTH = {"cpu": 2048, "cuda": 4096}
 _SHAPE = {"cpu": (512, 1024), "cuda": (4096, 8192)}  # rows, columns

@@ -32,12 +32,12 @@ from boundby.lab.rates import product_dtype, stream_rate
 from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars, Interval
 
-_SIZE = 256 * 1024**2
+_SIZE = 256 * 1024**2  # bytes
 _LINKS = {
     "pageable": ("host_link.h2d.pageable", "host to device, pageable memory"),
     "pinned": ("host_link.h2d", "host to device, pinned memory"),
 }
-_HIDING_ROUNDS = 15
+_HIDING_ROUNDS = 15  # the median of them counts
 _SIDE = {"cuda": 8192, "cpu": 1024}
 
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from boundby.model.cost import Argument, Cost, OpCall
     from boundby.model.hlo import ConvolutionDimensions, HloComputation, HloInstruction, Window
     from boundby.model.machine import (
-        CACHE_REACH,
         HOST_COSTS,
         Bound,
         Machine,
@@ -46,7 +45,6 @@ _MODULE_OF = {
     "Allocations": "timeline",
     "Argument": "cost",
     "Bound": "machine",
-    "CACHE_REACH": "machine",
     "ConvolutionDimensions": "hlo",
     "Cost": "cost",
     "DTYPE_BYTES": "tensor",
@@ -81,7 +79,6 @@ _MODULE_OF = {
 }
 
 __all__ = [
-    "CACHE_REACH",
     "DTYPE_BYTES",
     "HOST_COSTS",
     "PYTHON_FRAMES",

@@ -1,10 +1,8 @@
 """What a user, or a user's machine, can do wrong: one class, with an exit code."""
 
-BAD_INPUT = 2
-CANNOT_MEASURE = 3
-INTERRUPTED = 130
-# What is said of a script that came to a bad end without a step.
-BEFORE_A_STEP = "before a step was found"
+BAD_INPUT = 2  # exit status
+CANNOT_MEASURE = 3  # exit status
+INTERRUPTED = 130  # exit status (128 + SIGINT)
 
 
 class BoundbyError(Exception):

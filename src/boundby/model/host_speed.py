@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import time
 
+from boundby.model.assumptions.host import HOST_SPEED_EXPONENT
+
 # Half a millisecond on a fast core: short compared with a step, long compared with the clock.
 ADDITIONS = 20_000
-# Measured: host-bound step time is proportional to this power of the addition time. From 26
-# host-bound steps of seven models on an H200 at different hours: 70 medians over a minute or more,
-# additions of 24 to 50 ns, slope 0.69, which explains 82% of the variance.
-_HOST_EXPONENT = 0.7
 
 
 def addition_ns(count: int = ADDITIONS) -> float:
@@ -28,4 +26,4 @@ def addition_ns(count: int = ADDITIONS) -> float:
 
 def slower(now_ns: float, then_ns: float) -> float:
     """Return the slowdown of host-bound work, from the addition time now and then."""
-    return float((now_ns / then_ns) ** _HOST_EXPONENT)
+    return float((now_ns / then_ns) ** HOST_SPEED_EXPONENT.value)

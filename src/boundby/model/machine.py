@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from boundby.model.assumptions.device import CACHE_REACH
 from boundby.model.cost import Cost
 from boundby.model.record import SCHEMA, Record
 from boundby.model.timeline import Ints
@@ -118,10 +119,6 @@ UPDATE = "update"
 _WIDE = "matmul.float32"
 _WIDENED = ("matmul.bfloat16", "matmul.float16")
 
-# Measured: an operator that touches more than this many times the last-level cache runs from device
-# memory. In real steps smaller ones found their inputs still cached (25 MB at 5.4 TB/s, H200).
-CACHE_REACH = 4
-
 
 class Machine(Record, frozen=True, kw_only=True):
     """One device's roofs, curves and overheads, each with its source."""
@@ -188,7 +185,7 @@ class Machine(Record, frozen=True, kw_only=True):
             if roof is None:
                 continue
             is_inner = level.capacity is not None and level is not cached[-1]
-            reach = (1 if is_inner else CACHE_REACH) * (level.capacity or 0)
+            reach = (1 if is_inner else CACHE_REACH.value) * (level.capacity or 0)
             if level.capacity is None or touched <= reach:
                 return [*passes, (roof, left)]
             if is_inner:

@@ -19,9 +19,9 @@ from boundby.model.errors import BoundbyError
 from boundby.model.observation import Observation
 
 FILE_NAME = "observation.bin"
-_SCHEMA = 1
+_SCHEMA = 1  # version of the format
 _HEADER = re.compile(rb"boundby observation (\d+)\n")
-_LONGEST_HEADER = 64
+_LONGEST_HEADER = 64  # bytes
 
 
 def is_observation(path: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-SCHEMA = 1
+SCHEMA = 1  # version of the format
 # 2: `notes`, each with a code, in place of `warnings`.
 DIAGNOSIS_SCHEMA = 2
 

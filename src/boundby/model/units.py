@@ -7,7 +7,7 @@ from __future__ import annotations
 
 _NO_FIGURE = "-"
 PREFIXES = ("", "k", "M", "G", "T", "P", "E")
-_MINUTE_NS = 60_000_000_000
+_MINUTE_NS = 60_000_000_000  # definition
 _SECONDS_IN = {"minute": 60, "hour": 3600, "day": 86400}
 
 
@@ -122,7 +122,7 @@ def quantity(value: float | None, unit: str) -> str:
     return f"{count(value)} {unit}".strip()
 
 
-_LARGEST_TIMES = 100
+_LARGEST_TIMES = 100  # display limit
 
 
 def times(factor: float) -> str:

@@ -6,7 +6,7 @@ from boundby.model import Cost, OpCall, Tensor
 from boundby.ops.registry import aten, formula
 from boundby.ops.traffic import argument, arithmetic, dense, like, maybe, moved, partial, tensor
 
-NO_REDUCTION = 0
+NO_REDUCTION = 0  # value in torch
 
 
 def _result(call: OpCall, position: int, shape: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import Literal
 
 from boundby.model import Cost, OpCall, Record
+from boundby.model.assumptions.detection import DELEGATED_SHARE
 
 OpClass = Literal["contraction", "normalization", "elementwise", "movement", "communication"]
 CostFunction = Callable[[OpCall], Cost | None]
@@ -172,12 +173,6 @@ def _sparse_product(call: OpCall) -> Cost | None:
     )
 
 
-# Assumed: an operator delegates its work if the operators it calls account for at least this share
-# of its FLOPs and bytes. Preparations (a bias copied before a product, a result set to zero before
-# a sum) stay far below, a repeated or decomposed operator far above.
-HANDED_ON = 0.5
-
-
 def own(cost: Cost, inside: Cost) -> Cost:
     """Return an operator's own cost, given the total cost of the operators it calls.
 
@@ -185,6 +180,6 @@ def own(cost: Cost, inside: Cost) -> Cost:
     first copies its bias does the whole product. On a CPU, where only operators are timed, this
     prevents the same work from being counted once per nesting level.
     """
-    bytes_handed_on = inside.bytes >= HANDED_ON * cost.bytes
-    flops_handed_on = inside.total_flops >= HANDED_ON * cost.total_flops
+    bytes_handed_on = inside.bytes >= DELEGATED_SHARE.value * cost.bytes
+    flops_handed_on = inside.total_flops >= DELEGATED_SHARE.value * cost.total_flops
     return Cost() if bytes_handed_on and flops_handed_on else cost

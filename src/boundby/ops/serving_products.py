@@ -27,7 +27,7 @@ from boundby.ops.traffic import (
     tensor,
 )
 
-_INT4_IN_INT32 = 8
+_INT4_IN_INT32 = 8  # definition
 
 
 class _Paged(Record, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from boundby.model import Machine, store
 from boundby.model.errors import BoundbyError
 from boundby.plan import assumptions
 
-_GIGABYTE = 1e9
+_GIGABYTE = 1e9  # definition
 # Words that a chip's name may carry without telling it from another.
 _FILLER = {"nvidia", "amd", "google", "aws", "tpu", "gpu", "instinct", "rtx", "geforce", "hbm3"}
 _ALIASES = {

@@ -13,7 +13,7 @@ from boundby.plan import assumptions
 from boundby.plan.chips import Target
 from boundby.plan.mesh import Group
 
-_S = 1e9
+_S = 1e9  # ns
 
 
 def all_gather_ns(size: float, group: Group, target: Target) -> float:

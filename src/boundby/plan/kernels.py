@@ -16,7 +16,7 @@ from boundby.model.errors import BoundbyError
 from boundby.plan import assumptions
 from boundby.plan.chips import Target
 
-_S = 1e9
+_S = 1e9  # ns
 
 
 class Kernel(NamedTuple):

@@ -19,7 +19,7 @@ from boundby.plan.overview import with_formulas, with_overview
 from boundby.plan.result import least_recompute, plan_training
 from boundby.plan.training import Training
 
-_DEFAULT_SEQUENCE = 4096
+_DEFAULT_SEQUENCE = 4096  # tokens
 _SUFFIXES = {"k": 1024, "m": 1024**2, "": 1}
 
 

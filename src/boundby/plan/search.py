@@ -16,8 +16,8 @@ from boundby.plan.operator import dtype_of
 from boundby.plan.result import least_recompute, memory_bytes, step_range, terms
 from boundby.plan.training import Training
 
-_MICRO_BATCHES = (1.0, 2.0, 4.0, 8.0)
-_INTERLEAVES = (1, 2, 4)
+_MICRO_BATCHES = (1.0, 2.0, 4.0, 8.0)  # tried
+_INTERLEAVES = (1, 2, 4)  # tried
 
 
 def divisors(number: int, most: int) -> list[int]:

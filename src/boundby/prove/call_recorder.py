@@ -9,7 +9,7 @@ from typing import Any
 from boundby.capture.process.step_hooks import StepHook
 from boundby.prove.snapshots import UnrecordableError, detached_copy
 
-_MAX_MODULES = 4
+_MAX_MODULES = 4  # time limit
 
 
 @dataclass(slots=True, kw_only=True)

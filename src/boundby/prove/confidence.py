@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from boundby.model.diagnosis import Speedup
 
-MIN_ROUNDS = 3
-_ALPHA = 0.05
+MIN_ROUNDS = 3  # for an estimate of the spread
+_ALPHA = 0.05  # of both sides: 95% intervals
 # Variance of the prior on the effect, in units of the rounds' own variance.
 _PRIOR = 10.0
 # Rounds that agree better than clocks do show no more than this.

@@ -14,19 +14,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-from boundby.model import Machine, store
+from boundby.model import Machine, run_failure, store
 from boundby.model.diagnosis import Account, Diagnosis, Group, StepTimes, Verdict
-from boundby.model.errors import BEFORE_A_STEP, CANNOT_MEASURE, BoundbyError
+from boundby.model.errors import CANNOT_MEASURE, BoundbyError
+from boundby.model.run_failure import RunFailure
 from boundby.prove.launch import Setting, environment_of
-
-_OURS = "boundby: "  # what the command line's own lines begin with
 
 
 def diagnose_script(
     setting: Setting, *, machine_file: Path | None, cwd: Path, limit_s: float
 ) -> Diagnosis | None:
     """The diagnosis by `boundby run`; None if it takes longer than `limit_s`."""
-    path = setting.folder / "diagnosis.json"
+    path, failure_file = setting.folder / "diagnosis.json", setting.folder / "failure.json"
     options = ["--quiet", "--json", str(path), "--step-by", setting.step_by]
     if machine_file is not None:
         options += ["--machine", str(machine_file.absolute())]
@@ -39,7 +38,7 @@ def diagnose_script(
             stdout=subprocess.DEVNULL,
             stderr=errors,
             cwd=cwd,
-            env=environment_of(setting, {}),
+            env=environment_of(setting, {}) | run_failure.write_to(failure_file),
             start_new_session=True,
         )
         try:
@@ -54,7 +53,8 @@ def diagnose_script(
             return None
         errors.seek(0)
         raise BoundbyError(
-            _failure_reason(errors.read()), exit_code=process.returncode or CANNOT_MEASURE
+            _failure_reason(run_failure.read(failure_file), errors.read()),
+            exit_code=process.returncode or CANNOT_MEASURE,
         )
 
 
@@ -80,12 +80,11 @@ def undiagnosed() -> Diagnosis:
     )
 
 
-def _failure_reason(errors: str) -> str:
-    """Why there is no diagnosis: what boundby says of it, and what a script died of said."""
-    lines = errors.strip().splitlines()
-    ours = [line.removeprefix(_OURS) for line in lines if line.startswith(_OURS)]
-    its_own = [line.strip() for line in lines if not line.startswith(_OURS) and line.strip()]
-    if ours and not ours[-1].endswith(BEFORE_A_STEP):
-        return ours[-1]
-    words = [*ours[-1:], *(f"its last line: {line}" for line in its_own[-1:])]
+def _failure_reason(failure: RunFailure | None, errors: str) -> str:
+    """Why there is no diagnosis: what the run wrote, and the last line of a script that failed."""
+    if failure is not None and not failure.by_script:
+        return failure.reason
+    last = [line.strip() for line in errors.splitlines() if line.strip()][-1:]
+    words = [failure.reason] if failure is not None else []
+    words += [f"its last line: {line}" for line in last]
     return "; ".join(words) or "it gave no diagnosis"

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 Report = Callable[[str, float], None]
 
-_MAX_FILES_NAMED = 8
+_MAX_FILES_NAMED = 8  # display limit
 _CACHE_FOLDERS = (COMPILED, "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME")
 # The diagnosis is given this share of the budget at most; then fixes are tried without it.
 _MAX_DIAGNOSIS_SHARE = 1 / 3

@@ -18,8 +18,8 @@ from boundby.prove.evidence import Evidence, Variant
 from boundby.prove.launch import Setting, launch
 from boundby.prove.process_time import needed_s
 
-_STEPS = 12
-_MAX_PAIRS = 5
+_STEPS = 12  # a process
+_MAX_PAIRS = 5  # time limit
 # Standard deviation between processes of one script: 10% from lowest to highest was seen among a
 # dozen of them, which is three standard deviations.
 _PROCESS_SD = 0.03

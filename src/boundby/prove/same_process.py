@@ -41,7 +41,7 @@ CAVEAT = Note(
     "the function in a module to have fixes tried that apply at the start of a process, and the "
     "result checked in a fresh one",
 )
-_NEVER = 1_000_000_000
+_NEVER = 1_000_000_000  # more than any number of steps
 
 
 def prove_here(

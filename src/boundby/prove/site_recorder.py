@@ -15,7 +15,7 @@ from boundby.capture.process.import_hooks import when_imported
 from boundby.capture.process.patching import PatchSet
 from boundby.prove.sites import ObjectSite, ProgramSites, Site
 
-_MAX_FRAMES = 8
+_MAX_FRAMES = 8  # time limit
 _INSTALLED = ("site-packages", "dist-packages")
 _STANDARD_LIBRARY = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")})
 _TOOL = "boundby.prove"

@@ -41,7 +41,7 @@ from boundby.prove.replaced_sources import replace_sources
 from boundby.prove.search import Search, Steps
 from boundby.prove.site_recorder import SiteRecorder
 
-_NEVER = 1_000_000_000
+_NEVER = 1_000_000_000  # more than any number of steps
 
 
 class Timed(msgspec.Struct, kw_only=True):

@@ -13,7 +13,7 @@ from boundby.model.comparison import Comparison, Difference, Side
 from boundby.report.layout import Trimmed, plain_text, spaced, warning_line
 from boundby.report.words import COLOURS, PART_NAMES, counted, short_name
 
-_MOST_ROWS = 10
+_MOST_ROWS = 10  # display limit
 # Differences below this share of the step are left out.
 _SMALLEST_ROW = 0.001
 _LONGEST_NAME = 40

@@ -9,7 +9,7 @@ from boundby.model.diagnosis import Diagnosis, KindOfStep, StepTimes
 from boundby.report.header import utilisation_words
 from boundby.report.words import counted
 
-_MOST_CAUSES = 4
+_MOST_CAUSES = 4  # display limit
 # Idle time below this share of the step is left out.
 _SHORTEST_IDLE_SHARE = 0.005
 _IDLE_CAUSES = {"sync": "after a sync", "data": "waiting for data"}

@@ -14,8 +14,8 @@ from boundby.model.diagnosis import Diagnosis, Finding
 from boundby.report.layout import one_line
 from boundby.report.words import COLOURS, TEXT_WIDTH, last_part, sentence
 
-_MOST_SHOWN = 8
-_MOST_SHOWN_SHORT = 3
+_MOST_SHOWN = 8  # display limit
+_MOST_SHOWN_SHORT = 3  # display limit
 # Lines of a change in the short report.
 _MOST_CHANGE_LINES = 2
 _INDENT = 3

@@ -13,8 +13,8 @@ from boundby.report.layout import one_line
 from boundby.report.machine import age
 from boundby.report.words import COLOURS, PART_NAMES, SHORT_PART_NAMES, counted, sentence
 
-_BAR_CELLS = 40
-_SHORT_BAR_CELLS = 20
+_BAR_CELLS = 40  # columns
+_SHORT_BAR_CELLS = 20  # columns
 # With less device time of known cost than this, the header says so.
 _MOSTLY_COSTED = 0.9
 # Parts of a group below this share of the step are left out.

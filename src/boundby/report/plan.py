@@ -19,7 +19,7 @@ _KIND_COLOURS = {
     "bubble": "yellow",
     "overhead": "red",
 }
-_BAR_WIDTH = 24
+_BAR_WIDTH = 24  # columns
 
 
 def estimate(found: Estimate) -> str:

@@ -14,12 +14,12 @@ from html import escape
 from boundby.model import units
 from boundby.model.lab import Axis, Bars, Lines, Mark, Plot, Series
 
-WIDTH = 640
+WIDTH = 640  # pixels
 _LEFT, _RIGHT, _TOP, _BOTTOM = 92, 18, 68, 46
-_HEIGHT = 340
+_HEIGHT = 340  # pixels
 _BAR, _GAP, _BAR_LEFT, _BAR_RIGHT = 16, 12, 232, 92
-_TICKS = 5
-_MOST_DECADES = 7
+_TICKS = 5  # on an axis
+_MOST_DECADES = 7  # ticks of a logarithmic axis
 
 # Okabe and Ito's colours, darkened or lightened until they stand out from the ground.
 STYLE = """
@@ -49,7 +49,7 @@ STYLE = """
 .plot .l4 { stroke: var(--c4); } .plot .f4 { fill: var(--c4); }
 .plot .l5 { stroke: var(--c5); } .plot .f5 { fill: var(--c5); }
 """
-_COLOURS = 6
+_COLOURS = 6  # of the palette
 
 Place = Callable[[float], float]
 

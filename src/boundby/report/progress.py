@@ -13,7 +13,7 @@ from rich.text import Text
 
 from boundby.model.units import printable
 
-_PIPE_WIDTH = 100
+_PIPE_WIDTH = 100  # columns where the output is no terminal
 # Work that takes longer than this says what it is doing.
 _PATIENCE_S = 2.0
 

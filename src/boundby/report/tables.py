@@ -14,9 +14,9 @@ from boundby.model.diagnosis import NO_LINE, CallerRow, Diagnosis, LineRow, Rank
 from boundby.report.layout import one_line, table_of
 from boundby.report.words import COLOURS, SHORT_PART_NAMES, counted, last_part, short_name
 
-_MOST_LINES = 8
-_MOST_OPS = 10
-_SHORTEST_LINE_SHARE = 0.005
+_MOST_LINES = 8  # display limit
+_MOST_OPS = 10  # display limit
+_SHORTEST_LINE_SHARE = 0.005  # display limit
 # Lines of libraries below a line of the user's script.
 _MOST_INSIDE = 6
 _SHORTEST_INSIDE_SHARE = 0.02

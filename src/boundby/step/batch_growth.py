@@ -13,7 +13,8 @@ from typing import NamedTuple
 import msgspec
 
 from boundby.hardware.op_benchmark import OpBenchmark
-from boundby.model import CACHE_REACH, Phase
+from boundby.model import Phase
+from boundby.model.assumptions.device import CACHE_REACH
 from boundby.step.batch_invariant import batch_invariant_values, goes_to_optimizer
 from boundby.step.model import StepView
 from boundby.step.op_record import OpRecord
@@ -213,7 +214,7 @@ def _may_be_cached(step: StepView, record: OpRecord) -> bool:
     """Whether a device's cache may hold a part of what the work touches that counts."""
     held = [level.capacity for level in step.machine.levels if level.capacity]
     touched = record.cost.bytes if record.cost else 0.0
-    return step.device != "cpu" and bool(held) and touched <= CACHE_REACH * max(held)
+    return step.device != "cpu" and bool(held) and touched <= CACHE_REACH.value * max(held)
 
 
 def _ratios(

@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model import HostKind, Phase
+from boundby.model.assumptions.host import COMPILED_LAUNCH_FACTOR
 from boundby.step.fusion_groups import is_fusible
 from boundby.step.graph_break_regions import graph_break_rows
 from boundby.step.model import StepView
 from boundby.step.user_python import kept
 
 Floats = npt.NDArray[np.float64]
-_SLOWER_LAUNCH = 1.3
 # Going into a compiled forward, and into its backward, takes the host as long as so many launches,
 # and for each parameter so many more: guards, what is kept for the backward, gradients handed over.
 # Seen with 2 to 64 parameters on a CPU, in units of an eager backward's launches. Where the graph
@@ -42,12 +42,16 @@ def launch_costs(step: StepView) -> tuple[float, float, float]:
     if (launches.phase == Phase.BACKWARD).any():
         trained = overheads.trained_kernel_ns
         if trained is not None:
-            return _SLOWER_LAUNCH * trained, trained, trained / _SLOWER_LAUNCH
+            return (
+                COMPILED_LAUNCH_FACTOR.value * trained,
+                trained,
+                trained / COMPILED_LAUNCH_FACTOR.value,
+            )
     eager = overheads.eager_op_ns or 0.0
     alone = overheads.compiled_kernel_ns or eager
     inside = _operator_ns(step)
     here = alone * inside / eager if inside and eager else alone
-    return _SLOWER_LAUNCH * here, here, min(here, (here + alone) / 2)
+    return COMPILED_LAUNCH_FACTOR.value * here, here, min(here, (here + alone) / 2)
 
 
 def compiled_host_ns(step: StepView, gone: list[int], launch_ns: float) -> Floats:

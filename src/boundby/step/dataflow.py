@@ -17,7 +17,7 @@ from boundby.model import Tensor, Timeline
 from boundby.step.nesting import nearest
 from boundby.step.op_record import OpRecord
 
-OUTSIDE = -1
+OUTSIDE = -1  # the maker of values from before the step
 # Operators that write their first argument without reading it.
 _OVERWRITING = ("::copy_", "::fill_", "::zero_")
 # Products that may be told where to write, as compiled code does: after so many tensors.

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from boundby import ops as costs
 from boundby.model import Cost, DeviceEvents, DeviceKind, Ints, Machine, Phase, Precision, Timeline
+from boundby.model.assumptions.device import CACHED_BYTES
 from boundby.model.kernel_names import kernel_name
 from boundby.step.device_busy import exposed, priorities
 from boundby.step.nesting import nearest
@@ -20,8 +21,6 @@ _TF32_KERNEL = re.compile(r"tf32|s1688")
 _WINOGRAD = re.compile(r"winograd", re.IGNORECASE)
 # F(4x4, 3x3): 36 products where the direct convolution needs 144. The most that libraries use.
 _WINOGRAD_SAVES = 4.0
-# Below this many bytes inputs may come from a cache, whose bandwidth datasheets do not give.
-_MAY_BE_CACHED = 256e6
 _CHECKPOINT = "torch/utils/checkpoint.py"
 _NODE = "evaluate_function"
 _LINKS = {DeviceKind.COPY_H2D: "host_link.h2d", DeviceKind.COPY_D2H: "host_link.d2h"}
@@ -226,7 +225,7 @@ def _cost_event(work: OpRecord, timeline: Timeline, machine: Machine, event: int
 
 def _forget_beaten_memory_roof(work: OpRecord, machine: Machine, cost: Cost) -> None:
     """Work faster than device memory had its data in a cache, whose roof may not be known."""
-    cached = machine.rate("memory.cache") is None and cost.footprint < _MAY_BE_CACHED
+    cached = machine.rate("memory.cache") is None and cost.footprint < CACHED_BYTES.value
     if cached and work.bound == "memory" and (work.floor_ns or 0.0) > work.ns:
         work.floor_ns = None
 

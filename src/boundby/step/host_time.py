@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 _PYTHON, _LAUNCH, _SYNC, _DATA = (
     LABELS.index(name) for name in ("python", "launch", "sync", "data")
 )
-_INSTANT_NS = 1.0
+_INSTANT_NS = 1.0  # durations below it count as none
 # Functions of torch's profiler: no clean step runs them, nor what they call. Of the observer's own
 # rows only what they do themselves is left out: the script's modules are called from them.
 _PROFILER = re.compile(r"^torch/profiler/profiler\.py\(")

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model import PYTHON_FRAMES, HostKind, Ints, Timeline
+from boundby.model.assumptions.device import LONGEST_LATENCY_NS
 from boundby.model.diagnosis import IdleRow
 from boundby.model.intervals import Coverage
 from boundby.step.host_intervals import main_thread
@@ -19,9 +20,6 @@ _MOST_ROWS = 20
 
 Floats = npt.NDArray[np.float64]
 
-# Queued work starts within a few microseconds once its stream is free (1 to 2 us between kernels on
-# an H200): what takes longer than this waits for an event, another stream or another rank.
-_LATENCY_NS = 20_000
 _PROGRAM = (*PYTHON_FRAMES, HostKind.OP)
 
 
@@ -194,7 +192,7 @@ def _split(
     after_sync = np.minimum(after_sync, held + issuing)
     in_launch = launch.between(gaps_from, before) + np.where(synced, 0.0, issuing)
     whole = (gaps_to - gaps_from).astype(np.float64)
-    held_back = queued & (whole > _LATENCY_NS)
+    held_back = queued & (whole > LONGEST_LATENCY_NS.value)
     rest = np.clip(whole - in_data - after_sync - in_launch, 0, None)
     return {
         "data": np.where(waiting, in_data, 0.0),

@@ -20,24 +20,21 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model import PYTHON_FRAMES, HostKind, Ints, Timeline
+from boundby.model.assumptions.host import (
+    LAUNCH_NS,
+    PROFILED_OPERATOR_NS,
+    PROFILED_PYTHON_NS,
+    SPARSE_EVENTS_NS,
+    UNEXPLAINED_SHARE,
+)
 from boundby.step.host_intervals import HostIntervals
 from boundby.step.simulator import LaunchSequence
 
 Floats = npt.NDArray[np.float64]
 
-# Measured with torch 2.11 on an H200 machine: profiled steps of four models, all shapes and stacks
-# recorded, were longer than clean ones by 3.3 us an operator and 2.2 us a Python call.
-_OPERATOR_NS, _PYTHON_NS = 3300.0, 2200.0
-# Measured there too: compiled and eager kernels took a host 21 to 30 us a launch in whole steps:
-# the middle of that. One eager addition in a loop, the least there is, took 8.5 us.
-_LAUNCH_NS, _SHORTEST_LAUNCH_NS, _LONGEST_LAUNCH_NS = 25_000.0, 8_500.0, 30_000.0
 # Assumed: the costs vary by these factors between machines, versions and what is recorded. The step
 # is shortest where the profiler was dearest.
-_SCENARIOS = ((2.5, _SHORTEST_LAUNCH_NS), (1.0, _LAUNCH_NS), (0.25, _LONGEST_LAUNCH_NS))
-# Assumed: of the time around events, what no profiler explains is at least this share.
-_LEAST_LEFT = 0.15
-# Assumed: with fewer events than one in so long, it is not the events that take the time.
-_SPARSE_NS = 30_000.0
+_SCENARIOS = ((2.5, LAUNCH_NS.low), (1.0, LAUNCH_NS.value), (0.25, LAUNCH_NS.high))
 # The code that a compiler writes, and its launcher, only launch kernels; under a profiler they also
 # describe each launch to it.
 _GENERATED = re.compile(
@@ -69,8 +66,8 @@ def without_profiler(
     def parts(cost: float, launch_ns: float) -> tuple[Floats, Floats, Floats]:
         """The time around events, without the profiler and with it, and all other time."""
         described = np.clip(generated - issues * launch_ns, 0.0, took - held)
-        dense = np.minimum(took - held - described, (events + 1) * _SPARSE_NS)
-        own = np.maximum(dense - cost * costs, _LEAST_LEFT * dense)
+        dense = np.minimum(took - held - described, (events + 1) * SPARSE_EVENTS_NS.value)
+        own = np.maximum(dense - cost * costs, UNEXPLAINED_SHARE.value * dense)
         return own, dense, took - described - dense
 
     def sequence(own: Floats, rest: Floats) -> LaunchSequence:
@@ -80,7 +77,7 @@ def without_profiler(
     (low, _, low_rest), (own, most, rest), (high, _, high_rest) = (
         parts(cost, launch_ns) for cost, launch_ns in _SCENARIOS
     )
-    total = np.sqrt(own.sum() * issues.sum() * _LAUNCH_NS)
+    total = np.sqrt(own.sum() * issues.sum() * LAUNCH_NS.value)
     total = min(max(total, float(low.sum())), float(high.sum()))
     return HostRange(
         low=sequence(low, low_rest),
@@ -113,7 +110,10 @@ def _events(timeline: Timeline, edges: Ints) -> tuple[Floats, Floats]:
         np.diff(np.searchsorted(np.sort(host.start_ns[kind]), edges)).astype(np.float64)
         for kind in (is_python, is_operator)
     )
-    return python + operators, python * _PYTHON_NS + operators * _OPERATOR_NS
+    return (
+        python + operators,
+        python * PROFILED_PYTHON_NS.value + operators * PROFILED_OPERATOR_NS.value,
+    )
 
 
 def _in_generated(timeline: Timeline, where: HostIntervals, edges: Ints) -> Floats:

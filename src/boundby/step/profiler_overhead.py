@@ -17,6 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model import PYTHON_FRAMES, HostKind, Ints, Phase, ProfilerCallCost, Timeline
+from boundby.model.assumptions.host import (
+    PROFILED_BUILTIN_NS,
+    PROFILED_FUNCTION_NS,
+    PROFILED_OPERATOR_FUNCTIONS,
+    PROFILER_FUNCTION_SHARE,
+    PROFILER_OVERHEAD_FACTOR,
+)
 from boundby.step.host_intervals import HostIntervals, main_thread
 from boundby.step.nesting import Mask
 
@@ -24,13 +31,9 @@ Floats = npt.NDArray[np.float64]
 
 # With all that is recorded in a live run, torch 2.13 and Python 3.11 took 1.05 us for an operator,
 # 0.3 to 0.5 for a function, 0.17 to 0.19 for one in C.
-_USUAL = ProfilerCallCost(function_ns=400.0, builtin_ns=180.0, of_python=0.0)
-_OPERATOR = 2.6  # functions
-# Of what they cost on their own, what events may come to in a step, with cold caches and many
-# arguments: 1.4 to 4.3 were seen in steps that have little else.
-_MOST_DEAR = 4.0
-# Of the time in a Python function's own code, at most this much is taken to be the profiler's.
-_MOST_SLOWED = 0.8
+_USUAL = ProfilerCallCost(
+    function_ns=PROFILED_FUNCTION_NS.value, builtin_ns=PROFILED_BUILTIN_NS.value, of_python=0.0
+)
 _BUILTIN = re.compile(r"^<(?:built-in|method|slot)")
 _CALLS = (*PYTHON_FRAMES, HostKind.DATA)
 
@@ -66,10 +69,12 @@ def find_profiler_overhead(
     counted = _by_phase(of_event[mine], events[mine])
     interpreted = _by_phase(of_stretch[own], python[own])
     share = np.minimum(
-        _MOST_SLOWED,
+        PROFILER_FUNCTION_SHARE.value,
         call_cost.of_python * _over(longer, counted + call_cost.of_python * interpreted),
     )
-    factor = np.clip(_over(longer - share * interpreted, counted), 0.0, _MOST_DEAR)
+    factor = np.clip(
+        _over(longer - share * interpreted, counted), 0.0, PROFILER_OVERHEAD_FACTOR.value
+    )
     costs, slowed = events * factor[of_event], python * share[of_stretch]
     return ProfilerOverhead(costs, slowed, float(costs[mine].sum() + slowed[own].sum()))
 
@@ -118,7 +123,7 @@ def _event_weights(timeline: Timeline, call_cost: ProfilerCallCost) -> Floats:
     is_call = np.isin(timeline.host.kind, _CALLS)
     call = np.where(python_code(timeline), call_cost.function_ns, call_cost.builtin_ns)
     # Where calls cost nothing that could be measured, operators still did.
-    operator = _OPERATOR * (call_cost.function_ns or _USUAL.function_ns)
+    operator = PROFILED_OPERATOR_FUNCTIONS.value * (call_cost.function_ns or _USUAL.function_ns)
     return np.where(is_call, call, operator)
 
 

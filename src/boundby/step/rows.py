@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from boundby.model import HostKind, Phase
+from boundby.model.assumptions.host import OPERATOR_NS
 from boundby.model.evidence import ModuleCall
 from boundby.step.edit import Edit, HostTime
 from boundby.step.host_intervals import called_from, main_thread
@@ -16,8 +17,6 @@ from boundby.step.nesting import Mask, nearest
 from boundby.step.user_python import Stretch, in_stretches
 
 _MODULE = re.compile(r"^nn\.Module: (.+)_\d+$")
-# Where a machine's own figure is not known: what issuing an operator takes.
-_USUAL_OPERATOR_NS = 10_000.0
 
 
 def without_rows(step: StepView, rows: Mask, left: float = 0.0) -> Edit:
@@ -79,7 +78,7 @@ def _shares(step: StepView, rows: Mask) -> dict[int, float]:
     works = np.zeros(len(timeline.host) + 1, np.bool_)
     works[[op.row for op in step.op_records if op.row >= 0]] = True
     works[-1] = False
-    asking = step.machine.overheads.eager_op_ns or _USUAL_OPERATOR_NS
+    asking = step.machine.overheads.eager_op_ns or OPERATOR_NS.value
     lengths = np.where(works[row], np.minimum(lengths, asking), lengths)
     chosen = np.append(rows, False)[row]
     known = source >= 0

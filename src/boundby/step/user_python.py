@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boundby.model import HostKind, Timeline
+from boundby.model.assumptions.host import LONG_PYTHON_OPERATORS, LOOP_CALLS, OPERATOR_NS
 from boundby.model.intervals import Coverage, union
 from boundby.step.host_intervals import main_thread
 from boundby.step.model import Floats, HostTime, StepView
@@ -21,13 +22,6 @@ _NOT_ITS_OWN = re.compile(
 )
 _OPTIMIZER = "Optimizer."
 _RUNS = (HostKind.OP, HostKind.LAUNCH, HostKind.SYNC, HostKind.RUNTIME)
-# From one operator to the next, Python takes a few times what an operator does. What takes longer
-# is something that the script does itself.
-_OPERATORS_LONG = 20
-# Where a machine's own is not known: as on the hosts of H200s.
-_USUAL_OPERATOR_NS = 10_000.0
-# A function that is called this often within such a stretch is called in a loop.
-_LOOP = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +41,7 @@ class Stretch:
 def stretches(step: StepView) -> list[Stretch]:
     """Where the script is at work itself, in order of time."""
     timeline, host = step.timeline, step.timeline.host
-    least = _OPERATORS_LONG * (step.machine.overheads.eager_op_ns or _USUAL_OPERATOR_NS)
+    least = LONG_PYTHON_OPERATORS.value * (step.machine.overheads.eager_op_ns or OPERATOR_NS.value)
     others = _is_others(timeline)
     begins, ends = union(host.start_ns[others], host.duration_ns[others])
     starts = np.concatenate([[timeline.start_ns], ends])
@@ -62,7 +56,7 @@ def stretches(step: StepView) -> list[Stretch]:
         # However few calls that takes.
         around = host.start_ns[loads] <= start
         loaded = bool((around & (host.start_ns[loads] + host.duration_ns[loads] >= end)).any())
-        loops = loaded or bool(most >= _LOOP)
+        loops = loaded or bool(most >= LOOP_CALLS.value)
         found.append(Stretch(start_ns=start, end_ns=end, loops=loops, loads=loaded))
     return found
 

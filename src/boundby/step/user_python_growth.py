@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.model import HostKind, Ints, Phase, Timeline
+from boundby.model.assumptions.host import ROLLOUT_CALLS
 from boundby.model.intervals import union
 from boundby.step.model import HostTime, StepView
 from boundby.step.nesting import nearest
@@ -12,9 +13,6 @@ from boundby.step.sample_loops import asking_ns, find_sample_loops
 from boundby.step.user_python import in_stretches, stretches
 
 _MODULE = "nn.Module: "
-# So many calls of one module that nothing is differentiated through, in a training step, are a
-# rollout or an evaluation.
-_MANY_CALLS = 8
 _READ = ("aten::item", "aten::_local_scalar_dense")
 
 
@@ -77,7 +75,7 @@ def rolls_out(step: StepView) -> bool:
     trained = nearest(host.parent, outermost)[forward]
     evaluated = outermost.copy()
     evaluated[trained[trained >= 0]] = False
-    if evaluated.any() and np.bincount(host.name[evaluated]).max() >= _MANY_CALLS:
+    if evaluated.any() and np.bincount(host.name[evaluated]).max() >= ROLLOUT_CALLS.value:
         return True
     return _acts(timeline, np.flatnonzero(outermost))
 
@@ -91,4 +89,4 @@ def _acts(timeline: Timeline, calls: Ints) -> bool:
     starts = np.sort(host.start_ns[calls])
     between = np.diff(np.searchsorted(reads, starts)) > 0
     between &= np.diff(np.searchsorted(backward, starts)) == 0
-    return int(between.sum()) >= _MANY_CALLS
+    return int(between.sum()) >= ROLLOUT_CALLS.value

@@ -8,19 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from boundby.analysis.comparison.lines import match_lines
+from boundby.model.assumptions.host import CPU_WAIT_LIMIT
+from boundby.model.assumptions.verdict import PROCESS_SLOWDOWN
 from boundby.model.comparison import Comparison, Difference, Side
 from boundby.model.diagnosis import Diagnosis, Estimate, LineRow
 from boundby.step.idle_causes import CPU_WAIT
 
-# Two processes of one script differ by this much without any reason: 3% each as a standard
-# deviation, twice that of their difference.
-_PROCESSES = 1.085
-_FEWEST_SAMPLES = 5
-# A step that waited for a core for more than this share of its time is not judged.
-_BUSY = 0.15
-_RESAMPLES = 4000
-_MOST_ROWS = 400
-_NO_CHANGE = Estimate(low=1.0, expected=1.0, high=1.0)
+_FEWEST_SAMPLES = 5  # of clean steps, for a bootstrap
+_RESAMPLES = 4000  # of the bootstrap
+_MOST_ROWS = 400  # file size limit
+_NO_CHANGE = Estimate(low=1.0, expected=1.0, high=1.0)  # definition
 _MISSING = 0.01  # of a step, in lines that are many and cut off
 
 
@@ -77,7 +74,7 @@ def _refused(before: Diagnosis, after: Diagnosis) -> str:
     busy = [
         f"{which} waited for a core for {share:.0%} of its steps"
         for which, one in (("A", before), ("B", after))
-        if (share := _waiting_share(one)) > _BUSY
+        if (share := _waiting_share(one)) > CPU_WAIT_LIMIT.value
     ]
     if not busy:
         return ""
@@ -101,7 +98,7 @@ def _ratio(before: Diagnosis, after: Diagnosis) -> tuple[Estimate, bool | None]:
 
 def _wider(reach: float) -> float:
     """How far an interval reaches when processes differ too: independent errors, as factors."""
-    return math.exp(math.hypot(math.log(reach), math.log(_PROCESSES)))
+    return math.exp(math.hypot(math.log(reach), math.log(PROCESS_SLOWDOWN.value)))
 
 
 def _samples(diagnosis: Diagnosis) -> list[float]:

@@ -15,7 +15,7 @@ import time
 from types import CodeType
 from typing import NamedTuple
 
-_EVERY_S = 0.001
+_EVERY_S = 0.001  # sampling interval
 # How soon a thread that runs Python without pause lets another ask. After Python's own 5 ms a short
 # function has long come to its call of torch, which lets go by itself: all answers would be there.
 _SWITCH_S = 0.0001

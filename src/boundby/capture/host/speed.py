@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from boundby.model.host_speed import addition_ns
 
-_ADDITIONS = 1_000
-_LOOPS = 3
+_ADDITIONS = 1_000  # 25 to 50 us a sample
+_LOOPS = 3  # the fastest of them counts
 # Looks that follow each other closer than this see the same.
 _APART_NS = 10_000_000
 

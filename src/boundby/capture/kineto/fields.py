@@ -13,7 +13,7 @@ from boundby.capture.kineto.rows import Column
 from boundby.model import DTYPE_BYTES
 from boundby.model.timeline import Ints
 
-_INT64_MAX = 2**63 - 1
+_INT64_MAX = 2**63 - 1  # definition
 
 
 def nanoseconds(us: npt.NDArray[np.float64]) -> Ints:

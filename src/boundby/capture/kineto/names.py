@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from boundby.capture.own_files import is_own_file
 
-_LONGEST = 4096
+_LONGEST = 4096  # memory limit; longer names are cut
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _FRAME = re.compile(r"^(?P<path>.+?)\((?P<line>\d{1,9})\): (?P<function>.*)$", re.DOTALL)
 _PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")

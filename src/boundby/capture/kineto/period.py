@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 _LONGEST = 1 << 18  # longer sequences are judged by their beginning
 _SHORTEST_STEP = 4  # launches
-_ALIKE = 0.9
+_ALIKE = 0.9  # assumed: share of equal events of two steps
 _AS_GOOD = 0.005  # a multiple of the period matches as well as the period
-_COVERED = 0.97
-_CANDIDATES = 256
+_COVERED = 0.97  # share of the trace that steps cover; assumed
+_CANDIDATES = 256  # time limit
 
 
 def find_period(tokens: npt.NDArray[np.integer[Any]]) -> tuple[int, int, int] | None:

@@ -12,7 +12,7 @@ from boundby.model.errors import BoundbyError
 from boundby.model.observation import Observation, ObservedDevice, RankInfo, StepTiming
 from boundby.model.step_kind import StepKind
 
-_HEAD_BYTES = 256
+_HEAD_BYTES = 256  # enough to tell the format
 # A gzip block is decompressed as a whole.
 _COMPRESSED_BYTES = 64 << 10
 _GZIP = zlib.MAX_WBITS | 16

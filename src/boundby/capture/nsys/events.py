@@ -22,7 +22,7 @@ _SEQUENCE = re.compile(r", seq = (\d+)")
 _VERSION = re.compile(r"_v\d+$")
 # The number of a process within a thread's global number.
 _PROCESS_SHIFT, _PROCESS_MASK = 24, 0xFFFFFF
-_CORRELATION_STRIDE = 1 << 40
+_CORRELATION_STRIDE = 1 << 40  # keeps processes apart
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 
 

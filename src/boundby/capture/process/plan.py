@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-FEWEST_WARMUP = 3
-_CLEAN = 10
-_ISSUE = 6
-_PROFILED = 3
-_FEWEST_WITH_ISSUE = 3
+FEWEST_WARMUP = 3  # steps; allocators and algorithm choice settle
+_CLEAN = 10  # steps by default
+_ISSUE = 6  # steps by default
+_PROFILED = 3  # steps by default
+_FEWEST_WITH_ISSUE = 3  # steps for a median
 # The first profiled step pays for the profiler's own start, and is one more than wanted.
 PROFILER_START = 1
 # A median is known well enough within what two processes of one script differ by.

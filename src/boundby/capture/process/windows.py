@@ -33,7 +33,7 @@ _FASTER = 0.95
 # where none at all was profiled, later. Those of an evaluation or a rollout count as one, unless
 # they go on for longer than this, and longer than all that came before them.
 _MOST_OTHERS, _MOST_WITHOUT_ONE = 4, 12
-_LONG_ROW_NS = 1e9
+_LONG_ROW_NS = 1e9  # assumed: a row of other steps this long is an evaluation
 # Warm-up waits no longer for another kind of step that is known to come.
 _MOST_AWAITED_NS = 10e9
 # Values that are the same in two steps, and graphs that are used in the one after.

@@ -15,7 +15,7 @@ _COPY_NAMES = (
     ("DEVICE_TO_DEVICE", "Memcpy DtoD (Device -> Device)"),
 )
 _GPU = 2  # the kind of an agent: 1 is a CPU
-_SIMDS_PER_UNIT = 4
+_SIMDS_PER_UNIT = 4  # definition (CDNA)
 
 
 class Correlation(msgspec.Struct, frozen=True, gc=False):

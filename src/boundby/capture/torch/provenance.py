@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_USUAL = 1
+_USUAL = 1  # level of inductor: kernels with the operators they come from
 _GRAPH = "CompiledFxGraph"
 _NOTES = "inductor_provenance_stack_traces_str"
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in (\S+)(?:\n[ \t]+([^\n]*))?')

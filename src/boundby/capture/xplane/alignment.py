@@ -40,7 +40,7 @@ _MOVING = _SILENT | {"copy", "slice", "dynamic-slice", "dynamic-update-slice", "
 _INDEXING = frozenset({"add", "subtract", "compare", "select", "convert", "clamp", "multiply"})
 _MOST_CELLS = 6_000_000
 _MATCH, _MORE, _SKIP_KERNEL, _SKIP_NODE = 1.0, 0.3, -0.6, -0.1
-_DEEPEST = 8
+_DEEPEST = 8  # time limit
 
 
 class Expected(NamedTuple):

@@ -19,7 +19,7 @@ from boundby.capture.xplane.rows import NONE, DeviceRows, HostRows, Names
 from boundby.model import DeviceEvents, HostEvents, HostKind, Note, OpCall, Phase, Timeline
 from boundby.model.units import count
 
-_TOLD = 0.01
+_TOLD = 0.01  # share of the device time; less is not reported
 _FRAME = re.compile(r"^\$(?P<file>[^:]+):(?P<line>\d+) ")
 
 

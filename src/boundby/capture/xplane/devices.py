@@ -26,7 +26,7 @@ _COLLECTIVE_INSTRUCTION = re.compile(
     r"^(?:all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all"
     r"|collective-permute|collective-broadcast|send|recv)\b"
 )
-_LARGEST = 1 << 62
+_LARGEST = 1 << 62  # larger numbers are damage
 # Names of events that are bookkeeping of the CPU's executor, not instructions.
 _END = "end: "
 _EXECUTOR = ("ThunkExecutor::Execute", "TfrtCpuExecutable::Execute")

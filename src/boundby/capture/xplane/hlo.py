@@ -10,7 +10,7 @@ from boundby.capture.xplane.stack_frames import StackFrames, read_stack_frames
 from boundby.capture.xplane.wire import Field, fields, packed, signed, text
 from boundby.model import HloComputation, HloInstruction, Tensor
 
-_LOW = 0xFFFF_FFFF
+_LOW = 0xFFFF_FFFF  # 32 bits
 _DEEPEST = 24  # of computations that call computations
 
 

@@ -17,10 +17,10 @@ OP_NAME, SOURCE_FILE, SOURCE_LINE, FRAME = 2, 3, 4, 15
 
 # ShapeProto, BufferAllocationProto.
 ELEMENT_TYPE, DIMENSIONS, LEAVES = 2, 3, 4
-ALLOCATIONS = 3
+ALLOCATIONS = 3  # definition
 SIZE, THREAD_LOCAL, IS_ARGUMENT, LIVE_OUT, CONSTANT = 2, 3, 5, 7, 12
 
-TUPLE = 13
+TUPLE = 13  # definition
 DTYPES = {
     1: "bool",
     2: "int8",

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from boundby.model.timeline import Ints
 
-NONE = -1
+NONE = -1  # definition
 
 
 @dataclass(slots=True)

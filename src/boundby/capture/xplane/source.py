@@ -18,7 +18,7 @@ from boundby.model.observation import (
 )
 from boundby.model.step_kind import StepKind
 
-_HEAD_BYTES = 64
+_HEAD_BYTES = 64  # enough to tell the format
 _GZIP = b"\x1f\x8b"
 # The key of a field of an XSpace: planes (1) to host names (4), each a message or a text.
 _FIRST_KEYS = (0x0A, 0x12, 0x1A, 0x22)

@@ -9,7 +9,7 @@ from boundby.capture.kineto.names import Origin, origin_of, shortened
 from boundby.capture.xplane.wire import Field, fields, text
 
 _FILES, _LOCATIONS, _FRAMES = 1, 3, 4
-_DEEPEST = 500
+_DEEPEST = 500  # time limit
 
 
 class _Location(NamedTuple):

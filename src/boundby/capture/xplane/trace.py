@@ -32,7 +32,7 @@ from boundby.model import Note, Timeline
 from boundby.model.errors import BoundbyError
 
 _GZIP = b"\x1f\x8b"
-_MOST_BYTES = 4_000_000_000
+_MOST_BYTES = 4_000_000_000  # memory limit
 
 
 class XlaTrace:

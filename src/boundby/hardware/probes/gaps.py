@@ -12,7 +12,7 @@ from typing import Any
 from boundby.hardware.device import Device
 from boundby.hardware.stopwatch import Stopwatch, Timing, Workload
 
-_CALLS = 300
+_CALLS = 300  # a sample
 # Rows of what the kernels work on, and how often all of them are called: for the gaps after short
 # kernels and after long ones, by how their fields in `Overheads` begin.
 _SIZES = {"": (512, 24), "long_": (16_384, 12)}

@@ -19,8 +19,8 @@ from boundby.model import Point, Record, Roof
 
 Shape = tuple[int, int, int]  # rows, inner, columns
 
-_CUDA_SQUARES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-_CPU_SQUARES = (64, 128, 256, 512, 1024, 2048, 4096)
+_CUDA_SQUARES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)  # measured sides
+_CPU_SQUARES = (64, 128, 256, 512, 1024, 2048, 4096)  # measured sides
 # Rows of tokens times the weights of common transformer layers.
 _CUDA_RECTANGLES = tuple(
     (rows, inner, columns)

@@ -19,7 +19,7 @@ from boundby.hardware.stopwatch import FEWEST_SAMPLES, Stopwatch, Timing, Worklo
 from boundby.model import MemoryLevel, Point, Record, Roof
 from boundby.model.machine import UPDATE
 
-_MIB = 1024**2
+_MIB = 1024**2  # definition
 _RANDOM_ELEMENTS = 4 * _MIB
 # Bytes moved per byte of one operand.
 PATTERNS = {"read": 1, "write": 1, "copy": 2, "add": 3, UPDATE: 2}
@@ -35,7 +35,7 @@ _FINE_UP_TO = {"cuda": 256 * _MIB, "cpu": 1024 * _MIB}
 # What a line past all caches may have of t0: this part of its shortest pass, or so many times what
 # the shortest pass of all takes, which is hardly more than t0.
 _LITTLE, _SHORT_PASSES = 0.1, 4
-_FEWEST_POINTS = 3
+_FEWEST_POINTS = 3  # for a line through them
 # From here on what is updated in place is faster than anything else, and not by chance.
 _PLAINLY = 1.1
 _LOOKS = {"cuda": 1, "cpu": 3}

@@ -16,7 +16,7 @@ from boundby.hardware.device import Device
 from boundby.hardware.stopwatch import Stopwatch, Timing, Workload, time_host, time_host_in_turns
 from boundby.model.host_speed import addition_ns, slower
 
-_CALLS = 300
+_CALLS = 300  # a sample
 # All in turns, over a second: a host that shares its cores changes its pace within one.
 _ROUNDS = 40
 _PYTHON_ADDITIONS = 300_000

@@ -7,8 +7,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
-_BLOCK = 1024
-_WARPS = 4
+_BLOCK = 1024  # elements a program
+_WARPS = 4  # a program
 
 
 @triton.jit

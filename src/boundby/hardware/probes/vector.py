@@ -17,9 +17,9 @@ from boundby.hardware.device import Device
 from boundby.hardware.stopwatch import Stopwatch, Timing
 from boundby.model import Roof
 
-_ROUNDS = 16
-_UNROLLED = 128
-_CPU_ROUNDS = 20_000
+_ROUNDS = 16  # of the unrolled loop
+_UNROLLED = 128  # multiply-adds a round
+_CPU_ROUNDS = 20_000  # a sample
 # Independent vectors in flight per thread: a multiply-add has a latency of about four cycles and
 # two start in each, so that eight would do; more hide what the compiler reorders.
 _CPU_CHAINS = 16

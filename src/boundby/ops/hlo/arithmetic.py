@@ -38,7 +38,7 @@ _ARITHMETIC = frozenset(
     | {"shift-left", "shift-right-logical", "shift-right-arithmetic"}
 )
 _INNER = frozenset({"fusion", "call", "async-start"})
-_MOST_PAIRS = 20_000_000
+_MOST_PAIRS = 20_000_000  # memory limit
 
 
 def total(parts: Sequence[Flops]) -> Flops:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model import Phase
+from boundby.model.assumptions.host import HOST_SCALE_LIMIT
 from boundby.step.simulator.launch_sequence import Floats, LaunchSequence, Wait
 from boundby.step.simulator.simulate import issue_ns, replay
 from boundby.step.simulator.waits import NOTHING
@@ -21,9 +22,7 @@ _FASTEST, _SLOWEST = 0.02, 3.0
 # The host sets the step's time where it is longer by at least half as much as the host is.
 _NUDGE, _HOST_BOUND = 1.05, 0.5
 _LEAST, _MOST = 0.6, 1.6
-_CLOSE = 0.01
-# A phase that takes nearly as long with a host that costs nothing was held up by the device.
-_BLOCKED = 0.8
+_CLOSE = 0.01  # relative tolerance of the bisection
 # Phases of the timeline, and what the clean measurement calls them.
 _CLEAN_PHASES: dict[tuple[Phase, ...], tuple[str, ...]] = {
     (Phase.FORWARD, Phase.OTHER): ("forward", "other"),
@@ -63,7 +62,7 @@ def _factors(script: LaunchSequence, clean_ns: Clean) -> Factors:
         mine = np.isin(script.phase, phases)
         if measured and mine.any():
             alone = _only(script, mine, keep_after=Phase.FORWARD in phases)
-            blocked = issue_ns(with_host(alone, _FASTEST)) > _BLOCKED * measured
+            blocked = issue_ns(with_host(alone, _FASTEST)) > HOST_SCALE_LIMIT.value * measured
             factors[phases] = None if blocked else _factor(alone, measured)
     return factors
 

@@ -9,19 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model import HostKind, Ints, Phase, Timeline
+from boundby.model.assumptions.device import (
+    KERNEL_GAP_NS,
+    LAUNCH_LATENCY_NS,
+    LONGEST_GAP_NS,
+    LONGEST_LATENCY_NS,
+)
 from boundby.model.intervals import Coverage
 from boundby.step.simulator.streams import dependencies
 from boundby.step.simulator.waits import NOTHING, Waits, issued_ns, waits_of
 
 Floats = npt.NDArray[np.float64]
 
-# Between kernels of a backlogged stream, where the machine's own figure is not known.
-USUAL_GAP_NS = 1_100.0
-# From a launch call's return to the start of its work: 0.4 to 1.7 us were seen on an H200. A device
-# that lags through the whole step shows its backlog instead.
-_USUAL_LATENCY_NS = 1_000.0
-_LONGEST_LATENCY_NS = 20_000.0
-_MOSTLY_GRAPHS, _LONGEST_GAP_NS = 0.5, 10_000.0
+_MOSTLY_GRAPHS = 0.5  # share of the kernels
 
 
 class Wait(enum.IntEnum):
@@ -142,8 +142,8 @@ def _gap(timeline: Timeline, known_ns: float | None) -> float:
     inside &= (device.launch[1:] >= 0) & (device.stream[1:] == device.stream[:-1])
     if inside.sum() > _MOSTLY_GRAPHS * len(device):
         seen = device.start_ns[1:] - (device.start_ns + device.duration_ns)[:-1]
-        return float(np.mean(np.clip(seen[inside], -_LONGEST_GAP_NS, _LONGEST_GAP_NS)))
-    return USUAL_GAP_NS if known_ns is None else known_ns
+        return float(np.mean(np.clip(seen[inside], -LONGEST_GAP_NS.value, LONGEST_GAP_NS.value)))
+    return KERNEL_GAP_NS.value if known_ns is None else known_ns
 
 
 def _until(waits: Waits, actions: Ints, count: int, order: Ints) -> Ints:
@@ -164,7 +164,7 @@ def _latency(timeline: Timeline) -> float:
         return 0.0
     waits = (timeline.device.start_ns - issued_ns(timeline))[known]
     seen = max(0.0, float(np.percentile(waits, 10)))
-    return seen if seen < _LONGEST_LATENCY_NS else _USUAL_LATENCY_NS
+    return seen if seen < LONGEST_LATENCY_NS.value else LAUNCH_LATENCY_NS.value
 
 
 def host_end(timeline: Timeline) -> int:

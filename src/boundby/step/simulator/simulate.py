@@ -9,11 +9,10 @@ import msgspec
 import numpy as np
 
 from boundby.model import Ints, Timeline
+from boundby.model.assumptions.device import LAUNCH_QUEUE
 from boundby.step.simulator.launch_sequence import Floats, LaunchSequence, host_end
 from boundby.step.simulator.waits import EVERYTHING
 
-# Work the launch queue holds before a launch call blocks; about a thousand on CUDA.
-QUEUE = 1024
 # The device reaches a steady state in its second turn: the third minus the second is the period.
 _TURNS = 3
 
@@ -151,8 +150,8 @@ def _walk(lists: _Lists, free: list[float], clock: float, seen: _Seen | None = N
     for spent, count, waits, awaited in zip(host, counts, wait, until, strict=True):
         clock += spent
         for work in range(work, work + count):  # noqa: B020  one counter over all actions
-            if work >= QUEUE and started[work - QUEUE] > clock:
-                clock = started[work - QUEUE]
+            if work >= LAUNCH_QUEUE.value and started[work - LAUNCH_QUEUE.value] > clock:
+                clock = started[work - LAUNCH_QUEUE.value]
             stream = streams[work]
             duration = device[work]
             if not duration:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from boundby.model import DeviceKind, Ints, Timeline
+from boundby.model.assumptions.device import STREAM_WAIT_NS
 from boundby.step.simulator.waits import issued_ns
-
-# Work that starts later than this after it was ready has waited for something.
-_STREAM_WAIT_NS = 5_000
 
 
 def dependencies(timeline: Timeline, order: Ints) -> Ints:
@@ -33,7 +31,7 @@ def _seen(timeline: Timeline, order: Ints) -> Ints:
         mine = int(stream[work])
         before = last_on.get(mine)
         ready = max(int(issued[work]), int(end[before]) if before is not None else 0)
-        if start[work] - ready > _STREAM_WAIT_NS:
+        if start[work] - ready > STREAM_WAIT_NS.value:
             at = int(np.searchsorted(end[finished], start[work], side="right")) - 1
             if at >= 0 and stream[finished[at]] != mine and finished[at] < work:
                 depends[work] = finished[at]

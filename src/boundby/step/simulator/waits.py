@@ -13,16 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.model import HostKind, Ints, Timeline
+from boundby.model.assumptions.device import SHORT_WAKE_NS, SYNC_RETURN_NS
 
 Mask = npt.NDArray[np.bool_]
 
 # Instead of a piece of work: all that was issued so far, or none of it.
 EVERYTHING, NOTHING = -1, -2
-# A sync returns some 4 us after the work it waits for has ended (H200, A100): what ends this much
-# later than the return was not waited for.
-_RETURNED_NS = 5_000
-# In so short a time a thread that is awake may begin nothing that a trace shows.
-_BLINK_NS = 20_000
 _WHOLE_DEVICE = ("DeviceSynchronize", "CtxSynchronize")
 
 
@@ -90,7 +86,7 @@ def _stops_the_step(timeline: Timeline, syncs: Ints) -> Mask:
         others = np.concatenate([[True], np.isin(host.thread[launches], busier), [True]])
         at = host.start_ns[launches]
         between = others[np.searchsorted(at, begins)] & others[np.searchsorted(at, ends) + 1]
-        stops[mine] = ~(awake | (between & (ends - begins < _BLINK_NS)))
+        stops[mine] = ~(awake | (between & (ends - begins < SHORT_WAKE_NS.value)))
     return stops
 
 
@@ -104,12 +100,14 @@ def _awaited(timeline: Timeline, rows: Ints, starts: Ints, stops: Ints) -> Ints:
     ends, issued = device.start_ns + device.duration_ns, issued_ns(timeline)
     latest_end = _latest(issued, ends, starts, starts)
     whole = np.array([any(word in name for word in _WHOLE_DEVICE) for name in timeline.names])
-    one_stream = (latest_end > stops + _RETURNED_NS) & ~whole[timeline.host.name[rows]]
+    one_stream = (latest_end > stops + SYNC_RETURN_NS.value) & ~whole[timeline.host.name[rows]]
     by_end = np.argsort(ends, kind="stable")
     sorted_ends = ends[by_end]
     event = np.full(len(rows), EVERYTHING, np.int64)
     for sync in np.flatnonzero(one_stream):
-        first, last = np.searchsorted(sorted_ends, [starts[sync], stops[sync] + _RETURNED_NS])
+        first, last = np.searchsorted(
+            sorted_ends, [starts[sync], stops[sync] + SYNC_RETURN_NS.value]
+        )
         there = by_end[first:last]
         there = there[issued[there] <= starts[sync]]
         event[sync] = there[-1] if len(there) else NOTHING

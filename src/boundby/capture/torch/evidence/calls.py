@@ -11,7 +11,7 @@ from boundby.capture.torch.evidence.places import user_lines
 from boundby.capture.torch.evidence.values import fingerprint, tensors_in
 from boundby.model.evidence import ModuleCall, RepeatedCall, UnusedGraph
 
-_MOST_CALLS = 20_000
+_MOST_CALLS = 20_000  # memory limit
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from boundby.capture.torch.evidence.places import user_lines
 from boundby.capture.torch.evidence.values import fingerprint
 from boundby.model.evidence import KeptGraph, UnclearedSteps, UnusedGradients
 
-_MOST_NODES = 200_000
+_MOST_NODES = 200_000  # time limit
 _MOST_SEQUENCE = 1 << 62  # leaves have the largest number that there is
 
 

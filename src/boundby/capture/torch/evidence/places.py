@@ -6,8 +6,8 @@ import functools
 import sys
 from types import CodeType, FrameType
 
-_MOST_LINES = 4
-_DEEPEST = 200
+_MOST_LINES = 4  # display limit
+_DEEPEST = 200  # time limit
 
 
 def user_lines(frame: FrameType | None) -> list[str]:

@@ -19,8 +19,8 @@ from boundby.capture.torch.evidence.places import user_line
 from boundby.capture.torch.evidence.values import fingerprint
 from boundby.model.evidence import Growth, RebuiltTensor
 
-_MOST_EVENTS = 30_000
-_MOST_NODES = 100_000
+_MOST_EVENTS = 30_000  # memory limit
+_MOST_NODES = 100_000  # time limit
 
 Key = tuple[str, str, int]  # line, variable, which time in the step
 

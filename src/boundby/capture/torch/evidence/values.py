@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-_MOST_BYTES = 64 << 20
+_MOST_BYTES = 64 << 20  # time limit
 
 
 def fingerprint(torch: Any, value: Any) -> tuple[Any, ...] | None:

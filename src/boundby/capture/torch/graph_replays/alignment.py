@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float32]
 # What a kernel scores with an operator of its class, more where the operator is named in it, and
 # less where the operator has a kernel already. Definitions: only their order matters.
 _SAME_CLASS, _NAMED, _AGAIN = 1.0, 0.5, -0.75
-_NEVER = np.float32(-1e9)
+_NEVER = np.float32(-1e9)  # below every score
 # More cells than this (about 15,000 kernels by as many operators) are not aligned: memory.
 _MOST_CELLS = 1 << 28
 

@@ -1,0 +1,446 @@
+"""What is left after a fix, and how much a prediction may miss."""
+
+from __future__ import annotations
+
+from boundby.model.assumptions.assumption import Assumption
+
+PROCESSES_DIFFER = Assumption(
+    value=0.01,
+    low=0.003,
+    high=0.017,
+    unit="share",
+    meaning="By how much a device-bound step differs between processes.",
+    source="Measured: five models on one data-center GPU, each in three to five processes.",
+)
+SCRIPT_LEFT = Assumption(
+    value=0.5,
+    low=0.0,
+    high=0.5,
+    unit="share",
+    meaning="Share of the script's own Python or of a loop over samples that stays, worst case.",
+    source="Assumed.",
+)
+FROZEN_COLLECTOR_LEFT = Assumption(
+    value=0.1,
+    low=0.0,
+    high=0.5,
+    unit="share",
+    meaning=(
+        "Share of the garbage collector's pauses that is left after `gc.freeze()`: collections of "
+        "young objects."
+    ),
+    source="Assumed.",
+)
+UNCALLED_COLLECTOR_LEFT = Assumption(
+    value=0.0,
+    low=0.0,
+    high=0.2,
+    unit="share",
+    meaning="The same after a call of `gc.collect()` in the loop is removed.",
+    source="Assumed.",
+)
+GRAPH_HOST_LEFT = Assumption(
+    value=0.10,
+    low=0.03,
+    high=0.25,
+    unit="share",
+    meaning=(
+        "Share of host time left beside the replay of a CUDA graph: loop, data, copies of inputs."
+    ),
+    source="Seen in one graphed step: 0.15, most of it the optimizer's own launches.",
+)
+GRAPH_PIECES_LEFT = Assumption(
+    value=0.5,
+    low=0.0,
+    high=1.0,
+    unit="share",
+    meaning=(
+        "Share of the saving of a whole-step graph that is lost in a step with synchronizations "
+        "inside."
+    ),
+    source="Assumed.",
+)
+HIDDEN_TRANSFER_SHARE = Assumption(
+    value=0.5,
+    low=0.0,
+    high=1.0,
+    unit="share",
+    meaning="Share of a collective that could overlap with compute that does.",
+    source="Assumed.",
+)
+FILE_WRITES_LEFT = Assumption(
+    value=0.01,
+    low=0.0,
+    high=0.1,
+    unit="share",
+    meaning="Share of file writes left when they are made once in many steps.",
+    source="Assumed: every hundredth step.",
+)
+HOST_METRICS_LEFT = Assumption(
+    value=0.02,
+    low=0.0,
+    high=0.1,
+    unit="share",
+    meaning="Share of metrics on the host left when they are computed rarely.",
+    source="Assumed: every fiftieth step.",
+)
+ALLOCATOR_CALLS_LEFT = Assumption(
+    value=0.2,
+    low=0.0,
+    high=0.7,
+    unit="share",
+    meaning="Share of the allocator's calls left with expandable segments.",
+    source="Assumed.",
+)
+APPENDED_CACHE_LEFT = Assumption(
+    value=0.5,
+    low=0.0,
+    high=0.5,
+    unit="share",
+    meaning=(
+        "Share of the saving of a preallocated cache that attention over its empty part takes "
+        "back, worst case."
+    ),
+    source="Derived: half of the cache is empty on average.",
+)
+FUSED_ATTENTION_POINTWISE_LEFT = Assumption(
+    value=0.1,
+    low=0.0,
+    high=0.3,
+    unit="share",
+    meaning="Share of softmax and mask time left in fused attention (XLA).",
+    source="Assumed.",
+)
+FUSED_ATTENTION_PRODUCTS_LEFT = Assumption(
+    value=0.8,
+    low=0.6,
+    high=1.0,
+    unit="share",
+    meaning="Share of the products' time left in fused attention (XLA).",
+    source="Assumed.",
+)
+DONATED_PAGES_SHARE = Assumption(
+    value=0.5,
+    low=0.0,
+    high=1.0,
+    unit="share",
+    meaning="Share of new pages that donated memory serves for.",
+    source="Assumed.",
+)
+DONATED_UPDATES_SHARE = Assumption(
+    value=0.7,
+    low=0.6,
+    high=0.8,
+    unit="share",
+    meaning="Share of the time to update a command buffer that donation saves.",
+    source="Seen: 0.3 to 0.4 of 1.0 to 1.8 ms were left.",
+)
+JITTED_CALLS_SHARE = Assumption(
+    value=0.8,
+    low=0.4,
+    high=0.95,
+    unit="share",
+    meaning="Share of the host time of eager JAX operators that one compiled program saves.",
+    source="Assumed.",
+)
+COMPILATION_CACHE_SHARE = Assumption(
+    value=0.85,
+    low=0.5,
+    high=0.95,
+    unit="share",
+    meaning="Share of compilation time that the persistent cache saves.",
+    source="Assumed.",
+)
+FEW_LEAVES_SHARE = Assumption(
+    value=0.6,
+    low=0.3,
+    high=0.9,
+    unit="share",
+    meaning="Share of the call's host time that few large arrays save.",
+    source="Assumed.",
+)
+DEBUG_CHECKS_SHARE = Assumption(
+    value=0.6,
+    low=0.1,
+    high=1.0,
+    unit="share",
+    meaning="Share of the overhead of checked calls that switching NaN checks off saves.",
+    source="Assumed.",
+)
+LAYOUT_GAIN = Assumption(
+    value=0.4,
+    low=0.1,
+    high=0.7,
+    unit="share",
+    meaning=(
+        "Share of the convolutions' time above the roofline that another layout saves, where "
+        "nothing was timed."
+    ),
+    source="Assumed.",
+)
+LAYOUT_BENCHMARK_RATIO = Assumption(
+    value=1.0,
+    low=0.95,
+    high=1.15,
+    unit="times",
+    meaning="Time in the step relative to the benchmark of the same shapes, convolutions.",
+    source="Assumed.",
+)
+ATTENTION_BENCHMARK_RATIO = Assumption(
+    value=1.0,
+    low=0.75,
+    high=1.3,
+    unit="times",
+    meaning=(
+        "Time in the step relative to the benchmark of the same shapes, attention: masks and "
+        "layouts differ."
+    ),
+    source="Assumed.",
+)
+RIVAL_KERNEL_GAIN = Assumption(
+    value=0.9,
+    low=0.5,
+    high=1.2,
+    unit="times",
+    meaning="Share of the benchmarked difference between attention kernels that shows in the step.",
+    source="Assumed: alone a kernel finds other caches and clocks.",
+)
+DROPOUT_BENCHMARK_P = Assumption(
+    value=0.1,
+    low=0.05,
+    high=0.5,
+    unit="probability",
+    meaning="Dropout probability in benchmarks of attention where the step's is not recorded.",
+    source="Assumed: the usual default.",
+)
+SHORT_MASKS_LEFT = Assumption(
+    value=0.4,
+    low=0.15,
+    high=0.7,
+    unit="share",
+    meaning=(
+        "Share of the time of drawing a dropout mask left with one byte per element, where nothing "
+        "was timed."
+    ),
+    source="Assumed: a quarter of the random words, with a comparison and a cast in addition.",
+)
+LOGIT_PASSES = Assumption(
+    value=5,
+    low=3,
+    high=7,
+    unit="passes",
+    meaning="Passes over the logits left in a fused loss.",
+    source=(
+        "Counted: maximum and sum, picked logit, logits again, gradient; a pass each more or in "
+        "the cache at the ends."
+    ),
+)
+LOSS_LAUNCHES_LEFT = Assumption(
+    value=0.5,
+    low=0.2,
+    high=1.0,
+    unit="share",
+    meaning="Share of the loss's launches left in a fused loss.",
+    source="Assumed.",
+)
+NEXT_CLASS_SHARE = Assumption(
+    value=0.25,
+    low=0.0,
+    high=1.0,
+    unit="share",
+    meaning="Share of the distance to what comparable kernels reach that a slow kernel can gain.",
+    source="Assumed.",
+)
+COMPILED_HOST_SPREAD = Assumption(
+    value=0.1,
+    low=0.0,
+    high=0.3,
+    unit="share",
+    meaning="Range of the host time of a compiled step beside what is modeled.",
+    source="Assumed.",
+)
+COMPILED_PYTHON_SHARE = Assumption(
+    value=0.1,
+    low=0.0,
+    high=0.5,
+    unit="share",
+    meaning=(
+        "Share of Python and dispatch time that compiling abandoned code again saves; the backend "
+        "`aot_eager` saves none."
+    ),
+    source="Assumed.",
+)
+BREAK_CALLS = Assumption(
+    value=1.5,
+    low=0.5,
+    high=4.0,
+    unit="calls",
+    meaning=(
+        "Cost of a graph break in entries of a compiled region: guards alone (low), with the code "
+        "between regions, with fusion over the break (high)."
+    ),
+    source="Assumed.",
+)
+RETAINED_NODE_SHARE = Assumption(
+    value=0.6,
+    low=0.3,
+    high=1.5,
+    unit="share",
+    meaning=(
+        "Cost of a retained autograd node relative to what differentiation adds to an operator."
+    ),
+    source="Assumed.",
+)
+ANOMALY_REST = Assumption(
+    value=0.3,
+    low=0.0,
+    high=0.3,
+    unit="share",
+    meaning=(
+        "Cost of anomaly detection besides its checks, as a share of them: it keeps tracebacks."
+    ),
+    source="Assumed.",
+)
+TABLE_ROW_PASSES = Assumption(
+    value=4.0,
+    low=1.0,
+    high=10.0,
+    unit="times",
+    meaning="Cost of a used table row with sparse gradients relative to a row of the dense update.",
+    source="Assumed: gathered, updated and scattered in separate passes.",
+)
+TABLE_OPERATORS = Assumption(
+    value=60,
+    low=17,
+    high=160,
+    unit="operators",
+    meaning="Operators that a sparse update of a table adds.",
+    source="Counted: 17 to 160 with the optimizers of torch.",
+)
+OPTIMIZER_HOST_LEFT = Assumption(
+    value=0.25,
+    low=0.1,
+    high=0.5,
+    unit="share",
+    meaning=(
+        "Share of the optimizer's host time left in a fused optimizer: it visits every parameter."
+    ),
+    source="Assumed.",
+)
+OPTIMIZER_CPU_LEFT = Assumption(
+    value=0.12,
+    low=0.08,
+    high=0.3,
+    unit="share",
+    meaning="The same on a CPU, where the unfused form updates parameters one by one.",
+    source="Measured: 1.4 of 8.7 ms left for 120 small parameters, half of it the fused kernel.",
+)
+FUSED_OPTIMIZER_LAUNCHES = Assumption(
+    value=6,
+    low=2,
+    high=20,
+    unit="launches",
+    meaning="Launches of a fused optimizer step.",
+    source="Seen with fused optimizers of torch.",
+)
+READY_BATCH_LEFT = Assumption(
+    value=0.08,
+    low=0.01,
+    high=0.30,
+    unit="share",
+    meaning="Share of a batch's time left when a worker has it ready: taking it from a queue.",
+    source="Assumed.",
+)
+PREPARED_BATCH_WORST = Assumption(
+    value=0.6,
+    low=0.3,
+    high=1.0,
+    unit="share",
+    meaning="The same where the worker takes a core that the step needs.",
+    source="Assumed.",
+)
+MORE_WORKERS_LEFT = Assumption(
+    value=0.5,
+    low=0.01,
+    high=1.0,
+    unit="share",
+    meaning=(
+        "Share of the wait for data left with more workers, or with samples that take half the "
+        "time."
+    ),
+    source="Assumed: how many workers are enough is not known.",
+)
+PERSISTENT_WORKERS_LEFT = Assumption(
+    value=0.25,
+    low=0.05,
+    high=0.6,
+    unit="share",
+    meaning=(
+        "Share of a start of workers left with persistent workers: they still make the first batch."
+    ),
+    source="Assumed.",
+)
+RECOMPUTED_LAUNCHES_LEFT = Assumption(
+    value=0.1,
+    low=0.0,
+    high=0.3,
+    unit="share",
+    meaning="Share of the launches of a recomputation that stays without checkpointing.",
+    source="Assumed.",
+)
+ZEROING_LAUNCHES_LEFT = Assumption(
+    value=0.15,
+    low=0.05,
+    high=0.3,
+    unit="share",
+    meaning=(
+        "Share of the host time of zeroing gradients left with `set_to_none=True`: the loop over "
+        "parameters."
+    ),
+    source="Assumed.",
+)
+GRADIENT_ADDITIONS_LEFT = Assumption(
+    value=0.05,
+    low=0.0,
+    high=0.5,
+    unit="share",
+    meaning=(
+        "Share of the additions to zeroed gradients left: gradients in another layout are copied."
+    ),
+    source="Assumed.",
+)
+ACTIVATION_CASTS = Assumption(
+    value=1.5,
+    low=1.0,
+    high=3.0,
+    unit="casts",
+    meaning=(
+        "Casts of activations around a product under autocast, read in float32 and written in "
+        "bfloat16."
+    ),
+    source="Assumed.",
+)
+CONVOLUTION_ALGORITHM_GAIN = Assumption(
+    value=0.15,
+    low=0.0,
+    high=0.6,
+    unit="share",
+    meaning="Share of the convolutions' time above the roofline that cuDNN's benchmark mode saves.",
+    source="Assumed.",
+)
+PAGES_KEPT_GAIN = Assumption(
+    value=1.0,
+    low=0.5,
+    high=1.5,
+    unit="times",
+    meaning="Time saved by keeping memory relative to the page-fault time that was estimated.",
+    source="Assumed.",
+)
+PAGEABLE_COPY_SHARE = Assumption(
+    value=0.7,
+    low=0.5,
+    high=0.9,
+    unit="share",
+    meaning="Time of a pinned copy relative to the estimate, worst case.",
+    source="Assumed.",
+)

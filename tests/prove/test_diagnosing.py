@@ -1,0 +1,40 @@
+"""What `prove` says of a script whose run gave no diagnosis."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from boundby.model import run_failure
+from boundby.model.run_failure import RunFailure
+from boundby.prove.diagnosing import _failure_reason
+
+ERRORS = "Traceback (most recent call last):\nValueError: no data\n"
+
+
+def test_a_script_that_failed_is_quoted() -> None:
+    failure = RunFailure(reason="the script ended with exit code 1", by_script=True)
+    expected = "the script ended with exit code 1; its last line: ValueError: no data"
+    assert _failure_reason(failure, ERRORS) == expected
+
+
+def test_another_failure_stands_alone() -> None:
+    assert _failure_reason(RunFailure(reason="no step was found"), ERRORS) == "no step was found"
+
+
+def test_a_run_that_was_killed_leaves_its_last_line() -> None:
+    assert _failure_reason(None, ERRORS) == "its last line: ValueError: no data"
+    assert _failure_reason(None, "") == "it gave no diagnosis"
+
+
+def test_a_failure_is_written_only_for_a_process_that_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure, path = RunFailure(reason="no step was found"), tmp_path / "failure.json"
+    assert not run_failure.is_written(failure)
+    assert run_failure.read(path) is None
+    for name, value in run_failure.write_to(path).items():
+        monkeypatch.setenv(name, value)
+    assert run_failure.is_written(failure)
+    assert run_failure.read(path) == failure
