@@ -43,8 +43,9 @@ class JaxProfiler:
     def step(self) -> None:
         if self.is_running:
             # Steps do not overlap in the profile: work still queued would count to the next one.
-            self._device.sync()
+            # The wait for it is in neither of them: the script itself does not wait here.
             self._end()
+            self._device.sync()
             self._begin()
 
     def mark(self, phase: str) -> None:
@@ -57,8 +58,8 @@ class JaxProfiler:
         if not self.is_running:
             return
         self.is_running = False
-        self._device.sync()
         self._end()
+        self._device.sync()
         try:
             compat.stop_profiler(self._jax)
         except (RuntimeError, OSError) as error:
