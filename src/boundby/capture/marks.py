@@ -9,6 +9,8 @@ from __future__ import annotations
 _NAMESPACE = "boundby::phase::"
 # The range of one profiled step in a profile of XLA.
 STEP_MARK = "boundby::step"
+# boundby itself waits there for the device, so that profiled steps do not overlap.
+OWN_WAIT = "boundby::wait"
 
 
 def phase_mark(phase: str) -> str:

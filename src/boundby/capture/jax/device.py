@@ -12,8 +12,6 @@ from boundby.capture.jax import compat
 
 # A wait longer than this means that the device was behind the host.
 _BEHIND_NS = 50_000
-# So many steps with a completion time of their own give a spread.
-_ENOUGH_TIMED = 4
 
 
 @dataclass(slots=True)
@@ -70,23 +68,24 @@ class JaxDevice:
     def between(self, marks: list[Mark]) -> list[float]:
         """Times between consecutive marks in ns."""
         host = [float(b.host_ns - a.host_ns) for a, b in itertools.pairwise(marks)]
-        behind = next((at for at, mark in enumerate(marks) if mark.waited_ns > _BEHIND_NS), None)
         last = marks[-1].ready_ns if marks else None
-        if behind is None or last is None or not host:
+        if not host or last is None or all(mark.waited_ns <= _BEHIND_NS for mark in marks):
             return host
-        timed = [
-            float(b.ready_ns - a.ready_ns)
-            for a, b in itertools.pairwise(marks[behind:])
-            if a.ready_ns is not None and b.ready_ns is not None
+        # A step's completion is known where the host waited for it, unless the host woke so late
+        # that the next one was complete too. Steps between two known times share that time.
+        known = [(0, marks[0].host_ns)]
+        known += [
+            (at, mark.ready_ns)
+            for at, (mark, after) in enumerate(itertools.pairwise(marks))
+            if at
+            and mark.ready_ns is not None
+            and min(mark.waited_ns, after.waited_ns) > _BEHIND_NS
         ]
-        count = len(host)
-        if len(timed) < _ENOUGH_TIMED:
-            return [float(last - marks[0].host_ns) / count] * count
-        first = marks[behind].ready_ns
-        assert first is not None
-        earlier = count - len(timed)
-        before = [float(first - marks[0].host_ns) / earlier] * earlier if earlier else []
-        return before + timed
+        known.append((len(host), last))
+        times: list[float] = []
+        for (since, began), (until, ended) in itertools.pairwise(known):
+            times += [float(ended - began) / (until - since)] * (until - since)
+        return times
 
 
 def _wait(array: Any) -> bool:

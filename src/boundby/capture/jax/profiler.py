@@ -7,7 +7,7 @@ from typing import Any
 
 from boundby.capture.jax import compat
 from boundby.capture.jax.device import JaxDevice
-from boundby.capture.marks import STEP_MARK
+from boundby.capture.marks import OWN_WAIT, STEP_MARK
 
 _RUNNING_ALREADY = (
     "a profiler was running already, so the steps could not be profiled: "
@@ -42,8 +42,6 @@ class JaxProfiler:
 
     def step(self) -> None:
         if self.is_running:
-            # Steps do not overlap in the profile: work still queued would count to the next one.
-            self._device.sync()
             self._end()
             self._begin()
 
@@ -57,7 +55,6 @@ class JaxProfiler:
         if not self.is_running:
             return
         self.is_running = False
-        self._device.sync()
         self._end()
         try:
             compat.stop_profiler(self._jax)
@@ -76,6 +73,10 @@ class JaxProfiler:
         self._steps += 1
 
     def _end(self) -> None:
+        # Steps do not overlap in the profile: work still queued would count to the next one. The
+        # wait is marked, because the script itself does not wait here.
+        with self._jax.profiler.TraceAnnotation(OWN_WAIT):
+            self._device.sync()
         if self._step is not None:
             self._step.__exit__(None, None, None)
             self._step = None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from boundby.capture.kineto.nesting import nearest, parents_of
+from boundby.capture.marks import OWN_WAIT
 from boundby.capture.xplane.planes import Plane
 from boundby.capture.xplane.rows import NONE, HostRows, Names
 from boundby.model import HostKind
@@ -111,9 +112,9 @@ def _with_parents(columns: list[_Row]) -> HostRows:
     start, duration, thread = rows[:, 1], -rows[:, 2], rows[:, 0]
     parent = parents_of(start, start + duration, thread)
     kind = rows[:, 3].astype(np.int8)
-    # A wait is one wait, however many functions deep it is.
+    # A wait is one wait, however many functions deep it is; boundby's own is none of the script's.
     waits = kind == HostKind.SYNC
-    around = np.append(nearest(parent, waits), NONE)[parent]
+    around = np.append(nearest(parent, waits | (kind == HostKind.OBSERVER)), NONE)[parent]
     kind[waits & (around != NONE)] = HostKind.RUNTIME
     return HostRows(
         thread=thread,
@@ -131,6 +132,8 @@ def _kind(name: str) -> HostKind | None:
         return None
     if _PROFILER.match(name):
         return None
+    if name == OWN_WAIT:
+        return HostKind.OBSERVER
     if _SYNC.match(name):
         return HostKind.SYNC
     if name.startswith(_PYTHON):

@@ -1,0 +1,55 @@
+"""The times of steps that a device had queued."""
+
+from __future__ import annotations
+
+import pytest
+
+from boundby.capture.jax.device import JaxDevice
+
+MS = 1_000_000
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.ns = 0
+
+    def __call__(self) -> int:
+        return self.ns
+
+
+class _Array:
+    """Ready at a time of the clock; one who waits for it may be woken later."""
+
+    def __init__(self, clock: _Clock, ready_ns: int, late_ns: int = 0) -> None:
+        self._clock, self._ready_ns, self._late_ns = clock, ready_ns, late_ns
+
+    def is_deleted(self) -> bool:
+        return False
+
+    def block_until_ready(self) -> None:
+        if self._clock.ns < self._ready_ns:
+            self._clock.ns = self._ready_ns + self._late_ns
+
+
+def _times(ready_ms: list[float], late_ms: list[float]) -> list[float]:
+    clock = _Clock()
+    device = JaxDevice(clock)
+    marks = [device.mark()]
+    for ready, late in zip(ready_ms, late_ms, strict=True):
+        clock.ns += MS // 100
+        device.completed(_Array(clock, int(ready * MS), int(late * MS)))
+        marks.append(device.mark())
+    device.sync()
+    return [ns / MS for ns in device.between(marks)]
+
+
+def test_queued_steps_have_the_time_between_their_completions() -> None:
+    assert _times([3, 6, 9, 12], [0, 0, 0, 0]) == pytest.approx([3, 3, 3, 3])
+
+
+def test_steps_that_were_complete_before_the_host_woke_share_the_time() -> None:
+    assert _times([3, 6, 9, 12], [0, 3.5, 0, 0]) == pytest.approx([3, 3, 3, 3])
+
+
+def test_a_host_that_is_never_behind_sets_the_times() -> None:
+    assert _times([0, 0, 0], [0, 0, 0]) == pytest.approx([0.01, 0.01, 0.01])
