@@ -7,6 +7,7 @@ in `FIT_SOURCES`; docs/plan.md scores the other sources separately.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 # Sources (prefixes of the row ids) on which FITTED constants were chosen; all others only score.
 FIT_SOURCES = (
@@ -154,12 +155,27 @@ COMPILED_STEP_FIXED_NS = 2e6
 # of 450 GB/s, A100 235 of 300, B200 673 of 900, MI300X 315 of 448). PCIe slots share
 # switches and sockets.
 LINK_SHARE = {"switch": 0.80, "pcie": 0.50, "mesh": 0.70, "torus": 0.95}
-# An all-reduce in an NVLink switch reaches 482 of 450 GB/s: reduction in the switch. Eight chips.
-SWITCH_REDUCE_SHARE = 1.07
+# An all-reduce that an NVLink switch sums passes V up and down at 1.2 W together, whatever the
+# number of chips (H100, H200 258 to 275 of 450 GB/s, B200 479 of 900). NCCL: above four chips.
+SWITCH_REDUCE_SHARE, SWITCH_REDUCE_ABOVE = 1.2, 4
 # Share of the NICs' rate (H100 320 of 400 with 8 a node, 98 of 100 with two; A100 178 of 200).
 EGRESS_SHARE = 0.85
-# Start of a collective in one domain, and for every node that a ring crosses.
-COLLECTIVE_LATENCY_NS, NODE_LATENCY_NS = 15_000.0, 6_000.0
+# Start of a collective (NCCL's tuning table: 8.4 us, and its launch).
+COLLECTIVE_START_NS = 15_000.0
+
+
+class Protocol(NamedTuple):
+    """Latency of one step inside a domain and between two, and the share of the links' rate."""
+
+    inside_ns: float
+    between_ns: float
+    share: float
+
+
+# For large and for small messages (the same table: "simple" and "LL", which is 1.8 times slower
+# inside a domain when there are several; a step of a tree sends a chunk).
+RING_PROTOCOLS = (Protocol(3_400.0, 9_600.0, 1.0), Protocol(850.0, 2_700.0, 0.25))
+TREE_PROTOCOLS = (Protocol(28_000.0, 50_000.0, 1.0), Protocol(950.0, 5_000.0, 0.25))
 # A hop on a TPU torus (scaling book).
 HOP_NS = 1_000.0
 # Small all-reduces of a decode step, with their kernels' waiting for each other (range 8 to 30 us).
