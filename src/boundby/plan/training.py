@@ -7,6 +7,7 @@ its layers one after the other, collectives hide behind the compute they can run
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from boundby.model import OpCall, Record
@@ -14,7 +15,7 @@ from boundby.model.errors import BoundbyError
 from boundby.plan import assumptions, collectives, kernels, memory
 from boundby.plan.chips import Target
 from boundby.plan.layers import Passes, Recompute, Slice, Work, head, layer
-from boundby.plan.mesh import Axis, Mesh, group
+from boundby.plan.mesh import Axis, Group, Mesh, group
 from boundby.plan.model_config import ModelConfig
 from boundby.plan.operator import dtype_of
 
@@ -265,26 +266,34 @@ def _weight_traffic(
     params = mine.dense + mine.experts
     found = []
     if mesh.fsdp > 1:
-        where = group(mesh, "fsdp", target)
-        gather = collectives.all_gather_ns(2 * params, where, target)
-        reduce = collectives.reduce_scatter_ns(job.states.gradients / 2 * params, where, target)
+        gather = _by_layer(collectives.all_gather_ns, 2 * params, config, mesh, "fsdp", target)
+        held = job.states.gradients / (2 if mesh.zero == 3 else 1) * params
+        reduce = _by_layer(collectives.reduce_scatter_ns, held, config, mesh, "fsdp", target)
+        times = count if mesh.zero == 3 else 1  # once a step without ZeRO-3
+        total_f, total_b = gather * times, reduce * times
         if mesh.zero == 3:
-            total_f, total_b = gather * count, (gather + reduce) * count
-            beside_f, beside_b = forward.ns * count, backward.ns * count
-        else:  # once a step
-            total_f, total_b = (
-                gather,
-                collectives.reduce_scatter_ns(job.states.gradients * params, where, target),
-            )
-            beside_f, beside_b = forward.ns, backward.ns
+            total_b += gather * times
+        beside_f, beside_b = forward.ns * times, backward.ns * times
         found.append(_hidden("weights", "fsdp", total_f, beside_f, job, config, "all-gather"))
         found.append(_hidden("gradients", "fsdp", total_b, beside_b, job, config, "reduce-scatter"))
     if mesh.data > 1:
-        where = group(mesh, "data", target)
-        shard = params / (mesh.fsdp if mesh.zero >= 2 else 1)
-        total = collectives.all_reduce_ns(job.states.gradients * shard, where, target)
+        shard = job.states.gradients * params / (mesh.fsdp if mesh.zero >= 2 else 1)
+        total = _by_layer(collectives.all_reduce_ns, shard, config, mesh, "data", target)
         found.append(_hidden("gradients", "data", total, backward.ns, job, config, "all-reduce"))
     return found
+
+
+def _by_layer(
+    collective: Callable[[float, Group, Target], float],
+    size: float,
+    config: ModelConfig,
+    mesh: Mesh,
+    axis: Axis,
+    target: Target,
+) -> float:
+    """One collective for each layer of the stage: weights and gradients go as they are needed."""
+    calls = max(1.0, config.layers / mesh.pipeline)
+    return calls * collective(size / calls, group(mesh, axis, target), target)
 
 
 def _hidden(
