@@ -72,9 +72,13 @@ GPU_TILES = ((256, 128, 1.0), (128, 128, 0.93), (128, 64, 0.80), (64, 64, 0.62))
 PIPELINE_K = 160
 # Side of the matrix unit: operands are padded to it (scaling book: 128 up to v5p, 256 from v6e).
 TPU_TILE, TPU_WIDE_TILE = 128, 256
-# Extents that are no multiple of this many elements cost a part of the rate (NVIDIA, "Matrix
-# Multiplication Background": 64 16-bit elements on an A100). FITTED share per such extent.
-ALIGNED, UNALIGNED_SHARE = 64, 0.93
+# Share of the rate where rows of a 16-bit array begin at no multiple of 8 elements (16 bytes), by
+# the elements they are a multiple of (H200, measured by this project: 125, 250 and 255 of 730
+# TFLOP/s; from 8 elements on 700 to 770).
+ALIGNED = 8
+NARROW_LOAD_SHARE = {1: 0.17, 2: 0.35, 4: 0.35}
+# Shards of a vocabulary are padded to a multiple of this (Megatron's default).
+VOCAB_SHARD = 128
 # What the products of a training step reach of the best of a sweep: cold operands, other work in
 # between, shapes that the library's heuristics miss. The sustained share of narrow types above
 # comes from whole layers and needs no further factor. FITTED.
@@ -96,7 +100,7 @@ def series_share(unit: str, *, is_tpu: bool, tuned: bool = False) -> float:
 
 # Products of many experts on a TPU against one large product: padded groups, sorted rows (megablox
 # kernels, range 0.4 to 0.9). FITTED.
-TPU_GROUPED_SHARE = 0.50
+TPU_GROUPED_SHARE = 0.45
 
 # A kernel's fixed device time: launch gap of 1.2-1.6 us (measured by this project) and its ramp.
 KERNEL_FIXED_NS = 2_500.0

@@ -24,8 +24,9 @@ class Training(Record, frozen=True, kw_only=True):
     """What is trained on: sequences, batch, precision, and how the program runs it.
 
     `batch` counts sequences of the whole job, `micro_batch` those a replica takes at once.
-    `compiled` programs have no cost per operator on the host, `tuned` ones choose the kernel of
-    each 16-bit product by trial.
+    `compiled` programs have no cost per operator on the host and pad products, `tuned` ones choose
+    the kernel of each 16-bit product by trial. `capacity` is that of each expert against its even
+    share of the tokens, where others are dropped.
     """
 
     sequence: int
@@ -38,6 +39,8 @@ class Training(Record, frozen=True, kw_only=True):
     tensor_overlap: bool = False
     compiled: bool = False
     tuned: bool = False
+    fused_accumulation: bool = False
+    capacity: float | None = None
     states: memory.States = memory.States()
 
     @property
@@ -62,6 +65,7 @@ class Step(NamedTuple):
     head: Work
     traffic: list[Traffic]
     bubble_ns: float
+    accumulation_ns: float
     optimizer_ns: float
     host_ns: float
     fixed_ns: float
@@ -70,7 +74,8 @@ class Step(NamedTuple):
     @property
     def expected_ns(self) -> float:
         busy = self.compute.ns + self.head.ns + sum(one.exposed_ns for one in self.traffic)
-        return busy + self.host_ns + self.bubble_ns + self.optimizer_ns + self.fixed_ns
+        others = self.bubble_ns + self.accumulation_ns + self.optimizer_ns + self.fixed_ns
+        return busy + self.host_ns + others
 
     @property
     def serial_ns(self) -> float:
@@ -79,7 +84,7 @@ class Step(NamedTuple):
 
     @property
     def overlapped_ns(self) -> float:
-        busy = self.compute.ns + self.head.ns + self.optimizer_ns
+        busy = self.compute.ns + self.head.ns + self.accumulation_ns + self.optimizer_ns
         links = sum(one.total_ns for one in self.traffic)
         return max(busy + self.host_ns + self.bubble_ns + self.fixed_ns, links)
 
@@ -140,6 +145,8 @@ def slice_of(mesh: Mesh, job: Training) -> Slice:
         dtype=dtype_of(job.precision),
         fused_attention=job.fused_attention,
         tuned=job.tuned,
+        pads=job.compiled,
+        capacity=job.capacity,
     )
 
 
@@ -178,6 +185,9 @@ def plan_step(config: ModelConfig, mesh: Mesh, job: Training, target: Target) ->
         head=Work().plus(end_work, count),
         traffic=traffic,
         bubble_ns=bubble,
+        accumulation_ns=0.0
+        if job.fused_accumulation
+        else (count - 1) * _accumulation_ns(config, mesh, job, target),
         optimizer_ns=_optimizer_ns(config, mesh, target),
         host_ns=host,
         fixed_ns=assumptions.COMPILED_STEP_FIXED_NS if compiled else assumptions.STEP_FIXED_NS,
@@ -312,6 +322,17 @@ def _hidden(
     # What is hidden still slows the compute beside it.
     exposed += assumptions.CONTENTION_SHARE * min(total - exposed, beside)
     return Traffic(name, axis, total, exposed, formula)
+
+
+def _accumulation_ns(config: ModelConfig, mesh: Mesh, job: Training, target: Target) -> float:
+    """Gradients of one micro-batch added to the main gradients: each of those read and written.
+
+    With ZeRO-3 a chip adds its own part only. Programs that sum in the products that compute the
+    gradients (Megatron with Transformer Engine) hide it behind their arithmetic.
+    """
+    mine = memory.held(config, mesh)
+    params = (mine.dense + mine.experts) / (mesh.fsdp if mesh.zero == 3 else 1)
+    return kernels.stream(target, 2 * job.states.gradients * params).ns
 
 
 def _optimizer_ns(config: ModelConfig, mesh: Mesh, target: Target) -> float:
