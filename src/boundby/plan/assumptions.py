@@ -7,6 +7,7 @@ in `FIT_SOURCES`; docs/plan.md scores the other sources separately.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 # Sources (prefixes of the row ids) on which FITTED constants were chosen; all others only score.
 FIT_SOURCES = (
@@ -71,9 +72,13 @@ GPU_TILES = ((256, 128, 1.0), (128, 128, 0.93), (128, 64, 0.80), (64, 64, 0.62))
 PIPELINE_K = 160
 # Side of the matrix unit: operands are padded to it (scaling book: 128 up to v5p, 256 from v6e).
 TPU_TILE, TPU_WIDE_TILE = 128, 256
-# Extents that are no multiple of this many elements cost a part of the rate (NVIDIA, "Matrix
-# Multiplication Background": 64 16-bit elements on an A100). FITTED share per such extent.
-ALIGNED, UNALIGNED_SHARE = 64, 0.93
+# Share of the rate where rows of a 16-bit array begin at no multiple of 8 elements (16 bytes), by
+# the elements they are a multiple of (H200, measured by this project: 125, 250 and 255 of 730
+# TFLOP/s; from 8 elements on 700 to 770).
+ALIGNED = 8
+NARROW_LOAD_SHARE = {1: 0.17, 2: 0.35, 4: 0.35}
+# Shards of a vocabulary are padded to a multiple of this (Megatron's default).
+VOCAB_SHARD = 128
 # What the products of a training step reach of the best of a sweep: cold operands, other work in
 # between, shapes that the library's heuristics miss. The sustained share of narrow types above
 # comes from whole layers and needs no further factor. FITTED.
@@ -95,7 +100,7 @@ def series_share(unit: str, *, is_tpu: bool, tuned: bool = False) -> float:
 
 # Products of many experts on a TPU against one large product: padded groups, sorted rows (megablox
 # kernels, range 0.4 to 0.9). FITTED.
-TPU_GROUPED_SHARE = 0.50
+TPU_GROUPED_SHARE = 0.45
 
 # A kernel's fixed device time: launch gap of 1.2-1.6 us (measured by this project) and its ramp.
 KERNEL_FIXED_NS = 2_500.0
@@ -154,12 +159,27 @@ COMPILED_STEP_FIXED_NS = 2e6
 # of 450 GB/s, A100 235 of 300, B200 673 of 900, MI300X 315 of 448). PCIe slots share
 # switches and sockets.
 LINK_SHARE = {"switch": 0.80, "pcie": 0.50, "mesh": 0.70, "torus": 0.95}
-# An all-reduce in an NVLink switch reaches 482 of 450 GB/s: reduction in the switch. Eight chips.
-SWITCH_REDUCE_SHARE = 1.07
+# An all-reduce that an NVLink switch sums passes V up and down at 1.2 W together, whatever the
+# number of chips (H100, H200 258 to 275 of 450 GB/s, B200 479 of 900). NCCL: above four chips.
+SWITCH_REDUCE_SHARE, SWITCH_REDUCE_ABOVE = 1.2, 4
 # Share of the NICs' rate (H100 320 of 400 with 8 a node, 98 of 100 with two; A100 178 of 200).
 EGRESS_SHARE = 0.85
-# Start of a collective in one domain, and for every node that a ring crosses.
-COLLECTIVE_LATENCY_NS, NODE_LATENCY_NS = 15_000.0, 6_000.0
+# Start of a collective (NCCL's tuning table: 8.4 us, and its launch).
+COLLECTIVE_START_NS = 15_000.0
+
+
+class Protocol(NamedTuple):
+    """Latency of one step inside a domain and between two, and the share of the links' rate."""
+
+    inside_ns: float
+    between_ns: float
+    share: float
+
+
+# For large and for small messages (the same table: "simple" and "LL", which is 1.8 times slower
+# inside a domain when there are several; a step of a tree sends a chunk).
+RING_PROTOCOLS = (Protocol(3_400.0, 9_600.0, 1.0), Protocol(850.0, 2_700.0, 0.25))
+TREE_PROTOCOLS = (Protocol(28_000.0, 50_000.0, 1.0), Protocol(950.0, 5_000.0, 0.25))
 # A hop on a TPU torus (scaling book).
 HOP_NS = 1_000.0
 # Small all-reduces of a decode step, with their kernels' waiting for each other (range 8 to 30 us).

@@ -65,11 +65,15 @@ def product(
     *,
     alone: bool = False,
     tuned: bool = False,
+    even: bool = False,
+    sums_rows: bool = False,
 ) -> Kernel:
     """A matrix product: the larger of its arithmetic, tile by tile, and its traffic.
 
     Time = max(2 m k n / (sustained rate * share of the tiles), bytes / bandwidth) + a fixed part.
     `alone` is a product repeated by itself; in a step, products reach less of the best rate.
+    `even` groups have equal rows: a batch. `sums_rows` is a weight's gradient, whose inner extent
+    are the tokens.
     """
     m, k, n = max(1, m), max(1, k), max(1, n)
     narrow = dtype == "float4"
@@ -82,8 +86,10 @@ def product(
     rate = target.sustained_rate(unit)
     if not alone:
         rate *= assumptions.series_share(unit, is_tpu=target.is_tpu, tuned=tuned and groups == 1)
-    if groups > 1 and target.is_tpu:
+    if groups > 1 and target.is_tpu and not even:
         rate *= assumptions.TPU_GROUPED_SHARE
+    if not target.is_tpu:
+        rate *= alignment_share(*((m, n) if sums_rows else (k, n)))
     busy = flops / (rate * tile_share(target, m, k, n, groups)) * _S
     ns = max(busy, memory / assumptions.STREAM_MEMORY_SHARE) + _fixed_ns(target)
     return Kernel(ns=ns, minimum_ns=minimum, flops=flops)
@@ -142,9 +148,16 @@ def _gpu_tile_share(units: int, m: int, k: int, n: int, groups: int) -> float:
             waves = math.ceil(tiles / units)
             share = groups * m * n / (waves * units * tall * wide) * quality
             best = max(best, share)
-    unaligned = sum(1 for extent in (m, k, n) if extent % assumptions.ALIGNED)
-    aligned = assumptions.UNALIGNED_SHARE**unaligned
-    return best * aligned * k / (k + assumptions.PIPELINE_K)
+    return best * k / (k + assumptions.PIPELINE_K)
+
+
+def alignment_share(*extents: int) -> float:
+    """Share of the rate of a product whose arrays have rows of these many elements.
+
+    Rows that begin at no multiple of 16 bytes are loaded in narrow pieces.
+    """
+    least = min(math.gcd(extent, assumptions.ALIGNED) for extent in extents)
+    return assumptions.NARROW_LOAD_SHARE.get(least, 1.0)
 
 
 def tile_share(target: Target, m: int, k: int, n: int, groups: int = 1) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Literal, NamedTuple
 
 from boundby.model import OpCall, Record
@@ -52,6 +53,8 @@ class Slice(Record, frozen=True, kw_only=True):
     dtype: str = _BF16
     fused_attention: bool = True
     tuned: bool = False
+    pads: bool = False
+    capacity: float | None = None
 
     @property
     def tokens(self) -> int:
@@ -102,13 +105,15 @@ def linear(
     groups: int = 1,
     *,
     tuned: bool = False,
+    even: bool = False,
 ) -> tuple[Work, Work]:
     """Forward, and backward's two products; narrow types are converted before each."""
     k, n = max(1, k), max(1, n)
-    forward = _matmul(kernels.product(target, rows, k, n, dtype, groups, tuned=tuned))
+    how = {"tuned": tuned, "even": even}
+    forward = _matmul(kernels.product(target, rows, k, n, dtype, groups, **how))
     backward = _matmul(
-        kernels.product(target, rows, n, k, dtype, groups, tuned=tuned),
-        kernels.product(target, k, rows, n, dtype, groups, tuned=tuned),
+        kernels.product(target, rows, n, k, dtype, groups, **how),
+        kernels.product(target, k, rows, n, dtype, groups, sums_rows=True, **how),
     )
     if dtype in ("float8", "float4", "int8"):
         forward = forward.plus(_convert(target, rows * groups, k))
@@ -241,8 +246,9 @@ def _feed_forward(
 ) -> Passes:
     """Up (and gate), activation, down; `rows` per group."""
     wide = ffn * (2 if config.gated else 1)
-    up = linear(target, rows, config.hidden, wide, part.dtype, groups, tuned=part.tuned)
-    down = linear(target, rows, ffn, config.hidden, part.dtype, groups, tuned=part.tuned)
+    how = {"tuned": part.tuned, "even": part.capacity is not None}
+    up = linear(target, rows, config.hidden, wide, part.dtype, groups, **how)
+    down = linear(target, rows, ffn, config.hidden, part.dtype, groups, **how)
     narrow = (rows * groups, ffn)
     if config.gated:
         act = _memory(_unary(target, "mul", narrow, narrow))
@@ -258,7 +264,7 @@ def _feed_forward(
 def _experts(target: Target, config: ModelConfig, part: Slice) -> Passes:
     """Router, the tokens sorted by expert and back, the experts' products, shared experts."""
     rows = max(1, part.tokens // part.tensor)
-    sent = max(1, round(rows * config.active_experts))
+    sent = max(1, round(rows * config.active_experts * (part.capacity or 1.0)))
     local = max(1, config.experts // part.expert)
     per_expert = max(1, sent // local)
     routed = _feed_forward(target, config, per_expert, config.moe_ffn, part, local)
@@ -323,7 +329,9 @@ def head(target: Target, config: ModelConfig, part: Slice) -> Passes:
     """The output head and the loss over the vocabulary, split over the tensor axis."""
     if not config.vocab:
         return Passes(Work(), Work(), Work())
-    vocab = max(1, config.vocab // part.tensor)
+    vocab = config.vocab
+    if part.tensor > 1 or part.pads:  # shards are equal and aligned
+        vocab = assumptions.VOCAB_SHARD * math.ceil(vocab / part.tensor / assumptions.VOCAB_SHARD)
     there, back = linear(target, part.tokens, config.hidden, vocab, _BF16, tuned=part.tuned)
     logits = (part.tokens, vocab)
     loss = _memory(_unary(target, "mul", logits, logits), _unary(target, "exp", logits))

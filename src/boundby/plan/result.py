@@ -78,6 +78,7 @@ def terms(step: Step) -> list[PlanTerm]:
     ]
     found += [
         _term("pipeline bubble", "bubble", step.bubble_ns, "bubble"),
+        _term("gradient accumulation", "memory", step.accumulation_ns, "accumulation"),
         _term("optimizer", "memory", step.optimizer_ns, "optimizer"),
         _term("host behind the device", "overhead", step.host_ns, "host"),
         _term("start and end of a step", "overhead", step.fixed_ns, "fixed"),

@@ -198,7 +198,7 @@ def prefill_ns(config: ModelConfig, service: Service, target: Target, sequences:
     last = Slice(sequences=sequences, sequence=1, tensor=service.tensor, sequence_parallel=False)
     stream = weight_bytes(config, service) * service.pipeline
     compute = max(compute, kernels.stream(target, stream).ns)
-    links = _links_ns(config, service, target, part.tokens, 2 * assumptions.COLLECTIVE_LATENCY_NS)
+    links = _links_ns(config, service, target, part.tokens, 2 * assumptions.COLLECTIVE_START_NS)
     return compute + head(target, config, last).forward.ns + links + assumptions.DECODE_FIXED_NS
 
 

@@ -33,6 +33,7 @@ _TERMS: dict[str, Callable[..., Any] | str] = {
     "attention": layers.attention,
     "attention-share": layers.attention_share,
     "memory": kernels.pointwise,
+    "accumulation": training._accumulation_ns,
     "optimizer": training._optimizer_ns,
     "all-gather": collectives.all_gather_ns,
     "reduce-scatter": collectives.reduce_scatter_ns,

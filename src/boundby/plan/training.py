@@ -7,6 +7,7 @@ its layers one after the other, collectives hide behind the compute they can run
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from boundby.model import OpCall, Record
@@ -14,7 +15,7 @@ from boundby.model.errors import BoundbyError
 from boundby.plan import assumptions, collectives, kernels, memory
 from boundby.plan.chips import Target
 from boundby.plan.layers import Passes, Recompute, Slice, Work, head, layer
-from boundby.plan.mesh import Axis, Mesh, group
+from boundby.plan.mesh import Axis, Group, Mesh, group
 from boundby.plan.model_config import ModelConfig
 from boundby.plan.operator import dtype_of
 
@@ -23,8 +24,9 @@ class Training(Record, frozen=True, kw_only=True):
     """What is trained on: sequences, batch, precision, and how the program runs it.
 
     `batch` counts sequences of the whole job, `micro_batch` those a replica takes at once.
-    `compiled` programs have no cost per operator on the host, `tuned` ones choose the kernel of
-    each 16-bit product by trial.
+    `compiled` programs have no cost per operator on the host and pad products, `tuned` ones choose
+    the kernel of each 16-bit product by trial. `capacity` is that of each expert against its even
+    share of the tokens, where others are dropped.
     """
 
     sequence: int
@@ -37,6 +39,8 @@ class Training(Record, frozen=True, kw_only=True):
     tensor_overlap: bool = False
     compiled: bool = False
     tuned: bool = False
+    fused_accumulation: bool = False
+    capacity: float | None = None
     states: memory.States = memory.States()
 
     @property
@@ -61,6 +65,7 @@ class Step(NamedTuple):
     head: Work
     traffic: list[Traffic]
     bubble_ns: float
+    accumulation_ns: float
     optimizer_ns: float
     host_ns: float
     fixed_ns: float
@@ -69,7 +74,8 @@ class Step(NamedTuple):
     @property
     def expected_ns(self) -> float:
         busy = self.compute.ns + self.head.ns + sum(one.exposed_ns for one in self.traffic)
-        return busy + self.host_ns + self.bubble_ns + self.optimizer_ns + self.fixed_ns
+        others = self.bubble_ns + self.accumulation_ns + self.optimizer_ns + self.fixed_ns
+        return busy + self.host_ns + others
 
     @property
     def serial_ns(self) -> float:
@@ -78,7 +84,7 @@ class Step(NamedTuple):
 
     @property
     def overlapped_ns(self) -> float:
-        busy = self.compute.ns + self.head.ns + self.optimizer_ns
+        busy = self.compute.ns + self.head.ns + self.accumulation_ns + self.optimizer_ns
         links = sum(one.total_ns for one in self.traffic)
         return max(busy + self.host_ns + self.bubble_ns + self.fixed_ns, links)
 
@@ -139,6 +145,8 @@ def slice_of(mesh: Mesh, job: Training) -> Slice:
         dtype=dtype_of(job.precision),
         fused_attention=job.fused_attention,
         tuned=job.tuned,
+        pads=job.compiled,
+        capacity=job.capacity,
     )
 
 
@@ -177,6 +185,9 @@ def plan_step(config: ModelConfig, mesh: Mesh, job: Training, target: Target) ->
         head=Work().plus(end_work, count),
         traffic=traffic,
         bubble_ns=bubble,
+        accumulation_ns=0.0
+        if job.fused_accumulation
+        else (count - 1) * _accumulation_ns(config, mesh, job, target),
         optimizer_ns=_optimizer_ns(config, mesh, target),
         host_ns=host,
         fixed_ns=assumptions.COMPILED_STEP_FIXED_NS if compiled else assumptions.STEP_FIXED_NS,
@@ -265,26 +276,34 @@ def _weight_traffic(
     params = mine.dense + mine.experts
     found = []
     if mesh.fsdp > 1:
-        where = group(mesh, "fsdp", target)
-        gather = collectives.all_gather_ns(2 * params, where, target)
-        reduce = collectives.reduce_scatter_ns(job.states.gradients / 2 * params, where, target)
+        gather = _by_layer(collectives.all_gather_ns, 2 * params, config, mesh, "fsdp", target)
+        held = job.states.gradients / (2 if mesh.zero == 3 else 1) * params
+        reduce = _by_layer(collectives.reduce_scatter_ns, held, config, mesh, "fsdp", target)
+        times = count if mesh.zero == 3 else 1  # once a step without ZeRO-3
+        total_f, total_b = gather * times, reduce * times
         if mesh.zero == 3:
-            total_f, total_b = gather * count, (gather + reduce) * count
-            beside_f, beside_b = forward.ns * count, backward.ns * count
-        else:  # once a step
-            total_f, total_b = (
-                gather,
-                collectives.reduce_scatter_ns(job.states.gradients * params, where, target),
-            )
-            beside_f, beside_b = forward.ns, backward.ns
+            total_b += gather * times
+        beside_f, beside_b = forward.ns * times, backward.ns * times
         found.append(_hidden("weights", "fsdp", total_f, beside_f, job, config, "all-gather"))
         found.append(_hidden("gradients", "fsdp", total_b, beside_b, job, config, "reduce-scatter"))
     if mesh.data > 1:
-        where = group(mesh, "data", target)
-        shard = params / (mesh.fsdp if mesh.zero >= 2 else 1)
-        total = collectives.all_reduce_ns(job.states.gradients * shard, where, target)
+        shard = job.states.gradients * params / (mesh.fsdp if mesh.zero >= 2 else 1)
+        total = _by_layer(collectives.all_reduce_ns, shard, config, mesh, "data", target)
         found.append(_hidden("gradients", "data", total, backward.ns, job, config, "all-reduce"))
     return found
+
+
+def _by_layer(
+    collective: Callable[[float, Group, Target], float],
+    size: float,
+    config: ModelConfig,
+    mesh: Mesh,
+    axis: Axis,
+    target: Target,
+) -> float:
+    """One collective for each layer of the stage: weights and gradients go as they are needed."""
+    calls = max(1.0, config.layers / mesh.pipeline)
+    return calls * collective(size / calls, group(mesh, axis, target), target)
 
 
 def _hidden(
@@ -303,6 +322,17 @@ def _hidden(
     # What is hidden still slows the compute beside it.
     exposed += assumptions.CONTENTION_SHARE * min(total - exposed, beside)
     return Traffic(name, axis, total, exposed, formula)
+
+
+def _accumulation_ns(config: ModelConfig, mesh: Mesh, job: Training, target: Target) -> float:
+    """Gradients of one micro-batch added to the main gradients: each of those read and written.
+
+    With ZeRO-3 a chip adds its own part only. Programs that sum in the products that compute the
+    gradients (Megatron with Transformer Engine) hide it behind their arithmetic.
+    """
+    mine = memory.held(config, mesh)
+    params = (mine.dense + mine.experts) / (mesh.fsdp if mesh.zero == 3 else 1)
+    return kernels.stream(target, 2 * job.states.gradients * params).ns
 
 
 def _optimizer_ns(config: ModelConfig, mesh: Mesh, target: Target) -> float:

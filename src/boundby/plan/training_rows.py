@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import re
 from typing import NamedTuple
 
@@ -52,6 +53,7 @@ class _Facts(NamedTuple):
         False  # Megatron with Transformer Engine: overlap of tensor parallelism, tuning
     )
     compiled: bool = False
+    fused_accumulation: bool = True  # not BLOOM's BF16 optimizer, which adds them on their own
     states: memory.States = memory.States()
 
 
@@ -61,7 +63,7 @@ _FACTS = {
     # Megatron before fused attention: scores are written (the papers and repositories of 2021-22).
     "sc21": _Facts(fused_attention=False),
     "korth": _Facts(fused_attention=False),
-    "bloom": _Facts(fused_attention=False),
+    "bloom": _Facts(fused_attention=False, fused_accumulation=False),
     "vtrain": _Facts(fused_attention=False),
     "vts": _Facts(fused_attention=False),
     "mosaic": _Facts(states=_FSDP_STATES),
@@ -107,7 +109,7 @@ def model_of(row: Row) -> ModelConfig:
         kv_heads=round(number(row, "kv_heads") or heads),
         head_dim=int(notes.get("head_dim") or 0) or hidden // heads,
         ffn=ffn,
-        vocab=needed(row, "vocab"),
+        vocab=_padded(needed(row, "vocab")),
         gated=notes.get("mlp", "plain") == "gated",
         tied="tied embeddings" in text,
         experts=experts,
@@ -120,6 +122,11 @@ def model_of(row: Row) -> ModelConfig:
         windowed=windowed,
         latent=latent,
     )
+
+
+def _padded(vocab: int) -> int:
+    """Training frameworks pad the vocabulary, on one chip too."""
+    return assumptions.VOCAB_SHARD * math.ceil(vocab / assumptions.VOCAB_SHARD)
 
 
 def target_of(row: Row) -> Target:
@@ -234,6 +241,8 @@ def case_of(row: Row) -> Case:
         tensor_overlap=facts.megatron,
         tuned=facts.megatron and mesh.zero != 3 and not config.experts,
         compiled=facts.compiled,
+        fused_accumulation=facts.fused_accumulation,
+        capacity=_capacity(row),
         states=facts.states,
     )
     return Case(
@@ -248,6 +257,12 @@ def case_of(row: Row) -> Case:
         # What is kept depends on what is computed again and on the micro-batch.
         memory=held if stated != "unknown" and (number(row, "micro_batch") or single) else None,
     )
+
+
+def _capacity(row: Row) -> float | None:
+    """Of each expert against its even share of the tokens; None where no token is dropped."""
+    found = re.search(r"capacity factor ([\d.]+)", _text(row))
+    return float(found[1]) if found else None
 
 
 def _batch(row: Row, sequence: int, *, single: bool) -> float | None:

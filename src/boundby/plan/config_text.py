@@ -1,0 +1,139 @@
+"""Language models: decoders and encoders, with experts, windows and latent attention."""
+
+from __future__ import annotations
+
+from boundby.model.errors import BoundbyError
+from boundby.plan.config_values import Raw, Sizes, activation_of, kind_of
+from boundby.plan.model_config import Latent, ModelConfig
+
+# What a config does not say is its kind's default. No gate without an activation:
+_PLAIN = ("gpt", "mpt", "bloom", "opt", "falcon", "phi", "starcoder", "esm")
+_GATED = ("gemma", "modernbert", "chatglm", "glm")
+# Encoders, whose tokens see all others.
+_ENCODERS = ("bert", "electra", "mpnet", "esm", "camembert", "ernie", "xlm_roberta", "nomic")
+# The output head is the embedding.
+_TIED = (
+    *("gpt2", "gpt_neo", "gpt_bigcode", "bloom", "opt", "mpt", "starcoder2", "gemma"),
+    *("cohere", "granite", "smollm", "xglm"),
+)
+_UNTIED = ("gpt_neox",)
+# Sizes that published configs leave out, as Transformers' classes have them.
+_DEFAULTS: dict[str, Raw] = {
+    "llama": {
+        "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "intermediate_size": 11008, "vocab_size": 32000,
+    },
+    "mistral": {
+        "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "intermediate_size": 14336, "vocab_size": 32000, "num_key_value_heads": 8,
+    },
+    "gemma3_text": {
+        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+        "vocab_size": 262208, "sliding_window_pattern": 6,
+    },
+}  # fmt: skip
+
+
+def language_model(raw: Raw, name: str) -> ModelConfig:
+    """The sizes of a decoder or encoder of text."""
+    kind = kind_of(raw)
+    raw = {**_DEFAULTS.get(kind, {}), **_flat(raw)}
+    sizes = Sizes(raw, name)
+    layers, hidden, heads = sizes.stack()
+    experts = sizes.number("experts")
+    ffn = sizes.number("ffn") or round(float(raw.get("expansion_ratio") or 4) * hidden)
+    moe_ffn = sizes.number("moe_ffn") or ffn
+    shared = sizes.number("shared_experts")
+    if wide := raw.get("shared_expert_intermediate_size"):
+        shared = max(1, round(int(wide) / moe_ffn))
+    if dense := raw.get("intermediate_size_mlp"):  # Llama 4: dense layers are wider
+        ffn, shared = int(dense), 1
+    windowed = _windowed(raw, kind) if sizes.number("window") else 0.0
+    return ModelConfig(
+        name=name,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=_kv_heads(raw, sizes, kind) or heads,
+        head_dim=sizes.number("head_dim") or hidden // heads,
+        ffn=ffn,
+        vocab=sizes.number("vocab"),
+        gated=_is_gated(raw, kind),
+        tied=bool(raw.get("tie_word_embeddings", _is_tied(kind))),
+        causal=not any(one in kind for one in _ENCODERS),
+        experts=experts,
+        active_experts=max(1, sizes.number("active_experts")) if experts else 0,
+        moe_ffn=moe_ffn if experts else 0,
+        shared_experts=shared if experts else 0,
+        dense_layers=sizes.number("dense_layers"),
+        moe_every=max(1, sizes.number("moe_every")),
+        window=sizes.number("window") if windowed else None,
+        windowed=windowed,
+        latent=_latent(raw, name),
+    )
+
+
+def _flat(raw: Raw) -> Raw:
+    """DBRX and MPT keep sizes of attention and feed-forward layers in parts of their own."""
+    attention, ffn = raw.get("attn_config"), raw.get("ffn_config")
+    inner = {**(attention if isinstance(attention, dict) else {})}
+    inner |= ffn if isinstance(ffn, dict) else {}
+    return {**inner, **raw}
+
+
+def _kv_heads(raw: Raw, sizes: Sizes, kind: str) -> int:
+    """Heads of keys and values: one for multi-query models unless they state groups."""
+    if raw.get("multi_query_attention"):
+        return int(raw.get("multi_query_group_num") or 1)
+    if raw.get("multi_query") and not raw.get("new_decoder_architecture"):
+        return 1
+    if kind.startswith("falcon") and not raw.get("new_decoder_architecture"):
+        return 0
+    return sizes.number("kv_heads")
+
+
+def _is_tied(kind: str) -> bool:
+    if kind.startswith(_UNTIED):
+        return False
+    return kind.startswith(_TIED) or any(one in kind for one in _ENCODERS)
+
+
+def _is_gated(raw: Raw, kind: str) -> bool:
+    activation = activation_of(raw)
+    if kind.startswith(_GATED) or "glu" in activation or activation.startswith("gated"):
+        return True
+    if not activation:
+        return not kind.startswith(_PLAIN) and not any(one in kind for one in _ENCODERS)
+    return activation in ("silu", "swish")
+
+
+def _windowed(raw: Raw, kind: str) -> float:
+    """Share of the layers whose attention has a window."""
+    if not raw.get("use_sliding_window", True):
+        return 0.0
+    layer_types = raw.get("layer_types")
+    if isinstance(layer_types, list) and layer_types:
+        near = ("sliding", "chunked")
+        return sum(str(one).startswith(near) for one in layer_types) / len(layer_types)
+    names = ("sliding_window_pattern", "global_attn_every_n_layers", "no_rope_layer_interval")
+    pattern = next((raw[one] for one in names if isinstance(raw.get(one), int)), 0)
+    if raw.get("attention_chunk_size"):  # Llama 4: every fourth layer sees all
+        pattern = pattern or 4
+    if pattern:
+        return 1 - 1 / pattern
+    return 0.5 if kind.startswith("gemma2") else 1.0
+
+
+def _latent(raw: Raw, name: str) -> Latent | None:
+    if not raw.get("kv_lora_rank"):
+        return None
+    try:
+        return Latent(
+            q_rank=int(raw.get("q_lora_rank") or 0),
+            kv_rank=int(raw["kv_lora_rank"]),
+            nope_dim=int(raw["qk_nope_head_dim"]),
+            rope_dim=int(raw["qk_rope_head_dim"]),
+            value_dim=int(raw["v_head_dim"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise BoundbyError(f"the config of {name} has latent attention without {error}") from None

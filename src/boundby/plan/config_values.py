@@ -1,0 +1,68 @@
+"""The sizes in a config.json, under any of the names that they are known by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from boundby.model.errors import BoundbyError
+
+Raw = dict[str, Any]
+
+KEYS = {
+    "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "depth"),
+    "hidden": ("hidden_size", "n_embd", "n_embed", "d_model", "dim"),
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads"),
+    "head_dim": ("head_dim", "attention_head_dim", "kv_channels"),
+    "ffn": ("intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim", "hidden_dim"),
+    "vocab": ("vocab_size", "padded_vocab_size"),
+    "experts": ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
+    "active_experts": (
+        *("num_experts_per_tok", "num_experts_per_token", "num_selected_experts"),
+        *("moe_topk", "moe_top_k"),
+    ),
+    "moe_ffn": ("moe_intermediate_size",),
+    "shared_experts": ("n_shared_experts", "num_shared_experts"),
+    "dense_layers": ("first_k_dense_replace",),
+    "moe_every": ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq"),
+    "window": ("sliding_window", "attention_chunk_size", "local_attention"),
+}
+
+
+class Sizes:
+    """The numbers of a config."""
+
+    def __init__(self, raw: Raw, name: str) -> None:
+        self._raw, self._name = raw, name
+
+    def number(self, key: str) -> int:
+        """The size, 0 where it is not stated."""
+        value = next((self._raw[one] for one in KEYS[key] if self._raw.get(one) is not None), 0)
+        if isinstance(value, list) and value and len(set(map(str, value))) == 1:
+            value = value[0]
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            number = -1
+        if number < 0:
+            raise BoundbyError(f"the config of {self._name} has no usable {KEYS[key][0]}")
+        return number
+
+    def stack(self) -> tuple[int, int, int]:
+        """Layers, hidden size and heads: what no transformer is without."""
+        layers, heads = self.number("layers"), self.number("heads")
+        hidden = self.number("hidden") or heads * self.number("head_dim")
+        named = {"layers": layers, "hidden": hidden, "heads": heads}
+        if missing := [KEYS[key][0] for key, value in named.items() if not value]:
+            raise BoundbyError(f"the config of {self._name} has no {' and '.join(missing)}")
+        return layers, hidden, heads
+
+
+def kind_of(raw: Raw) -> str:
+    """`model_type`, in lower case with underscores."""
+    return str(raw.get("model_type") or "").lower().replace("-", "_")
+
+
+def activation_of(raw: Raw) -> str:
+    names = ("hidden_act", "hidden_activation", "activation_function", "activation")
+    return str(next((raw[one] for one in names if raw.get(one)), "")).lower()
