@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from boundby import faults
 from boundby.faults import (
     exposed_collectives,
     far_from_roof,
@@ -319,6 +320,22 @@ def test_memory_asked_for_in_a_warm_step_is_found() -> None:
     assert found.saving_ns.high == pytest.approx(4e6, rel=0.2)
     assert found.provable
     assert finding(step_model_of(allocating(0).timeline()), "fragmented-memory") is None
+
+
+def test_allocator_calls_are_saved_once_beside_graphs() -> None:
+    """A captured graph takes no more host time off the step than the allocator's calls left."""
+    step_model = step_model_of(allocating(10).timeline())
+    busy_ns = float(step_model.timeline.device.duration_ns.sum())
+    both = faults.combine([step_model], faults.find([step_model]))
+    together = min(row.wall_ns.low for row in both)
+    assert {"fragmented-memory", "eager-launches"} <= {one for row in both for one in row.faults}
+    assert together >= busy_ns
+
+
+def test_a_saving_never_goes_below_the_busy_stream() -> None:
+    step_model = step_model_of(allocating(2).timeline())
+    busy_ns = float(step_model.timeline.device.duration_ns.sum())
+    assert step_model.evaluate(Edit.save_step(1e12)) == busy_ns
 
 
 def test_memory_asked_for_under_the_profiler_alone_is_not_a_fault() -> None:

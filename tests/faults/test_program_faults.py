@@ -264,12 +264,22 @@ def test_a_product_of_one_hot_rows_is_a_lookup() -> None:
 
 
 def rounds(
-    count: int, *, layers: bool = False, shapes: int = 1, optimizer: bool = True
+    count: int,
+    *,
+    layers: bool = False,
+    shapes: int = 1,
+    optimizer: bool = True,
+    inside: str | None = None,
 ) -> StepModel:
     """One line that calls the same operator so often, on so many shapes, which the optimizer's
-    operator has too; `layers`: each time inside another module."""
+    operator has too; `layers`: each time inside another module; `inside`: all
+    of them in a range of that name."""
     scene = Scene(end=count * 20 + 100)
     lines, phases = [], []
+    if inside is not None:
+        scene.on_host(0, count * 20, HostKind.PYTHON, inside)
+        lines.append(0)
+        phases.append(Phase.FORWARD)
     for at in range(count):
         start = at * 20
         if layers:
@@ -290,6 +300,12 @@ def test_a_loop_of_one_call_is_told_from_layers() -> None:
     assert found.where == ["train.py:1"] and "16 rounds" in found.change
     assert finding(rounds(16, layers=True, optimizer=False), "looped-calls") is None
     assert finding(rounds(4, optimizer=False), "looped-calls") is None
+
+
+def test_layers_of_generated_code_at_one_line_are_no_loop() -> None:
+    generated = rounds(16, optimizer=False, inside="<eval_with_key>.50(4): forward")
+    assert finding(generated, "looped-calls") is None
+    assert finding(rounds(16, optimizer=False, inside="train.py(4): loop"), "looped-calls")
 
 
 def test_a_loop_over_parameters_goes_over_their_shapes() -> None:

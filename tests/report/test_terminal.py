@@ -82,7 +82,7 @@ def test_overhead_line_shows_its_cause_and_short_lines_are_summed() -> None:
     ]
     rows = [" ".join(row.split()) for row in lines_table(lines).splitlines()]
     assert rows[1].startswith("overhead: sync 4.00 ms 40% train.py:3")
-    assert rows[2].startswith("compute 3.00 ms 30% train.py:4")
+    assert rows[2].startswith("compute 67% 3.00 ms 30% train.py:4")
     assert rows[3].startswith("overhead: Python 2.00 ms 20% (outside the script)")
     assert rows[4] == "1.00 ms 10% 25 more lines"
 

@@ -13,16 +13,13 @@ from boundby.model.diagnosis import NO_LINE, Finding, LineRow, OpRow
 
 # How many of a line's operators are named.
 _MOST_OPS = 2
-_PARTS = {
+OVERHEAD_PARTS = {
     "python": "Python and framework code",
     "launch": "launching kernels",
     "sync": "waiting for the device",
     "data": "waiting for data",
     "core": "waiting for a CPU core",
     "small_kernels": "kernels too small for the device",
-    "device_memory": "memory traffic",
-    "network": "communication",
-    "host_link": "copies between host and device",
 }
 
 
@@ -66,9 +63,9 @@ def _bounded(row: LineRow) -> str:
     if group == "unknown":
         return "What bounds it is unknown: its operators have no cost formula."
     words = f"{units.share(share)} of its time is {group}"
-    parts = {name: ns for name, ns in row.parts.items() if name in _PARTS}
+    parts = {name: ns for name, ns in row.parts.items() if name in OVERHEAD_PARTS}
     if group == "overhead" and parts:
-        words += f", mostly {_PARTS[max(parts, key=lambda name: parts[name])]}"
+        words += f", mostly {OVERHEAD_PARTS[max(parts, key=lambda name: parts[name])]}"
     elif row.floor_ns and row.ns:
         words += f", at {units.share(min(1.0, row.floor_ns / row.ns))} of the roofline"
     return f"{words}."

@@ -25,6 +25,7 @@ _LARGEST_PRINTED = 100
 # Shares of a group's time from which its main cause is mentioned.
 _MOSTLY_DATA = 0.5
 _MOSTLY_SLOW = 0.5
+_MOSTLY_NETWORK = 0.5
 _MOSTLY_TRANSFER = 0.25
 
 
@@ -86,7 +87,7 @@ def _verdict(gains: dict[GroupName, float], error: float | None, step_model: Ste
     )
     if gains[first] < (1 + TIE.value) * gains[second]:
         why += f" {first.capitalize()} and {second} are within {TIE.value:.0%} of each other."
-    why += _slow_kernels(account, first) + _waiting_for_data(account, first)
+    why += _main_cause(account, first)
     if off:
         # On a CPU the speed-ups are shares of the clean step, which other steps differ from.
         more = "longer" if off > 0 else "shorter"
@@ -104,6 +105,26 @@ def _zero(group: GroupName, account: Account) -> str:
     transfer_ns = bandwidth.ns - bandwidth.parts.get("device_memory", 0.0)
     transfers = transfer_ns > _MOSTLY_TRANSFER * bandwidth.ns
     return "zero memory and transfer time" if transfers else "zero memory time"
+
+
+def _main_cause(account: Account, group: GroupName) -> str:
+    return (
+        _communication(account, group)
+        or _slow_kernels(account, group)
+        or _waiting_for_data(account, group)
+    )
+
+
+def _communication(account: Account, group: GroupName) -> str:
+    """Says that bandwidth is that of the network, where that is most of it."""
+    bandwidth = account.bandwidth
+    spent = bandwidth.parts.get("network", 0.0)
+    if group != "bandwidth" or spent <= _MOSTLY_NETWORK * bandwidth.ns:
+        return ""
+    return (
+        f" {spent / bandwidth.ns:.0%} of the bandwidth time is communication, which includes"
+        " waiting for slower ranks."
+    )
 
 
 def _slow_kernels(account: Account, group: GroupName) -> str:

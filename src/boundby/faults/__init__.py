@@ -168,6 +168,8 @@ FAULTS: list[Fault] = [
 # Findings that save less than this share of the step are not reported.
 _WORTH_SAYING = 0.01
 _MOST_INSIDE = 3
+# A saving that exceeds its group by less than this is as large as the group.
+_LARGER = 1.05
 _OUT_OF: dict[RelativeTo, str] = {
     "step": "the step",
     "run": "the run",
@@ -260,7 +262,7 @@ def _finding(
 def _remark(fault: Fault, detection: Detection, saving: Estimate, step: StepModel) -> str:
     """Why a saving is larger than the group that the finding is counted to."""
     group_ns = step.account.groups()[fault.group].ns
-    if fault.relative_to != "step" or saving.expected <= group_ns:
+    if fault.relative_to != "step" or saving.expected <= _LARGER * group_ns:
         return ""
     acted_ns = sum(step.op_records[index].ns for index in detection.expected.op_ns)
     what = f"it acts on {units.time(acted_ns)} of operators" if acted_ns else "it acts on the step"

@@ -32,8 +32,8 @@ from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import allocator, checkpointing
 from boundby.model import Ints, units
 from boundby.model.assumptions.savings import ALLOCATOR_CALLS_LEFT
-from boundby.model.diagnosis import Estimate
-from boundby.step.model import StepView
+from boundby.model.intervals import Coverage
+from boundby.step.model import Edit, HostTime, StepView
 
 _CALLS = ("cudaMalloc", "cudaFree", "hipMalloc", "hipFree")
 # Fewer calls than this a clean step come from something that happens now and then.
@@ -49,11 +49,14 @@ def detect(step: StepView) -> Detection | None:
     if seen.allocations is not None and seen.allocations < _FEWEST_A_STEP * max(1, steps):
         return None
     spent = float(step.timeline.host.duration_ns[rows].sum())
-    # Most of it is waiting for the driver, which a profiler hardly makes longer.
-    lost = spent * step.stall_sensitivity(spent)
-    low, expected, high = (lost * (1 - left) for left in ALLOCATOR_CALLS_LEFT.high_to_low)
-    return Detection.of_saving(
-        Estimate(low=low, expected=expected, high=high),
+    calls = _host_time(step, rows)
+    low, expected, high = (
+        Edit.save_host(calls * (1 - left)) for left in ALLOCATOR_CALLS_LEFT.high_to_low
+    )
+    return Detection(
+        low=low,
+        expected=expected,
+        high=high,
         where=_lines(step, rows),
         change="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # before it is started",
         assumes=f"{len(rows)} calls a step, {units.time(spent)}, are due to free blocks "
@@ -65,6 +68,18 @@ def _calls(step: StepView) -> Ints:
     names = step.timeline.names
     wanted = np.array([name in _CALLS for name in names] or [False])
     return np.flatnonzero(wanted[step.timeline.host.name])
+
+
+def _host_time(step: StepView, rows: Ints) -> HostTime:
+    """The calls' time before each action. Most of it is waiting for the driver, which a profiler
+    hardly makes longer."""
+    host, launches = step.timeline.host, step.launches
+    done = (host.start_ns + host.duration_ns)[launches.rows]
+    since = np.concatenate([[step.timeline.start_ns], done])
+    until = np.concatenate([done, [step.timeline.end_ns]])
+    spent = Coverage(host.start_ns[rows], host.duration_ns[rows]).between(since, until)
+    spent = np.minimum(spent, np.append(launches.host_ns, launches.after_ns))
+    return HostTime(before_ns=spent[:-1], after_ns=float(spent[-1]))
 
 
 def _fullness(step: StepView) -> str:

@@ -9,7 +9,6 @@ from boundby.model import Machine, units
 from boundby.model.diagnosis import Diagnosis, Group, Utilisation
 from boundby.model.run import ONCE, RunPart, RunPartName, RunParts
 from boundby.model.step_kind import StepUnit
-from boundby.report.layout import one_line
 from boundby.report.machine import age
 from boundby.report.words import COLOURS, PART_NAMES, SHORT_PART_NAMES, counted, sentence
 
@@ -144,6 +143,8 @@ def utilisation_words(used: Utilisation) -> str:
         ("MFU", used.mfu, used.mfu_datasheet),
         ("HFU", used.hfu, used.hfu_datasheet),
     ):
+        if name == "HFU" and share == used.mfu:
+            continue
         if share is not None:
             of_sheet = f" ({units.share(sheet)} of datasheet)" if sheet and sheet != share else ""
             least = "at least " if used.at_least else ""
@@ -174,7 +175,7 @@ def account(diagnosis: Diagnosis, *, verbose: bool) -> Table:
             Text("█" * round(group.share * cells), style=COLOURS[name]),
             units.share(group.share),
             units.time(group.ns),
-            parts if verbose else one_line(parts),
+            parts,
         )
     return table
 

@@ -24,6 +24,9 @@ _SHORTEST_INSIDE_SHARE = 0.02
 _MOSTLY_ONE_LINE, _FEWEST_MODULES = 0.5, 3
 _NUMBER = re.compile(r"_\d+$")
 _OVERHEAD_PARTS = ("python", "launch", "sync", "data", "core", "small_kernels")
+# A line's main group is given with its share of the line where that is less than this.
+_ALL = 0.75
+_CODE = 4  # the column of source text
 _OUTSIDE = "(outside the script)"
 
 
@@ -32,7 +35,6 @@ def source_lines(diagnosis: Diagnosis, most_rows: int | None = None) -> Table:
 
     With `most_rows`, at most that many rows, and no row that sums up the rest.
     """
-    table = table_of("source lines", ("time", "share"), ("line", "code"))
     shown = [row for row in diagnosis.lines[:_MOST_LINES] if row.share >= _SHORTEST_LINE_SHARE]
     rows = []
     for row in shown:
@@ -44,12 +46,15 @@ def source_lines(diagnosis: Diagnosis, most_rows: int | None = None) -> Table:
             for inner in row.inside[:_MOST_INSIDE]
             if inner.share >= _SHORTEST_INSIDE_SHARE
         ]
+    # A trace holds no source text.
+    code = ("code",) if any(row.text for row, _ in rows[:most_rows]) else ()
+    table = table_of("source lines", ("time", "share"), ("line", *code))
     for row, where in rows[:most_rows]:
         _add_line(table, row, where)
     rest = diagnosis.lines[len(shown) :]
     if most_rows is None and sum(row.share for row in rest) >= _SHORTEST_LINE_SHARE:
         ns, share = sum(row.ns for row in rest), sum(row.share for row in rest)
-        table.add_row("", units.time(ns), units.share(share), counted(len(rest), "more line"), "")
+        table.add_row("", units.time(ns), units.share(share), counted(len(rest), "more line"))
     return table
 
 
@@ -106,13 +111,15 @@ def _add_line(table: Table, row: LineRow, where: str) -> None:
     # Of overhead, the cause is what a user can change.
     causes = {part: ns for part, ns in row.parts.items() if part in _OVERHEAD_PARTS}
     cause = max(causes, key=lambda part: causes[part], default=None)
-    words = f"{main}: {SHORT_PART_NAMES[cause]}" if main == "overhead" and cause else main
+    share = row.groups.get(main, 0.0) / row.ns if row.ns else 1.0
+    words = main if share >= _ALL else f"{main} {units.share(share)}"
+    words += f": {SHORT_PART_NAMES[cause]}" if main == "overhead" and cause else ""
     table.add_row(
         Text(words, style=COLOURS.get(main, "")),  # type: ignore[call-overload]
         units.time(row.ns),
         units.share(row.share),
         Text(where, no_wrap=True, overflow="ellipsis"),
-        one_line(row.text or "", "dim"),
+        *([one_line(row.text or "", "dim")] if len(table.columns) > _CODE else []),
     )
 
 

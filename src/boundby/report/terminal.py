@@ -20,7 +20,7 @@ from boundby.report.header import (
     utilisation_words,
     verdict_line,
 )
-from boundby.report.layout import Trimmed, one_line, plain_text, spaced, warning_line
+from boundby.report.layout import Trimmed, plain_text, spaced, warning_line
 from boundby.report.proofs import ProofsReport, final_line
 from boundby.report.words import TEXT_WIDTH, counted, last_part
 
@@ -28,6 +28,7 @@ from boundby.report.words import TEXT_WIDTH, counted, last_part
 MOST_LINES = 35
 _MOST_SOURCE_LINES = 5
 _MOST_NOTES = 2
+_ADVICE_LINES = 3
 
 
 class DiagnosisReport:
@@ -66,7 +67,7 @@ def _screen(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         yield run_line(diagnosis.run)
     used = utilisation_words(diagnosis.utilisation)
     if used:
-        yield one_line(f"Utilisation: {used}", "dim")
+        yield Text(f"Utilisation: {used}", "dim")
     if diagnosis.ranks:
         yield _ranks_line(diagnosis)
     if diagnosis.proofs:
@@ -87,9 +88,9 @@ def _end(diagnosis: Diagnosis, room: int) -> Iterator[RenderableType]:
         yield spaced(table)
         room -= table.row_count + 2
         advised = next((row for row in diagnosis.lines if row.advice), None)
-        if advised is not None and room > 3:
+        if advised is not None and room > _ADVICE_LINES + 1:
             yield Text(f"{last_part(advised.where)}: {advised.advice}", style="dim")
-            room -= 2
+            room -= _ADVICE_LINES
     yield Text()
     shown = diagnosis.notes[: max(0, min(_MOST_NOTES, room))]
     for note in shown:

@@ -73,7 +73,10 @@ class DeviceStep(StepModel):
         return Edit.save_host(HostTime(before_ns=launches.host_ns, after_ns=launches.after_ns))
 
     def evaluate(self, edit: Edit) -> float:
-        return max(1.0, replay(self._edited(edit)) - self._saved_ns - edit.saved_ns)
+        edited, saved = self._edited(edit), self._saved_ns + edit.saved_ns
+        # Whatever else is saved, each stream executes its kernels one after the other.
+        busy = np.bincount(edited.stream, edited.device_ns).max(initial=1.0) if saved else 1.0
+        return float(max(busy, replay(edited) - saved))
 
     def stall_sensitivity(self, ns: float) -> float:
         launches = self.launches

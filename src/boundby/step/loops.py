@@ -21,6 +21,8 @@ from boundby.step.rows import python_ns
 
 # Fewer rounds than this are not worth a word.
 _FEWEST = 8
+# Code that a compiler has written has one line of the script for all of its operators.
+_COMPILED = ("<eval_with_key>", "Torch-Compiled Region", "CompiledFxGraph")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +47,12 @@ def _looping_lines(step: StepView) -> list[Loop]:
     host, timeline = step.timeline.host, step.timeline
     frames = _frames(step)
     layers = _layered(step, frames)
+    compiled = step.within(*_COMPILED)
     by_line: dict[tuple[int, int], list[int]] = defaultdict(list)
     for index, record in enumerate(step.op_records):
         if record.row < 0 or record.source < 0 or record.phase == Phase.OPTIMIZER:
             continue
-        if step.is_for_data(record) or record.source in layers:
+        if step.is_for_data(record) or record.source in layers or compiled[record.row]:
             continue
         row = record.row
         if record.phase == Phase.BACKWARD and host.forward[row] >= 0:
