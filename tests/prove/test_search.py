@@ -188,6 +188,17 @@ def test_a_compile_that_promises_less_than_the_fixes_of_the_start_leaves_them_th
     assert evidence.rulings[little.key].outcome is Outcome.SKIPPED
 
 
+def test_a_compile_measured_before_the_script_ended_is_not_reported_as_skipped() -> None:
+    evidence = Evidence()
+    found = evidence.comparison_of((COMPILE.key,), ())
+    found.log_ratios = [0.1, 0.4, 0.2]
+    found.before_ns, found.after_ns = [1e8] * 3, [0.9e8, 0.67e8, 0.82e8]
+    program = Simulated({"c": 1.3}, first_use_s={"c": 30.0})
+    program.search([COMPILE], budget_s=20.0, evidence=evidence)
+    assert COMPILE.key not in evidence.rulings
+    assert outcomes(evidence, COMPILE) == {"c": Outcome.INCONCLUSIVE}
+
+
 def test_a_process_of_its_own_measures_what_it_can_apply() -> None:
     program = Simulated({"fused": 1.3}, idle=["casts"], failing=["c"])
     variant = (CASTS.key, FUSED.key, COMPILE.key)

@@ -465,6 +465,8 @@ class Search:
         needed = 3 * self._round_s([variant], against)
         if expected + needed < left:
             return False
+        if self.evidence.comparison_of(variant, against).log_ratios:
+            return True  # measured in an earlier process of the script: what is known stays
         why = f"its first use is expected to take {expected:.0f} s, of {max(left, 0):.0f} s left"
         self.evidence.rulings[variant_name(variant)] = Ruling(outcome=Outcome.SKIPPED, why=why)
         return True
