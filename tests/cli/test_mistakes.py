@@ -1,10 +1,12 @@
 """What was typed wrong is told in one line, with what would be right."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from boundby import cli
+from boundby.model.errors import OWN_FAILURE
 
 BEHIND = "write the script's own options after its name: boundby run train.py"
 
@@ -43,3 +45,18 @@ def test_mistakes(
     assert ended.value.code == 2
     assert len(lines) == 1
     assert lines[0].startswith(f"boundby: {told}")
+
+
+def test_a_failure_of_boundby_itself_is_one_line_that_names_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise LookupError("planted")
+
+    monkeypatch.setattr(cli.boundby, "main", fail)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == OWN_FAILURE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("boundby: it failed: LookupError: planted; its traceback")
+    assert "LookupError: planted" in Path(line.rpartition(": ")[2]).read_text()

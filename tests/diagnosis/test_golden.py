@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from boundby import faults
+from boundby.faults import FAULTS
 from tests.diagnosis.golden import CASES, diagnosis_of, expected_file, summary
 
 
@@ -16,6 +19,27 @@ def test_diagnosis_is_what_it_was(name: str) -> None:
     expected = json.loads(expected_file(name).read_text())
     found = summary(diagnosis_of(name))
     assert not list(_differences(expected, found, "")), "see tests/diagnosis/golden.py"
+
+
+def test_a_fault_that_raises_is_noted_and_the_others_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = next(iter(CASES))
+    before = diagnosis_of(name)
+    (first, *_) = [one.fault for one in before.findings]
+    at = next(at for at, fault in enumerate(FAULTS) if fault.id == first)
+
+    def fail(_: object) -> None:
+        raise LookupError("planted")
+
+    failing = [*FAULTS[:at], replace(FAULTS[at], detect=fail), *FAULTS[at + 1 :]]
+    monkeypatch.setattr(faults, "FAULTS", failing)
+    after = diagnosis_of(name)
+    (note,) = [one for one in after.notes if one.code == "fault-failed"]
+    assert first in note.text and "LookupError: planted" in note.text
+    assert note.detail is not None and "Traceback" in note.detail
+    assert first not in {one.fault for one in after.findings}
+    assert not [one for one in before.notes if one.code == "fault-failed"]
 
 
 def _differences(expected: Any, found: Any, at: str) -> Any:

@@ -53,6 +53,17 @@ def test_a_small_specific_finding_does_not_hide_a_large_general_one() -> None:
     assert specific.also == []
 
 
+def test_a_finding_that_took_one_in_may_yield_itself() -> None:
+    yields = {"general": ("specific",), "specific": ("largest",)}
+    findings = [
+        finding("general", 4, "a:1"),
+        finding("specific", 5, "a:1"),
+        finding("largest", 6, "a:1"),
+    ]
+    (kept,) = yielding(findings, yields)
+    assert kept.fault == "largest"
+
+
 def test_faults_yield_to_faults_that_exist() -> None:
     known = {fault.id for fault in FAULTS}
     assert {name for fault in FAULTS for name in fault.yields_to} <= known

@@ -13,7 +13,7 @@ import click
 
 from boundby import __version__
 from boundby.cli.mistakes import in_words, unknown_verb
-from boundby.model.errors import INTERRUPTED, BoundbyError
+from boundby.model.errors import INTERRUPTED, OWN_FAILURE, BoundbyError
 from boundby.model.units import printable
 
 # Verb -> what it does. The file cli/VERB.py holds the command of the same name.
@@ -62,7 +62,7 @@ def boundby() -> None:
 
 
 def main() -> None:
-    """Run a verb; every failure a user can mend is one line and an exit code."""
+    """Run a verb; every failure is one line and an exit code."""
     try:
         code = boundby.main(standalone_mode=False)
     except BoundbyError as error:
@@ -73,7 +73,18 @@ def main() -> None:
         code = _fail("interrupted: nothing was changed", INTERRUPTED)
     except BrokenPipeError:
         code = 0
+    except Exception as error:  # noqa: BLE001 - a failure of boundby's own
+        code = _fail_with_traceback(error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail_with_traceback(error: Exception) -> int:
+    from boundby.capture.process.guard import failure_of
+
+    failure = failure_of("it failed", [error])
+    path = failure.keep(None)
+    where = f"; its traceback, for a bug report: {path}" if path else ""
+    return _fail(failure.line + where, OWN_FAILURE)
 
 
 def _fail(message: str, exit_code: int) -> int:

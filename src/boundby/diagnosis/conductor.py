@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from boundby import ops
+from boundby import faults, ops
 from boundby.analysis.account import Attribution, attribute_step
 from boundby.analysis.verdict import find_verdict
 from boundby.diagnosis.advice import Advice, Timer, advise, doubted
@@ -64,10 +64,11 @@ def diagnose(
         text = "no profile: only the step's time is known, not where it went"
         notes.append(Note(code="no-profile", text=text))
     else:
-        with ops.collected_failures() as failures:
+        with ops.collected_failures() as failures, faults.collected_failures() as undetected:
             result = _look_into(observation, step, timeline, machine, timer)
         notes += result.notes
         notes += [_failed_formula(*failure) for failure in failures.items()]
+        notes += [_failed_fault(*failure) for failure in undetected.items()]
         notes += unsteady(observation.host_speed) if len(timeline.device) else []
         notes += [note for note in timeline.notes if note not in notes]
     if any(note.code in UNTRUSTED for note in notes):
@@ -135,6 +136,12 @@ def _failed_formula(name: str, traceback: str) -> Note:
     error = traceback.strip().splitlines()[-1]
     text = f"the cost formula of {name} raised {error}: its cost is unknown"
     return Note(code="formula-failed", text=text, detail=traceback)
+
+
+def _failed_fault(fault: str, traceback: str) -> Note:
+    error = traceback.strip().splitlines()[-1]
+    text = f"boundby failed to look for {fault} ({error}): whether it is there is unknown"
+    return Note(code="fault-failed", text=text, detail=traceback)
 
 
 def _attribute(

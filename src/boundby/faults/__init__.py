@@ -5,7 +5,10 @@ Adding one is its file, one line in `FAULTS`, one test. A user's own is added wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import traceback
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 
 from boundby.faults import (
     anomaly_detection,
@@ -168,6 +171,8 @@ FAULTS: list[Fault] = [
 # Findings that save less than this share of the step are not reported.
 _WORTH_SAYING = 0.01
 _MOST_INSIDE = 3
+# Where tracebacks of faults that raise go, by fault; None: they are raised.
+_failures: ContextVar[dict[str, str] | None] = ContextVar("failures", default=None)
 # A saving that exceeds its group by less than this is as large as the group.
 _LARGER = 1.05
 _OUT_OF: dict[RelativeTo, str] = {
@@ -192,7 +197,7 @@ def find(step_models: Sequence[StepModel]) -> list[Finding]:
     """
     findings = []
     for fault in FAULTS:
-        detections = [(step, fault.find_in(step)) for step in step_models]
+        detections = [(step, _found_in(step, fault)) for step in step_models]
         known = [(step, found) for step, found in detections if found is not None]
         if not known:
             continue
@@ -204,6 +209,28 @@ def find(step_models: Sequence[StepModel]) -> list[Finding]:
     found = yielding(found, {fault.id: fault.yields_to for fault in FAULTS if fault.yields_to})
     before = {fault.id: fault.before for fault in FAULTS if fault.before}
     return ranked(found, wall_ns=step.wall_ns, run=step.run, before=before)
+
+
+@contextlib.contextmanager
+def collected_failures() -> Iterator[dict[str, str]]:
+    """Collect the tracebacks of faults that raise, by fault: the others are found all the same."""
+    failures: dict[str, str] = {}
+    token = _failures.set(failures)
+    try:
+        yield failures
+    finally:
+        _failures.reset(token)
+
+
+def _found_in(step: StepModel, fault: Fault) -> Detection | None:
+    try:
+        return fault.find_in(step)
+    except Exception:
+        failures = _failures.get()
+        if failures is None:
+            raise
+        failures.setdefault(fault.id, traceback.format_exc())
+        return None
 
 
 def _whole_ns(fault: Fault, step: StepModel) -> float:

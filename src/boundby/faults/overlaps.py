@@ -50,11 +50,12 @@ def yielding(
     `yields_to`: by general fault, the specific ones. What is left counts if it is half of it or has
     lines that no other names; else the general fault is in `also` of the largest specific one.
     """
-    kept = list(findings)
-    for general in findings:
+    kept = {finding.fault: finding for finding in findings}
+    for fault in list(kept):
+        general = kept[fault]
         specific = [
             one
-            for one in kept
+            for one in kept.values()
             if one.fault in yields_to.get(general.fault, ())
             and not one.static
             and one.relative_to == general.relative_to
@@ -66,21 +67,18 @@ def yielding(
         named = {line for one in specific for line in one.where}
         lines = [line for line in general.where if line not in named]
         saving = general.saving_ns
-        at = kept.index(general)
         left = saving.expected - taken
         # Lines are in order of time: where the first is taken, little is left at the others.
         others = lines[:1] == general.where[:1] and left > 0
         if others or left >= SPECIFIC_FINDINGS.value * saving.expected:
-            kept[at] = msgspec.structs.replace(
+            kept[fault] = msgspec.structs.replace(
                 general, where=lines or general.where, saving_ns=_less(saving, taken)
             )
             continue
-        del kept[at]
+        del kept[fault]
         largest = max(specific, key=lambda one: one.saving_ns.expected)
-        kept[kept.index(largest)] = msgspec.structs.replace(
-            largest, also=[*largest.also, general.fault]
-        )
-    return kept
+        kept[largest.fault] = msgspec.structs.replace(largest, also=[*largest.also, fault])
+    return list(kept.values())
 
 
 def _less(saving: Estimate, taken: float) -> Estimate:

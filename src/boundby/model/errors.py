@@ -2,6 +2,7 @@
 
 BAD_INPUT = 2  # exit status
 CANNOT_MEASURE = 3  # exit status
+OWN_FAILURE = 70  # exit status: a bug of boundby
 INTERRUPTED = 130  # exit status (128 + SIGINT)
 
 

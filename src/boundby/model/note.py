@@ -46,6 +46,7 @@ Code = Literal[
     "no-shapes",
     "inferred-stream-waits",
     "formula-failed",  # a cost formula of the user's raised; `detail` is the traceback
+    "fault-failed",  # looking for a fault raised; `detail` is the traceback
     "device-not-named",
     "device-not-in-datasheet",
     # Ranks of a job.
