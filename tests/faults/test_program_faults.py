@@ -228,6 +228,21 @@ def test_a_read_is_no_file_written() -> None:
     assert finding(step_of(scene.timeline(), [2, 0]), "files-in-step") is None
 
 
+def test_opening_a_file_counts_where_it_is_written() -> None:
+    def opened(then: str) -> StepModel:
+        scene = Scene(end=300)
+        scene.on_host(0, 300, HostKind.PYTHON, "train.py(1): <module>")
+        scene.on_host(0, 100, HostKind.PYTHON, "<built-in function open>")
+        scene.on_host(100, 150, HostKind.PYTHON, then)
+        scene.on_host(200, 300, call=BIG)
+        return step_of(scene.timeline(), [0, 1, 2, 0])
+
+    found = sure(opened("json/__init__.py(120): dump"), "files-in-step")
+    assert found.where == ["train.py:2", "train.py:3"]
+    assert found.saving_ns.expected == pytest.approx(150e3, rel=0.05)
+    assert finding(opened("json/__init__.py(299): loads"), "files-in-step") is None
+
+
 def stored(storage: int) -> Tensor:
     return Tensor(shape=(1000, 1000), dtype="float32", storage=storage)
 
@@ -313,6 +328,52 @@ def test_a_loop_over_parameters_goes_over_their_shapes() -> None:
     assert finding(rounds(16, shapes=4, optimizer=False), "looped-parameters") is None
 
 
+def test_a_loop_over_parameters_is_one_pass_over_them() -> None:
+    """Two operators for each of 16 parameters; one for all does the work of one."""
+    scene = Scene(end=16 * 200 + 100)
+    shapes = [(1000, 1000 + at % 4) for at in range(16)]
+    for at, shape in enumerate(shapes):
+        one = Tensor(shape=shape, dtype="float32", storage=1000 + at)
+        for more, name in enumerate(("aten::mul_", "aten::lerp_")):
+            start = at * 200 + more * 100
+            scene.on_host(start, start + 100, call=OpCall(name=name, args=(one,)))
+    args = tuple(tensor(*shape) for shape in shapes)
+    scene.on_host(3200, 3300, call=OpCall(name="aten::step", args=args))
+    phases = [Phase.FORWARD] * 32 + [Phase.OPTIMIZER]
+    step = step_of(scene.timeline(), [0] * 32 + [2], phases=phases)
+    found = sure(step, "looped-parameters")
+    assert 1600e3 <= found.saving_ns.expected < found.saving_ns.high <= 3200e3
+
+
+def recurrence(chained: bool) -> StepModel:
+    """Sixteen products of 50 us at one line; `chained`: each reads what the one before it made."""
+    scene = Scene(end=16 * 60 + 100)
+    for at in range(16):
+        state = Tensor(shape=(32, 32), dtype="float32", storage=100 + (at if chained else 0))
+        weight = Tensor(shape=(32, 32), dtype="float32", storage=50)
+        call = OpCall(name="aten::mm", args=(state, weight))
+        scene.on_host(60 * at, 60 * at + 50, call=call)
+    scene.on_host(960, 1060, call=BIG)
+    timeline = msgspec.structs.replace(
+        scene.timeline(),
+        allocations=Allocations(
+            row=np.arange(16, dtype=np.int32),
+            storage=np.arange(101, 117, dtype=np.int64),
+            bytes=np.full(16, 4096, np.int64),
+        ),
+    )
+    return step_of(timeline, [1] * 16 + [0])
+
+
+def test_products_of_a_recurrence_stay_apart() -> None:
+    apart = sure(recurrence(chained=False), "looped-calls").saving_ns.expected
+    step = recurrence(chained=True)
+    products = sum(op.ns for op in step.op_records if op.name == "aten::mm")
+    chained = sure(step, "looped-calls").saving_ns.expected
+    assert products > 500e3 and apart > 0.8 * products
+    assert chained == pytest.approx(16 * 60e3 - products, rel=0.05)
+
+
 def test_checks_of_distributions_are_seen_in_their_frames() -> None:
     scene = Scene(end=200)
     scene.on_host(0, 100, HostKind.PYTHON, "torch/distributions/constraints.py(400): check")
@@ -367,6 +428,16 @@ def test_values_read_one_by_one_are_host_metrics() -> None:
     assert found.saving_ns.expected == pytest.approx(200e3, rel=0.1)
     # A loss that is logged is one value.
     assert finding(values_read(1), "host-metrics") is None
+
+
+def test_what_a_line_does_between_its_reads_is_the_metrics() -> None:
+    scene = Scene(end=500)
+    scene.on_host(0, 500, HostKind.PYTHON, "train.py(1): <module>")
+    for at in range(10):
+        scene.on_host(40 * at + 20, 40 * at + 40, call=OpCall(name="aten::item"))
+    scene.on_host(400, 500, call=BIG)
+    found = sure(step_of(scene.timeline(), [0] + [2] * 10 + [1]), "host-metrics")
+    assert found.saving_ns.high == pytest.approx(400e3, rel=0.1)
 
 
 def test_a_model_at_a_line_that_reads_its_losses_is_no_metric() -> None:

@@ -130,3 +130,27 @@ def test_the_line_is_that_of_the_outermost_loader_and_workers_are_those_of_any()
     found = sure(step_model_of(timeline), "waiting-for-data")
     assert found.where == ["train.py:3"]
     assert "more than now" in found.change
+
+
+def made_by(function: str) -> StepModel:
+    """A batch of 500 us that one function makes, and a product; both cores are busy."""
+    scene = Scene(end=800)
+    scene.on_host(0, 500, HostKind.DATA, "enumerate(DataLoader)#_SingleProcess")
+    scene.on_host(0, 500, HostKind.PYTHON, function)
+    scene.on_host(500, 800, call=RELU)
+    timeline = scene.timeline()
+    host = msgspec.structs.replace(timeline.host, source=np.array([0, 1, 0], np.int32))
+    timeline = msgspec.structs.replace(timeline, host=host, sources=["train.py:9", "train.py:3"])
+    seen = HostCounters(
+        wall_ns=1e9, main=ThreadTime(ran_ns=1e9, delayed_ns=0), ours_ns=1.375e9, cores=2
+    )
+    return step_model_of(timeline, host_counters=seen)
+
+
+def test_python_loops_of_samples_can_be_operators() -> None:
+    decoded = sure(made_by("PIL/Image.py(900): convert"), "waiting-for-data")
+    looped = sure(made_by("train.py(2): __getitem__"), "waiting-for-data")
+    assert decoded.saving_ns.expected == pytest.approx(200e3, rel=0.02)
+    assert looped.saving_ns.expected == pytest.approx(0.92 * 500e3, rel=0.05)
+    assert "tensor operators" in looped.change and "tensor operators" not in decoded.change
+    assert looped.where == ["train.py:9", "train.py:3"]

@@ -30,6 +30,7 @@ from boundby.model import HostKind
 from boundby.model.assumptions.savings import FILE_WRITES_LEFT
 from boundby.step.host_intervals import called_from
 from boundby.step.model import StepView
+from boundby.step.nesting import Mask
 from boundby.step.rows import time_of_rows, without_rows
 
 _WRITES = re.compile(
@@ -38,6 +39,7 @@ _WRITES = re.compile(
     r"|<built-in (?:function|method) (?:fsync|fdatasync|write|writelines|flush|tofile)\b"
     r"|\bcsv\b.*writerow|safetensors/torch\.py\(\d+\): save|(?:savefig|to_csv|to_parquet|imwrite)\b"
 )
+_OPENS = re.compile(r"^<built-in (?:function open>|method (?:close|__exit__) of _io\.)")
 _COUNTS = 0.005  # share of the step; less is not reported
 _MOST_LINES = 4  # display limit
 
@@ -46,6 +48,7 @@ def detect(step: StepView) -> Detection | None:
     timeline, host = step.timeline, step.timeline.host
     named = np.array([bool(_WRITES.search(name)) for name in timeline.names] or [False])
     writes = (host.kind == HostKind.PYTHON) & named[host.name]
+    writes |= _opened(step, writes)
     called = called_from(host)
     times = {
         timeline.sources[at]: time_of_rows(step, step.inside(writes & (called == at)))
@@ -65,6 +68,15 @@ def detect(step: StepView) -> Detection | None:
         change="if step % 500 == 0: ...  # what writes the file",
         assumes="a file written every few hundred steps is enough",
     )
+
+
+def _opened(step: StepView, writes: Mask) -> Mask:
+    """Opening and closing files in the functions that write them."""
+    host, names = step.timeline.host, step.timeline.names
+    opens = np.array([bool(_OPENS.match(name)) for name in names] or [False])
+    writing = np.unique(host.parent[writes])
+    found: Mask = (host.kind == HostKind.PYTHON) & opens[host.name]
+    return found & np.isin(host.parent, writing)
 
 
 FAULT = Fault(

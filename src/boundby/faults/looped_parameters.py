@@ -27,9 +27,10 @@ from collections import defaultdict
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model import Phase
+from boundby.model.assumptions.host import OPERATOR_NS
 from boundby.model.diagnosis import NO_LINE
 from boundby.step.loops import Loop, looping_lines, together
-from boundby.step.model import StepView
+from boundby.step.model import Edit, StepView
 from boundby.step.nesting import Mask
 
 _FEWEST = 6  # fewer are not reported
@@ -39,10 +40,14 @@ def detect(step: StepView) -> Detection | None:
     loops = [loop for loop in looping_lines(step) if _is_over_parameters(step, loop)]
     if not loops:
         return None
+    # On a CPU such an operator still calls another for each tensor.
+    asking = step.machine.overheads.eager_op_ns or OPERATOR_NS.value
+    each = [Edit.add_host(loop.records[:1], loop.rounds * asking) for loop in loops]
+    at_once = together(step, loops, left=0.0, one_pass=True)
     return Detection(
         low=together(step, loops, left=0.6),
-        expected=together(step, loops, left=0.15),
-        high=together(step, loops, left=0.0),
+        expected=sum(each, at_once) if step.device == "cpu" else at_once,
+        high=at_once,
         where=[loop.line for loop in loops if loop.line != NO_LINE][:4],
         change="torch._foreach_mul_(averages, decay)  # and so on: one call for all parameters",
         assumes="no parameter's update depends on another's",

@@ -8,6 +8,7 @@ Why it costs time
     kernels. With too few or slow workers the queue of batches runs empty.
 
 What to change
+    Make samples with a few operators on whole arrays instead of Python loops over their values.
     Use `DataLoader(..., num_workers=4, persistent_workers=True)`, with `pin_memory=True` if batches
     are copied to a GPU, and a larger `prefetch_factor` if batches take unequal time.
 
@@ -32,9 +33,16 @@ from boundby.fixes.loaders import most_workers, spare_workers
 from boundby.model import HostKind
 from boundby.model.assumptions.host import AWAKE_SHARE, CORE_MOVE_NS, CORES_FULL, CPU_WAIT_LIMIT
 from boundby.model.assumptions.savings import MORE_WORKERS_LEFT, READY_BATCH_LEFT
+from boundby.model.diagnosis import NO_LINE
 from boundby.step.model import Edit, StepView
 from boundby.step.nesting import nearest
+from boundby.step.rows import interpreted, loaded_ns
 
+# What is left of a loop over values once it is an operator on all of them.
+_LEFT_OF_LOOPS = 0.05
+_WITHOUT_LOOPS = "  # and make samples with tensor operators, not in Python loops"
+_COUNTS = 0.1  # share of the wait; lines and loops with less are not named
+_MOST_LINES = 2  # display limit
 _WITH_WORKERS = "_MultiProcessing"
 _USUAL_WORKERS = 4  # proposed where the number of cores is unknown
 
@@ -57,28 +65,34 @@ def detect(step: StepView) -> Detection | None:
     named = {step.timeline.names[name] for name in host.name[waiting]}
     has_workers = any(_WITH_WORKERS in name for name in named)
     is_full = has_workers and _is_full(step)
-    if has_workers:
+    looped = min(waited, loaded_ns(step, interpreted(step)))
+    lines = _lines(step, outermost)
+    has_loops = not has_workers and looped >= _COUNTS * waited
+    if is_full or has_workers:
         worst, expected, best = (_shorter(step, left) for left in MORE_WORKERS_LEFT.high_to_low)
     else:
+        as_now = _shortest_steps(step, waited, workers)
+        vectorised = _shortest_steps(step, waited, workers, looped * (1 - _LEFT_OF_LOOPS))
         worst, expected, best = (
             _shorter(step, max(left, (least - (step.wall_ns - waited)) / waited))
             for left, least in zip(
-                READY_BATCH_LEFT.high_to_low, _shortest_steps(step, waited, workers), strict=True
+                READY_BATCH_LEFT.high_to_low, (as_now[0], *vectorised[1:]), strict=True
             )
         )
     return Detection(
         low=worst,
         expected=expected,
         high=best,
-        where=_lines(step, outermost),
+        where=lines if has_workers else [*lines, *_making(step, waited, lines)],
         change=_cheaper(step)
         if is_full
         else _more(step, workers)
         if has_workers
-        else _loader(step, workers),
+        else _loader(step, workers) + (_WITHOUT_LOOPS if has_loops else ""),
         assumes="samples can be prepared in half the time; best case: in none"
         if is_full
-        else "idle cores can prepare batches",
+        else "idle cores can prepare batches"
+        + (", and tensor operators replace the samples' Python loops" if has_loops else ""),
     )
 
 
@@ -118,14 +132,16 @@ def _made_ns(step: StepView) -> float:
     return float(step.launches.data_ns.sum())
 
 
-def _shortest_steps(step: StepView, waited: float, workers: int) -> tuple[float, float, float]:
+def _shortest_steps(
+    step: StepView, waited: float, workers: int, cheaper: float = 0.0
+) -> tuple[float, float, float]:
     """What a step takes at least, at worst, as expected and at best: batches come no faster.
 
     On a CPU nothing that is done now goes away, and it has only so many cores to be done on: all
     that threads do now, waiting for each other included; the step's own work on all cores and the
     batch on one; the step's work on one of them. And who shares a core is held up.
     """
-    supply = max(waited, _made_ns(step)) / workers
+    supply = max(0.0, max(waited, _made_ns(step)) - cheaper) / workers
     seen = step.host_counters
     if step.device != "cpu" or not seen.cores:
         return supply, supply, supply
@@ -139,6 +155,7 @@ def _shortest_steps(step: StepView, waited: float, workers: int) -> tuple[float,
         batch = min(waited, max(0.0, step.wall_ns * awake - rest))
     if seen.ours_ns is not None and seen.wall_ns:
         busy = step.wall_ns * seen.ours_ns / seen.wall_ns
+    batch, busy = max(0.0, batch - cheaper), max(rest, busy - cheaper)
     usual = min(busy, rest * seen.cores + batch)
     worst = busy if np.isfinite(busy) else usual
     others = seen.cpu_wait_share > CPU_WAIT_LIMIT.value
@@ -172,6 +189,16 @@ def _held_up(rest: float, batch: float, crowded: float, cores: int) -> tuple[flo
 def _shorter(step: StepView, left: float) -> Edit:
     """Of the time for a batch, a part is left."""
     return Edit.save_host(step.data_wait * (1 - min(1.0, left)))
+
+
+def _making(step: StepView, waited: float, known: list[str]) -> list[str]:
+    """The lines that making samples takes longest at."""
+    by_line = {row.where: row.parts.get("data", 0.0) for row in step.line_rows}
+    ranked = sorted(by_line, key=lambda line: -by_line[line])
+    least = _COUNTS * waited
+    return [line for line in ranked if by_line[line] >= least and line not in (*known, NO_LINE)][
+        :_MOST_LINES
+    ]
 
 
 def _lines(step: StepView, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str]:

@@ -23,6 +23,8 @@ from boundby.step.rows import python_ns
 _FEWEST = 8
 # Code that a compiler has written has one line of the script for all of its operators.
 _COMPILED = ("<eval_with_key>", "Torch-Compiled Region", "CompiledFxGraph")
+# Of a loop's rounds, at least this share follow one another in a recurrence.
+_CHAINED = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,22 +92,32 @@ def _looping_lines(step: StepView) -> list[Loop]:
 
 
 def together(
-    step: StepView, loops: Iterable[Loop], *, left: float, for_nothing: bool = False
+    step: StepView,
+    loops: Iterable[Loop],
+    *,
+    left: float,
+    for_nothing: bool = False,
+    one_pass: bool = False,
 ) -> Edit:
-    """Each call made once for all rounds; of the gain a share is left."""
+    """Each call made once for all rounds; of the gain a share is left. `one_pass`: all calls of a
+    line become one operator, which takes as long as the longest of them."""
     times: dict[int, float] = {}
     gone: list[int] = []
-    rows = np.zeros(len(step.timeline.host), np.bool_)
     for loop in loops:
         calls = loop.calls if loop.is_uniform else (loop.records,)
-        for first, *others in calls:
-            total = sum(step.op_records[index].ns for index in (first, *others))
-            at_once = 0.0 if for_nothing else min(total, _at_once_ns(step, (first, *others)))
-            times[first] = at_once + left * (total - at_once)
+        if one_pass:
+            calls = tuple(_by_name(step, loop))
+        at_once = [
+            0.0 if for_nothing else min(_total_ns(step, same), _at_once_ns(step, same))
+            for same in calls
+        ]
+        longest = max(at_once, default=0.0)
+        for same, ns in zip(calls, at_once, strict=True):
+            first, *others = same
+            stays = ns * longest / sum(at_once) if one_pass and ns else ns
+            times[first] = stays + left * (_total_ns(step, same) - stays)
             times.update(dict.fromkeys(others, 0.0))
             gone += others
-        for index in loop.records:
-            rows[step.op_records[index].row] = True
     if step.device != "cpu":
         return Edit.set_time(times) + Edit.scale_launches(gone, left)
     lines = {loop.line for loop in loops}
@@ -114,8 +126,22 @@ def together(
     return Edit.set_time(times) + Edit.save_host(HostTime(after_ns=saved))
 
 
+def _by_name(step: StepView, loop: Loop) -> Iterable[tuple[int, ...]]:
+    same: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for index in loop.records:
+        same[step.op_records[index].phase, step.op_records[index].name].append(index)
+    return map(tuple, same.values())
+
+
+def _total_ns(step: StepView, same: Iterable[int]) -> float:
+    return sum(step.op_records[index].ns for index in same)
+
+
 def _at_once_ns(step: StepView, same: tuple[int, ...]) -> float:
-    """One call that does the work of all, by the machine's curves."""
+    """One call that does the work of all, by the machine's curves; products of which each needs
+    the result of the one before stay as they are."""
+    if step.op_records[same[0]].op_class == "contraction" and _is_chain(step, same):
+        return _total_ns(step, same)
     machine, costs = step.machine, [step.op_records[index].cost or Cost() for index in same]
     moved = machine.copy_ns(sum(cost.bytes for cost in costs)) or 0.0
     flops: dict[str, float] = defaultdict(float)
@@ -124,6 +150,19 @@ def _at_once_ns(step: StepView, same: tuple[int, ...]) -> float:
             flops[unit] += count
     products = (machine.product_ns(unit, count) for unit, count in flops.items())
     return max(moved, *(ns or 0.0 for ns in products), 0.0)
+
+
+def _is_chain(step: StepView, same: tuple[int, ...]) -> bool:
+    """Whether most of these operators depend on one another, as the steps of a recurrence do."""
+    flow = step.flow
+    if flow is None:
+        return False
+    wanted = set(same)
+    depth: dict[int, int] = {}
+    for index in flow.order:
+        before = max((depth.get(maker, 0) for maker in flow.makers[index]), default=0)
+        depth[index] = before + (index in wanted)
+    return max(depth[index] for index in same) >= _CHAINED * len(same)
 
 
 def _python(step: StepView, records: Iterable[int]) -> float:

@@ -17,6 +17,8 @@ from boundby.step.nesting import Mask, nearest
 from boundby.step.user_python import Stretch, in_stretches
 
 _MODULE = re.compile(r"^nn\.Module: (.+)_\d+$")
+_FUNCTION = re.compile(r"^(.+\.py)\(\d+\): ")
+_LOOP = 16  # a function that another calls this often is called in a loop
 
 
 def without_rows(step: StepView, rows: Mask, left: float = 0.0) -> Edit:
@@ -54,11 +56,33 @@ def _between_launches(step: StepView, rows: Mask) -> HostTime:
 def python_ns(step: StepView, rows: Mask) -> float:
     """On a CPU, what dispatch and Python take in these rows: their part of what they take at the
     rows' lines."""
+    return step.cpu_contention * _in_rows(step, rows, "python")
+
+
+def loaded_ns(step: StepView, rows: Mask) -> float:
+    """What these rows take of the time in which the step waits for its batch."""
+    return _in_rows(step, rows, "data")
+
+
+def _in_rows(step: StepView, rows: Mask, part: str) -> float:
     shares = _shares(step, rows)
     sources = step.timeline.sources
-    by_line = {row.where: row.parts.get("python", 0.0) for row in step.line_rows}
-    python = sum(by_line.get(sources[at], 0.0) * share for at, share in shares.items())
-    return step.cpu_contention * python
+    by_line = {row.where: row.parts.get(part, 0.0) for row in step.line_rows}
+    return sum(by_line.get(sources[at], 0.0) * share for at, share in shares.items())
+
+
+def interpreted(step: StepView) -> Mask:
+    """Python functions of the script, and functions in C that they call over and over: what an
+    operator on all values at once replaces."""
+    host = step.timeline.host
+    own = step.memoised(_of_the_script)
+    python = host.kind == HostKind.PYTHON
+    by_own = python & ~own & (host.parent >= 0) & own[host.parent]
+    calls = np.stack([host.parent, host.name], axis=1)[by_own]
+    _, member, counts = np.unique(calls, axis=0, return_inverse=True, return_counts=True)
+    found = own.copy()
+    found[np.flatnonzero(by_own)[counts[member.ravel()] >= _LOOP]] = True
+    return found
 
 
 def time_of_rows(step: StepView, rows: Mask) -> float:
@@ -68,13 +92,16 @@ def time_of_rows(step: StepView, rows: Mask) -> float:
 
 
 def _shares(step: StepView, rows: Mask) -> dict[int, float]:
-    """Of the time that each line spends outside of kernels, the part in these rows."""
+    """Of the time that each line spends outside of kernels, the part in these rows. What a line
+    does between its calls is divided as they are: it makes their arguments, or loops over them."""
     where, timeline = step.where, step.timeline
     if not len(where.row):
         return {}
     own = where.on(main_thread(timeline))
     lengths = (where.end_ns - where.start_ns)[own].astype(np.float64)
     row, source = where.row[own], where.source[own]
+    called = ~np.append(step.memoised(_of_the_script), True)[row] | np.append(rows, False)[row]
+    lengths, row, source = lengths[called], row[called], source[called]
     works = np.zeros(len(timeline.host) + 1, np.bool_)
     works[[op.row for op in step.op_records if op.row >= 0]] = True
     works[-1] = False
@@ -86,6 +113,16 @@ def _shares(step: StepView, rows: Mask) -> dict[int, float]:
     total = np.bincount(source[known], lengths[known], minlength=size)
     part = np.bincount(source[known & chosen], lengths[known & chosen], minlength=size)
     return {int(at): float(part[at] / total[at]) for at in np.flatnonzero(part)}
+
+
+def _of_the_script(step: StepView) -> Mask:
+    """Functions of the script's files: what passes in them is at the lines of their own code."""
+    host, timeline = step.timeline.host, step.timeline
+    files = np.array([*(line.rpartition(":")[0] for line in timeline.sources), ""])
+    found = [_FUNCTION.match(name) for name in timeline.names]
+    defined = np.array([one[1] if one else "" for one in found] or [""])
+    own: Mask = (host.kind == HostKind.PYTHON) & (defined[host.name] == files[host.source])
+    return own & (host.source >= 0)
 
 
 def rows_of_call(step: StepView, call: ModuleCall) -> Mask:
