@@ -40,6 +40,35 @@ def test_one_operator() -> None:
         (("llama-3.1-8b", "--on", "h100", "--micro-batch", "-3"), "more than 0 sequences"),
         (("gpt2", "--on", "h100", "--seq", "100000000"), "tokens does not fit"),
         (("llama-3.1-405b", "--on", "v5e", "--chips", "16"), "chips would"),
+        (("llama-3.1-8b", "--on", "h100", "--batch", "4M"), "write 4M-tokens"),
+        (("lama-3.1-8b", "--on", "h100"), "did you mean llama-3.1-8b"),
+        (("llama-3.1-8b", "--on", "h100", "--mesh", "tensor=8,tp=2"), "tensor twice"),
+        (("llama-3.1-8b", "--on", "h100", "--mesh", "context=16", "--seq", "8"), "context=8 would"),
+        (
+            ("llama-3.1-8b", "--on", "h100", "--serve", "--mesh", "tensor=8"),
+            "--mesh has no meaning",
+        ),
+        (
+            ("llama-3.1-8b", "--on", "h100", "--search", "--mesh", "tensor=8"),
+            "--mesh has no meaning",
+        ),
+        (("llama-3.1-8b", "--on", "h100", "--in", "8"), "--in has no meaning without --serve"),
+        (("llama-3.1-405b", "--on", "h100", "--chips", "8", "--serve"), "16 chips, or"),
+        (("matmul", "--on", "v5e"), "matmul needs a shape"),
+        (
+            ("llama-3.1-8b", "--on", "h100", "--mesh", "fsdp=8", "--batch", "10"),
+            "over 8 replicas: 8 or 16 would",
+        ),
+        (
+            (
+                *("llama-3.1-8b", "--on", "h100", "--mesh", "fsdp=8"),
+                "--batch",
+                "16",
+                "--micro-batch",
+                "3",
+            ),
+            "does not divide the 2 sequences of each replica: 2 would",
+        ),
     ],
 )
 def test_mistakes_are_one_line(arguments: tuple[str, ...], message: str) -> None:
@@ -48,7 +77,7 @@ def test_mistakes_are_one_line(arguments: tuple[str, ...], message: str) -> None
 
 
 def test_a_term_is_explained() -> None:
-    assert "V (l-1)/l / W" in run("--explain", "all-gather").stdout
+    assert "V (n-1)/n" in run("--explain", "all-gather").stdout
 
 
 def test_a_plan_imports_neither_torch_nor_jax() -> None:
@@ -65,3 +94,15 @@ def test_a_page_is_written(tmp_path: Path) -> None:
     arguments = ["llama-3.1-8b", "--on", "h100", "--mesh", "fsdp=8", "--html", str(page), "--quiet"]
     group.main(["plan", *arguments], standalone_mode=False)
     assert "roofline of one chip" in page.read_text()
+
+
+def test_names_of_hugging_face_are_known() -> None:
+    done = run("meta-llama/Llama-3.1-8B-Instruct", "--on", "h100", "--mesh", "fsdp=8")
+    assert done.stdout.startswith("llama-3.1-8b")
+
+
+def test_what_the_chip_does_instead_is_noted() -> None:
+    done = run("llama-3.1-8b", "--on", "a100", "--mesh", "fsdp=8", "--precision", "fp8")
+    assert "has no unit for fp8: its products run in bfloat16" in " ".join(done.stdout.split())
+    done = run("llama-3.1-8b", "--on", "v5e", "--mesh", "fsdp=1024")
+    assert "1024 chips are 4 pods of 256" in " ".join(done.stdout.split())

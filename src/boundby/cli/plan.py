@@ -71,6 +71,31 @@ def _explain(term: str) -> None:
     click.echo("\n".join(terms.names()) if term == "all" else terms.explain(term))
 
 
+# Options that only some requests read.
+_TRAINING = ("mesh", "micro_batch", "no_overlap", "price", "search", "sweep", "sequence")
+_SERVING = ("input_tokens", "output_tokens", "weights")
+_IGNORED = {
+    "serve": _TRAINING,
+    "search": ("mesh", "micro_batch", "no_overlap", "price", "sweep", *_SERVING),
+    "sweep": ("mesh", "micro_batch", "no_overlap", "price", "chips", *_SERVING),
+}
+
+
+def _check_together(options: dict[str, Any]) -> None:
+    """Raise for an option that the request would ignore."""
+    from boundby.model.errors import BoundbyError
+
+    asked = next((name for name in _IGNORED if options[name]), None)
+    ignored = _IGNORED[asked] if asked else _SERVING
+    context = click.get_current_context()
+    flags = {one.name: one.opts[0] for one in context.command.params}
+    given = click.core.ParameterSource.COMMANDLINE
+    for name in ignored:
+        if context.get_parameter_source(name) == given:
+            with_what = f"with {flags[asked]}" if asked else "without --serve"
+            raise BoundbyError(f"{flags[name]} has no meaning {with_what}")
+
+
 def _plan(options: dict[str, Any]) -> PlanResult | PlanSearch | PlanTable:
     from boundby.model.errors import BoundbyError
     from boundby.plan import requests
@@ -81,6 +106,7 @@ def _plan(options: dict[str, Any]) -> PlanResult | PlanSearch | PlanTable:
         return table.predict_file(options["table"])
     if not options["model"]:
         raise BoundbyError("plan needs a model, `matmul MxKxN`, --table FILE.csv or --explain TERM")
+    _check_together(options)
     if not options["chip"]:
         raise BoundbyError("plan needs a chip: --on h100")
     if options["model"] == "matmul":

@@ -30,8 +30,8 @@ PCIE_DOMAIN, PCIE_EGRESS = 8, 12.5e9
 UNKNOWN_UNITS = 100
 # Without a unit for a type, its products run on the next wider one.
 WIDER_UNITS: dict[str, tuple[str, ...]] = {
-    "matmul.float4": ("matmul.float8", "matmul.int8", "matmul.bfloat16"),
-    "matmul.float8": ("matmul.int8", "matmul.bfloat16", "matmul.float16"),
+    "matmul.float4": ("matmul.float8", "matmul.bfloat16", "matmul.float16"),
+    "matmul.float8": ("matmul.bfloat16", "matmul.float16"),
     "matmul.int8": ("matmul.bfloat16", "matmul.float16"),
     "matmul.bfloat16": ("matmul.float16", "matmul.float32"),
     "matmul.float16": ("matmul.bfloat16", "matmul.float32"),

@@ -46,16 +46,21 @@ class Target:
     def is_tpu(self) -> bool:
         return self.fabric.kind == "torus"
 
+    def unit_of(self, unit: str) -> str:
+        """The matrix unit that products of this one's type run on: itself or the next wider."""
+        wider = assumptions.WIDER_UNITS.get(unit, ())
+        return next((name for name in (unit, *wider) if self.machine.rate(name)), unit)
+
     def peak(self, unit: str) -> float:
         """The printed rate of a matrix unit; without one, of the next wider type."""
-        for name in (unit, *assumptions.WIDER_UNITS.get(unit, ())):
-            rate = self.machine.rate(name)
-            if rate:
-                return rate
+        rate = self.machine.rate(self.unit_of(unit))
+        if rate:
+            return rate
         raise BoundbyError(f"{self.name} has no figure for {unit.removeprefix('matmul.')}")
 
     def sustained_rate(self, unit: str) -> float:
         """What a long series of large products reaches on this unit."""
+        unit = self.unit_of(unit)
         if unit in self.sustained:
             return self.sustained[unit]
         share = assumptions.sustained_share(self.machine.vendor or "", unit, self.name)
@@ -69,7 +74,6 @@ class Target:
         return _memory_rate(self)
 
 
-@functools.cache
 @functools.cache
 def _memory_rate(target: Target) -> float:
     rate = target.machine.rate("memory.dram")

@@ -130,6 +130,8 @@ def parse(text: str) -> Mesh:
                 f"cannot read {part!r} in the mesh: write AXIS=N with an axis of "
                 "data, fsdp, tensor, context, pipeline, interleave, expert, and zero=1..3"
             )
+        if _NAMES[name] in values:
+            raise BoundbyError(f"the mesh has {_NAMES[name]} twice: {text}")
         values[_NAMES[name]] = int(number)
     if not 1 <= values.get("zero", 3) <= 3:
         raise BoundbyError("zero is 1 (optimizer states), 2 (and gradients) or 3 (and weights)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from pathlib import Path
 from typing import Any
@@ -130,13 +131,27 @@ def known(name: str) -> ModelConfig | None:
     return MODELS[squeezed[wanted]] if wanted in squeezed else None
 
 
+# What names have beside the model: how it was tuned or stored.
+_SUFFIX = re.compile(r"-(instruct|chat|base|hf|it|pt|v0\.\d|\d{4})$", re.IGNORECASE)
+
+
+def _bare(name: str) -> str:
+    """Without the owner of a Hugging Face name and the words at its end."""
+    bare = name.rsplit("/", 1)[-1]
+    while _SUFFIX.search(bare):
+        bare = _SUFFIX.sub("", bare)
+    return bare
+
+
 def find(name: str) -> ModelConfig:
     """A model of the table, or a Hugging Face config.json."""
     path = Path(name)
     if name not in MODELS and (path.suffix == ".json" or path.is_dir()):
         return from_config(path / "config.json" if path.is_dir() else path)
-    if found := known(name):
+    if found := known(name) or known(_bare(name)):
         return found
+    near = difflib.get_close_matches(_bare(name).lower(), MODELS, n=3, cutoff=0.7)
+    meant = f"did you mean {' or '.join(near)}? Otherwise " if near else ""
     raise BoundbyError(
-        f"no model is called {name}: give a config.json, or one of {', '.join(MODELS)}"
+        f"no model is called {name}: {meant}give its config.json, or one of {', '.join(MODELS)}"
     )

@@ -33,6 +33,10 @@ def dtype_of(name: str) -> str:
 
 def parse_shape(text: str) -> tuple[int, int, int]:
     """M, K and N from "8192x8192x8192"."""
+    if not text:
+        raise BoundbyError(
+            "matmul needs a shape: matmul 512x8192x28672 is [512, 8192] x [8192, 28672]"
+        )
     found = re.fullmatch(r"(\d+)[x,](\d+)[x,](\d+)", text)
     if not found or not all(int(one) for one in found.groups()):
         raise BoundbyError(f"cannot read {text!r}: write a product as MxKxN, as in 512x8192x28672")

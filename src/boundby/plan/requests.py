@@ -25,9 +25,10 @@ _SUFFIXES = {"k": 1024, "m": 1024**2, "": 1}
 
 def parse_batch(text: str, sequence: int) -> float:
     """Sequences from "512", or from tokens as in "4M-tokens"."""
-    found = re.fullmatch(r"([\d.]+)([kKmM]?)(-?tokens)?", text.strip())
-    if not found:
-        raise BoundbyError(f"cannot read a batch of {text!r}: write 512 or 4M-tokens")
+    found = re.fullmatch(r"(\d+\.?\d*(?:e\d{1,2})?)([kKmM]?)([- ]?tokens)?", text.strip())
+    if not found or (found[2] and not found[3]):
+        meant = f"{text.strip()}-tokens" if found else "512 (sequences) or 4M-tokens"
+        raise BoundbyError(f"cannot read a batch of {text!r}: write {meant}")
     amount = float(found[1]) * _SUFFIXES[found[2].lower()]
     return max(1.0, round(amount / sequence)) if found[3] else amount
 

@@ -129,12 +129,12 @@ def plan_training(
     peak = target.peak(f"matmul.{dtype_of(job.precision)}") * mesh.chips
     flops = config.train_flops_per_token(job.sequence) * job.tokens
     per_chip = job.tokens / seconds / mesh.chips
-    notes = []
+    notes = _notes(mesh, job, target)
     if not fits:
         notes.append(_what_would_fit(config, mesh, job, target, used))
     found = terms(step)
     return PlanResult(
-        title=f"{config.name} training, {job.batch:g} x {job.sequence} tokens ({job.precision})",
+        title=f"{config.name} training, {job.shape} tokens ({job.precision})",
         chip=target.name,
         chips=mesh.chips,
         mesh={**mesh.shown(), "micro_batches": training.micro_batches(mesh, job)},
@@ -157,6 +157,22 @@ def plan_training(
         usd_per_million_tokens=usd_per_hour / 3600 / per_chip * 1e6 if usd_per_hour else None,
         notes=[*notes, f"recomputation: {job.recompute}"],
     )
+
+
+def _notes(mesh: Mesh, job: Training, target: Target) -> list[str]:
+    """What a reader would not expect of this chip."""
+    notes = []
+    unit = f"matmul.{dtype_of(job.precision)}"
+    if (runs := target.unit_of(unit)) != unit:
+        runs = runs.removeprefix("matmul.")
+        notes.append(f"{target.name} has no unit for {job.precision}: its products run in {runs}")
+    slices = -(-mesh.chips // target.fabric.domain)
+    if target.is_tpu and slices > 1:
+        notes.append(
+            f"{mesh.chips} chips are {slices} pods of {target.fabric.domain}, "
+            "joined by the network of the data center"
+        )
+    return notes
 
 
 def _what_would_fit(

@@ -89,7 +89,7 @@ def search(
     best = training.plan_step(config, found[0][1], found[0][2], target)
     choices = [_choice(config, mesh, tried, target, best) for _, mesh, tried in found[:shown]]
     return PlanSearch(
-        title=f"{config.name}, {job.batch:g} sequences of {job.sequence} ({job.precision})",
+        title=f"{config.name}, {job.shape} tokens ({job.precision})",
         chip=target.name,
         kind="search",
         choices=choices,
@@ -176,7 +176,7 @@ def sweep(config: ModelConfig, job: Training, target: Target, counts: list[int])
     if not choices:
         raise BoundbyError(f"{config.name} fits none of {counts[0]} to {counts[-1]} chips")
     return PlanSearch(
-        title=f"{config.name}, {job.batch:g} sequences of {job.sequence} ({job.precision})",
+        title=f"{config.name}, {job.shape} tokens ({job.precision})",
         chip=target.name,
         kind="sweep",
         choices=choices,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from boundby.model import Record
 from boundby.model.diagnosis import Estimate
 from boundby.model.errors import BoundbyError
@@ -229,10 +231,15 @@ def plan_service(config: ModelConfig, service: Service, target: Target) -> PlanR
     """Prefill and decode of a batch on one replica."""
     fitting = largest_batch(config, service, target)
     if fitting < 1:
-        need = weight_bytes(config, service) * service.chips / (0.8 * target.memory_bytes)
+        ways = [one for one in range(service.tensor, config.heads + 1) if config.heads % one == 0]
+        wider = (msgspec.structs.replace(service, tensor=one) for one in ways)
+        enough = next((one for one in wider if largest_batch(config, one, target)), None)
+        advice = (
+            f"{enough.chips} chips, or weights of fewer bits," if enough else "a shorter prompt"
+        )
         raise BoundbyError(
             f"{config.name} does not fit {service.chips} x {target.name} for serving: "
-            f"about {need:.0f} chips, or weights of fewer bits, would"
+            f"{advice} would"
         )
     step = decode(config, service, target, service.batch)
     first = prefill_ns(config, service, target, service.batch)

@@ -44,6 +44,11 @@ class Training(Record, frozen=True, kw_only=True):
     states: memory.States = memory.States()
 
     @property
+    def shape(self) -> str:
+        """Sequences by their length."""
+        return f"{self.batch:,.10g} x {self.sequence:,}"
+
+    @property
     def tokens(self) -> float:
         return self.batch * self.sequence
 
@@ -126,10 +131,34 @@ def check(config: ModelConfig, mesh: Mesh, job: Training, target: Target) -> Non
             f"a batch of {job.batch:g} sequences does not fill {mesh.replicas} replicas: "
             f"at most data*fsdp={int(job.batch)} would, or more tensor and context ways"
         )
+    if mesh.context > job.sequence:
+        raise BoundbyError(
+            f"a sequence of {job.sequence} tokens does not divide over context={mesh.context}: "
+            f"at most context={job.sequence} would"
+        )
+    _check_batch(mesh, job)
     slices = target.fabric.domain if target.is_tpu else 0
     if slices and mesh.tensor * mesh.context > slices:
         raise BoundbyError(
             f"tensor*context={mesh.tensor * mesh.context} exceeds the pod of {slices} chips"
+        )
+
+
+def _check_batch(mesh: Mesh, job: Training) -> None:
+    """Replicas get equal numbers of sequences, in whole micro-batches."""
+    rows = job.batch / mesh.replicas
+    if job.batch % mesh.replicas:
+        less = int(rows) * mesh.replicas
+        raise BoundbyError(
+            f"a batch of {job.batch:g} sequences does not divide over {mesh.replicas} replicas: "
+            f"{less} or {less + mesh.replicas} would"
+        )
+    if job.micro_batch > rows or rows % job.micro_batch:
+        fits = [one for one in range(1, int(rows) + 1) if rows % one == 0]
+        near = max((one for one in fits if one <= job.micro_batch), default=fits[0])
+        raise BoundbyError(
+            f"a micro-batch of {job.micro_batch:g} does not divide the {rows:g} sequences of each "
+            f"replica: {near} would"
         )
 
 
