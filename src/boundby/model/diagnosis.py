@@ -271,15 +271,19 @@ class IdleRow(Record, frozen=True, kw_only=True):
     ns: float  # of the simulated step; for a trace, of the profiled one
 
 
+LaneKind = Literal["host", "stream", "idle"]
+
+
 class Slice(Record, frozen=True, kw_only=True, omit_defaults=True):
     """A piece of the timeline, for the page and for Perfetto, from the step's start.
 
-    `lane` is "host THREAD", "stream N" or "idle"; `op` indexes the diagnosis' operators, `flow` the
-    slice that launched this one; `cause` says why an idle device idles, and of a host slice that it
-    launches, syncs or waits for data.
+    `number` is the thread of the host or the stream of the device; `op` indexes the diagnosis'
+    operators, `flow` the slice that launched this one; `cause` says why an idle device idles, and
+    of a host slice that it launches, syncs or waits for data.
     """
 
-    lane: str
+    lane: LaneKind
+    number: int = 0
     name: str
     start_ns: float
     ns: float
