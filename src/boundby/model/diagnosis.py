@@ -13,7 +13,7 @@ from boundby.model.note import Note
 from boundby.model.precision import UNTOLD, Precision
 from boundby.model.record import DIAGNOSIS_SCHEMA, Record
 from boundby.model.run import RunParts
-from boundby.model.step_kind import StepUnit
+from boundby.model.step_kind import Mode, StepUnit
 
 GroupName = Literal["compute", "bandwidth", "overhead", "unknown"]
 ClassName = Literal[
@@ -32,7 +32,8 @@ class PhaseTime(Record, frozen=True, kw_only=True):
 class KindOfStep(Record, frozen=True, kw_only=True):
     """Another kind of step of the script; only the main kind is diagnosed."""
 
-    kind: str
+    kind: str  # for display
+    mode: Mode = "step"
     steps: int
     wall_ns: float
 
