@@ -17,10 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from boundby.model.step_kind import Mode
-
 if TYPE_CHECKING:
     from boundby.model.run import RunPartName, RunParts
+    from boundby.model.step_kind import Mode
 
 # From this many calls without gradients in a row on, they are not a teacher's or a target
 # network's, which belong to the training step.
