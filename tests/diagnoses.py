@@ -223,7 +223,8 @@ def large_diagnosis() -> Diagnosis:
     ]
     slices = [
         Slice(
-            lane=f"host {1000 + index % 2}" if index % 3 < 2 else f"stream {index % 2}",
+            lane="host" if index % 3 < 2 else "stream",
+            number=(1000 if index % 3 < 2 else 0) + index % 2,
             name=f"void at::native::kernel_{index % 400}<float, {index % 400}>(float*, int)",
             start_ns=1234.0 * index + index % 7,
             ns=700.0 + (index * 7919) % 613,

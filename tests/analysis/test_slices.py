@@ -38,7 +38,7 @@ def test_a_kernel_has_its_operator_its_floor_and_its_launch() -> None:
     machine = round_machine()
     attribution = attribute_step(timeline, machine, wall_ns=3e6)
     found = slices_of(timeline, attribution)
-    (kernel,) = (piece for piece in found if piece.lane == "stream 7")
+    (kernel,) = (piece for piece in found if (piece.lane, piece.number) == ("stream", 7))
     assert (kernel.name, kernel.start_ns, kernel.ns) == ("gemm", 20_000, 2_200_000)
     assert kernel.op is not None
     assert attribution.ops[kernel.op].name == "aten::mm"
@@ -49,14 +49,21 @@ def test_a_kernel_has_its_operator_its_floor_and_its_launch() -> None:
     (operator,) = (piece for piece in found if piece.name == "aten::mm")
     assert (operator.op, operator.bound) == (kernel.op, None), "it asks for the work, no more"
     launch = found[kernel.flow]
-    assert (launch.lane, launch.name, launch.cause) == ("host 1", "cudaLaunchKernel", "launch")
+    assert (launch.lane, launch.number, launch.name, launch.cause) == (
+        "host",
+        1,
+        "cudaLaunchKernel",
+        "launch",
+    )
 
 
 def test_the_floor_of_an_operator_is_spread_over_its_kernels_by_time() -> None:
     scene = Scene(end=3000)
     product(scene, 10, kernel=(20, 1520))
     scene.on_device(1520, 2020, name="reduce", launch=1)
-    kernels = [piece for piece in made(scene.timeline()) if piece.lane == "stream 7"]
+    kernels = [
+        piece for piece in made(scene.timeline()) if (piece.lane, piece.number) == ("stream", 7)
+    ]
     first, second = (piece.floor_ns or 0.0 for piece in kernels)
     assert first == pytest.approx(3 * second)
     assert first + second == pytest.approx(2 * 8192**3 / 1e15 * 1e9)
@@ -85,7 +92,13 @@ def test_on_a_cpu_the_operators_are_the_work() -> None:
     operands = (tensor(1024, 1024), tensor(1024, 1024))
     scene.on_host(0, 4000, call=OpCall(name="aten::mm", args=operands))
     (piece,) = made(scene.timeline())
-    assert (piece.lane, piece.name, piece.bound, piece.op) == ("host 1", "aten::mm", "compute", 0)
+    assert (piece.lane, piece.number, piece.name, piece.bound, piece.op) == (
+        "host",
+        1,
+        "aten::mm",
+        "compute",
+        0,
+    )
     assert piece.floor_ns == pytest.approx(2 * 1024**3 / 5e13 * 1e9)
 
 
@@ -98,7 +111,9 @@ def test_python_frames_are_left_out_unless_python_is_all_there_is() -> None:
     scene.on_host(51, 79, HostKind.PYTHON, "augment.py(12): inner")
     scene.on_host(81, 82, HostKind.OBSERVER, "hooks.py(41): __call__")
     scene.on_device(95, 99, DeviceKind.MEMSET, name="memset", size=4)
-    names = [piece.name for piece in made(scene.timeline()) if piece.lane == "host 1"]
+    names = [
+        piece.name for piece in made(scene.timeline()) if (piece.lane, piece.number) == ("host", 1)
+    ]
     assert names == ["nn.Module: Linear_0", "aten::linear", "augment.py(9): crop"]
 
 
@@ -115,7 +130,7 @@ def test_too_many_are_cut_to_the_longest_and_kernels_keep_their_launches(
         scene.on_device(number * 100 + 5, number * 100 + 10 + number, launch=launch)
     found = made(scene.timeline())
     assert len(found) == 60
-    kernels = [piece for piece in found if piece.lane == "stream 7"]
+    kernels = [piece for piece in found if (piece.lane, piece.number) == ("stream", 7)]
     assert sorted(piece.ns for piece in kernels) == [(5 + n) * 1000 for n in range(30, 50)]
     assert all(found[piece.flow or 0].name == "launch" for piece in kernels)
     assert sum(piece.lane == "idle" for piece in found) == 10
@@ -127,7 +142,7 @@ def test_real_traces(name: str) -> None:
     diagnosis = boundby.load(H200 / f"{name}.json.gz")
     found = diagnosis.timeline
     assert len(found) <= MOST_SLICES
-    kernels = [piece for piece in found if piece.lane.startswith("stream")]
+    kernels = [piece for piece in found if piece.lane == "stream"]
     assert len(kernels) == diagnosis.step.kernels
     idle = sum(piece.ns for piece in found if piece.lane == "idle")
     busy = sum(piece.ns for piece in kernels)
@@ -154,6 +169,6 @@ def test_two_lines_of_a_library_are_two_rows() -> None:
         timeline, host=host, sources=["train.py:3", "library.py:10", "library.py:20"]
     )
     attribution = attribute_step(timeline, round_machine(), wall_ns=float(timeline.wall_ns))
-    found = [one for one in slices_of(timeline, attribution) if one.lane.startswith("stream")]
+    found = [one for one in slices_of(timeline, attribution) if one.lane == "stream"]
     inside = [attribution.ops[one.op].inside for one in found if one.op is not None]
     assert inside == ["library.py:10", "library.py:20"]

@@ -116,7 +116,7 @@ def test_a_forward_only_script_is_inference() -> None:
     for _ in range(4):
         script.run.model_called(MODEL, True)
         script.spend(10)
-        script.run.step_ended("forward 8")
+        script.run.step_ended("forward 8", mode="forward")
     assert ms_of(script.parts()) == {"eval": 40}
 
 
@@ -229,10 +229,10 @@ def test_the_share_of_steps_inside_rollouts_is_known() -> None:
         for call in range(10):
             script.run.model_called(MODEL, False, is_rollout=True, where="ppo.py:7")
             if call:
-                script.run.step_ended("forward")
+                script.run.step_ended("forward", mode="forward")
             script.spend(6)
         script.run.model_called(MODEL, True)
-        script.run.step_ended("forward")
+        script.run.step_ended("forward", mode="forward")
         script.spend(10)
         script.run.backward_begins()
         script.run.step_ended("train")

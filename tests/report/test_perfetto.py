@@ -49,9 +49,10 @@ def test_arrows_lead_from_launches_to_kernels(events: list[dict[str, Any]]) -> N
 
 
 def test_lanes_are_named_and_none_share_a_track(events: list[dict[str, Any]]) -> None:
-    lanes = {piece.lane for piece in full_diagnosis().timeline}
+    lanes = {(piece.lane, piece.number) for piece in full_diagnosis().timeline}
     named = [event for event in events if event["name"] == "thread_name"]
-    assert {event["args"]["name"] for event in named} == lanes
+    names = {lane if lane == "idle" else f"{lane} {number}" for lane, number in lanes}
+    assert {event["args"]["name"] for event in named} == names
     tracks = Counter((event["pid"], event["tid"]) for event in named)
     assert set(tracks.values()) == {1}
 

@@ -10,7 +10,8 @@ export type Groups = Record<string, number>;
 export type Op = model.OpRow & { index: number };
 
 export interface Lane {
-  name: string;
+  kind: "host" | "idle" | "stream";
+  number: number;
   length: number;
   id: Int32Array;
   start: Float64Array;
@@ -64,7 +65,8 @@ function lane(raw: RawLane): Lane {
   const length = raw.ns.length;
   const ints = (field: string) => Int32Array.from(unpacked(raw[field], length));
   return {
-    name: raw.lane as unknown as string,
+    kind: raw.lane as unknown as Lane["kind"],
+    number: raw.number as unknown as number,
     length,
     id: Int32Array.from(sums(raw.id)),
     start: Float64Array.from(sums(raw.start)),

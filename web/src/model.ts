@@ -115,6 +115,7 @@ export interface PhaseTime {
 
 export interface KindOfStep {
   kind: string;
+  mode: "forward" | "step" | "train";
   steps: number;
   wall_ns: number;
 }

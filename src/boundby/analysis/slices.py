@@ -148,7 +148,8 @@ class _Lookup:
         on_cpu = index is not None and not len(timeline.device)
         work = self._works[index] if index is not None and on_cpu else None
         return Slice(
-            lane=f"host {host.thread[row]}",
+            lane="host",
+            number=int(host.thread[row]),
             name=timeline.names[host.name[row]],
             start_ns=float(host.start_ns[row] - timeline.start_ns),
             ns=float(host.duration_ns[row]),
@@ -167,7 +168,8 @@ class _Lookup:
         ns = float(device.duration_ns[event])
         floor = work.floor_ns
         return Slice(
-            lane=f"stream {device.stream[event]}",
+            lane="stream",
+            number=int(device.stream[event]),
             name=timeline.names[device.name[event]],
             start_ns=float(device.start_ns[event] - timeline.start_ns),
             ns=ns,

@@ -59,7 +59,7 @@ def _has_fixed_shapes(step: StepView) -> bool:
     if timing is None:
         return True
     mode = timing.kind.mode
-    return not any(other.kind.startswith(f"{mode} ") for other in timing.others)
+    return not any(other.mode == mode for other in timing.others)
 
 
 FAULT = Fault(

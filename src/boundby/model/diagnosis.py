@@ -13,7 +13,7 @@ from boundby.model.note import Note
 from boundby.model.precision import UNTOLD, Precision
 from boundby.model.record import DIAGNOSIS_SCHEMA, Record
 from boundby.model.run import RunParts
-from boundby.model.step_kind import StepUnit
+from boundby.model.step_kind import Mode, StepUnit
 
 GroupName = Literal["compute", "bandwidth", "overhead", "unknown"]
 ClassName = Literal[
@@ -32,7 +32,8 @@ class PhaseTime(Record, frozen=True, kw_only=True):
 class KindOfStep(Record, frozen=True, kw_only=True):
     """Another kind of step of the script; only the main kind is diagnosed."""
 
-    kind: str
+    kind: str  # for display
+    mode: Mode = "step"
     steps: int
     wall_ns: float
 
@@ -271,15 +272,19 @@ class IdleRow(Record, frozen=True, kw_only=True):
     ns: float  # of the simulated step; for a trace, of the profiled one
 
 
+LaneKind = Literal["host", "stream", "idle"]
+
+
 class Slice(Record, frozen=True, kw_only=True, omit_defaults=True):
     """A piece of the timeline, for the page and for Perfetto, from the step's start.
 
-    `lane` is "host THREAD", "stream N" or "idle"; `op` indexes the diagnosis' operators, `flow` the
-    slice that launched this one; `cause` says why an idle device idles, and of a host slice that it
-    launches, syncs or waits for data.
+    `number` is the thread of the host or the stream of the device; `op` indexes the diagnosis'
+    operators, `flow` the slice that launched this one; `cause` says why an idle device idles, and
+    of a host slice that it launches, syncs or waits for data.
     """
 
-    lane: str
+    lane: LaneKind
+    number: int = 0
     name: str
     start_ns: float
     ns: float

@@ -31,6 +31,9 @@ def upgraded(saved: dict[str, Any], schema: int) -> dict[str, Any]:
     """A diagnosis of schema 1 with the keys of schema 2."""
     texts = saved.pop("warnings", [])
     notes = [{"code": "schema-1", "text": text} for text in texts]
+    for piece in saved.get("timeline", []):
+        kind, _, number = str(piece.get("lane")).partition(" ")
+        piece |= {"lane": kind, "number": int(number) if number.lstrip("-").isdecimal() else 0}
     return saved | {"schema": schema, "notes": notes}
 
 

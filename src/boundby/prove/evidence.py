@@ -17,6 +17,7 @@ from boundby.prove.sites import ObjectSite, ProgramSites
 
 Variant = tuple[str, ...]  # keys of fixes, in the order in which they are applied
 BASELINE: Variant = ()
+_BETWEEN_KEYS = "+"
 
 # This much slower twice, a fix is not measured a third time.
 _CLEARLY_SLOWER = 0.5
@@ -112,4 +113,10 @@ class Evidence(msgspec.Struct, kw_only=True):
 
 
 def variant_name(variant: Variant) -> str:
-    return "+".join(variant)
+    """The key of a variant in saved evidence."""
+    return _BETWEEN_KEYS.join(variant)
+
+
+def keys_in(name: str) -> Variant:
+    """The fixes of a variant by its key in saved evidence."""
+    return tuple(name.split(_BETWEEN_KEYS))

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from boundby.fixes import FIXES, Fix
 from boundby.model.diagnosis import FIXES_JOINED, Outcome, Peak, Proof, Speedup
 from boundby.prove.candidate import Candidate
-from boundby.prove.evidence import BASELINE, Comparison, Evidence, Ruling, Variant, variant_name
+from boundby.prove.evidence import (
+    BASELINE,
+    Comparison,
+    Evidence,
+    Ruling,
+    Variant,
+    keys_in,
+    variant_name,
+)
 from boundby.prove.fresh import AlternatingRuns
 from boundby.prove.search import comparisons_of
 from boundby.prove.sites import ChosenFix
@@ -174,7 +182,11 @@ def _outcome(
 
 def _ruled(one: Candidate, found: Comparison | None, evidence: Evidence) -> Ruling | None:
     variants = [variant_name(found.variant)] if found is not None else []
-    names = [*variants, one.key, *(n for n in evidence.rulings if n.endswith(f"+{one.key}"))]
+    names = [
+        *variants,
+        one.key,
+        *(name for name in evidence.rulings if keys_in(name)[-1] == one.key),
+    ]
     return next((evidence.rulings[name] for name in names if name in evidence.rulings), None)
 
 

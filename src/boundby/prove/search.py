@@ -15,7 +15,15 @@ from dataclasses import dataclass, field
 
 from boundby.model.diagnosis import Numerics, Outcome
 from boundby.prove.candidate import Candidate
-from boundby.prove.evidence import BASELINE, Comparison, Evidence, Ruling, Variant, variant_name
+from boundby.prove.evidence import (
+    BASELINE,
+    Comparison,
+    Evidence,
+    Ruling,
+    Variant,
+    keys_in,
+    variant_name,
+)
 
 # The first step of a block is not timed: after a switch the pipeline refills.
 _UNTIMED_STEPS = 1
@@ -475,7 +483,7 @@ class Search:
         """The declared preparation time, scaled by how long another preparation took."""
         scale = 1.0
         for name, seconds in self.evidence.preparation_s.items():
-            keys = name.split("+")
+            keys = keys_in(name)
             seen = [other for other in self.candidates if other.key in keys and other.preparation_s]
             if seen:
                 scale = seconds / max(other.preparation_s for other in seen)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from boundby.model.diagnosis import Diagnosis, Slice
+from boundby.model.diagnosis import Diagnosis, LaneKind, Slice
 
 _HOST, _DEVICE = 1, 2
 
@@ -23,36 +23,39 @@ def as_perfetto(diagnosis: Diagnosis) -> bytes:
     return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ns", "otherData": about})
 
 
-def _track(lane: str) -> tuple[int, int]:
+def _track(lane: LaneKind, number: int) -> tuple[int, int]:
     """Process and thread of a lane: the host and the device are one process each."""
-    kind, _, number = lane.partition(" ")
-    if kind == "idle":
+    if lane == "idle":
         return _DEVICE, 0
-    known = int(number) if number.lstrip("-").isdecimal() else 0
     # Thread 0 of the device is its idle time; streams are numbered from 0 too.
-    return (_DEVICE, known + 1) if kind == "stream" else (_HOST, known)
+    return (_DEVICE, number + 1) if lane == "stream" else (_HOST, number)
 
 
 def _lanes(diagnosis: Diagnosis) -> Iterator[dict[str, Any]]:
     for process, name in ((_HOST, "host"), (_DEVICE, diagnosis.machine.device)):
         yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}
-    for lane in dict.fromkeys(piece.lane for piece in diagnosis.timeline):
-        process, thread = _track(lane)
+    lanes = dict.fromkeys((piece.lane, piece.number) for piece in diagnosis.timeline)
+    for lane, number in lanes:
+        process, thread = _track(lane, number)
         about = {"ph": "M", "pid": process, "tid": thread}
-        yield {**about, "name": "thread_name", "args": {"name": lane}}
+        yield {
+            **about,
+            "name": "thread_name",
+            "args": {"name": "idle" if lane == "idle" else f"{lane} {number}"},
+        }
         order = 0 if lane == "idle" else thread
         yield {**about, "name": "thread_sort_index", "args": {"sort_index": order}}
 
 
 def _slices(diagnosis: Diagnosis) -> Iterator[dict[str, Any]]:
     for piece in diagnosis.timeline:
-        process, thread = _track(piece.lane)
+        process, thread = _track(piece.lane, piece.number)
         yield {
             "ph": "X",
             "pid": process,
             "tid": thread,
             "name": f"idle: {piece.cause}" if piece.lane == "idle" else piece.name,
-            "cat": piece.bound or piece.cause or piece.lane.partition(" ")[0],
+            "cat": piece.bound or piece.cause or piece.lane,
             "ts": piece.start_ns / 1e3,
             "dur": piece.ns / 1e3,
             "args": _arguments(diagnosis, piece),
@@ -82,7 +85,7 @@ def _flows(diagnosis: Diagnosis) -> Iterator[dict[str, Any]]:
             continue
         launch = diagnosis.timeline[piece.flow]
         for phase, end in (("s", launch), ("f", piece)):
-            process, thread = _track(end.lane)
+            process, thread = _track(end.lane, end.number)
             yield {
                 "ph": phase,
                 "id": number,

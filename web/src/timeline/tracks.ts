@@ -25,10 +25,6 @@ export interface Place { track: Track; index: number }
 
 export interface Layout { tracks: Track[]; height: number; end: number; places: Map<number, Place>; kernels: Map<number, number[]> }
 
-export function kindOf(name: string): Kind {
-  return name === "idle" ? "idle" : name.startsWith("stream") ? "stream" : "host";
-}
-
 /** How deep each slice lies inside others of its lane. */
 function depths(lane: Lane): Uint8Array {
   const ends: number[] = [];
@@ -74,7 +70,7 @@ export function layout(diagnosis: Diagnosis): Layout {
   const order: Kind[] = ["host", "idle", "stream"];
   const lanes = diagnosis.lanes
     .filter((lane) => lane.length > 0)
-    .map((lane) => ({ lane, kind: kindOf(lane.name) }))
+    .map((lane) => ({ lane, kind: lane.kind }))
     .sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind) || Number(isQuiet(a.lane)) - Number(isQuiet(b.lane)) || (a.lane.start[0] as number) - (b.lane.start[0] as number));
   const places = new Map<number, Place>();
   const kernels = new Map<number, number[]>();
@@ -92,7 +88,7 @@ export function layout(diagnosis: Diagnosis): Layout {
       if (flow >= 0) kernels.set(flow, [...(kernels.get(flow) ?? []), lane.id[index] as number]);
       if (depth[index] !== 255) (rows[depth[index] as number] ??= []).push(index);
     }
-    const title = kind === "idle" ? "device idle, by cause" : kind === "stream" ? `device ${lane.name}` : `host thread ${lane.name.slice(5)}`;
+    const title = kind === "idle" ? "device idle, by cause" : kind === "stream" ? `device stream ${lane.number}` : `host thread ${lane.number}`;
     const height = TITLE + rows.length * ROW;
     const track = { lane, kind, title, top, height, depth, rows: rows.map((row) => Int32Array.from(row)), colours };
     for (let index = 0; index < lane.length; index += 1) places.set(lane.id[index] as number, { track, index });

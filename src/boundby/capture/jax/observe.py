@@ -102,7 +102,12 @@ def _others(capture: JaxCapture, main: str) -> list[KindOfStep]:
         for kind, times in kinds.items():
             seen.setdefault(kind, []).extend(times)
     return [
-        KindOfStep(kind=kind, steps=len(times), wall_ns=statistics.median(times))
+        KindOfStep(
+            kind=kind,
+            mode=capture.kinds[kind].mode,
+            steps=len(times),
+            wall_ns=statistics.median(times),
+        )
         for kind, times in seen.items()
         if kind != main
     ]

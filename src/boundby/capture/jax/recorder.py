@@ -153,7 +153,8 @@ class JaxRecorder:
         for hook in _hooks():
             hook.step_ended(kind)
         before = self.windows.window
-        self._run.step_ended(kind, distorted=before not in (Window.WARMUP, Window.CLEAN))
+        distorted = before not in (Window.WARMUP, Window.CLEAN)
+        self._run.step_ended(kind, mode=ended.mode, distorted=distorted)
         self.windows.step_ended(kind)
         if before is not Window.CLEAN and self.windows.window is Window.CLEAN:
             self._clean_compile_ns = []

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from boundby.model.run import RunPartName, RunParts
+    from boundby.model.step_kind import Mode
 
 # From this many calls without gradients in a row on, they are not a teacher's or a target
 # network's, which belong to the training step.
@@ -196,11 +197,9 @@ class RunClock:
         self._trained |= self._called
         self._called.clear()
 
-    def step_ended(self, kind: str | None, *, distorted: bool = False) -> None:
-        """A training step has ended; `kind` None: of the same kind as the one before."""
-        if kind is None:
-            kind = next(reversed(self._steps), "step")
-        if kind.startswith("forward"):
+    def step_ended(self, kind: str, *, mode: Mode = "train", distorted: bool = False) -> None:
+        """A step has ended, of the kind with this label."""
+        if mode == "forward":
             if self._evaluations.calls:
                 self._evaluations.ns += self._take_flushed()
                 self._end_in_row(kind, self._evaluations.ns)

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from boundby.capture.torch.shapes import Shape, Shapes, step_kind
-from boundby.model.step_kind import StepKind, StepUnit
+from boundby.model.step_kind import Mode, StepKind, StepUnit
 
 StepBy = Literal["auto", "optimizer", "forward", "backward", "mark"]
 
@@ -61,6 +61,11 @@ class StepFinder:
         self._inside = _Inside()
         self._row = _Row()
         self.in_row = False  # whether the step that has just ended is one of an evaluation
+
+    def mode_of(self, label: str) -> Mode:
+        """Whether steps of a kind train or only predict."""
+        kind = self._kinds.get(label)
+        return kind.mode if kind is not None else "step"
 
     @property
     def kinds(self) -> dict[str, StepKind]:

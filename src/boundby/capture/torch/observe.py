@@ -107,6 +107,7 @@ def _other_kinds(capture: Capture, main: str) -> list[KindOfStep]:
     return [
         KindOfStep(
             kind=kind,
+            mode=known.mode if (known := capture.kinds.get(kind)) is not None else "step",
             steps=len(times),
             wall_ns=statistics.median((times[1:] or times) if kind == first else times),
         )

@@ -173,7 +173,8 @@ class Recorder:
     def _step_ended(self, kind: str) -> None:
         window = self.windows.window
         # Once the profiler has run, the process is slower for good.
-        self._run.step_ended(kind, distorted=window not in (Window.WARMUP, Window.CLEAN))
+        distorted = window not in (Window.WARMUP, Window.CLEAN)
+        self._run.step_ended(kind, mode=self.finder.mode_of(kind), distorted=distorted)
         if window is Window.DONE:
             self.after_done()
             return

@@ -58,13 +58,15 @@ def _column(values: list[Any], strings: Strings) -> dict[str, Any]:
 
 def lanes(slices: Iterable[Slice], strings: Strings) -> list[dict[str, Any]]:
     """A timeline by lane, in the slices' own order; starts as differences, in whole ns."""
-    by_lane: dict[str, list[tuple[int, Slice]]] = {}
+    by_lane: dict[tuple[str, int], list[tuple[int, Slice]]] = {}
     for index, piece in enumerate(slices):
-        by_lane.setdefault(piece.lane, []).append((index, piece))
-    return [_lane(name, members, strings) for name, members in by_lane.items()]
+        by_lane.setdefault((piece.lane, piece.number), []).append((index, piece))
+    return [_lane(*lane, members, strings) for lane, members in by_lane.items()]
 
 
-def _lane(name: str, members: list[tuple[int, Slice]], strings: Strings) -> dict[str, Any]:
+def _lane(
+    kind: str, number: int, members: list[tuple[int, Slice]], strings: Strings
+) -> dict[str, Any]:
     # Longest first among those that start together: the page nests them as they come.
     members = sorted(members, key=lambda member: (member[1].start_ns, -member[1].ns))
     starts = [round(piece.start_ns) for _, piece in members]
@@ -80,7 +82,8 @@ def _lane(name: str, members: list[tuple[int, Slice]], strings: Strings) -> dict
     floors = [-1 if piece.floor_ns is None else round(piece.floor_ns) for _, piece in members]
     found = words | numbers | {"floor": floors}
     return {
-        "lane": name,
+        "lane": kind,
+        "number": number,
         "id": _differences(ids),
         "start": _differences(starts),
         "ns": [round(piece.ns) for _, piece in members],
