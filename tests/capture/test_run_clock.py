@@ -36,10 +36,18 @@ class Script:
             self.run.step_ended("train")
 
     def evaluate(
-        self, calls: int, ms: float = 5, key: int = MODEL, *, rollout: bool = False
+        self,
+        calls: int,
+        ms: float = 5,
+        key: int = MODEL,
+        *,
+        rollout: bool = False,
+        records: bool = False,
     ) -> None:
         for _ in range(calls):
-            self.run.model_called(key, False, is_rollout=rollout, where="eval.py:7")
+            self.run.model_called(
+                key, False, is_rollout=rollout, records=records, where="eval.py:7"
+            )
             self.spend(ms)
 
     def parts(self, *, is_cut: bool = False) -> RunParts:
@@ -83,6 +91,21 @@ def test_an_evaluation_is_counted_once_and_named_by_its_line() -> None:
     assert found is not None
     assert (found.count, found.ns / MS, found.details) == (2, 50, {"eval.py:7": 50 * MS})
     assert found.repeated_ns == 25 * MS
+
+
+def test_evaluation_that_records_gradients_is_counted_unless_a_backward_pass_follows() -> None:
+    script = Script()
+    script.train(3)
+    script.evaluate(5, records=True)
+    script.train(3)
+    script.evaluate(5)
+    script.train(3)
+    script.evaluate(5, records=True)
+    script.run.backward_begins()
+    script.train(3)
+    found = script.parts().part("eval")
+    assert found is not None
+    assert (found.count, found.recorded_ns / MS) == (3, 25)
 
 
 def test_a_teacher_without_gradients_belongs_to_the_training_step() -> None:

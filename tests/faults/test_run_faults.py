@@ -7,15 +7,23 @@ from types import SimpleNamespace as Step
 
 import pytest
 
-from boundby.faults import checkpoint_dominates, evaluation_dominates, workers_restarted
+from boundby.faults import (
+    checkpoint_dominates,
+    evaluation_dominates,
+    recorded_evaluation,
+    workers_restarted,
+)
 from boundby.faults.fault import Detection
 from boundby.model.run import RunPart, RunParts
 
 
-def detect(fault: ModuleType, **parts: RunPart) -> Detection | None:
+def detect(fault: ModuleType, unused_graphs: int = 0, **parts: RunPart) -> Detection | None:
     total = sum(part.ns for part in parts.values())
     found: Detection | None = fault.detect(
-        Step(run=RunParts(wall_ns=total, parts=list(parts.values())))
+        Step(
+            run=RunParts(wall_ns=total, parts=list(parts.values())),
+            evidence=Step(unused_graphs=[None] * unused_graphs),
+        )
     )
     return found
 
@@ -40,6 +48,16 @@ def test_evaluation_as_long_as_training_is_found_at_its_line() -> None:
 
 def test_evaluation_of_a_fifth_is_usual() -> None:
     assert detect(evaluation_dominates, train=TRAIN, eval=part("eval", 250)) is None
+
+
+def test_evaluation_with_gradients_is_found_unless_the_step_s_evidence_shows_it() -> None:
+    evaluated = part("eval", 400, 4, recorded_ns=200e6, details={"a.py:7": 400e6})
+    found = detect(recorded_evaluation, train=TRAIN, eval=evaluated)
+    assert found is not None and found.of_run_ns is not None
+    assert found.where == ["a.py:7"]
+    assert 0 < found.of_run_ns.expected < 100e6
+    assert detect(recorded_evaluation, train=TRAIN, eval=part("eval", 400, 4)) is None
+    assert detect(recorded_evaluation, 1, train=TRAIN, eval=evaluated) is None
 
 
 def test_inference_has_no_evaluation_that_dominates() -> None:

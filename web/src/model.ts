@@ -147,6 +147,7 @@ export interface RunPart {
   extrapolated: boolean;
   count: number;
   repeated_ns: number;
+  recorded_ns: number;
   details: Record<string, number>;
 }
 

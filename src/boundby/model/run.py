@@ -32,6 +32,7 @@ class RunPart(Record, frozen=True, kw_only=True):
 
     `details` divides it further: by package where it is imports, else by the script's line.
     `repeated_ns`: what came after the first event at each line, which workers that start again pay.
+    `recorded_ns`: of evaluations, what went into calls that record gradients which nobody computes.
     `extrapolated`: some of it was not seen, because the script was ended early.
     """
 
@@ -41,6 +42,7 @@ class RunPart(Record, frozen=True, kw_only=True):
     extrapolated: bool = False
     count: int = 0
     repeated_ns: float = 0.0
+    recorded_ns: float = 0.0
     details: dict[str, float] = {}
 
 

@@ -55,12 +55,13 @@ class _Steps:
 
 @dataclass(slots=True)
 class _Evaluations:
-    """Calls without gradients in a row."""
+    """Calls in evaluation mode or without gradients in a row. `records`: all record gradients."""
 
     calls: int = 0
     ns: float = 0.0
     is_rollout: bool = False
     of_trained: bool = False
+    records: bool = True
     where: str | None = None
 
 
@@ -102,6 +103,8 @@ class RunClock:
         self._stack: list[_Inside] = []
         self._ns: dict[RunPartName, float] = defaultdict(float)
         self._counts: dict[RunPartName, int] = defaultdict(int)
+        # In rows whose calls record gradients, and that no backward pass follows at once.
+        self._recorded_ns: dict[RunPartName, float] = defaultdict(float)
         self._details: dict[RunPartName, dict[str, list[float]]] = defaultdict(dict)
         self._steps: dict[str, _Steps] = {}
         self._step_ns = 0.0
@@ -163,9 +166,18 @@ class RunClock:
         self._waited += waited
 
     def model_called(
-        self, key: int, training: bool, *, is_rollout: bool = False, where: str | None = None
+        self,
+        key: int,
+        training: bool,
+        *,
+        is_rollout: bool = False,
+        records: bool = False,
+        where: str | None = None,
     ) -> None:
-        """An outermost call begins; `training`: it records gradients for a backward pass."""
+        """An outermost call begins; `training`: it records gradients for a backward pass.
+
+        `records`: it records gradients, in whatever mode.
+        """
         if training:
             self._closes_evaluations(is_call=True)
             self._to_step()
@@ -183,6 +195,7 @@ class RunClock:
             found.calls += 1
             found.where = found.where or where
             found.is_rollout |= is_rollout
+            found.records &= records
             found.of_trained |= key in self._trained
         self._has_called = True
 
@@ -287,6 +300,7 @@ class RunClock:
                 extrapolated=bool(left) and name == trained,
                 count=steps if name == trained and self._steps else counts.get(name, 0),
                 repeated_ns=sum(sum(one[1:]) for one in details.get(name, {}).values()),
+                recorded_ns=self._recorded_ns.get(name, 0.0),
                 details=_longest(details.get(name, {})),
             )
             for name, spent in ns.items()
@@ -396,6 +410,8 @@ class RunClock:
             part: RunPartName = "rollout" if found.is_rollout else "eval"
             self._ns[part] += found.ns
             self._counts[part] += 1
+            if is_call and found.records:
+                self._recorded_ns[part] += found.ns
             self._add_detail(part, found.where, found.ns)
             self._after_step = False
             self._row_closed_ns = found.ns

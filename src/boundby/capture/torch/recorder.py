@@ -209,9 +209,12 @@ class Recorder:
     def call_begins(self, called: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         torch = self._torch
         in_training = bool(getattr(called, "training", True))
-        training = torch.is_grad_enabled() and in_training
+        records = torch.is_grad_enabled()
+        training = records and in_training
         where = None if training or self._run.in_evaluation else calling_line()
-        self._run.model_called(id(called), training, is_rollout=in_training, where=where)
+        self._run.model_called(
+            id(called), training, is_rollout=in_training, records=records, where=where
+        )
         if self._is_blind():
             return
         # A module is its own first argument.
