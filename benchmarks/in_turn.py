@@ -22,14 +22,14 @@ from typing import Any
 from turns import FEWEST_STEPS, LINE, MOST_STEPS, TURN_S
 
 from boundby.capture.process.execution import Ending, Target
-from boundby.capture.process.import_hooks import when_imported
 from boundby.capture.process.plan import Plan
 from boundby.capture.process.script import run_script
-from boundby.capture.process.step_hooks import StepHook, active_hooks
 from boundby.fixes.switch import Program
 from boundby.model.host_speed import addition_ns
 from boundby.prove.switchboard import Switchboard
 from boundby.prove.worker import fix_of
+from boundby.runtime.import_hooks import when_imported
+from boundby.runtime.step_hooks import StepHook, active_hooks
 
 # What is compiled or captured has settled by then.
 WARMUP = 12

@@ -9,11 +9,11 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from boundby.capture.process.step_hooks import active_hooks
 from boundby.capture.torch.evidence.collector import EvidenceCollector
 from boundby.capture.torch.evidence.padding import lengths_of
 from boundby.capture.torch.evidence.values import fingerprint
 from boundby.model.evidence import StepEvidence
+from boundby.runtime.step_hooks import active_hooks
 
 
 def evidence_of(step: Callable[[], object], steps: int = 3) -> StepEvidence:

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from boundby.capture.process.import_hooks import when_imported
+from boundby.runtime.import_hooks import when_imported
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from boundby.capture.torch.precision import float32_allowed  # noqa: E402
+from boundby.runtime.float32_settings import float32_allowed  # noqa: E402
 from tests.fork_server import run_python  # noqa: E402
 from tests.scripts import environment  # noqa: E402
 
@@ -25,7 +25,7 @@ def allowed_after(*settings: str) -> list[Any]:
         "import json, warnings",
         "import torch",
         "warnings.simplefilter('error')",
-        "from boundby.capture.torch.precision import float32_allowed",
+        "from boundby.runtime.float32_settings import float32_allowed",
         "read = []",
     ]
     for setting in settings:

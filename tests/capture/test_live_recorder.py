@@ -14,9 +14,9 @@ from boundby.capture.process.plan import Plan  # noqa: E402
 from boundby.capture.torch import profiler as torch_profiler  # noqa: E402
 from boundby.capture.torch.hooks import Hooks  # noqa: E402
 from boundby.capture.torch.object_ids import ObjectIds  # noqa: E402
-from boundby.capture.torch.precision import float32_allowed  # noqa: E402
 from boundby.capture.torch.profiler_tree import read_profiler_tree  # noqa: E402
 from boundby.capture.torch.recorder import Recorder  # noqa: E402
+from boundby.runtime.float32_settings import float32_allowed  # noqa: E402
 
 PLAN = Plan(warmup=2, clean=3, issue=2, profiled=0)
 

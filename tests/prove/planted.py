@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from boundby import faults
-from boundby.capture.process.step_hooks import StepHook, accompanied_by
 from boundby.faults import HEADINGS, Fault, Fix
 from boundby.fixes.log import note
+from boundby.runtime.step_hooks import StepHook, accompanied_by
 
 
 class Breaks(StepHook):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from boundby.capture.host.counters import cores_at_hand
 from boundby.prove.core_use import CoreUse, core_use
+from boundby.runtime.cores import cores_at_hand
 
 
 def test_idle_cores_are_those_of_the_machine_and_not_used_by_the_program() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from boundby.capture.process.import_hooks import when_imported
-from boundby.capture.process.patching import PatchSet
+from boundby.runtime.import_hooks import when_imported
+from boundby.runtime.patching import PatchSet
 
 __all__ = ["PatchSet", "when_torch_arrives"]
 

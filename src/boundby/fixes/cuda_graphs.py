@@ -8,12 +8,12 @@ import gc
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from boundby.capture.process.patching import PatchSet
 from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 from boundby.fixes.masks import CHANGE as NO_MASKS
 from boundby.fixes.masks import leave_out_needless_masks
 from boundby.fixes.switch import Program
+from boundby.runtime.patching import PatchSet
 
 # Arguments of these kinds are part of what was recorded; anything else may change unseen.
 _CONSTANTS = (type(None), bool, int, float, str)

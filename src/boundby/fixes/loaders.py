@@ -8,10 +8,10 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from boundby.capture.host.counters import cores_at_hand
 from boundby.fixes.attributes import PatchSet, when_torch_arrives
 from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
+from boundby.runtime.cores import cores_at_hand
 
 _MOST_WORKERS = 8  # tried by prove
 _PREFETCH = 4  # batches, tried by prove

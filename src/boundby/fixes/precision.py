@@ -7,11 +7,11 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from boundby.capture.process.step_hooks import StepHook, accompanied_by
-from boundby.capture.torch.precision import float32_allowed
 from boundby.fixes.attributes import PatchSet, when_torch_arrives
 from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
+from boundby.runtime.float32_settings import float32_allowed
+from boundby.runtime.step_hooks import StepHook, accompanied_by
 
 
 @contextlib.contextmanager

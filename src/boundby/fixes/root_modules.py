@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from boundby.capture.process.step_hooks import StepHook, accompanied_by
+from boundby.runtime.step_hooks import StepHook, accompanied_by
 
 # Changes a module; gives back how to undo it, or None where it left it alone.
 Edit = Callable[[Any, tuple[Any, ...], dict[str, Any]], Callable[[], None] | None]

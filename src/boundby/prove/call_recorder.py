@@ -6,8 +6,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any
 
-from boundby.capture.process.step_hooks import StepHook
 from boundby.prove.snapshots import UnrecordableError, detached_copy
+from boundby.runtime.step_hooks import StepHook
 
 _MAX_MODULES = 4  # time limit
 

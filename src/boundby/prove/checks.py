@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from boundby.capture.process.patching import PatchSet
-from boundby.capture.process.step_hooks import active_hooks
 from boundby.fixes.precision import switch_autocast_off
 from boundby.model.diagnosis import Numerics
 from boundby.prove import numerics
@@ -31,6 +29,8 @@ from boundby.prove.snapshots import (
     random_state,
     restored_state,
 )
+from boundby.runtime.patching import PatchSet
+from boundby.runtime.step_hooks import active_hooks
 
 # Sampled values per tensor.
 _MAX_VALUES = 8192

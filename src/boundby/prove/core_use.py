@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from boundby.capture.host.counters import cores_at_hand
+from boundby.runtime.cores import cores_at_hand
 
 _CORES = Path("/proc/stat")
 _IDLE = (3, 4)  # of its first line: idle, and waiting for disks

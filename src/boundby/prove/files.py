@@ -16,8 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from boundby.capture.process.import_hooks import when_imported
-from boundby.capture.process.patching import PatchSet
+from boundby.runtime.import_hooks import when_imported
+from boundby.runtime.patching import PatchSet
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 # Caches of the frameworks and of Python itself: nobody asks a script about those.

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from boundby.capture.process.step_hooks import StepHook
 from boundby.capture.process.windows import Device
 from boundby.fixes import Fix
 from boundby.fixes.switch import Program
@@ -22,6 +21,7 @@ from boundby.prove.search import Block, BlockResult, Check, Reply, Request, Sear
 from boundby.prove.site_recorder import SiteRecorder
 from boundby.prove.snapshots import random_state
 from boundby.prove.switchboard import Switchboard
+from boundby.runtime.step_hooks import StepHook
 
 _WARM_STEPS, _MAX_WARM_STEPS, _MAX_WARM_S = 4, 12, 20.0
 _STABLE = 0.15

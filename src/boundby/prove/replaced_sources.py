@@ -8,7 +8,7 @@ import tokenize
 from collections.abc import Mapping
 from typing import Any
 
-from boundby.capture.process.patching import PatchSet
+from boundby.runtime.patching import PatchSet
 
 
 def replace_sources(sources: Mapping[str, str]) -> None:

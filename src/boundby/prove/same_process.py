@@ -13,9 +13,7 @@ from typing import Any
 
 import msgspec
 
-from boundby.capture.process.patching import tell_of_aliases
 from boundby.capture.process.plan import Plan
-from boundby.capture.process.step_hooks import StepHook, accompanied_by
 from boundby.capture.process.windows import Device
 from boundby.capture.torch.device import TorchDevice
 from boundby.capture.torch.hooks import Hooks
@@ -33,6 +31,8 @@ from boundby.prove.search import Search
 from boundby.prove.site_recorder import SiteRecorder
 from boundby.prove.snapshots import random_state
 from boundby.prove.worker import fix_of
+from boundby.runtime.patching import tell_of_aliases
+from boundby.runtime.step_hooks import StepHook, accompanied_by
 from boundby.session import live as session
 
 CAVEAT = Note(

@@ -11,9 +11,9 @@ from types import CodeType, FrameType
 from typing import Any
 
 from boundby.capture.own_files import is_own_file
-from boundby.capture.process.import_hooks import when_imported
-from boundby.capture.process.patching import PatchSet
 from boundby.prove.sites import ObjectSite, ProgramSites, Site
+from boundby.runtime.import_hooks import when_imported
+from boundby.runtime.patching import PatchSet
 
 _MAX_FRAMES = 8  # time limit
 _INSTALLED = ("site-packages", "dist-packages")

@@ -26,10 +26,7 @@ import msgspec
 from boundby.capture.process import script
 from boundby.capture.process.execution import Ending, Target
 from boundby.capture.process.guard import Failure
-from boundby.capture.process.import_hooks import when_imported
-from boundby.capture.process.patching import tell_of_aliases
 from boundby.capture.process.plan import Plan
-from boundby.capture.process.step_hooks import StepHook, active_hooks
 from boundby.fixes import FIXES, Fix
 from boundby.model.errors import BoundbyError
 from boundby.prove.candidate import Candidate
@@ -40,6 +37,9 @@ from boundby.prove.process_time import PAIR, needed_s, process_s
 from boundby.prove.replaced_sources import replace_sources
 from boundby.prove.search import Search, Steps
 from boundby.prove.site_recorder import SiteRecorder
+from boundby.runtime.import_hooks import when_imported
+from boundby.runtime.patching import tell_of_aliases
+from boundby.runtime.step_hooks import StepHook, active_hooks
 
 _NEVER = 1_000_000_000  # more than any number of steps
 

@@ -25,6 +25,7 @@ from boundby.capture.host.compiler import (
 )
 from boundby.capture.host.page_faults import faults, handed, resident
 from boundby.model.host_counters import HostCounters, ThreadTime
+from boundby.runtime.cores import cores_at_hand
 
 _SCHEDULER = Path("/proc/self/task")
 _CORES = Path("/proc/stat")
@@ -195,13 +196,6 @@ class HostCounterSampler:
             *handed(),
             resident(),
         )
-
-
-def cores_at_hand() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _relative(places: dict[tuple[str, int], int]) -> tuple[tuple[str, int], ...]:

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 from boundby.capture.jax import compat
 from boundby.capture.process.guard import Guard
-from boundby.capture.process.patching import PatchSet
-from boundby.capture.process.step_hooks import active_hooks
+from boundby.runtime.patching import PatchSet
+from boundby.runtime.step_hooks import active_hooks
 
 
 class CallListener(Protocol):

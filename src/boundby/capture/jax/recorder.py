@@ -21,13 +21,13 @@ from boundby.capture.jax.step_finder import JaxStepFinder
 from boundby.capture.process.guard import Failure, Guard
 from boundby.capture.process.plan import PROFILER_START, How, Plan, Spelling, shortfall
 from boundby.capture.process.run_clock import RunClock
-from boundby.capture.process.step_hooks import StepHook, active_hooks
 from boundby.capture.process.windows import Window, Windows
 from boundby.capture.torch.phases import usual_phases
 from boundby.model.host_counters import HostCounters
 from boundby.model.note import Note
 from boundby.model.run import RunParts
 from boundby.model.step_kind import StepKind
+from boundby.runtime.step_hooks import StepHook, active_hooks
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from boundby.capture.own_files import is_own_file
 from boundby.capture.process.guard import Guard
-from boundby.capture.process.patching import PatchSet
 from boundby.capture.process.run_clock import RunClock
+from boundby.runtime.patching import PatchSet
 
 if TYPE_CHECKING:
     from boundby.model.run import RunPartName

@@ -15,7 +15,6 @@ from boundby.capture.process.children import Attend, Children, Watched
 from boundby.capture.process.execution import Ending, Target, execute
 from boundby.capture.process.guard import Failure, Guard, failure_of, stopped_after
 from boundby.capture.process.import_clock import time_imports
-from boundby.capture.process.import_hooks import when_imported
 from boundby.capture.process.plan import How, Plan
 from boundby.capture.process.run_clock import RunClock
 from boundby.capture.process.run_hooks import RunHooks
@@ -24,6 +23,7 @@ from boundby.capture.process.windows import Window
 from boundby.capture.torch.hooks import Hooks
 from boundby.capture.torch.recorder import Capture, Recorder
 from boundby.model.note import Note
+from boundby.runtime.import_hooks import when_imported
 
 if TYPE_CHECKING:
     from boundby.capture.jax.hooks import JaxHooks

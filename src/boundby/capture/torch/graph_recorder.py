@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from boundby.capture.process.guard import Guard
-from boundby.capture.process.patching import PatchSet
 from boundby.capture.process.stderr_mute import unheard
+from boundby.runtime.patching import PatchSet
 
 # What all recordings of a run may take on disk, about a kB an operator: once they have, later
 # captures are not recorded.

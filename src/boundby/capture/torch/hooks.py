@@ -25,12 +25,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from boundby.capture.process.guard import Guard
-from boundby.capture.process.patching import PatchSet
-from boundby.capture.process.step_hooks import active_hooks
 from boundby.capture.torch import graph_recorder as graph_notes
 from boundby.capture.torch import line_tracer
 from boundby.capture.torch.optimizers import optimizer_in, optimizer_of
 from boundby.capture.torch.provenance import ask_for_provenance
+from boundby.runtime.patching import PatchSet
+from boundby.runtime.step_hooks import active_hooks
 
 
 class HookListener(Protocol):

@@ -13,11 +13,11 @@ from typing import Any
 from boundby.capture.host.line_sampler import LineSampler
 from boundby.capture.marks import phase_mark
 from boundby.capture.process.guard import Guard
-from boundby.capture.process.patching import PatchSet
 from boundby.capture.process.stderr_mute import unheard
 from boundby.capture.torch.device import TorchDevice
 from boundby.capture.torch.line_tracer import LineTracer
 from boundby.capture.torch.profiler_cost import MeasuredCallCost, measured_call_cost, take_times
+from boundby.runtime.patching import PatchSet
 
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
 _RUNNING_ALREADY = (

@@ -18,7 +18,6 @@ from boundby.capture.process.plan import PROFILER_START, How, Plan, Spelling, sh
 from boundby.capture.process.run_clock import RunClock
 from boundby.capture.process.run_hooks import calling_line
 from boundby.capture.process.step_finder import StepBy, StepFinder
-from boundby.capture.process.step_hooks import active_hooks
 from boundby.capture.process.windows import Window, Windows
 from boundby.capture.torch.compiled_code import CompiledGraphs, compiled_graphs
 from boundby.capture.torch.device import TorchDevice
@@ -28,7 +27,6 @@ from boundby.capture.torch.line_tracer import LineTrace
 from boundby.capture.torch.object_ids import ObjectIds
 from boundby.capture.torch.owners import Owners
 from boundby.capture.torch.phases import usual_phases
-from boundby.capture.torch.precision import float32_allowed
 from boundby.capture.torch.profiler import TorchProfiler
 from boundby.capture.torch.profiler_cost import MeasuredCallCost
 from boundby.capture.torch.provenance import kernel_lines
@@ -37,6 +35,8 @@ from boundby.model.evidence import StepEvidence
 from boundby.model.host_counters import HostCounters
 from boundby.model.note import Note
 from boundby.model.step_kind import StepKind
+from boundby.runtime.float32_settings import float32_allowed
+from boundby.runtime.step_hooks import active_hooks
 
 if TYPE_CHECKING:
     from boundby.model.run import RunParts

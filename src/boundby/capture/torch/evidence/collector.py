@@ -9,8 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from boundby.capture.process.guard import Guard
-from boundby.capture.process.patching import PatchSet
-from boundby.capture.process.step_hooks import StepHook, active_hooks
 from boundby.capture.torch.evidence.calls import CallReader
 from boundby.capture.torch.evidence.gradients import GradientReader
 from boundby.capture.torch.evidence.padding import lengths_of
@@ -19,6 +17,8 @@ from boundby.capture.torch.evidence.rebuilt import AssignmentReader
 from boundby.capture.torch.evidence.setting_lines import setting_lines
 from boundby.capture.torch.evidence.values import tensors_in
 from boundby.model.evidence import Padding, ProgramSettings, StepEvidence
+from boundby.runtime.patching import PatchSet
+from boundby.runtime.step_hooks import StepHook, active_hooks
 
 # The step that is told of: what it made may be used in the one after it.
 _TOLD = 1
