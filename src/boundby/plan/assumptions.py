@@ -77,8 +77,8 @@ TPU_TILE, TPU_WIDE_TILE = 128, 256
 # TFLOP/s; from 8 elements on 700 to 770).
 ALIGNED = 8
 NARROW_LOAD_SHARE = {1: 0.17, 2: 0.35, 4: 0.35}
-# Shards of a vocabulary are padded to a multiple of this (Megatron's default).
-VOCAB_SHARD = 128
+# Vocabularies and their shards are padded to a multiple of this (Megatron's default).
+PADDED = 128
 # What the products of a training step reach of the best of a sweep: cold operands, other work in
 # between, shapes that the library's heuristics miss. The sustained share of narrow types above
 # comes from whole layers and needs no further factor. FITTED.

@@ -331,7 +331,7 @@ def head(target: Target, config: ModelConfig, part: Slice) -> Passes:
         return Passes(Work(), Work(), Work())
     vocab = config.vocab
     if part.tensor > 1 or part.pads:  # shards are equal and aligned
-        vocab = assumptions.VOCAB_SHARD * math.ceil(vocab / part.tensor / assumptions.VOCAB_SHARD)
+        vocab = assumptions.PADDED * math.ceil(vocab / part.tensor / assumptions.PADDED)
     there, back = linear(target, part.tokens, config.hidden, vocab, _BF16, tuned=part.tuned)
     logits = (part.tokens, vocab)
     loss = _memory(_unary(target, "mul", logits, logits), _unary(target, "exp", logits))

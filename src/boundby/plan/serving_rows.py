@@ -77,7 +77,9 @@ def model_of(row: Row) -> ModelConfig:
     room = params * 1e9 - bare.vocab_params - layers * bare.attention_params
     if room <= 0:
         raise RowError("fewer parameters than its layers need")
-    return msgspec.structs.replace(bare, ffn=round(room / layers / (3 * hidden)))
+    # Published widths are multiples of 128, and odd ones would be slow.
+    width = max(1, round(room / layers / (3 * hidden) / assumptions.PADDED))
+    return msgspec.structs.replace(bare, ffn=assumptions.PADDED * width)
 
 
 def target_of(row: Row) -> Target:

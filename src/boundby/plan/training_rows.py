@@ -126,7 +126,7 @@ def model_of(row: Row) -> ModelConfig:
 
 def _padded(vocab: int) -> int:
     """Training frameworks pad the vocabulary, on one chip too."""
-    return assumptions.VOCAB_SHARD * math.ceil(vocab / assumptions.VOCAB_SHARD)
+    return assumptions.PADDED * math.ceil(vocab / assumptions.PADDED)
 
 
 def target_of(row: Row) -> Target:
