@@ -76,6 +76,7 @@ def attribute_step(
     wall_ns: float,
     phases: Mapping[str, float] | None = None,
     launches: LaunchSequence | None = None,
+    where: HostIntervals | None = None,
     data_ns: float | None = None,
     cpu_wait: CpuWait | None = None,
     fresh_pages: ExtraPages | None = None,
@@ -87,17 +88,18 @@ def attribute_step(
     Kernel time is taken as measured. What is left of the wall is idle time, divided in the
     proportions in which the step idles when it is replayed with the host's clean times, `phases`;
     without those, with `launches`, the host's times as they are estimated; without either, in which
-    the profiled step idled. `data_ns` is how long a clean step waits for
-    its batches, where that was measured: while a profiler starts and stops, workers get ahead, and
-    the profiled step finds its batch waiting. `cpu_wait`: standing ready without a core, which on a
-    CPU is neither an operator's time nor Python's; None where nobody tells. `fresh_pages`:
-    memory that the profiled step was handed, on a CPU, and clean ones have no need of. `precision`
-    is what float32 products may be computed in. `lines` has the text of source lines.
+    the profiled step idled. `where` is what the host did when, if that is known already. `data_ns`
+    is how long a clean step waits for its batches, where that was measured: while a profiler starts
+    and stops, workers get ahead, and the profiled step finds its batch waiting. `cpu_wait`:
+    standing ready without a core, which on a CPU is neither an operator's time nor Python's; None
+    where nobody tells. `fresh_pages`: memory that the profiled step was handed, on a CPU, and clean
+    ones have no need of. `precision` is what float32 products may be computed in. `lines` has the
+    text of source lines.
     """
     notes: list[Note] = []
     dispatch, scaled = 0.0, 1.0
     member = np.empty(0, np.int64)
-    where = find_host_intervals(timeline)
+    where = where or find_host_intervals(timeline)
     causes: list[IdleRow] = []
     on_device = len(timeline.device) > 0
     if on_device:

@@ -172,6 +172,7 @@ def _attribute(
         wall_ns=wall_ns,
         phases=step.phases,
         launches=unprofiled.host.expected if unprofiled else None,
+        where=unprofiled.where if unprofiled else None,
         data_ns=data_ns,
         cpu_wait=cpu_wait,
         fresh_pages=pages,

@@ -11,7 +11,7 @@ from boundby.model import Machine, Note, Timeline
 from boundby.model.assumptions.verdict import EXPLAINED
 from boundby.model.diagnosis import Estimate, GroupName, Verdict
 from boundby.model.intervals import union
-from boundby.step.host_intervals import find_host_intervals
+from boundby.step.host_intervals import HostIntervals, find_host_intervals
 from boundby.step.profiled_host import HostRange, without_profiler
 from boundby.step.simulator import build_launch_sequence, replay, simulated_timeline
 
@@ -30,6 +30,7 @@ class UnprofiledStep:
 
     wall_ns: Estimate
     host: HostRange
+    where: HostIntervals
     is_explained: bool
 
     def at_its_pace(self, timeline: Timeline) -> Timeline:
@@ -45,7 +46,8 @@ def estimate_unprofiled(timeline: Timeline, machine: Machine) -> UnprofiledStep:
     """
     gap_ns = machine.overheads.gap_ns(timeline.device.duration_ns)
     launches = build_launch_sequence(timeline, gap_ns=gap_ns)
-    host = without_profiler(timeline, launches, find_host_intervals(timeline))
+    where = find_host_intervals(timeline)
+    host = without_profiler(timeline, launches, where)
     profiled = float(timeline.wall_ns)
     unexplained = max(0.0, profiled - replay(launches))
     begins, ends = union(timeline.device.start_ns, timeline.device.duration_ns)
@@ -58,6 +60,7 @@ def estimate_unprofiled(timeline: Timeline, machine: Machine) -> UnprofiledStep:
     return UnprofiledStep(
         wall_ns=Estimate(low=low, expected=expected, high=high),
         host=host,
+        where=where,
         is_explained=unexplained < EXPLAINED.value * profiled,
     )
 

@@ -323,12 +323,20 @@ def _scores(tensor: Tensor) -> Scores | None:
 def _touches(step: StepView, index: int, wanted: set[Scores]) -> bool:
     """Whether work reads score matrices, or is a product that makes them."""
     record = step.op_records[index]
-    call = step.call(record)
-    if call is None or record.phase == Phase.OPTIMIZER or record.op_class == "communication":
+    if record.call < 0 or record.phase == Phase.OPTIMIZER or record.op_class == "communication":
         return False
-    if any(_scores(tensor) in wanted for tensor in call.tensors):
-        return True
-    return record.op_class == "contraction" and _makes(call.tensors) in wanted
+    reads, makes = step.memoised(_scores_of_calls)[record.call]
+    return not reads.isdisjoint(wanted) or (record.op_class == "contraction" and makes in wanted)
+
+
+def _scores_of_calls(step: StepView) -> list[tuple[frozenset[Scores], Scores | None]]:
+    """For each call the score matrices among its operands, and what it makes if a product."""
+    found = []
+    for call in step.timeline.calls:
+        tensors = call.tensors
+        reads = frozenset(one for tensor in tensors if (one := _scores(tensor)) is not None)
+        found.append((reads, _makes(tensors)))
+    return found
 
 
 def _makes(tensors: tuple[Tensor, ...]) -> Scores | None:

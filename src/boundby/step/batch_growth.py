@@ -55,7 +55,7 @@ AS_THE_CURVES = Growth(0.0, 1.0, 0.0)
 
 def times_with(step: StepView, factor: int, growth: Growth) -> dict[int, float]:
     """Every piece of work with a larger batch: activations grow, weights and gradients do not."""
-    constant, square = _constant_bytes(step), step.memoised(_square_bytes)
+    ratios = _ratios_with(step, factor)
     timed = timed_with(step, factor)
     shortest = step.machine.overheads.shortest_kernel_ns or 0.0
     doubt = 1.0 if step.device != "cpu" else _DOUBT_ON_CPU * math.log2(factor)
@@ -70,7 +70,7 @@ def times_with(step: StepView, factor: int, growth: Growth) -> dict[int, float]:
         if index in timed:
             times[index] = calls * timed[index] * growth.timed**doubt
             continue
-        curve, most = _ratios(step, record, factor, constant[index], square[index])
+        curve, most = ratios[index]
         ratio = max(1.0, curve + (most - curve) * growth.between)
         start = min(shortest * record.kernels, record.ns)
         times[index] = calls * (start + (record.ns - start) * ratio)
@@ -215,6 +215,22 @@ def _may_be_cached(step: StepView, record: OpRecord) -> bool:
     held = [level.capacity for level in step.machine.levels if level.capacity]
     touched = record.cost.bytes if record.cost else 0.0
     return step.device != "cpu" and bool(held) and touched <= CACHE_REACH.value * max(held)
+
+
+def _ratios_with(step: StepView, factor: int) -> list[tuple[float, float]]:
+    """For each piece of work how much longer it takes with so many times the batch."""
+    known = step.memoised(_known_ratios)
+    if factor not in known:
+        constant, square = _constant_bytes(step), step.memoised(_square_bytes)
+        known[factor] = [
+            _ratios(step, record, factor, constant[index], square[index])
+            for index, record in enumerate(step.op_records)
+        ]
+    return known[factor]
+
+
+def _known_ratios(_: StepView) -> dict[int, list[tuple[float, float]]]:
+    return {}
 
 
 def _ratios(

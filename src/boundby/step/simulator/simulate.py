@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -11,6 +13,7 @@ import numpy as np
 from boundby.model import Ints, Timeline
 from boundby.model.assumptions.device import LAUNCH_QUEUE
 from boundby.step.simulator.launch_sequence import Floats, LaunchSequence, host_end
+from boundby.step.simulator.segments import Segments
 from boundby.step.simulator.waits import EVERYTHING
 
 # The device reaches a steady state in its second turn: the third minus the second is the period.
@@ -21,7 +24,17 @@ def replay(script: LaunchSequence) -> float:
     """The step's period in ns, in the steady state of a loop."""
     if not len(script.host_ns):
         return script.after_ns
-    ends = _turns(script, _TURNS)
+    turn = _turn_of(script)
+    free = [0.0] * (int(script.stream.max(initial=-1)) + 1)
+    clock = turn(free, 0.0)
+    # Where the host catches up with the device, every turn is as the first, from an idle device.
+    latency = script.latency_ns
+    if script.gap_ns <= latency and max(free, default=0.0) + script.gap_ns <= clock + latency:
+        return clock
+    ends = []
+    for _ in range(_TURNS - 1):
+        clock = turn(free, clock)
+        ends.append(max(clock, *free) if free else clock)
     return float(ends[-1] - ends[-2])
 
 
@@ -85,16 +98,10 @@ def issue_ns(script: LaunchSequence) -> float:
     return _walk(_lists(script), [0.0] * (int(script.stream.max(initial=-1)) + 1), 0.0)
 
 
-def _turns(script: LaunchSequence, turns: int) -> list[float]:
-    """When the host and the device have finished each of several turns of the same step."""
-    lists = _lists(script)
-    free = [0.0] * (int(script.stream.max(initial=-1)) + 1)
-    clock = 0.0
-    ends = []
-    for _ in range(turns):
-        clock = _walk(lists, free, clock)
-        ends.append(max(clock, *free) if free else clock)
-    return ends
+def _turn_of(script: LaunchSequence) -> Callable[[list[float], float], float]:
+    """What walks through the sequence once: in numpy, or in a plain loop where that is faster."""
+    segments = Segments.of(script, QUEUE)
+    return segments.turn if segments is not None else partial(_walk, _lists(script))
 
 
 @dataclass(slots=True)
