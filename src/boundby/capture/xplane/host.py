@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from boundby.capture.kineto.nesting import nearest, parents_of
-from boundby.capture.marks import OWN_WAIT
+from boundby.capture.marks import OWN_WAIT, STEP_MARK
 from boundby.capture.xplane.planes import Plane
 from boundby.capture.xplane.rows import NONE, HostRows, Names
 from boundby.model import HostKind
@@ -130,7 +130,7 @@ def _with_parents(columns: list[_Row]) -> HostRows:
 def _kind(name: str) -> HostKind | None:
     if _NOISE.match(name) or not name:
         return None
-    if _PROFILER.match(name):
+    if _PROFILER.match(name) or name.split("#")[0] == STEP_MARK:
         return None
     if name == OWN_WAIT:
         return HostKind.OBSERVER
