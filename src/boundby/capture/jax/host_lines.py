@@ -48,7 +48,7 @@ def with_lines(
     host = timeline.host
     edges, lines, names = _distinct(record, place)
     scale = recorded.host
-    began, ended = _span(scale, thread)
+    began, ended = _span(recorded)
     times = np.interp(edges, [record.start_ns, record.end_ns], [began, ended])
     times = _snapped(times, scale, _outer(scale, thread))
     source, target = _anchors(recorded, timeline, thread)
@@ -77,11 +77,10 @@ def _thread(timeline: Timeline) -> int | None:
     return int(threads[0]) if len(threads) else None
 
 
-def _span(host: HostEvents, thread: int) -> tuple[int, int]:
-    """Between boundby's own waits: where the lines were recorded."""
-    mine = host.thread == thread
-    own = mine & (host.kind == HostKind.OBSERVER)
-    return int(host.start_ns[mine].min()), int(host.start_ns[own].max())
+def _span(timeline: Timeline) -> tuple[int, int]:
+    """From the step's begin to boundby's own wait at its end: where the lines were recorded."""
+    host = timeline.host
+    return timeline.start_ns, int(host.start_ns[host.kind == HostKind.OBSERVER].max())
 
 
 def _distinct(
@@ -136,7 +135,7 @@ def _anchors(recorded: Timeline, timeline: Timeline, thread: int) -> tuple[Ints,
             for at in range(block.size)
         ]
         first, second = first[[a for a, _ in same]], second[[b for _, b in same]]
-    spans = [_span(before, thread), _span(after, thread)]
+    spans = [_span(recorded), _span(timeline)]
     moments = []
     for host, calls, (began, ended) in ((before, first, spans[0]), (after, second, spans[1])):
         inner = np.stack([host.start_ns[calls], (host.start_ns + host.duration_ns)[calls]])
