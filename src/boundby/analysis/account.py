@@ -105,9 +105,11 @@ def attribute_step(
     if on_device:
         op_records, member = device_work(timeline, machine, precision)
         pace = timeline
-        if phases:
+        # An XLA profile of a CPU does not say which call issued which work: nothing to replay.
+        is_linked = bool((timeline.device.launch >= 0).any())
+        if phases and is_linked:
             pace = _clean_speed(timeline, machine, phases)
-        elif launches is not None:
+        elif launches is not None and is_linked:
             pace = simulated_timeline(timeline, launches)
         busy_times = union(pace.device.start_ns, pace.device.duration_ns)
         gaps = gap_causes(pace, *busy_times)

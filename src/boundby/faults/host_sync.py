@@ -37,7 +37,10 @@ _CHANGE = {
 
 def detect(step: StepView) -> Detection | None:
     launches = step.launches
-    waits = np.flatnonzero(launches.wait)
+    # A CPU's programs may hold the host as well, in the call that runs them.
+    kinds = np.append(step.timeline.host.kind, HostKind.OP)
+    rows = launches.rows if len(launches.rows) else np.full(len(launches.wait), -1)
+    waits = np.flatnonzero((launches.wait != 0) & (kinds[rows] == HostKind.SYNC))
     if not len(waits):
         return None
     calls = np.zeros(len(launches.wait))

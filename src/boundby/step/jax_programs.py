@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boundby.model import HostKind, Ints
+from boundby.model import HostKind, Ints, Timeline
 from boundby.model.jax_facts import JaxFacts
 from boundby.step.model import StepView
 
@@ -70,18 +70,27 @@ def _called(name: str) -> str | None:
 
 
 def _lines(step: StepView, calls: Ints) -> list[str]:
-    """The lines of the device work that these calls launched, the most often named first."""
+    """The lines that make these calls, the most often named first."""
     timeline = step.timeline
-    source = timeline.device.source
-    if source is None or not len(calls):
+    if not len(calls):
         return []
-    starts, ends = timeline.host.start_ns[calls], timeline.host.start_ns[calls]
-    ends = ends + timeline.host.duration_ns[calls]
+    found: Ints = timeline.host.source[calls].astype(np.int64)
+    if (found < 0).all() and timeline.device.source is not None:
+        found = _of_launched(timeline, calls)
+    lines, counts = np.unique(found[found >= 0], return_counts=True)
+    ranked = lines[np.argsort(-counts)]
+    return [timeline.sources[line] for line in ranked[:3]]
+
+
+def _of_launched(timeline: Timeline, calls: Ints) -> Ints:
+    """The lines of the device work that calls launched, from its programs."""
+    source = timeline.device.source
+    assert source is not None
+    starts = timeline.host.start_ns[calls]
+    ends = starts + timeline.host.duration_ns[calls]
     order = np.argsort(starts)
     launch = timeline.device.launch
     at = np.where(launch >= 0, np.append(timeline.host.start_ns, 0)[launch], -1)
     found = np.searchsorted(starts[order], at, side="right") - 1
     inside = (found >= 0) & (at >= 0) & (at < ends[order][np.maximum(found, 0)])
-    lines, counts = np.unique(source[inside & (source >= 0)], return_counts=True)
-    ranked = lines[np.argsort(-counts)]
-    return [timeline.sources[line] for line in ranked[:3]]
+    return source[inside].astype(np.int64)

@@ -9,7 +9,10 @@ import msgspec
 
 from boundby.capture.jax import compat
 from boundby.capture.jax.hooks import Function
+from boundby.capture.jax.host_lines import with_lines
+from boundby.capture.jax.line_recorder import LineMark
 from boundby.capture.jax.recorder import JaxCapture
+from boundby.capture.kineto.names import clean, shortened
 from boundby.capture.torch.observe import source_lines
 from boundby.capture.xplane.source import observe_trace
 from boundby.capture.xplane.trace import read
@@ -70,7 +73,15 @@ def _profiled(capture: JaxCapture) -> Observation | None:
     if not wanted:
         return None
     index = min(wanted, key=lambda at: abs(trace.steps[at].wall_ns - wall_ns))
-    return observe_trace(trace, index=index, wall_ns=wall_ns)
+    observed = observe_trace(trace, index=index, wall_ns=wall_ns)
+    if capture.lines is None or observed.timeline is None:
+        return observed
+    timeline = with_lines(observed.timeline, trace.timeline(0), capture.lines, _place)
+    return msgspec.structs.replace(observed, timeline=timeline)
+
+
+def _place(mark: LineMark) -> str:
+    return clean(f"{shortened(_relative(mark.file))}:{mark.line}")
 
 
 def _samples(capture: JaxCapture, kind: str) -> list[float]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from boundby.capture.jax import compat
 from boundby.capture.jax.device import JaxDevice
+from boundby.capture.jax.line_recorder import LineRecorder
 from boundby.capture.marks import OWN_WAIT, STEP_MARK
 
 _RUNNING_ALREADY = (
@@ -27,6 +28,7 @@ class JaxProfiler:
         self._step: Any = None
         self._steps = 0
         self.is_running = False
+        self.lines = LineRecorder()
 
     def start(self) -> bool:
         self._device.sync()
@@ -38,6 +40,7 @@ class JaxProfiler:
             return False
         self.is_running = True
         self._begin()
+        self.lines.start()
         return True
 
     def step(self) -> None:
@@ -73,6 +76,7 @@ class JaxProfiler:
         self._steps += 1
 
     def _end(self) -> None:
+        self.lines.stop()
         # Steps do not overlap in the profile: work still queued would count to the next one. The
         # wait is marked, because the script itself does not wait here.
         with self._jax.profiler.TraceAnnotation(OWN_WAIT):

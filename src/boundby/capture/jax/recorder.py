@@ -16,6 +16,7 @@ from boundby.capture.jax import compat
 from boundby.capture.jax.compilations import Compilation, Compilations
 from boundby.capture.jax.device import JaxDevice
 from boundby.capture.jax.hooks import Function, JaxHooks
+from boundby.capture.jax.line_recorder import LineRecord
 from boundby.capture.jax.profiler import JaxProfiler
 from boundby.capture.jax.step_finder import JaxStepFinder
 from boundby.capture.process.guard import Failure, Guard
@@ -43,6 +44,7 @@ class JaxCapture:
     phases: dict[str, float] = dataclasses.field(default_factory=dict)
     issue: list[dict[str, float]] = dataclasses.field(default_factory=list)
     trace: Path | None = None
+    lines: LineRecord | None = None  # of the first profiled step
     profiled: list[str] = dataclasses.field(default_factory=list)
     first_profiled: int = PROFILER_START
     platform: str = "cpu"
@@ -203,6 +205,7 @@ class JaxRecorder:
             host_counters=counters,
             seen={"calls": self.finder.calls, "marks": self.finder.marks},
             trace=self._profiler.trace,
+            lines=self._profiler.lines.record,
         )
         for sample in windows.warmup:
             taken.warmup.setdefault(sample.kind, []).append(sample.ns)

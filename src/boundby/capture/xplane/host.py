@@ -6,12 +6,13 @@ import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from boundby.capture.kineto.nesting import nearest, parents_of
-from boundby.capture.marks import OWN_WAIT
+from boundby.capture.marks import OWN_WAIT, STEP_MARK
 from boundby.capture.xplane.planes import Plane
 from boundby.capture.xplane.rows import NONE, HostRows, Names
 from boundby.model import HostKind
@@ -19,7 +20,8 @@ from boundby.model import HostKind
 _THREADS = "Host Threads/"
 # Bookkeeping of the profiler and of the runtime, and functions that only ask for a thing's kind.
 _NOISE = re.compile(
-    r"^(?:<UNKNOWN>|BUFFER_FLUSH|Memory(?:Allocation|Deallocation)|Wait for (?:donation|usage)"
+    r"^(?:<UNKNOWN>|ThunkExecutor::|BUFFER_FLUSH|Memory(?:Allocation|Deallocation)"
+    r"|Wait for (?:donation|usage)"
     r"|ThreadpoolListener::|RecordUsage|end: |\$builtins |.* linkage$)"
 )
 # The host stands until the device is done.
@@ -112,11 +114,13 @@ def _with_parents(columns: list[_Row]) -> HostRows:
     start, duration, thread = rows[:, 1], -rows[:, 2], rows[:, 0]
     parent = parents_of(start, start + duration, thread)
     kind = rows[:, 3].astype(np.int8)
-    # A wait is one wait, however many functions deep it is; boundby's own is none of the script's.
+    # A wait is one wait, however many functions deep it is; what boundby
+    # itself waits for is no row.
     waits = kind == HostKind.SYNC
-    around = np.append(nearest(parent, waits | (kind == HostKind.OBSERVER)), NONE)[parent]
+    around = np.append(nearest(parent, waits), NONE)[parent]
     kind[waits & (around != NONE)] = HostKind.RUNTIME
-    return HostRows(
+    own = np.append(nearest(parent, kind == HostKind.OBSERVER), NONE)[parent] != NONE
+    found = HostRows(
         thread=thread,
         start=start,
         duration=duration,
@@ -125,12 +129,16 @@ def _with_parents(columns: list[_Row]) -> HostRows:
         correlation=rows[:, 5],
         parent=parent,
     )
+    if not own.any():
+        return found
+    found = found.take(~own)
+    return replace(found, parent=parents_of(found.start, found.end, found.thread))
 
 
 def _kind(name: str) -> HostKind | None:
     if _NOISE.match(name) or not name:
         return None
-    if _PROFILER.match(name):
+    if _PROFILER.match(name) or name.split("#")[0] == STEP_MARK:
         return None
     if name == OWN_WAIT:
         return HostKind.OBSERVER

@@ -11,6 +11,7 @@ import msgspec
 from boundby.capture.kineto.metadata import Device, Metadata
 from boundby.capture.kineto.names import clean
 from boundby.capture.xplane.assembly import assemble
+from boundby.capture.xplane.cpu_calls import with_calls
 from boundby.capture.xplane.devices import DevicePlane, device_planes
 from boundby.capture.xplane.executions import (
     Execution,
@@ -193,6 +194,11 @@ def _trace(path: Path, data: bytes, planes: list[Plane], roots: tuple[str, ...])
     plane = max(devices, key=lambda one: int(one.rows.duration.sum()))
     wanted = set(plane.rows.correlation.tolist()) - {-1}
     host = host_rows(planes, names, wanted)
+    if plane.kind == "cpu":
+        unlinked = launches_of(plane.rows, host)
+        executions = find_executions(plane.rows, host, unlinked, names, plane.number)
+        rows, host = with_calls(plane.rows, host, executions, names)
+        plane = plane._replace(rows=rows)
     launch = launches_of(plane.rows, host)
     executions = find_executions(plane.rows, host, launch, names, plane.number)
     markers = step_markers(planes)

@@ -116,13 +116,21 @@ def build_launch_sequence(timeline: Timeline, *, gap_ns: float | None = None) ->
     arranged = np.argsort(action, kind="stable")
     order, action = order[arranged], action[arranged]
     until = _until(waits, position[waits.rows], len(rows), order)
+    first = np.searchsorted(action, np.arange(len(rows) + 1))
+    inline = _inline(timeline)
+    if inline.any():
+        # A CPU runs small programs inside their call: the host does nothing else meanwhile.
+        runs = Coverage(device.start_ns[inline], device.duration_ns[inline])
+        host_ns = host_ns - runs.between(edges[:-1], edges[1:])
+        held = np.unique(position[device.launch[inline]])
+        until[held] = first[held + 1] - 1
     after = max(0.0, float(host_end(timeline) - edges[-1]))
     return LaunchSequence(
         host_ns=np.clip(host_ns, 0.0, None),
         wait=np.where(until == NOTHING, Wait.NOTHING, Wait.STREAM).astype(np.int8),
         until=until,
         phase=_phases(timeline, rows),
-        first=np.searchsorted(action, np.arange(len(rows) + 1)),
+        first=first,
         after_ns=after,
         device_ns=device.duration_ns[order].astype(np.float64),
         stream=np.unique(device.stream[order], return_inverse=True)[1].astype(np.int64),
@@ -167,10 +175,21 @@ def _latency(timeline: Timeline) -> float:
     return seen if seen < LONGEST_LATENCY_NS.value else LAUNCH_LATENCY_NS.value
 
 
+def _inline(timeline: Timeline) -> npt.NDArray[np.bool_]:
+    """Work of a CPU's programs that ran before the call that asked for it returned."""
+    device, host = timeline.device, timeline.host
+    if timeline.device_kind != "cpu" or not len(host):
+        return np.zeros(len(device), np.bool_)
+    ends = (host.start_ns + host.duration_ns)[device.launch]
+    found: npt.NDArray[np.bool_] = (device.launch >= 0) & (device.start_ns < ends)
+    return found
+
+
 def host_end(timeline: Timeline) -> int:
     """When the host's part of the step ends, which may be long before the device's."""
     host = timeline.host
-    return int((host.start_ns + host.duration_ns).max()) if len(host) else timeline.end_ns
+    ends = (host.start_ns + host.duration_ns)[host.kind != HostKind.OBSERVER]
+    return int(ends.max()) if len(ends) else timeline.end_ns
 
 
 def _data_before(timeline: Timeline, edges: Ints) -> Floats:
