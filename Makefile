@@ -14,12 +14,8 @@ demo: $(STAMP) ## set everything up and diagnose the training of a small GPT
 	$(BIN)/boundby run examples/char_gpt.py
 
 # Two at a time, each with one thread, since threads that wait for a core make each other wait.
-# After many other tests in one process, three of these find no source lines; the cause is not known.
-APART := tests/capture/test_evidence.py
-
 test: $(STAMP) ## set everything up and run all tests (those for a GPU skip without one)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(APART)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --durations=20 $(APART:%=--ignore=%)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --durations=20
 
 check: $(STAMP) ## format, lint, types and import contracts
 	$(BIN)/ruff format --check .

@@ -151,6 +151,8 @@ def run(
         "NO_COLOR": "1",
         "MPLBACKEND": "agg",
         "HF_HUB_OFFLINE": "1",
+        # For programs that were written before torch.load refused arrays of numpy.
+        "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",
     }
     whole = [*command, str(work / program.path), *shlex.split(program.args)]
     limit = _LONGEST_S if program.ends else chosen.endless_s

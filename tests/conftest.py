@@ -44,6 +44,14 @@ def onednn_is_as_it_was() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def no_compiled_code_stays() -> Iterator[None]:
+    """What one test compiles keeps evidence about modules from being collected in the next."""
+    yield
+    if (frames := sys.modules.get("torch._dynamo.convert_frame")) and frames.output_codes.seen_ids:
+        sys.modules["torch._dynamo"].reset()
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """One Chromium for all tests that need one; they skip, with a reason, where there is none."""

@@ -147,6 +147,21 @@ def test_steps_between_two_clearings_are_counted() -> None:
     assert evidence_of(lambda: step(1), steps=8).uncleared is None
 
 
+def test_compiled_code_keeps_hooks_away_only_while_it_is_there() -> None:
+    model, kept = nn.Linear(8, 8), []
+    compiled = torch.compile(lambda x: x * 2, backend="eager")
+    compiled(torch.ones(2))
+
+    def step() -> None:
+        kept.append(model(torch.randn(4, 8)).sum())
+
+    while_there = evidence_of(step).growth
+    assert while_there is not None and not while_there.where
+    torch._dynamo.reset()
+    afterwards = evidence_of(step).growth
+    assert afterwards is not None and afterwards.where
+
+
 def test_settings_are_known_where_no_step_was_looked_at() -> None:
     collector = EvidenceCollector(torch)
     with torch.autograd.set_detect_anomaly(True):

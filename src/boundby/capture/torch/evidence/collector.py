@@ -186,5 +186,9 @@ class EvidenceCollector(StepHook):
 
 
 def _has_compiled() -> bool:
+    """Whether there is compiled code now: code that was freed or reset is not compiled again."""
+    frames = sys.modules.get("torch._dynamo.convert_frame")
+    if frames is not None and hasattr(frames, "output_codes"):
+        return bool(frames.output_codes.seen_ids)
     dynamo = sys.modules.get("torch._dynamo.utils")
     return bool(dynamo is not None and getattr(dynamo, "counters", {}).get("frames"))
