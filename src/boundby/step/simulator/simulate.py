@@ -100,7 +100,7 @@ def issue_ns(script: LaunchSequence) -> float:
 
 def _turn_of(script: LaunchSequence) -> Callable[[list[float], float], float]:
     """What walks through the sequence once: in numpy, or in a plain loop where that is faster."""
-    segments = Segments.of(script, QUEUE)
+    segments = Segments.of(script, LAUNCH_QUEUE.value)
     return segments.turn if segments is not None else partial(_walk, _lists(script))
 
 
