@@ -1,7 +1,8 @@
 """What the verdict says beside the group."""
 
-from boundby.analysis.verdict import find_verdict
+from boundby.analysis.verdict import _main_cause, find_verdict
 from boundby.model import DeviceKind, HostKind
+from boundby.model.diagnosis import Account, Group
 from tests.faults.step_models import step_model_of
 from tests.timelines import Scene
 
@@ -21,3 +22,9 @@ def test_overhead_says_nothing_of_communication() -> None:
     launch = scene.on_host(0, 10, kind=HostKind.LAUNCH, name="cudaLaunchKernel")
     scene.on_device(20, 30, launch=launch)
     assert "communication" not in find_verdict(step_model_of(scene.timeline())).verdict.why
+
+
+def test_nothing_is_said_of_waiting_where_there_is_no_overhead() -> None:
+    nothing = Group()
+    account = Account(compute=nothing, bandwidth=nothing, overhead=nothing, unknown=nothing)
+    assert _main_cause(account, "overhead") == ""

@@ -145,7 +145,7 @@ def _waiting_for_data(account: Account, group: GroupName) -> str:
     """Says that overhead is waiting for batches, where that is most of it."""
     overhead = account.overhead
     waited = overhead.parts.get("data", 0.0)
-    if group != "overhead" or waited < _MOSTLY_DATA * overhead.ns:
+    if group != "overhead" or waited <= _MOSTLY_DATA * overhead.ns:
         return ""
     return f" {waited / overhead.ns:.0%} of the overhead is waiting for data."
 
