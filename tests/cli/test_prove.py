@@ -25,26 +25,56 @@ OUTCOMES = {
 }  # fmt: skip
 
 
+def prove(folder: Path, *options: str) -> str:
+    """Prove `train.py` in this folder; returns the report."""
+    done = subprocess.run(
+        [sys.executable, "-m", "boundby", "prove", *options, "train.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache")},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
 def test_a_script_is_proven_end_to_end(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     options = ["--budget", "40s", "--only", "fused", "--json", "proof.json", "--patch", "fix.patch"]
-    done = subprocess.run(
-        [sys.executable, "-m", "boundby", "prove", *options, "train.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    report = prove(tmp_path, *options)
     assert script.read_text() == SCRIPT
     proofs = json.loads((tmp_path / "proof.json").read_text())["proofs"]
     (fused,) = [one for one in proofs if one["treatment"] == "fused" and not one["fresh"]]
     assert fused["outcome"] in OUTCOMES
-    assert "fused" in done.stderr  # the report; stdout is the script's
+    assert "fused" in report  # the report; stdout is the script's
     # How fast it is depends on the machine; what is kept is in the patch, and the patch applies.
     if fused["outcome"] == "kept":
         subprocess.run(["git", "apply", "fix.patch"], cwd=tmp_path, check=True)
         assert "fused=True" in script.read_text()
+
+
+JAX_SCRIPT = """import jax, jax.numpy as jnp
+@jax.jit
+def step(weights, x):
+    loss, grads = jax.value_and_grad(lambda w: jnp.mean((jnp.tanh(x @ w[0]) @ w[1]) ** 2))(weights)
+    return [w - 1e-3 * g for w, g in zip(weights, grads)], loss
+weights = [jnp.ones((256, 256)), jnp.ones((256, 8))]
+x = jnp.ones((64, 256))
+for _ in range(100_000):
+    weights, loss = step(weights, x)
+"""
+
+
+def test_a_jax_script_is_proven_with_fixes_of_jax(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    (tmp_path / "train.py").write_text(JAX_SCRIPT)
+    options = ["--budget", "60s", "--try", "jax-donate", "--json", "proof.json"]
+    prove(tmp_path, *options)
+    found = json.loads((tmp_path / "proof.json").read_text())
+    assert {one["treatment"]: one["outcome"] for one in found["proofs"]}["jax-donate"] in OUTCOMES
+    if found["framework"] is not None:  # else the diagnosis did not end in time
+        assert found["framework"] == "jax"
+        assert not {"sdpa", "fused"} & {one["treatment"] for one in found["proofs"]}

@@ -3,6 +3,7 @@
 export interface Diagnosis {
   schema: number;
   target: string | null;
+  framework: "jax" | "torch" | null;
   machine: Machine;
   step: StepTimes;
   precision: Precision;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from boundby.analysis.account import Attribution
@@ -20,6 +22,7 @@ def assemble(
     timeline: Timeline | None,
     *,
     target: str | None,
+    framework: Literal["torch", "jax"] | None = None,
     machine: Machine,
     step: StepTimes,
     precision: Precision = UNTOLD,
@@ -30,6 +33,7 @@ def assemble(
 ) -> Diagnosis:
     return Diagnosis(
         target=target,
+        framework=framework,
         machine=machine,
         step=step,
         precision=precision,

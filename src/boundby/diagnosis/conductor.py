@@ -80,6 +80,7 @@ def diagnose(
         result.attribution,
         shown,
         target=observation.target,
+        framework=observation.framework,
         machine=machine,
         step=step_times(
             step,

@@ -460,10 +460,11 @@ class Proof(Record, frozen=True, kw_only=True):
 
 
 class Diagnosis(Record, frozen=True, kw_only=True):
-    """Everything known about one step."""
+    """Everything known about one step. `framework`: of the program; None if not recorded."""
 
     schema: int = DIAGNOSIS_SCHEMA
     target: str | None = None
+    framework: Literal["torch", "jax"] | None = None
     machine: Machine
     step: StepTimes
     precision: Precision = UNTOLD

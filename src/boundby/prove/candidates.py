@@ -59,6 +59,8 @@ def candidates_of(diagnosis: Diagnosis, choice: Choice) -> list[Candidate]:
     for fault, fix in _pairs(diagnosis):
         if diagnosis.machine.kind not in fix.devices:
             continue
+        if diagnosis.framework not in (None, fix.framework):
+            continue
         is_suggested = fault.id in found or _is_always_tried(fix, diagnosis)
         if not choice.allows(fault.id, fix, found=is_suggested):
             continue

@@ -32,7 +32,7 @@ class InputSizes:
         """Gives the time that a step of so many elements would take at the usual size."""
         sizes = [size for size, _ in self._steps]
         lowest, highest = min(sizes, default=0), max(sizes, default=0)
-        if len(sizes) < _MIN_STEPS or highest < _VARYING * lowest:
+        if len(sizes) < _MIN_STEPS or highest <= _VARYING * lowest:
             return _as_it_is
         # The median of the slopes between two steps: some steps were disturbed, or first uses.
         slope = statistics.median(
