@@ -1,11 +1,9 @@
 """What is said of a step that may not stand for the others."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from boundby.diagnosis.advice import Advice, advise, doubted
-from boundby.hardware.op_benchmark import OpBenchmark
+from boundby.faults import batches
 from boundby.model import Tensor
 from boundby.model.diagnosis import BatchRow, Estimate, Finding, WhatIf
 from tests.faults.step_models import step_model_of
@@ -38,20 +36,13 @@ def test_no_fix_saves_more_than_the_step() -> None:
     assert 0.99 * step_model.wall_ns < savings["openmp-spin"].high <= step_model.wall_ns
 
 
-def test_four_times_the_batch_is_asked_for_before_the_clock_is() -> None:
-    """Of a CPU; it is asked once, and what is asked for later is never timed."""
-    asked: list[OpBenchmark] = []
-
-    def timer(op_benchmarks: Sequence[OpBenchmark]) -> dict[OpBenchmark, float]:
-        asked.extend(op_benchmarks)
-        return dict.fromkeys(op_benchmarks, 1000.0)
-
+def test_larger_batches_are_predicted_without_benchmarks() -> None:
     steps = [("cos", (Tensor(shape=(64, 1024), dtype="float32", storage=1),), 2)]
     step_model = step_model_of(chain(*steps, on_device=False))
-    advise([step_model], timer)
-    rows = [one.args[0].shape[0] for one in asked if one.name == "aten::cos"]  # type: ignore[union-attr]
-    assert rows == [64, 128, 256]
-    assert set(step_model.timings.asked) == set(asked)
+    rows = batches(step_model)
+    assert [row.factor for row in rows] == [2, 4]
+    assert all(row.wall_ns.low <= row.wall_ns.expected <= row.wall_ns.high for row in rows)
+    assert not step_model.timings.asked
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from boundby.faults import batch_too_small, float32_activations, layout_copies
+from boundby.faults import float32_activations, layout_copies
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import OpCall, Tensor
 from boundby.step.model import StepModel
-from boundby.step.op_variants import doubled, grown
 from tests.faults.step_models import step_model_of
 from tests.machines import roof, round_machine
 from tests.step.test_dataflow import chain
@@ -66,12 +65,11 @@ def test_a_convolution_in_tf32_is_held_against_bfloat16_as_it_runs() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "loose"), [("float32", True), ("bfloat16", False)])
-def test_layouts_and_larger_batches_are_timed_on_the_same_units(dtype: str, loose: bool) -> None:
-    turned, grown = convolving(dtype), convolving(dtype)
+def test_layouts_are_timed_on_the_units_of_the_step(dtype: str, loose: bool) -> None:
+    turned = convolving(dtype)
     layout_copies.detect(turned)
-    batch_too_small.detect(grown)
-    assert len(turned.timings.asked) == len(grown.timings.asked) == 2
-    assert asked(turned) == asked(grown) == {(dtype, loose)}
+    assert len(turned.timings.asked) == 2
+    assert asked(turned) == {(dtype, loose)}
 
 
 def test_products_off_the_matrix_units_are_timed_off_them() -> None:
@@ -88,107 +86,5 @@ def shapes(call: OpCall) -> list[tuple[tuple[int, ...], tuple[int, ...] | None]]
     return [(tensor.shape, tensor.strides) for tensor in call.tensors]
 
 
-def test_queries_keys_and_values_in_one_memory_grow_in_their_samples() -> None:
-    """Three lie slowest in the memory that is copied, and samples in what it is copied to."""
-    there = Tensor(shape=(64, 9, 3, 12), dtype="bfloat16", strides=(324, 36, 12, 1))
-    here = Tensor(shape=(64, 9, 3, 12), dtype="bfloat16", strides=(108, 12, 6912, 1))
-    grown = doubled(OpCall(name="aten::copy_", args=(there, here, False)), [True, True])
-    assert shapes(grown) == [
-        ((128, 9, 3, 12), (324, 36, 12, 1)),
-        ((128, 9, 3, 12), (108, 12, 13824, 1)),
-    ]
-
-
-def test_a_weight_that_is_broadcast_to_the_samples_is_broadcast_to_twice_as_many() -> None:
-    token = Tensor(shape=(64, 1, 768), dtype="float32", strides=(0, 768, 1))
-    patches = Tensor(shape=(64, 196, 768), dtype="bfloat16", strides=(150528, 1, 196))
-    grown = doubled(OpCall(name="aten::cat", args=((token, patches), 1)), [False, True])
-    assert shapes(grown) == [
-        ((128, 1, 768), (0, 768, 1)),
-        ((128, 196, 768), (150528, 1, 196)),
-    ]
-
-
-def test_one_sample_becomes_two() -> None:
-    """What it is added to, a weight of the same shape, is broadcast to both."""
-    image = Tensor(shape=(1, 3, 8, 4), dtype="float32", strides=(96, 1, 12, 3))
-    weight = Tensor(shape=(16, 3, 3, 3), dtype="float32", strides=(27, 9, 3, 1))
-    grown = doubled(OpCall(name="aten::conv2d", args=(image, weight, None)), [True, False])
-    assert shapes(grown) == [((2, 3, 8, 4), (96, 1, 12, 3)), ((16, 3, 3, 3), (27, 9, 3, 1))]
-    places = Tensor(shape=(1, 128, 768), dtype="float32", strides=(98304, 768, 1))
-    grown = doubled(OpCall(name="aten::add", args=(places, places, 1)), [True, False])
-    assert [shape for shape, _ in shapes(grown)] == [(2, 128, 768), (1, 128, 768)]
-    # Without its strides, and one number for each sample.
-    labels = Tensor(shape=(1,), dtype="int64")
-    logits = Tensor(shape=(1, 1000), dtype="float32")
-    grown = doubled(OpCall(name="aten::nll_loss_forward", args=(logits, labels)), [True, True])
-    assert [shape for shape, _ in shapes(grown)] == [(2, 1000), (2,)]
-
-
 def state(*shape: int) -> Tensor:
     return Tensor(shape=shape, dtype="float32")
-
-
-@pytest.mark.parametrize("first", [False, True])
-def test_twice_the_sequences_of_a_recurrent_layer_are_as_long_as_before(first: bool) -> None:
-    """Sixteen of 40 steps: on a CPU time comes first, whatever the script says."""
-    weights = (state(512, 128), state(512, 128), state(512), state(512))
-    told = (False, (), 2, 128, 1, True, False, first, True)
-    states = state(16, 128), state(16, 128)
-    layer = OpCall(
-        name="aten::mkldnn_rnn_layer", args=(state(40, 16, 128), *weights, *states, *told)
-    )
-    grown = [shape for shape, _ in shapes(doubled(layer, [True] * 7))]
-    assert grown == [(40, 32, 128), (512, 128), (512, 128), (512,), (512,), (32, 128), (32, 128)]
-    x, more = (state(16, 40, 8), (32, 40, 8)) if first else (state(40, 16, 8), (40, 32, 8))
-    rest = (None, state(2, 16, 9), None, 2, 9, 0, 2, first, 0.0, True, False, (), None)
-    layers = OpCall(name="aten::_cudnn_rnn", args=(x, (state(36, 8), state(36, 9)), 4, *rest))
-    grown = [shape for shape, _ in shapes(doubled(layers, [True] * 4))]
-    assert grown == [more, (36, 8), (36, 9), (2, 32, 9)]
-    packed = OpCall(name="aten::_cudnn_rnn", args=(state(640, 8), (state(36, 8),), 4, *rest))
-    assert doubled(packed, [True] * 3) == packed
-
-
-@pytest.mark.parametrize("samples", [1, 8])
-def test_operators_that_are_told_the_number_of_samples_are_told_twice_as_many(
-    samples: int,
-) -> None:
-    images = Tensor(shape=(samples, 6, 4, 4), dtype="float32", strides=(96, 16, 4, 1))
-    scale = Tensor(shape=(6,), dtype="float32", strides=(1,))
-    call = OpCall(
-        name="aten::native_group_norm", args=(images, scale, scale, samples, 6, 16, 2, 1e-5)
-    )
-    grown = doubled(call, [True, False, False])
-    assert shapes(grown)[0][0] == (2 * samples, 6, 4, 4)
-    assert grown.args[3:] == (2 * samples, 6, 16, 2, 1e-5)
-    large = Tensor(shape=(samples, 6, 8, 8), dtype="float32", strides=(384, 64, 8, 1))
-    name = "aten::upsample_bilinear2d_backward"
-    backward = OpCall(name=name, args=(large, (8, 8), (samples, 6, 4, 4), False, None, None))
-    assert doubled(backward, [True]).args[2] == (2 * samples, 6, 4, 4)
-    # Six of something else: the weight's gradient, whose rows are no samples.
-    weight = OpCall(name=name, args=(large, (8, 8), (samples + 1, 6, 4, 4), False, None, None))
-    assert doubled(weight, [True]).args[2] == (samples + 1, 6, 4, 4)
-
-
-def test_attention_and_batched_products_have_the_samples_foremost() -> None:
-    """As torch's own layer lays them out: samples and heads behind the tokens in memory."""
-    heads, tokens, width = 32, 64, 16
-    query = Tensor(shape=(heads, tokens, width), dtype="float32", strides=(16, 512, 1))
-    key = Tensor(shape=(heads, width, tokens), dtype="float32", strides=(16, 1, 512))
-    scores = doubled(OpCall(name="aten::bmm", args=(query, key)), [True, True])
-    assert shapes(scores) == [((64, 64, 16), (16, 1024, 1)), ((64, 16, 64), (16, 1, 1024))]
-    apart = Tensor(shape=(8, 4, tokens, width), dtype="float32", strides=(64, 16, 512, 1))
-    name = "aten::_scaled_dot_product_flash_attention_for_cpu"
-    together = grown(OpCall(name=name, args=(apart, apart, apart, 0.0)), 4, [True] * 3)
-    assert {shape for shape, _ in shapes(together)} == {(32, 4, tokens, width)}
-
-
-def test_gradients_of_experts_are_added_up_over_more_rows() -> None:
-    grads = Tensor(shape=(4, 128, 256), dtype="float32", strides=(128, 1, 512))
-    rows = Tensor(shape=(4, 256, 64), dtype="float32", strides=(64, 256, 1))
-    product = doubled(OpCall(name="aten::bmm", args=(grads, rows)), [True, True])
-    assert [shape for shape, _ in shapes(product)] == [(4, 128, 512), (4, 512, 64)]
-    # As compiled code calls it, told where to write.
-    out = Tensor(shape=(4, 128, 64), dtype="float32", strides=(8192, 64, 1))
-    told = doubled(OpCall(name="aten::bmm", args=(grads, rows, out)), [True, True, True])
-    assert [shape for shape, _ in shapes(told)][:2] == [(4, 128, 512), (4, 512, 64)]

@@ -131,28 +131,6 @@ def test_roots_are_taken_of_what_has_one(name: str) -> None:
     assert result.isfinite().all()
 
 
-def test_the_caches_of_a_cpu_are_not_flushed() -> None:
-    hot, cold = (OpBenchmark(name="aten::relu", args=(X,), cold=cold) for cold in (False, True))
-    timed = time_operators([cold, hot], kind="cpu", index=0)
-    assert timed[0] is None
-    assert timed[1] is not None
-
-
-@pytest.mark.gpu
-def test_memory_that_is_in_no_cache_takes_longer_to_read() -> None:
-    small = tensor(4096, 1024, strides=(1024, 1))
-    large = tensor(262_144, 1024, strides=(1024, 1))
-    asked = [
-        OpBenchmark(name="aten::sum", args=(one, (1,), False, None), cold=cold)
-        for one in (small, large)
-        for cold in (False, True)
-    ]
-    hot, cold, past, past_cold = time_operators(asked, kind="cuda", index=0)
-    assert hot and cold and past and past_cold
-    assert cold > 1.2 * hot
-    assert past_cold == pytest.approx(past, rel=0.05)
-
-
 def test_what_switches_onednn_off_does_so_for_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     switch = torch.backends.mkldnn
     seen: list[bool] = []

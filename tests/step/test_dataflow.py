@@ -220,36 +220,6 @@ def test_weights_do_not_grow_with_the_batch() -> None:
     assert step_model.op_records[0].phase == Phase.FORWARD
 
 
-def test_the_batch_is_the_slowest_axis_and_weights_stay() -> None:
-    """A weight's gradient: both operands hold samples, one of them transposed."""
-    from boundby.step.op_variants import doubled
-
-    grad = Tensor(shape=(1024, 4096), dtype="bfloat16", strides=(1, 1024))
-    rows = Tensor(shape=(4096, 768), dtype="bfloat16", strides=(768, 1))
-    weights = Tensor(shape=(768, 1024), dtype="bfloat16", strides=(1024, 1))
-    product = doubled(OpCall(name="aten::mm", args=(grad, rows)), [True, True])
-    assert [tensor.shape for tensor in product.tensors] == [(1024, 8192), (8192, 768)]
-    forward = doubled(OpCall(name="aten::mm", args=(rows, weights)), [True, False])
-    assert [tensor.shape for tensor in forward.tensors] == [(8192, 768), (768, 1024)]
-
-
-def test_a_vector_grows_where_it_holds_one_number_a_sample() -> None:
-    from boundby.step.op_variants import doubled
-
-    logits = Tensor(shape=(32, 10), dtype="float32", strides=(10, 1))
-    labels = Tensor(shape=(32,), dtype="int64", strides=(1,))
-    loss = doubled(OpCall(name="aten::nll_loss_forward", args=(logits, labels, None)), [True] * 2)
-    assert [tensor.shape for tensor in loss.tensors] == [(64, 10), (64,)]
-    images = Tensor(shape=(64, 64, 8, 8), dtype="float32", strides=(4096, 64, 8, 1))
-    mean = Tensor(shape=(64,), dtype="float32", strides=(1,))
-    normed = doubled(OpCall(name="aten::native_batch_norm", args=(images, mean)), [True, True])
-    assert [tensor.shape for tensor in normed.tensors] == [(128, 64, 8, 8), (64,)]
-    mask = Tensor(shape=(1, 1, 512, 512), dtype="bool", strides=(262144, 262144, 512, 1))
-    scores = Tensor(shape=(8, 16, 512, 512), dtype="float32", strides=(4194304, 262144, 512, 1))
-    masked = doubled(OpCall(name="aten::add", args=(scores, (mask,))), [True, True])
-    assert [tensor.shape for tensor in masked.tensors] == [(16, 16, 512, 512), (1, 1, 512, 512)]
-
-
 def test_a_larger_batch_is_as_uncertain_as_the_host_is() -> None:
     from boundby.faults.batch_too_small import batches
     from tests.step.test_replay import GELU, scene_of

@@ -34,8 +34,6 @@ def advise(step_models: Sequence[StepModel], timer: Timer | None) -> Advice:
     """What would fix the step; looked at twice where the first look asks for operators' times."""
     findings = faults.find(step_models)
     timings = step_models[0].timings
-    if timer is not None:
-        faults.batches(step_models[0])  # which asks last for what takes longest
     if timer is not None and timings.asked:
         timings.known.update(timer(list(timings.asked)))
         findings = faults.find(step_models)

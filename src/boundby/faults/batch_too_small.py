@@ -2,10 +2,10 @@
 
 What it looks for
     A step that would take little longer with twice the batch: simulated with twice the activations,
-    the same weights and the same host time. Operators that compare all samples with all, as in
-    contrastive losses, grow four times. Time of the script's own Python code may grow with the
-    batch: the best case assumes that it does not, the worst case that it is proportional, and code
-    that calls a function repeatedly is expected to be proportional.
+    the same weights and the same host time. Operators take what the machine's measured curves give
+    for their larger size; the worst case is proportional to the batch. Time of the script's own
+    Python code may grow with the batch: the best case assumes that it does not, the worst case that
+    it is proportional, and code that calls a function repeatedly is expected to be proportional.
 
 Why it costs time
     Host time, optimizer time and weight traffic are paid once per step, however many samples it

@@ -13,7 +13,7 @@ from typing import Any
 
 from boundby.hardware import index_inputs as indices
 from boundby.hardware import onednn
-from boundby.hardware.stopwatch import Stopwatch, Workload, stopwatch_for
+from boundby.hardware.stopwatch import Workload, stopwatch_for
 from boundby.model import DTYPE_BYTES, Record, Tensor
 
 Value = Tensor | tuple[Tensor | bool | int | float | None, ...] | bool | int | float | str | None
@@ -22,7 +22,6 @@ _SECONDS = 0.02  # for one operator
 _PATIENCE_S = 20.0  # for all of them
 # What the arguments of one may take, and what share of a CPU's free memory.
 _MOST_BYTES, _SHARE_OF_FREE = 8 << 30, 0.2
-_CACHES_OVER = 2  # so many times its size is written where a cache shall hold nothing else
 # Arguments are filled with numbers of this size: products of zeros draw less power and run faster.
 _SCALE = 0.02
 # Of negative numbers a CPU's library makes an exception of each: 768 x 768 square roots took 8 ms.
@@ -45,8 +44,7 @@ class OpBenchmark(Record, frozen=True, kw_only=True):
     """An operator call to be timed.
 
     `loose`: whether float32 products may be computed in fewer digits, for the matrix units: tf32
-    on CUDA, bfloat16 on a CPU. `cold`: with other memory in the device's caches than its own; this
-    cannot be asked of a CPU.
+    on CUDA, bfloat16 on a CPU.
 
     Names of our own: `attention` (q, k, v, dropout, causal, with backward or not, and then one of
     the framework's kernels and a bias, where they are given), and `adamw`, `adagrad` (a list of
@@ -57,7 +55,6 @@ class OpBenchmark(Record, frozen=True, kw_only=True):
     name: str
     args: tuple[Value, ...]
     loose: bool = False
-    cold: bool = False
 
 
 def time_operators(
@@ -78,7 +75,6 @@ def time_operators(
 
     device = "cpu" if kind == "cpu" else f"cuda:{index}"
     stopwatch = stopwatch_for(kind, index)
-    flush = _Flush(torch, device, stopwatch)
     times: list[float | None] = []
     for position, exercise in enumerate(exercises):
         progress("operators", position / len(exercises))
@@ -88,49 +84,11 @@ def time_operators(
         try:
             with onednn.as_it_was(), torch.random.fork_rng([index] if kind == "cuda" else []):
                 work = _work(torch, exercise, device)
-                if exercise.cold:
-                    ns: float | None = flush.then_ns(work)
-                else:
-                    ns = stopwatch.time(work, seconds=_SECONDS, graphed=True).ns
+                ns: float | None = stopwatch.time(work, seconds=_SECONDS, graphed=True).ns
         except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError):
             ns = None
         times.append(ns)
     return times
-
-
-class _Flush:
-    """Fills the device's caches with memory of its own, before what is timed.
-
-    As in a step, what it leaves there has been written, and makes room by going to memory.
-    """
-
-    def __init__(self, torch: Any, device: str, stopwatch: Stopwatch) -> None:
-        self._torch = torch
-        self._device = torch.device(device)
-        self._stopwatch = stopwatch
-        self._memory: Any = None
-        self._ns = 0.0
-
-    def then_ns(self, work: Workload) -> float:
-        """What the work takes after it, in ns."""
-        if self._memory is None:
-            self._take()
-
-        def both() -> None:
-            self._fill()
-            work()
-
-        return max(0.0, self._stopwatch.time(both, seconds=_SECONDS, graphed=True).ns - self._ns)
-
-    def _take(self) -> None:
-        if self._device.type != "cuda":
-            raise NotImplementedError("a CPU's caches are not flushed")
-        size = _CACHES_OVER * self._torch.cuda.get_device_properties(self._device).L2_cache_size
-        self._memory = self._torch.empty(size, dtype=self._torch.uint8, device=self._device)
-        self._ns = self._stopwatch.time(self._fill, seconds=_SECONDS, graphed=True).ns
-
-    def _fill(self) -> None:
-        self._memory.fill_(1)
 
 
 def _work(torch: Any, exercise: OpBenchmark, device: str) -> Workload:

@@ -452,3 +452,14 @@ PAGEABLE_COPY_SHARE = Assumption(
     meaning="Time of a pinned copy relative to the estimate, worst case.",
     source="Assumed.",
 )
+BATCH_GROWTH = Assumption(
+    value=0.25,
+    low=-0.5,
+    high=1.0,
+    unit="share",
+    meaning=(
+        "Where operators with a larger batch lie between the machine's curves (0) and time "
+        "proportional to the batch (1)."
+    ),
+    source="Assumed.",
+)
