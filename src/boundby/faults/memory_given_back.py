@@ -36,6 +36,7 @@ from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import allocator
 from boundby.model import units
 from boundby.model.host_counters import HostCounters
+from boundby.step.fresh_pages import page_ns, waited_share
 from boundby.step.model import Edit, StepView
 
 _PAGE = mmap.PAGESIZE
@@ -45,12 +46,6 @@ _WORTHWHILE = 0.02
 _LARGE = 16 * _PAGE
 # Of steps that are handed none, one that is handed many has had something else to do.
 _UNEVEN = 2.0
-# With giving back, and with others that want pages too, one costs a thread more than when it is
-# tried alone: so many times at most, or it is something else that the system did.
-_MOST = 4.0
-# Two threads that are handed pages side by side took as long as one after the other would, with
-# the colder caches behind it; with more of them that was not tried.
-_SIDE_BY_SIDE = 2
 _WORST, _BEST = 0.5, 1.5
 # Of a piece of work's time, what clearing its memory may be.
 _MOST_OF_WORK = 0.9
@@ -68,9 +63,8 @@ def detect(step: StepView) -> Detection | None:
         if not step.op_records[index].name.endswith("_")  # it writes where something is already
         and (size := sum(flow.values[value].bytes for value in flow.makes[index])) >= _LARGE
     }
-    threads = seen.cores or 1
-    each = min(_MOST * threads * seen.fresh_page_ns, seen.system_ns / max(1, seen.fresh_pages))
-    lost = pages * each * min(1.0, _SIDE_BY_SIDE / threads)
+    each = page_ns(seen)
+    lost = pages * each * waited_share(seen)
     if not large or lost < _WORTHWHILE * step.wall_ns:
         return None
     total = sum(large.values())
