@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.model.diagnosis import Estimate
+from boundby.step.fresh_pages import kept_a_step, pages_ns
 from boundby.step.model import StepView
 from boundby.step.rows import rows_at, time_of_rows
 
@@ -30,11 +31,7 @@ def detect(step: StepView) -> Detection | None:
     found = step.evidence.growth
     if found is None or not found.where:
         return None
-    seen = step.host_counters
-    pages = 0.0
-    if step.device == "cpu" and seen.kept_pages and seen.steps_ns:
-        each_ns = step.cpu_contention * seen.fresh_page_ns
-        pages = each_ns * seen.kept_pages / len(seen.steps_ns)
+    pages = pages_ns(step, kept_a_step(step))
     at_lines = time_of_rows(step, rows_at(step, found.where))
     return Detection.of_saving(
         Estimate(low=0.0, expected=pages + 0.5 * at_lines, high=2 * pages + at_lines),

@@ -35,9 +35,10 @@ import statistics
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import allocator
 from boundby.model import units
-from boundby.model.assumptions.host import PAGE_COST_FACTOR, PAGE_SHARE, PAGE_THREADS, UNEVEN_PAGES
+from boundby.model.assumptions.host import PAGE_SHARE, UNEVEN_PAGES
 from boundby.model.assumptions.savings import PAGES_KEPT_GAIN
 from boundby.model.host_counters import HostCounters
+from boundby.step.fresh_pages import page_ns, waited_share
 from boundby.step.model import Edit, StepView
 
 _PAGE = mmap.PAGESIZE
@@ -59,12 +60,8 @@ def detect(step: StepView) -> Detection | None:
         if not step.op_records[index].name.endswith("_")  # it writes where something is already
         and (size := sum(flow.values[value].bytes for value in flow.makes[index])) >= _LARGE
     }
-    threads = seen.cores or 1
-    each = min(
-        PAGE_COST_FACTOR.value * threads * seen.fresh_page_ns,
-        seen.system_ns / max(1, seen.fresh_pages),
-    )
-    lost = pages * each * min(1.0, PAGE_THREADS.value / threads)
+    each = page_ns(seen)
+    lost = pages * each * waited_share(seen)
     if not large or lost < _WORTHWHILE * step.wall_ns:
         return None
     total = sum(large.values())

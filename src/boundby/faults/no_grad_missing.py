@@ -6,8 +6,9 @@ What it looks for
 
 Why it costs time
     Each operator makes a node and keeps its inputs. Memory that the next operator could use again
-    is held until the result is dropped, so the system must provide more of it. Fast paths for
-    inference, such as that of `nn.TransformerEncoderLayer`, are not taken.
+    is held until the result is dropped, so the system must provide more of it, and on a CPU each
+    result is written past the near caches: 20 `ReLU` of 256 KB took 0.93 ms with a graph and 0.36
+    without. The fast path for inference of `nn.TransformerEncoderLayer` is not taken.
 
 What to change
     `with torch.inference_mode():` around inference, `with torch.no_grad():` around evaluation.
@@ -16,7 +17,9 @@ When it does not help
     When the result is used for a gradient later.
 
 Measured on
-    `docs/figures/planted.md`: scripts with this mistake on two cores, predicted and measured.
+    `docs/figures/planted.md`: scripts with this mistake on two cores, predicted and measured. CPU
+    time of an encoder of three layers on a busy server: 7.3 to 4.6 ms; 5.7 ms with the fast path
+    switched off.
 """
 
 from __future__ import annotations
@@ -26,9 +29,14 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import gradients
 from boundby.model import HostKind, Phase
-from boundby.model.assumptions.host import NODE_NS, RECORDING_SHARE
-from boundby.step.model import Edit, StepView
-from boundby.step.rows import rows_of_call
+from boundby.model.assumptions.host import FUSED_LAYER_PYTHON, NODE_NS, RECORDING_SHARE
+from boundby.step.fresh_pages import pages_a_step, pages_ns
+from boundby.step.model import Edit, HostTime, StepView
+from boundby.step.nesting import Mask
+from boundby.step.rows import python_ns, rows_of_call
+
+# A layer whose inference has one operator of its own, `_transformer_encoder_layer_fwd`.
+_FUSED_LAYER = "nn.Module: TransformerEncoderLayer_"
 
 
 def detect(step: StepView) -> Detection | None:
@@ -36,17 +44,25 @@ def detect(step: StepView) -> Detection | None:
     if not found:
         return None
     rows = np.zeros(len(step.timeline.host), np.bool_)
+    evaluated = rows.copy()
     for one in found:
-        rows |= rows_of_call(step, one.call)
+        at = rows_of_call(step, one.call)
+        rows |= at
+        if not one.training:
+            evaluated |= at
     if not rows.any():
         return None
     ops = [i for i, op in enumerate(step.op_records) if op.row >= 0 and rows[op.row]]
-    expected, most = _saved(step, rows, ops)
+    work = step.cpu_contention * sum(step.op_records[i].exposed_ns for i in ops)
+    pages = _pages_ns(step, ops)
+    nodes = _nodes(step, rows) * _node_ns(step)
+    reused = Edit.set_time(_without_held_memory(step, ops))
+    fused = _fused(step, evaluated)
     where = list(dict.fromkeys(line for one in found for line in one.call.where))
     return Detection(
-        low=Edit(),
-        expected=Edit.save_step(expected),
-        high=Edit.save_step(most),
+        low=Edit.save_step(RECORDING_SHARE.low * nodes),
+        expected=Edit.save_step(RECORDING_SHARE.value * nodes + pages) + reused + fused,
+        high=Edit.save_step(RECORDING_SHARE.high * nodes + pages + 0.3 * work) + reused + fused,
         where=where,
         change="with torch.no_grad():  # around the call"
         if step.evidence.has_backward
@@ -55,27 +71,73 @@ def detect(step: StepView) -> Detection | None:
     )
 
 
-def _saved(
-    step: StepView, rows: np.ndarray[tuple[int], np.dtype[np.bool_]], ops: list[int]
-) -> tuple[float, float]:
-    """Nodes that are not made, and memory that is used again: the rest is a fast path's."""
+def _nodes(step: StepView, rows: Mask) -> int:
+    """Autograd nodes that these rows make."""
     host = step.timeline.host
     recorded = rows & (host.kind == HostKind.OP) & (host.sequence >= 0)
     recorded &= host.phase != Phase.BACKWARD
-    overheads = step.machine.overheads
-    node_ns = NODE_NS.value
+    return len(np.unique(host.sequence[recorded]))
+
+
+def _node_ns(step: StepView) -> float:
+    overheads, node_ns = step.machine.overheads, NODE_NS.value
     if overheads.trained_op_ns is not None and overheads.eager_op_ns is not None:
-        node_ns = max(0.0, overheads.trained_op_ns - overheads.eager_op_ns) * RECORDING_SHARE.value
-    nodes = node_ns * len(np.unique(host.sequence[recorded]))
-    seen = step.host_counters
-    pages = 0.0
-    if step.device == "cpu" and seen.step_pages and seen.fresh_page_ns:
-        total = sum(step.op_records[i].ns for i in ops)
-        share = total / max(1.0, sum(op.ns for op in step.op_records))
-        pages = share * seen.fresh_page_ns * sum(seen.step_pages) / len(seen.step_pages)
-    work = sum(step.op_records[i].exposed_ns for i in ops)
-    lost = step.cpu_contention
-    return lost * (nodes + pages), lost * (nodes + pages + 0.3 * work)
+        node_ns = max(0.0, overheads.trained_op_ns - overheads.eager_op_ns)
+    return step.cpu_contention * node_ns
+
+
+def _pages_ns(step: StepView, ops: list[int]) -> float:
+    total = sum(step.op_records[i].ns for i in ops)
+    share = total / max(1.0, sum(op.ns for op in step.op_records))
+    return pages_ns(step, share * pages_a_step(step))
+
+
+def _without_held_memory(step: StepView, ops: list[int]) -> dict[int, float]:
+    """On a CPU, the times of operators whose results are written where others have just been read.
+
+    A graph holds all results, so that each is written to memory that no near cache has.
+    """
+    machine, records = step.machine, step.op_records
+    written = {
+        i: cost.bytes_written
+        for i in ops
+        if (cost := records[i].cost) is not None and not cost.in_place
+    }
+    held = machine.memory_roof(sum(written.values()))
+    if step.device != "cpu" or held is None:
+        return {}
+    times = {}
+    for index, size in written.items():
+        record = records[index]
+        cost = record.cost
+        near = machine.memory_roof(cost.bytes) if cost is not None else None
+        if cost is None or near is None or record.floor_ns is None or near.value <= held.value:
+            continue
+        # Written there, and what was there before written back.
+        moved = min(cost.bytes, 2 * size)
+        further = moved * (1 / held.value - 1 / near.value) * 1e9
+        if record.ns > record.floor_ns:
+            times[index] = max(record.floor_ns, record.ns - further)
+    return times
+
+
+def _fused(step: StepView, rows: Mask) -> Edit:
+    """Layers that run as one operator once nothing is recorded: no Python, and no copies between
+    layouts, which that operator does as it adds biases."""
+    host, names = step.timeline.host, step.timeline.names
+    named = np.array([name.startswith(_FUSED_LAYER) for name in names] or [False])
+    layers = rows & step.inside(named[host.name])
+    copies = [
+        index
+        for index, op in enumerate(step.op_records)
+        if op.row >= 0 and layers[op.row] and op.name in ("aten::copy_", "aten::clone")
+    ]
+    edit = Edit.remove(copies)
+    if step.device != "cpu" or not layers.any():
+        return edit
+    return edit + Edit.save_host(
+        HostTime(after_ns=(1 - FUSED_LAYER_PYTHON.value) * python_ns(step, layers))
+    )
 
 
 FAULT = Fault(
