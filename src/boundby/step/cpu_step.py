@@ -20,7 +20,7 @@ from boundby.step.profiler_overhead import find_profiler_overhead
 
 # Clean steps that took longer than the profiled one were disturbed, and all of it alike; past this
 # much nobody knows what it was.
-_MOST_SLOWER = 1.25
+MOST_SLOWER = 1.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def cpu_step(
     op_records, asked = cpu_work(operators, precision, dilation, paged)
     spent = host_time_by_line(timeline, where, asked, dilation)
     pace = as_profiled / max(1.0, profiled - dilation.total_ns - paged_ns)
-    slower = on_core * min(_MOST_SLOWER, pace)
+    slower = on_core * min(MOST_SLOWER, pace)
     if lost.clean_ns:
         held = asked.costed_ns + sum(work.exposed_ns for work in op_records)
         slower = min(slower, clean / max(1.0, held))

@@ -10,6 +10,7 @@ import numpy as np
 
 from boundby.model import HostKind, Timeline
 from boundby.model.intervals import Coverage, union
+from boundby.step.cpu_step import MOST_SLOWER
 from boundby.step.host_intervals import main_thread
 from boundby.step.model import Floats, HostTime, StepView
 from boundby.step.nesting import Mask
@@ -117,7 +118,10 @@ def own_python(step: StepView) -> Own:
 def _own_on_cpu(step: StepView) -> tuple[float, float]:
     python = {row.where: row.parts.get("python", 0.0) for row in step.line_rows}
     lines = step.memoised(own_lines)
-    own = sum(python.get(line, 0.0) * one.share for line, one in lines.items())
+    # Without a profiler Python takes no longer than with one, unless all of the step was slower.
+    own = sum(
+        min(python.get(line, 0.0) * one.share, MOST_SLOWER * one.ns) for line, one in lines.items()
+    )
     profiled = sum(one.ns for one in lines.values())
     return own, min(sum(python.values()), max(own, profiled))
 
