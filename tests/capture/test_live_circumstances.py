@@ -15,6 +15,7 @@ import pytest
 from boundby.capture.host import counters as host_counters
 from boundby.capture.host.counters import HostCounterSampler, _workers_ns
 from boundby.capture.process.plan import Plan
+from boundby.capture.torch.observe import most_alike
 from boundby.model.host_counters import HostCounters
 from tests.capture.runs import Run
 
@@ -277,3 +278,10 @@ def test_pages_that_are_given_back_are_not_kept() -> None:
     assert kept is not None and kept >= 0.8 * 20 * pages
     for piece in pieces:
         piece.close()
+
+
+def test_the_profiled_step_that_waited_least_for_a_core_is_taken() -> None:
+    walls = {1: 30e6, 2: 18e6, 3: 90e6}
+    # The first is as long as a clean step, for waiting; the second has more of its own.
+    assert most_alike(walls, {1: 18e6, 2: 1e6, 3: 80e6}, own_ns=10e6) == 2
+    assert most_alike(walls, {1: 0.0, 2: 0.0, 3: 0.0}, own_ns=29e6) == 1

@@ -496,6 +496,23 @@ def test_values_read_one_by_one_are_host_metrics() -> None:
     assert finding(values_read(1), "host-metrics") is None
 
 
+@pytest.mark.parametrize(
+    ("function", "counts"),
+    [
+        ("<built-in method tolist of Tensor object>", True),
+        ("<built-in method tolist of numpy.ndarray object>", False),
+        ("<built-in method cpu of Tensor object>", False),
+    ],
+)
+def test_values_are_read_of_tensors_not_of_numpys_arrays(function: str, counts: bool) -> None:
+    scene = Scene(end=500)
+    for at in range(10):
+        scene.on_host(40 * at, 40 * at + 40, HostKind.PYTHON, function)
+    scene.on_host(400, 500, call=BIG)
+    found = finding(step_of(scene.timeline(), [2] * 10 + [0]), "host-metrics")
+    assert (found is not None) == counts
+
+
 def test_what_a_line_does_between_its_reads_is_the_metrics() -> None:
     scene = Scene(end=500)
     scene.on_host(0, 500, HostKind.PYTHON, "train.py(1): <module>")

@@ -88,6 +88,14 @@ def test_what_the_model_torch_and_the_collector_do_is_not_the_scripts(
     assert finding(step(function, on_device=on_device), NAME) is None
 
 
+def test_a_clean_step_that_was_longer_for_something_else_has_no_more_python() -> None:
+    profiled = step()
+    wall = 3 * profiled.wall_ns
+    attribution = attribute_step(profiled.timeline, MACHINE, wall_ns=wall)
+    longer = build_step_model(profiled.timeline, MACHINE, attribution, wall_ns=wall, phases={})
+    assert sure(longer, NAME).saving_ns.expected == pytest.approx(1.25 * 800e3, rel=0.02)
+
+
 @pytest.mark.parametrize("on_device", [False, True])
 def test_making_batches_is_waiting_for_data(on_device: bool) -> None:
     step_model = step("data.py(5): __getitem__", loaded=True, on_device=on_device)

@@ -39,7 +39,6 @@ _CHECK = re.compile(
     r"|torch/distributions/distribution\.py\(\d+\): _validate_sample"
 )
 _BASE = re.compile(r"torch/distributions/distribution\.py\(\d+\): __init__")
-_REDUCES = ("aten::all", "aten::item", "aten::is_nonzero", "aten::_local_scalar_dense")
 
 
 def detect(step: StepView) -> Detection | None:
@@ -47,11 +46,12 @@ def detect(step: StepView) -> Detection | None:
     frames = host.kind == HostKind.PYTHON
     checks = np.array([bool(_CHECK.search(name)) for name in timeline.names] or [False])
     base = np.array([bool(_BASE.search(name)) for name in timeline.names] or [False])
-    reduces = np.array([name in _REDUCES for name in timeline.names] or [False])
-    in_base = nearest(host.parent, frames & base[host.name]) >= 0
-    wanted = (frames & checks[host.name]) | (in_base & reduces[host.name])
-    if not (frames & checks[host.name]).any():
+    wanted = frames & checks[host.name]
+    if not wanted.any():
         return None
+    # Once checks are off, the constructor that calls them has nothing left to do.
+    around = nearest(host.parent, frames & base[host.name])[wanted]
+    wanted[around[around >= 0]] = True
     rows = step.inside(wanted)
     lines: dict[str, int] = {}
     called = called_from(host)

@@ -40,7 +40,10 @@ _METRICS = re.compile(
     r"(?:^|/)(?:sklearn/metrics|scipy/stats|torchmetrics|torcheval|evaluate|seqeval|sacrebleu"
     r"|rouge_score|nltk/(?:translate|metrics)|jiwer|pycocotools)/"
 )
-_READS = re.compile(r"^<built-in method (?:item|tolist|numpy|cpu|__float__|__int__) of ")
+# Of tensors: numpy calls functions of these names on arrays and on its own scalars.
+_READS = re.compile(
+    r"^<built-in method (?:item|tolist|numpy|__float__|__int__) of (?!numpy\b|builtins\b)"
+)
 _READ_OPERATORS = ("aten::item", "aten::is_nonzero")
 _LIBRARY = re.compile(r"(?:^|/)torch/")
 # A line that reads one value a step logs a loss; one that reads as many goes over samples.

@@ -9,12 +9,13 @@ import numpy as np
 
 from boundby.model import HostKind, Phase
 from boundby.model.assumptions.host import OPERATOR_NS
+from boundby.model.assumptions.verdict import DISTURBED_CPU
 from boundby.model.evidence import ModuleCall
 from boundby.step.edit import Edit, HostTime
 from boundby.step.host_intervals import called_from, main_thread
 from boundby.step.model import StepView
 from boundby.step.nesting import Mask, nearest
-from boundby.step.user_python import Stretch, in_stretches
+from boundby.step.user_python import AtLine, Stretch, in_stretches
 
 _MODULE = re.compile(r"^nn\.Module: (.+)_\d+$")
 _FUNCTION = re.compile(r"^(.+\.py)\(\d+\): ")
@@ -65,10 +66,12 @@ def loaded_ns(step: StepView, rows: Mask) -> float:
 
 
 def _in_rows(step: StepView, rows: Mask, part: str) -> float:
-    shares = _shares(step, rows)
     sources = step.timeline.sources
     by_line = {row.where: row.parts.get(part, 0.0) for row in step.line_rows}
-    return sum(by_line.get(sources[at], 0.0) * share for at, share in shares.items())
+    return sum(
+        min(by_line.get(sources[at], 0.0) * one.share, DISTURBED_CPU.value * one.ns)
+        for at, one in _shares(step, rows).items()
+    )
 
 
 def interpreted(step: StepView) -> Mask:
@@ -91,7 +94,7 @@ def time_of_rows(step: StepView, rows: Mask) -> float:
     return step.cpu_contention * work + (python_ns(step, rows) if step.device == "cpu" else 0.0)
 
 
-def _shares(step: StepView, rows: Mask) -> dict[int, float]:
+def _shares(step: StepView, rows: Mask) -> dict[int, AtLine]:
     """Of the time that each line spends outside of kernels, the part in these rows. What a line
     does between its calls is divided as they are: it makes their arguments, or loops over them."""
     where, timeline = step.where, step.timeline
@@ -101,7 +104,6 @@ def _shares(step: StepView, rows: Mask) -> dict[int, float]:
     lengths = (where.end_ns - where.start_ns)[own].astype(np.float64)
     row, source = where.row[own], where.source[own]
     called = ~np.append(step.memoised(_of_the_script), True)[row] | np.append(rows, False)[row]
-    lengths, row, source = lengths[called], row[called], source[called]
     works = np.zeros(len(timeline.host) + 1, np.bool_)
     works[[op.row for op in step.op_records if op.row >= 0]] = True
     works[-1] = False
@@ -110,9 +112,15 @@ def _shares(step: StepView, rows: Mask) -> dict[int, float]:
     chosen = np.append(rows, False)[row]
     known = source >= 0
     size = len(timeline.sources)
-    total = np.bincount(source[known], lengths[known], minlength=size)
+    total = np.bincount(source[called & known], lengths[called & known], minlength=size)
     part = np.bincount(source[known & chosen], lengths[known & chosen], minlength=size)
-    return {int(at): float(part[at] / total[at]) for at in np.flatnonzero(part)}
+    passed = np.bincount(source[known], lengths[known], minlength=size)
+    return {
+        int(at): AtLine(
+            ns=float(part[at] / total[at] * passed[at]), share=float(part[at] / total[at])
+        )
+        for at in np.flatnonzero(part)
+    }
 
 
 def _of_the_script(step: StepView) -> Mask:

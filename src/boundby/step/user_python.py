@@ -10,6 +10,7 @@ import numpy as np
 
 from boundby.model import HostKind, Timeline
 from boundby.model.assumptions.host import LONG_PYTHON_OPERATORS, LOOP_CALLS, OPERATOR_NS
+from boundby.model.assumptions.verdict import DISTURBED_CPU
 from boundby.model.intervals import Coverage, union
 from boundby.step.host_intervals import main_thread
 from boundby.step.model import Floats, HostTime, StepView
@@ -111,7 +112,11 @@ def own_python(step: StepView) -> Own:
 def _own_on_cpu(step: StepView) -> tuple[float, float]:
     python = {row.where: row.parts.get("python", 0.0) for row in step.line_rows}
     lines = step.memoised(own_lines)
-    own = sum(python.get(line, 0.0) * one.share for line, one in lines.items())
+    # Without a profiler Python takes no longer than with one, unless all of the step was slower.
+    own = sum(
+        min(python.get(line, 0.0) * one.share, DISTURBED_CPU.value * one.ns)
+        for line, one in lines.items()
+    )
     profiled = sum(one.ns for one in lines.values())
     return own, min(sum(python.values()), max(own, profiled))
 

@@ -143,14 +143,18 @@ def _counted(capture: Capture, index: int) -> ProfiledStep:
 
 
 def _profiled_step(capture: Capture, wall_ns: float) -> tuple[int | None, Timeline | None]:
-    """The profiled step of the main kind that is most like the clean ones, by how long it took."""
+    """The profiled step of the main kind that is most like the clean ones."""
     if capture.trace is None or not capture.profiled_steps:
         return None, None
     trace = read(capture.trace)
     wanted = [index for index in capture.profiled_steps if index < len(trace.steps)]
     if not wanted:
         return None, None
-    index = min(wanted, key=lambda index: abs(trace.steps[index].wall_ns - wall_ns))
+    index = most_alike(
+        {index: float(trace.steps[index].wall_ns) for index in wanted},
+        {index: _counted(capture, index).cpu_wait_ns for index in wanted},
+        wall_ns * (1 - capture.host_counters.cpu_wait_share),
+    )
     timeline = trace.timeline(index)
     if capture.results is not None:
         timeline = enrich_timeline(
@@ -164,6 +168,12 @@ def _profiled_step(capture: Capture, wall_ns: float) -> tuple[int | None, Timeli
     if capture.graphs:
         timeline = _with_captured(timeline, capture, index)
     return index, timeline
+
+
+def most_alike(walls: dict[int, float], waits: dict[int, float], own_ns: float) -> int:
+    """The step that took about as long as a clean one on a core, and waited little for one: what
+    ran while it waited, an operator or a line, seems to take all of that time."""
+    return min(walls, key=lambda at: waits[at] + abs(walls[at] - waits[at] - own_ns))
 
 
 def _with_captured(timeline: Timeline, capture: Capture, index: int) -> Timeline:
