@@ -66,10 +66,8 @@ def power_share(power: float) -> float:
 # ---- products ----------------------------------------------------------------------------------
 
 # Output tiles of cuBLAS and CUTLASS kernels and what each reaches of the best (CUTLASS profiler,
-# public A100 and H100 runs; smaller tiles reuse less).
-GPU_TILES = ((256, 128, 1.0), (128, 128, 0.93), (128, 64, 0.80), (64, 64, 0.62))
-# Rows along K that filling and draining a tile's pipeline costs (range 64 to 512).
-PIPELINE_K = 160
+# public A100 and H100 runs: 0.6 to 0.8 for the smaller one, which reuses less).
+GPU_TILES = ((128, 128, 1.0), (64, 64, 0.7))
 # Side of the matrix unit: operands are padded to it (scaling book: 128 up to v5p, 256 from v6e).
 TPU_TILE, TPU_WIDE_TILE = 128, 256
 # Share of the rate where rows of a 16-bit array begin at no multiple of 8 elements (16 bytes), by
@@ -82,10 +80,10 @@ PADDED = 128
 # What the products of a training step reach of the best of a sweep: cold operands, other work in
 # between, shapes that the library's heuristics miss. The sustained share of narrow types above
 # comes from whole layers and needs no further factor. FITTED.
-SERIES_SHARE = {"wide": 0.82, "narrow": 1.0, "tpu": 0.85, "tuned": 0.95}
+SERIES_SHARE = {"wide": 0.80, "narrow": 1.0, "tuned": 0.92}
 
 
-def series_share(unit: str, *, is_tpu: bool, tuned: bool = False) -> float:
+def series_share(unit: str, *, tuned: bool = False) -> float:
     """Share of the best rate of a sweep that a step's products reach.
 
     `tuned` programs choose each product's kernel by trial and fuse what stands beside it
@@ -93,14 +91,12 @@ def series_share(unit: str, *, is_tpu: bool, tuned: bool = False) -> float:
     """
     if tuned and unit not in _NARROW:
         return SERIES_SHARE["tuned"]
-    if is_tpu:
-        return SERIES_SHARE["tpu"]
     return SERIES_SHARE["narrow" if unit in _NARROW else "wide"]
 
 
 # Products of many experts on a TPU against one large product: padded groups, sorted rows (megablox
 # kernels, range 0.4 to 0.9). FITTED.
-TPU_GROUPED_SHARE = 0.45
+TPU_GROUPED_SHARE = 0.42
 
 # A kernel's fixed device time: launch gap of 1.2-1.6 us (measured by this project) and its ramp.
 KERNEL_FIXED_NS = 2_500.0
@@ -109,18 +105,15 @@ COMPILED_KERNEL_FIXED_NS = 1_000.0
 
 # ---- attention ---------------------------------------------------------------------------------
 
-# Share of the sustained matrix rate that fused attention reaches, forward and backward, with
-# heads of 128. FlashAttention-2 paper: A100 forward 0.73, backward 0.62 of 312 TFLOP/s for long
-# sequences, H100 0.36 and 0.31 of 989; FlashAttention-3 paper: H100 forward 0.66, backward 0.55.
-# In a training step it reaches less: measured by this project, forward and backward together 0.3
-# of the matrix roof at moderate lengths. FITTED within that range.
-ATTENTION_SHARE = {"forward": 0.48, "backward": 0.44}
-# TPUs: splash attention in XLA (MaxText logs; no published curve).
-# FITTED.
-TPU_ATTENTION_SHARE = {"forward": 0.65, "backward": 0.50}
-# Half as wide heads do half the products per softmax (FlashAttention-2 paper: 0.8 of heads of 128).
-NARROW_HEAD_SHARE = 0.80
-# Sequence at which half of that is reached: shorter ones have too few blocks to pipeline.
+# Share of the sustained matrix rate that fused attention reaches with long sequences.
+# FlashAttention-2 paper: A100 forward 0.73, backward 0.62 of 312 TFLOP/s, H100 0.36 and 0.31 of
+# 989; FlashAttention-3 paper: H100 0.66 and 0.55; H200 with torch 2.11, measured by this project:
+# 341 and 330 of 700 TFLOP/s. FITTED within that range.
+ATTENTION_SHARE = 0.46
+# TPUs: splash attention in XLA (MaxText logs; no published curve). FITTED.
+TPU_ATTENTION_SHARE = 0.55
+# Sequence at which half of that is reached: shorter ones have too few blocks to pipeline (H200,
+# measured by this project with heads of 128: 430 forward, 1040 backward).
 ATTENTION_HALF_SEQUENCE = 512
 # Passes over the [heads, sequence, sequence] scores where attention is not fused: scale and mask,
 # softmax, dropout, each written and read (Korthikanti 2022, section 4: 5 a s^2 b bytes kept).
@@ -190,8 +183,6 @@ PCIE_SMALL_COLLECTIVE_NS = 55_000.0
 
 # ---- serving -----------------------------------------------------------------------------------
 
-# Rows that a product computes at least, even for fewer: half of a tensor-core tile.
-DECODE_TILE_ROWS = 8
 # Elements that share a scale in int4 weights (AWQ, GPTQ, gpt-fast: 128 or 32).
 INT4_GROUP = 128
 # NVFP4: one 8-bit scale for 16 weights, as the group that two 16-bit scales would give.
@@ -209,24 +200,13 @@ VLLM_2023_HOST_NS = 85_000.0
 ENGINE_STREAM_BYTES_PER_S = {"llama.cpp": 1.05e12}
 # Vector operations to unpack and scale one weight of 8 or 4 bits (range 2 to 8). FITTED.
 UNPACK_FLOPS = 5.0
-# Share of the printed bandwidth that one query reaches over its keys and values. FITTED.
-CACHE_MEMORY_SHARE = 0.35
-# Prompt tokens that a server processes at once (vLLM and TensorRT-LLM defaults: 2048 to 8192).
-PREFILL_TOKENS = 8192
 # Sequences that servers batch at most, and the part of memory they fill.
 LARGEST_BATCH, SERVE_MEMORY_SHARE = 512, 0.9
 
 # ---- overlap -----------------------------------------------------------------------------------
 
-# Share of the compute beside it that a collective can hide behind: kernels that send occupy some
-# SMs and the last ones have nothing left to hide behind (range 0.6 to 0.95).
-HIDE_SHARE = 0.95
-# Time that hidden traffic costs the compute beside it (range 0.05 to 0.3).
-CONTENTION_SHARE = 0.05
 # Tensor-parallel collectives split into parts that run beside their products (NVIDIA userbuffers).
 TENSOR_HIDDEN_SHARE = 0.6
-# Ring attention sends the next keys while it works on the present ones.
-CONTEXT_HIDDEN_SHARE = 0.7
 
 # ---- uncertainty -------------------------------------------------------------------------------
 

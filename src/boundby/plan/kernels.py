@@ -85,7 +85,7 @@ def product(
     minimum = max(flops / target.peak(unit) * _S, memory)
     rate = target.sustained_rate(unit)
     if not alone:
-        rate *= assumptions.series_share(unit, is_tpu=target.is_tpu, tuned=tuned and groups == 1)
+        rate *= assumptions.series_share(unit, tuned=tuned and groups == 1)
     if groups > 1 and target.is_tpu and not even:
         rate *= assumptions.TPU_GROUPED_SHARE
     if not target.is_tpu:
@@ -129,8 +129,7 @@ def weight_product(
     cost = _cost(call)
     unit = f"matmul.{compute}" if weights != "bfloat16" else "matmul.bfloat16"
     memory = cost.bytes / target.memory_rate * _S
-    rows = max(m, assumptions.DECODE_TILE_ROWS)
-    busy = cost.total_flops * rows / m / target.sustained_rate(unit) * _S
+    busy = cost.total_flops / target.sustained_rate(unit) * _S
     read = cost.bytes / _stream_rate(target, most_bytes_per_s) * _S
     if weights in ("int4", "int8") and compute not in ("int8", "float4"):
         vector = target.machine.rate("vector.float32")
@@ -140,7 +139,7 @@ def weight_product(
 
 
 @functools.lru_cache(maxsize=100_000)
-def _gpu_tile_share(units: int, m: int, k: int, n: int, groups: int) -> float:
+def _gpu_tile_share(units: int, m: int, n: int, groups: int) -> float:
     best = 0.0
     for rows, columns, quality in assumptions.GPU_TILES:
         for tall, wide in {(rows, columns), (columns, rows)}:
@@ -148,7 +147,7 @@ def _gpu_tile_share(units: int, m: int, k: int, n: int, groups: int) -> float:
             waves = math.ceil(tiles / units)
             share = groups * m * n / (waves * units * tall * wide) * quality
             best = max(best, share)
-    return best * k / (k + assumptions.PIPELINE_K)
+    return best
 
 
 def alignment_share(*extents: int) -> float:
@@ -161,9 +160,9 @@ def alignment_share(*extents: int) -> float:
 
 
 def tile_share(target: Target, m: int, k: int, n: int, groups: int = 1) -> float:
-    """Share of the sustained rate: padding to tiles, a last wave that is not full, short K."""
+    """Share of the sustained rate: padding to tiles, and a last wave that is not full."""
     if not target.is_tpu:
-        return _gpu_tile_share(target.fabric.units, m, k, n, groups)
+        return _gpu_tile_share(target.fabric.units, m, n, groups)
     wide = target.name in ("TPU v6e", "TPU v7x")
     side = assumptions.TPU_WIDE_TILE if wide else assumptions.TPU_TILE
     padded = math.prod(math.ceil(extent / side) * side for extent in (k, n))
@@ -183,14 +182,6 @@ def stream(target: Target, size: float) -> Kernel:
     """A pass over so many bytes, read once: weights and KV cache of a decode step."""
     memory = size / target.memory_rate * _S
     return Kernel(ns=memory / assumptions.STREAM_MEMORY_SHARE, minimum_ns=memory, flops=0.0)
-
-
-def cache_read(target: Target, size: float, sequences: int) -> Kernel:
-    """Keys and values read once: by one query a smaller share of the bandwidth than by many."""
-    memory = size / target.memory_rate * _S
-    few, many = assumptions.CACHE_MEMORY_SHARE, assumptions.STREAM_MEMORY_SHARE
-    share = many - (many - few) / max(1, sequences)
-    return Kernel(ns=memory / share, minimum_ns=memory, flops=0.0)
 
 
 def _stream_rate(target: Target, most: float | None) -> float:

@@ -179,9 +179,7 @@ def attention(target: Target, config: ModelConfig, part: Slice, *, windowed: boo
     }
     works = {}
     for direction, cost in costs.items():
-        rate = target.sustained_rate("matmul.bfloat16") * attention_share(
-            target, direction, part.sequence, width
-        )
+        rate = target.sustained_rate("matmul.bfloat16") * attention_share(target, part.sequence)
         memory = cost.bytes / target.memory_rate / assumptions.POINTWISE_MEMORY_SHARE
         ns = max(cost.total_flops / rate, memory) * 1e9 * share
         works[direction] = Work(
@@ -192,13 +190,9 @@ def attention(target: Target, config: ModelConfig, part: Slice, *, windowed: boo
     return Passes(works["forward"], works["backward"], works["forward"])
 
 
-def attention_share(target: Target, direction: str, sequence: int, width: int) -> float:
-    """Share of the sustained matrix rate that fused attention reaches."""
-    share = assumptions.ATTENTION_SHARE[direction]
-    if target.is_tpu:
-        share = assumptions.TPU_ATTENTION_SHARE[direction]
-    if width < 128:
-        share *= assumptions.NARROW_HEAD_SHARE
+def attention_share(target: Target, sequence: int) -> float:
+    """Share of the sustained matrix rate that fused attention reaches: a S / (S + 512)."""
+    share = assumptions.TPU_ATTENTION_SHARE if target.is_tpu else assumptions.ATTENTION_SHARE
     return share * sequence / (sequence + assumptions.ATTENTION_HALF_SEQUENCE)
 
 

@@ -151,7 +151,7 @@ def decode(config: ModelConfig, service: Service, target: Target, batch: int) ->
     count = config.layers * (assumptions.DECODE_KERNELS + len(shapes) + len(feed))
     device = Decode(
         products=products,
-        cache=kernels.cache_read(target, cache, batch).ns,
+        cache=kernels.stream(target, cache).ns,
         others=config.layers * assumptions.DECODE_KERNELS * assumptions.DECODE_KERNEL_NS,
         links=_links_ns(config, service, target, batch, _small_collective_ns(target)),
         fixed=0.0,
@@ -215,8 +215,7 @@ def throughput(config: ModelConfig, service: Service, target: Target, batch: int
     A request costs its own prefill and its share of `output` decode steps.
     """
     step = decode(config, service, target, batch).ns
-    at_once = max(1.0, min(batch, assumptions.PREFILL_TOKENS / service.input_tokens))
-    prompt = prefill_ns(config, service, target, at_once) / at_once
+    prompt = prefill_ns(config, service, target, batch) / batch
     request = prompt + service.output_tokens * step / batch
     stages = 1 if batch < service.pipeline else service.pipeline
     return service.output_tokens / (request * 1e-9) * min(stages, batch)

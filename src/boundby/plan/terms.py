@@ -24,7 +24,7 @@ With sequence parallelism a layer gathers and reduce-scatters twice forward and 
 gathers two inputs again for the weights' gradients; without it, it all-reduces as often.
 """
 _CONTEXT = """Context parallelism: keys and values of the other chips, as in an all-gather, once
-forward and once backward, and their gradients back. Ring attention hides most of it.
+forward and once backward, and their gradients back. Ring attention hides it behind itself.
 """
 
 _TERMS: dict[str, Callable[..., Any] | str] = {

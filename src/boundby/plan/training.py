@@ -200,7 +200,8 @@ def plan_step(config: ModelConfig, mesh: Mesh, job: Training, target: Target) ->
     if mesh.pipeline > 1 and balanced:  # the embedding and the head count as a layer
         end_work = Work().plus(end_work, 1 / mesh.pipeline)
     stage = forward.plus(backward)
-    traffic = _layer_traffic(config, mesh, job, target, part, stage_layers * count)
+    attention = (forward.attention + backward.attention) * count
+    traffic = _layer_traffic(config, mesh, job, target, part, stage_layers * count, attention)
     traffic += _pipeline_traffic(config, mesh, job, target, part, count)
     traffic += _weight_traffic(config, mesh, job, target, count, forward, backward)
     exposed = sum(one.exposed_ns for one in traffic if one.axis in ("tensor", "context", "expert"))
@@ -242,9 +243,18 @@ def _host_ns(target: Target, job: Training, work: Work, mesh: Mesh, config: Mode
 
 
 def _layer_traffic(
-    config: ModelConfig, mesh: Mesh, job: Training, target: Target, part: Slice, layers: float
+    config: ModelConfig,
+    mesh: Mesh,
+    job: Training,
+    target: Target,
+    part: Slice,
+    layers: float,
+    attention_ns: float,
 ) -> list[Traffic]:
-    """Collectives inside the layers: tensor, context and expert axes."""
+    """Collectives inside the layers: tensor, context and expert axes.
+
+    Ring attention sends the next keys while it works on the present ones.
+    """
     found = []
     again = 1 if job.recompute == "full" else 0
     size = 2.0 * part.tokens * config.hidden
@@ -264,8 +274,9 @@ def _layer_traffic(
         where = group(mesh, "context", target)
         keys = 2.0 * part.tokens * mesh.context * config.kv_elements_per_token / mesh.tensor
         total = (3 + again) * collectives.all_gather_ns(keys, where, target) * layers
-        shown = (1 - assumptions.CONTEXT_HIDDEN_SHARE) if job.overlap else 1.0
-        found.append(Traffic("keys and values", "context", total, total * shown, "context"))
+        found.append(
+            _hidden("keys and values", "context", total, attention_ns, job, config, "context")
+        )
     if mesh.expert > 1 and config.moe_layers:
         where = group(mesh, "expert", target)
         rows = part.tokens / mesh.tensor
@@ -347,10 +358,7 @@ def _hidden(
     if not job.overlap:
         return Traffic(name, axis, total, total, formula)
     first = total / max(1, config.layers)  # the first gather, or the last sum, has nothing beside
-    exposed = max(first, total - assumptions.HIDE_SHARE * beside)
-    # What is hidden still slows the compute beside it.
-    exposed += assumptions.CONTENTION_SHARE * min(total - exposed, beside)
-    return Traffic(name, axis, total, exposed, formula)
+    return Traffic(name, axis, total, max(first, total - beside), formula)
 
 
 def _accumulation_ns(config: ModelConfig, mesh: Mesh, job: Training, target: Target) -> float:
