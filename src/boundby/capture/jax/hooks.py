@@ -33,6 +33,7 @@ class Function:
     """A compiled or gradient function of the script; `key` is equal for equal code."""
 
     __slots__ = (
+        "arguments",
         "compiled",
         "has_gradient",
         "key",
@@ -48,6 +49,7 @@ class Function:
         code = getattr(wrapped, "__code__", None)
         self.key = key
         self.name = str(getattr(wrapped, "__name__", type(wrapped).__name__))
+        self.arguments = code.co_varnames[: code.co_argcount] if code is not None else ()
         self.place = (code.co_filename, code.co_firstlineno) if code is not None else None
         self.compiled = compiled
         self.has_gradient = has_gradient  # computes gradients operator by operator

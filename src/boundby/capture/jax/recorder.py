@@ -26,6 +26,7 @@ from boundby.capture.process.step_hooks import StepHook, active_hooks
 from boundby.capture.process.windows import Window, Windows
 from boundby.capture.torch.phases import usual_phases
 from boundby.model.host_counters import HostCounters
+from boundby.model.jax_facts import JaxHostArray
 from boundby.model.note import Note
 from boundby.model.run import RunParts
 from boundby.model.step_kind import StepKind
@@ -57,6 +58,7 @@ class JaxCapture:
     host_counters: HostCounters = dataclasses.field(default_factory=HostCounters)
     seen: dict[str, int] = dataclasses.field(default_factory=dict)
     carried_bytes: int | None = None
+    host_arrays: list[JaxHostArray] = dataclasses.field(default_factory=list)
     started: list[str] = dataclasses.field(default_factory=list)
     rank: int | None = None
     world: int | None = None
@@ -199,6 +201,7 @@ class JaxRecorder:
             donates=self.finder.donates,
             leaves=self.finder.leaves,
             carried_bytes=self.finder.carried_bytes,
+            host_arrays=self.finder.host_arrays,
             compilations=list(self._compilations.seen),
             settings=self._settings or self._read_settings(),
             host_counters=counters,

@@ -18,6 +18,7 @@ from typing import Any
 from boundby.capture.jax import compat
 from boundby.capture.jax.hooks import Function
 from boundby.capture.torch.shapes import Shape, Shapes, step_kind
+from boundby.model.jax_facts import JaxHostArray
 from boundby.model.step_kind import Mode, StepKind
 
 # A function is the delimiter of steps after so many calls.
@@ -56,6 +57,7 @@ class _Seen:
     outputs: _Arrays = field(default_factory=lambda: _Arrays(()))
     # By position or name of each argument: the arrays that it held last.
     held: dict[int | str, _Arrays] = field(default_factory=dict)
+    given: dict[str, tuple[int, _Arrays, bool]] = field(default_factory=dict)  # numpy's
     sample: int | str | None = None  # the argument that holds the batch
     donates: bool = False
     state: tuple[int, ...] = ()  # positions of the arguments that are its results
@@ -121,6 +123,16 @@ class JaxStepFinder:
         return seen.carried_bytes if seen is not None and seen.carries else None
 
     @property
+    def host_arrays(self) -> list[JaxHostArray]:
+        """The arrays of numpy that the step's function takes."""
+        seen = self._seen.get(self.anchor.key) if self.anchor is not None else None
+        given = seen.given if seen is not None else {}
+        return [
+            JaxHostArray(argument=name, bytes=size, is_same=is_same)
+            for name, (size, _, is_same) in given.items()
+        ]
+
+    @property
     def state_positions(self) -> tuple[int, ...]:
         """The positions of the arguments that are results in the next step."""
         seen = self._seen.get(self.anchor.key) if self.anchor is not None else None
@@ -184,6 +196,7 @@ class JaxStepFinder:
         shape = self._shape_of(seen, args, kwargs)
         if seen.function.traced_gradient:
             self._batch_shape = shape
+        seen.given = self._given(seen, _arguments(args, kwargs))
         began = self._clock()
 
         def ended(result: Any) -> None:
@@ -306,6 +319,24 @@ class JaxStepFinder:
             last = shapes[fresh[-1]]
             return next(name for name in fresh if (shapes[name] or ())[:1] == (last or ())[:1])
         return min(given, key=lambda name: sum(a.nbytes for a in held[name]), default=None)
+
+    def _given(
+        self, seen: _Seen, values: Sequence[tuple[int | str, Any]]
+    ) -> dict[str, tuple[int, _Arrays, bool]]:
+        """By argument its arrays of numpy: how large, which, and whether all were given before."""
+        found = {}
+        for position, value in values:
+            leaves = self._jax.tree_util.tree_leaves(value)[:_MOST_LEAVES]
+            arrays = [leaf for leaf in leaves if compat.is_numpy(leaf)]
+            if not arrays:
+                continue
+            names = seen.function.arguments
+            is_known = isinstance(position, int) and position < len(names)
+            name = names[int(position)] if is_known else str(position)
+            _, before, _ = seen.given.get(name, (0, _Arrays(()), False))
+            same = all(array in before for array in arrays)
+            found[name] = sum(array.nbytes for array in arrays), _Arrays(arrays), same
+        return found
 
     def _shape_of(self, seen: _Seen, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Shape | None:
         if isinstance(seen.sample, int):
