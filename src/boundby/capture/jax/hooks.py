@@ -36,6 +36,7 @@ class Function:
         "arguments",
         "compiled",
         "has_gradient",
+        "is_quiet",
         "key",
         "made",
         "maker",
@@ -54,6 +55,7 @@ class Function:
         self.compiled = compiled
         self.has_gradient = has_gradient  # computes gradients operator by operator
         self.traced_gradient = False  # gradients were taken while it was traced
+        self.is_quiet = False  # its calls tell nothing new
         self.made = 0  # how often a function of this code was wrapped
         self.maker: tuple[Any, Any, dict[str, Any]] | None = None  # jax.jit, function, options
         self.variant: Callable[..., Any] | None = None  # what runs in its place
@@ -157,7 +159,7 @@ class JaxHooks:
 
         @functools.wraps(compiled)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self.watcher is None:
+            if self.watcher is None or (function.is_quiet and not active_hooks):
                 return compiled(*args, **kwargs)
             return self._observed(function, compiled, args, kwargs)
 

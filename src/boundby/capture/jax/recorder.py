@@ -126,8 +126,9 @@ class JaxRecorder:
             return None
         if not self.windows.steps:
             self.windows.phase_changed("forward")
-        for hook in _hooks():
-            hook.call_begins(function, args, kwargs)
+        if active_hooks:
+            for hook in _hooks():
+                hook.call_begins(function, args, kwargs)
         return self.finder.calls_begin(function, args, kwargs)
 
     @property
@@ -154,8 +155,9 @@ class JaxRecorder:
             self._compile_ns = spent
         if self.windows.window is Window.PROFILED:
             self._settings = self._settings or self._read_settings()
-        for hook in _hooks():
-            hook.step_ended(kind)
+        if active_hooks:
+            for hook in _hooks():
+                hook.step_ended(kind)
         before = self.windows.window
         self._run.step_ended(kind, distorted=before not in (Window.WARMUP, Window.CLEAN))
         self.windows.step_ended(kind)

@@ -97,6 +97,7 @@ class JaxStepFinder:
         self._batch_shape: Shape | None = None
         self._kinds: dict[tuple[Mode, Shape | None], StepKind] = {}
         self._latest: Any = None
+        self._has_trained = False
 
     @property
     def found_by(self) -> str | None:
@@ -165,9 +166,10 @@ class JaxStepFinder:
         if self.marks or self._by_marks:
             return self.keep
         if self.anchor is None or (seen.calls < _CALLS and function is not self.anchor):
-            return self._look_at(seen, args, kwargs)
+            return _nothing if compat.is_tracing() else self._look_at(seen, args, kwargs)
         seen.calls += 1
         if function is not self.anchor:
+            function.is_quiet = self._is_quiet(seen)
             if function.traced_gradient:
                 self._batch_shape = self._known_shape(seen, args, kwargs)
             return _nothing
@@ -236,14 +238,23 @@ class JaxStepFinder:
                 known = [seen for seen in self._seen.values() if seen.calls >= _CALLS]
                 self._take(max(known, key=lambda seen: seen.ns))
 
+    def _is_quiet(self, seen: _Seen) -> bool:
+        """Whether a function tells neither where steps end nor what their batch is."""
+        assert self.anchor is not None
+        tells = seen.carries_state or seen.function.traced_gradient
+        return not tells and self._seen[self.anchor.key].carries_state
+
     def _take(self, seen: _Seen) -> None:
+        self._has_trained = False
+        for other in self._seen.values():
+            other.function.is_quiet = False
         if self.anchor is not None and self.anchor is not seen.function:
             self._on_restart()
         self.anchor = seen.function
 
     def _step_ended(self, seen: _Seen, shape: Shape | None, result: Any) -> None:
         self._latest = self._smallest(seen, result)
-        mode: Mode = "train" if self._trains(seen) else "forward"
+        mode: Mode = "train" if self._has_trained or self._trains(seen) else "forward"
         if self._batch_shape is not None and not seen.function.traced_gradient:
             # The update takes gradients; the batch went to the function that computed them.
             shape, self._batch_shape = self._batch_shape, None
@@ -254,6 +265,10 @@ class JaxStepFinder:
         self._on_step(kind, self._latest)
 
     def _trains(self, seen: _Seen) -> bool:
+        self._has_trained = self._has_trained or self._is_training(seen)
+        return self._has_trained
+
+    def _is_training(self, seen: _Seen) -> bool:
         if seen.function.traced_gradient or seen.function.has_gradient:
             return True
         return any(
