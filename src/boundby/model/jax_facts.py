@@ -24,6 +24,14 @@ class JaxFunction(Record, frozen=True, kw_only=True):
     traced_gradient: bool = False
 
 
+class JaxHostArray(Record, frozen=True, kw_only=True):
+    """An argument of the step's function that numpy holds; `is_same`: the same in each call."""
+
+    argument: str
+    bytes: int
+    is_same: bool
+
+
 class JaxFacts(Record, frozen=True, kw_only=True):
     """`function` is the one whose call ends a step, `donates` whether it reuses the memory of its
     arguments (None: it carries no state), `leaves` how many arrays it takes, `carried_bytes` the
@@ -34,6 +42,7 @@ class JaxFacts(Record, frozen=True, kw_only=True):
     donates: bool | None = None
     leaves: int | None = None
     carried_bytes: int | None = None
+    host_arrays: list[JaxHostArray] = []
     compilations: list[JaxCompilation] = []
     warmup_steps: int = 0
     matmul_precision: str | None = None

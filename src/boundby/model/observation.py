@@ -100,6 +100,20 @@ class SourceLine(Record, frozen=True, kw_only=True):
     function: str | None = None
 
 
+class RepeatedCode(Record, frozen=True, kw_only=True):
+    """A product that a compiled program contains `count` times at one line of the user's.
+
+    `depends`: the last copy needs the first one; otherwise they read one array in common. `lines`
+    are all lines that the program contains about as often.
+    """
+
+    program: str
+    line: str
+    count: int
+    depends: bool
+    lines: list[str] = []
+
+
 class ProgramMemory(Record, frozen=True, kw_only=True):
     """Bytes of device memory that a compiled program needs while it runs.
 
@@ -122,7 +136,8 @@ class Observation(Record, frozen=True, kw_only=True):
     (files). `target` is the script or the file. `step` is None if no step was found; `seen` then
     counts what was, and `started` are the scripts that it ran in other processes. `timeline` is
     None if no step was profiled. `lines` has the text of source lines, by "train.py:42".
-    `programs` are the compiled programs that ran in the step, where the source knows their memory.
+    `programs` are the compiled programs that ran in the step, where the source knows their memory;
+    `repeated` is code that they contain many times.
     """
 
     source: str
@@ -139,6 +154,7 @@ class Observation(Record, frozen=True, kw_only=True):
     rank: RankInfo | None = None
     lines: dict[str, SourceLine] = {}
     programs: list[ProgramMemory] = []
+    repeated: list[RepeatedCode] = []
     jax: JaxFacts | None = None
     evidence: StepEvidence = StepEvidence()
     notes: list[Note] = []

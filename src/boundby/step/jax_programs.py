@@ -60,6 +60,18 @@ def own_calls_ns(step: StepView) -> float:
     return float(host.duration_ns[rows[outer]].sum())
 
 
+def compile_ns(step: StepView, program: str) -> float:
+    """How long the compiler took for a program, the longest of its compilations."""
+    facts = facts_of(step)
+    name = program.removeprefix("jit_")
+    spent = [
+        one.ns
+        for one in (facts.compilations if facts is not None else [])
+        if one.function in (program, name, f"jit({name})")
+    ]
+    return max(spent, default=0.0)
+
+
 def overhead_ns(step: StepView) -> float:
     """What can be saved at most by a host that does less."""
     return step.account.groups()["overhead"].ns

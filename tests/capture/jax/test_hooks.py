@@ -167,6 +167,39 @@ def test_accumulated_gradients_and_their_update_are_one_step(hooks: JaxHooks) ->
     assert len(steps.kinds) == 6
 
 
+def test_functions_that_tell_nothing_are_called_without_a_word(hooks: JaxHooks) -> None:
+    steps = _Steps(hooks)
+    make_batch = jax.jit(lambda i: jnp.full((8, 4), i, jnp.float32))
+
+    @jax.jit
+    def step(w: Any, x: Any) -> Any:
+        return w - 0.1 * jax.grad(lambda v: ((x @ v) ** 2).mean())(w)
+
+    w = jnp.ones(4)
+    for i in range(6):
+        w = step(w, make_batch(i))
+    before = steps.finder.calls
+    make_batch(9)
+    assert steps.finder.calls == before
+    step(w, make_batch(9))
+    assert steps.finder.calls == before + 1
+    assert len(steps.kinds) == 5
+
+
+def test_arrays_of_numpy_are_noticed_and_whether_they_stay_the_same(hooks: JaxHooks) -> None:
+    steps = _Steps(hooks)
+
+    @jax.jit
+    def step(w: Any, table: Any, x: Any) -> Any:
+        return w - 0.1 * jax.grad(lambda v: ((x @ v) * table).mean())(w)
+
+    w, table = jnp.ones(4), np.ones(8, np.float32)
+    for i in range(4):
+        w = step(w, table, np.full((8, 4), i, np.float32))
+    found = {one.argument: (one.bytes, one.is_same) for one in steps.finder.host_arrays}
+    assert found == {"table": (32, True), "x": (128, False)}
+
+
 def test_donated_arguments_are_noticed(hooks: JaxHooks) -> None:
     steps = _Steps(hooks)
     step = jax.jit(lambda w: w * 0.5, donate_argnums=0)

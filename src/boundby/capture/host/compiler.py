@@ -21,7 +21,10 @@ _LIMIT = "recompile limit"
 
 def compiled_ns() -> float:
     """How long the process has compiled so far, backward graphs included."""
-    spent = getattr(_compiler(), "cumulative_time_spent_ns", None) or {}
+    compiler = _compiler()
+    if compiler is None:  # asked at the end of every step
+        return 0.0
+    spent = getattr(compiler, "cumulative_time_spent_ns", None) or {}
     return sum(float(spent.get(name, 0.0)) for name in _COMPILING)
 
 

@@ -50,6 +50,11 @@ def leaves(jax: Any, tree: Any) -> list[Any]:
     return [leaf for leaf in jax.tree_util.tree_leaves(tree) if isinstance(leaf, jax.Array)]
 
 
+def is_numpy(value: Any) -> bool:
+    """An array of numpy, found without importing it."""
+    return type(value).__module__ == "numpy" and type(value).__name__ in ("ndarray", "memmap")
+
+
 def is_ready_to_wait(array: Any) -> bool:
     """Whether waiting for an array is possible: its memory was not donated."""
     return not array.is_deleted()

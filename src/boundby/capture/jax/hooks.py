@@ -33,8 +33,10 @@ class Function:
     """A compiled or gradient function of the script; `key` is equal for equal code."""
 
     __slots__ = (
+        "arguments",
         "compiled",
         "has_gradient",
+        "is_quiet",
         "key",
         "made",
         "maker",
@@ -48,10 +50,12 @@ class Function:
         code = getattr(wrapped, "__code__", None)
         self.key = key
         self.name = str(getattr(wrapped, "__name__", type(wrapped).__name__))
+        self.arguments = code.co_varnames[: code.co_argcount] if code is not None else ()
         self.place = (code.co_filename, code.co_firstlineno) if code is not None else None
         self.compiled = compiled
         self.has_gradient = has_gradient  # computes gradients operator by operator
         self.traced_gradient = False  # gradients were taken while it was traced
+        self.is_quiet = False  # its calls tell nothing new
         self.made = 0  # how often a function of this code was wrapped
         self.maker: tuple[Any, Any, dict[str, Any]] | None = None  # jax.jit, function, options
         self.variant: Callable[..., Any] | None = None  # what runs in its place
@@ -155,7 +159,7 @@ class JaxHooks:
 
         @functools.wraps(compiled)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self.watcher is None:
+            if self.watcher is None or (function.is_quiet and not active_hooks):
                 return compiled(*args, **kwargs)
             return self._observed(function, compiled, args, kwargs)
 

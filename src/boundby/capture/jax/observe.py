@@ -136,6 +136,7 @@ def _facts(capture: JaxCapture) -> JaxFacts:
         donates=capture.donates,
         leaves=capture.leaves,
         carried_bytes=capture.carried_bytes,
+        host_arrays=capture.host_arrays,
         compilations=[
             JaxCompilation(function=one.function, step=one.step, ns=one.ns)
             for one in capture.compilations

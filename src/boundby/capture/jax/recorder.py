@@ -25,6 +25,7 @@ from boundby.capture.process.run_clock import RunClock
 from boundby.capture.process.windows import Window, Windows
 from boundby.capture.torch.phases import usual_phases
 from boundby.model.host_counters import HostCounters
+from boundby.model.jax_facts import JaxHostArray
 from boundby.model.note import Note
 from boundby.model.run import RunParts
 from boundby.model.step_kind import StepKind
@@ -57,6 +58,7 @@ class JaxCapture:
     host_counters: HostCounters = dataclasses.field(default_factory=HostCounters)
     seen: dict[str, int] = dataclasses.field(default_factory=dict)
     carried_bytes: int | None = None
+    host_arrays: list[JaxHostArray] = dataclasses.field(default_factory=list)
     started: list[str] = dataclasses.field(default_factory=list)
     rank: int | None = None
     world: int | None = None
@@ -124,8 +126,9 @@ class JaxRecorder:
             return None
         if not self.windows.steps:
             self.windows.phase_changed("forward")
-        for hook in _hooks():
-            hook.call_begins(function, args, kwargs)
+        if active_hooks:
+            for hook in _hooks():
+                hook.call_begins(function, args, kwargs)
         return self.finder.calls_begin(function, args, kwargs)
 
     @property
@@ -152,8 +155,9 @@ class JaxRecorder:
             self._compile_ns = spent
         if self.windows.window is Window.PROFILED:
             self._settings = self._settings or self._read_settings()
-        for hook in _hooks():
-            hook.step_ended(kind)
+        if active_hooks:
+            for hook in _hooks():
+                hook.step_ended(kind)
         before = self.windows.window
         distorted = before not in (Window.WARMUP, Window.CLEAN)
         self._run.step_ended(kind, mode=ended.mode, distorted=distorted)
@@ -200,6 +204,7 @@ class JaxRecorder:
             donates=self.finder.donates,
             leaves=self.finder.leaves,
             carried_bytes=self.finder.carried_bytes,
+            host_arrays=self.finder.host_arrays,
             compilations=list(self._compilations.seen),
             settings=self._settings or self._read_settings(),
             host_counters=counters,

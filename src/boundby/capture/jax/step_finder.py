@@ -18,6 +18,7 @@ from typing import Any
 from boundby.capture.jax import compat
 from boundby.capture.jax.hooks import Function
 from boundby.capture.torch.shapes import Shape, Shapes, step_kind
+from boundby.model.jax_facts import JaxHostArray
 from boundby.model.step_kind import Mode, StepKind
 
 # A function is the delimiter of steps after so many calls.
@@ -56,6 +57,7 @@ class _Seen:
     outputs: _Arrays = field(default_factory=lambda: _Arrays(()))
     # By position or name of each argument: the arrays that it held last.
     held: dict[int | str, _Arrays] = field(default_factory=dict)
+    given: dict[str, tuple[int, _Arrays, bool]] = field(default_factory=dict)  # numpy's
     sample: int | str | None = None  # the argument that holds the batch
     donates: bool = False
     state: tuple[int, ...] = ()  # positions of the arguments that are its results
@@ -95,6 +97,7 @@ class JaxStepFinder:
         self._batch_shape: Shape | None = None
         self._kinds: dict[tuple[Mode, Shape | None], StepKind] = {}
         self._latest: Any = None
+        self._has_trained = False
 
     @property
     def found_by(self) -> str | None:
@@ -119,6 +122,16 @@ class JaxStepFinder:
         """The size of the state that the step's function returns and takes again."""
         seen = self._seen.get(self.anchor.key) if self.anchor is not None else None
         return seen.carried_bytes if seen is not None and seen.carries else None
+
+    @property
+    def host_arrays(self) -> list[JaxHostArray]:
+        """The arrays of numpy that the step's function takes."""
+        seen = self._seen.get(self.anchor.key) if self.anchor is not None else None
+        given = seen.given if seen is not None else {}
+        return [
+            JaxHostArray(argument=name, bytes=size, is_same=is_same)
+            for name, (size, _, is_same) in given.items()
+        ]
 
     @property
     def state_positions(self) -> tuple[int, ...]:
@@ -153,9 +166,10 @@ class JaxStepFinder:
         if self.marks or self._by_marks:
             return self.keep
         if self.anchor is None or (seen.calls < _CALLS and function is not self.anchor):
-            return self._look_at(seen, args, kwargs)
+            return _nothing if compat.is_tracing() else self._look_at(seen, args, kwargs)
         seen.calls += 1
         if function is not self.anchor:
+            function.is_quiet = self._is_quiet(seen)
             if function.traced_gradient:
                 self._batch_shape = self._known_shape(seen, args, kwargs)
             return _nothing
@@ -184,6 +198,7 @@ class JaxStepFinder:
         shape = self._shape_of(seen, args, kwargs)
         if seen.function.traced_gradient:
             self._batch_shape = shape
+        seen.given = self._given(seen, _arguments(args, kwargs))
         began = self._clock()
 
         def ended(result: Any) -> None:
@@ -223,14 +238,23 @@ class JaxStepFinder:
                 known = [seen for seen in self._seen.values() if seen.calls >= _CALLS]
                 self._take(max(known, key=lambda seen: seen.ns))
 
+    def _is_quiet(self, seen: _Seen) -> bool:
+        """Whether a function tells neither where steps end nor what their batch is."""
+        assert self.anchor is not None
+        tells = seen.carries_state or seen.function.traced_gradient
+        return not tells and self._seen[self.anchor.key].carries_state
+
     def _take(self, seen: _Seen) -> None:
+        self._has_trained = False
+        for other in self._seen.values():
+            other.function.is_quiet = False
         if self.anchor is not None and self.anchor is not seen.function:
             self._on_restart()
         self.anchor = seen.function
 
     def _step_ended(self, seen: _Seen, shape: Shape | None, result: Any) -> None:
         self._latest = self._smallest(seen, result)
-        mode: Mode = "train" if self._trains(seen) else "forward"
+        mode: Mode = "train" if self._has_trained or self._trains(seen) else "forward"
         if self._batch_shape is not None and not seen.function.traced_gradient:
             # The update takes gradients; the batch went to the function that computed them.
             shape, self._batch_shape = self._batch_shape, None
@@ -241,6 +265,10 @@ class JaxStepFinder:
         self._on_step(kind, self._latest)
 
     def _trains(self, seen: _Seen) -> bool:
+        self._has_trained = self._has_trained or self._is_training(seen)
+        return self._has_trained
+
+    def _is_training(self, seen: _Seen) -> bool:
         if seen.function.traced_gradient or seen.function.has_gradient:
             return True
         return any(
@@ -306,6 +334,24 @@ class JaxStepFinder:
             last = shapes[fresh[-1]]
             return next(name for name in fresh if (shapes[name] or ())[:1] == (last or ())[:1])
         return min(given, key=lambda name: sum(a.nbytes for a in held[name]), default=None)
+
+    def _given(
+        self, seen: _Seen, values: Sequence[tuple[int | str, Any]]
+    ) -> dict[str, tuple[int, _Arrays, bool]]:
+        """By argument its arrays of numpy: how large, which, and whether all were given before."""
+        found = {}
+        for position, value in values:
+            leaves = self._jax.tree_util.tree_leaves(value)[:_MOST_LEAVES]
+            arrays = [leaf for leaf in leaves if compat.is_numpy(leaf)]
+            if not arrays:
+                continue
+            names = seen.function.arguments
+            is_known = isinstance(position, int) and position < len(names)
+            name = names[int(position)] if is_known else str(position)
+            _, before, _ = seen.given.get(name, (0, _Arrays(()), False))
+            same = all(array in before for array in arrays)
+            found[name] = sum(array.nbytes for array in arrays), _Arrays(arrays), same
+        return found
 
     def _shape_of(self, seen: _Seen, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Shape | None:
         if isinstance(seen.sample, int):

@@ -6,6 +6,7 @@ import gzip
 import zlib
 from pathlib import Path
 
+from boundby.capture.xplane.repeated_code import repeated_code
 from boundby.capture.xplane.trace import XlaTrace, read
 from boundby.model import Note
 from boundby.model.errors import BoundbyError
@@ -77,6 +78,7 @@ def observe_trace(
         timeline=timeline,
         settings=Settings(versions=trace.versions),
         programs=_memory(trace, index),
+        repeated=[one for module in trace.modules(index) for one in repeated_code(module)],
         notes=notes,
     )
 

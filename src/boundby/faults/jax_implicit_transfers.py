@@ -1,0 +1,75 @@
+"""The same numpy arrays go to the device in every step.
+
+What it looks for
+    Arguments of the step's function that are numpy arrays, and the same ones in each call: a table,
+    a dataset, a mask made once.
+
+Why it costs time
+    A compiled function takes arrays of the device. One of numpy is converted (float64 to float32)
+    and copied in each call, while the host waits.
+
+What to change
+    `table = jax.device_put(table)` once, before the loop.
+
+When it does not help
+    With small arrays. A batch is new in each step and has to be copied anyway.
+
+Measured on
+    Not yet measured.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boundby.faults.fault import Detection, Fault, Stage
+from boundby.model import HostKind, units
+from boundby.model.diagnosis import Estimate
+from boundby.step.jax_programs import facts_of
+from boundby.step.model import StepView
+
+# Less is copied within microseconds.
+_LEAST_BYTES = 64 * 1024
+# What jax's runtime calls the copy of an argument.
+_COPY = "DevicePut"
+_LOW, _EXPECTED = 0.5, 0.9
+
+
+def detect(step: StepView) -> Detection | None:
+    facts = facts_of(step)
+    given = facts.host_arrays if facts is not None else []
+    again = [one for one in given if one.is_same]
+    repeated = sum(one.bytes for one in again)
+    if facts is None or repeated < _LEAST_BYTES:
+        return None
+    timeline = step.timeline
+    host = timeline.host
+    copies = np.array([name == _COPY for name in timeline.names] or [False])[host.name]
+    copies &= host.kind == HostKind.RUNTIME
+    clean = min(1.0, step.wall_ns / max(1, timeline.wall_ns))
+    spent = clean * float(host.duration_ns[copies].sum())
+    part = spent * repeated / sum(one.bytes for one in given)
+    if part <= 0:
+        return None
+    names = ", ".join(one.argument for one in again[:3])
+    sources, ns = np.unique(host.source[copies], return_counts=True)
+    lines = [timeline.sources[at] for at in sources[np.argsort(-ns)] if at >= 0]
+    return Detection.of_saving(
+        Estimate(low=_LOW * part, expected=_EXPECTED * part, high=max(part, spent)),
+        where=lines[:3],
+        change=f"{again[0].argument} = jax.device_put({again[0].argument})  # before the loop",
+        assumes="the script does not change the array between steps",
+        evidence=f"{units.size(repeated)} are copied in each step ({names}), the same ones",
+    )
+
+
+FAULT = Fault(
+    id="jax-implicit-transfers",
+    title="The same numpy arrays are copied in every step",
+    kind="mistake",
+    group="overhead",
+    frameworks=("jax",),
+    stage=Stage.HOST,
+    document=__doc__,
+    detect=detect,
+)

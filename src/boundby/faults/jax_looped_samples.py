@@ -1,0 +1,75 @@
+"""A Python loop over samples is unrolled into the compiled program.
+
+What it looks for
+    Products of equal shape that an XLA program contains many times at one line, which read the same
+    weights and do not depend on each other: a Python loop over samples, heads or models inside a
+    jitted function.
+
+Why it costs time
+    Each turn of the loop becomes operators of its own. They are small, run one after the other and
+    leave most of the device unused; one operator over all samples does the same work at once. The
+    program also takes as many times as long to compile.
+
+What to change
+    `jax.vmap(body)(batch)` in place of the loop; `in_axes=(None, 0)` for weights that all share.
+
+When it does not help
+    Where each turn is large enough to fill the device.
+
+Measured on
+    Not yet measured.
+"""
+
+from __future__ import annotations
+
+from boundby.faults.fault import Detection, Fault
+from boundby.model import units
+from boundby.step.jax_programs import compile_ns
+from boundby.step.model import Edit, StepView
+
+# Of the time of small operators, what stays when they are one: at worst, expected, at best.
+_LEFT = (0.7, 0.25, 0.05)
+
+
+def detect(step: StepView) -> Detection | None:
+    loops = step.observation.repeated if step.observation is not None else []
+    apart = [loop for loop in loops if not loop.depends]
+    if not apart:
+        return None
+    loop = max(apart, key=lambda loop: loop.count)
+    lines = {at for at, line in enumerate(step.timeline.sources) if line in loop.lines}
+    records = step.op_records
+    found = [index for index, record in enumerate(records) if record.source in lines]
+    low, expected, high = (
+        Edit.set_time(
+            {
+                index: min(
+                    records[index].ns, max(records[index].floor_ns or 0.0, left * records[index].ns)
+                )
+                for index in found
+            }
+        )
+        for left in _LEFT
+    )
+    compiled = compile_ns(step, loop.program)
+    return Detection(
+        low=low,
+        expected=expected,
+        high=high,
+        where=[loop.line, *(line for line in loop.lines if line != loop.line)][:3],
+        change="jax.vmap(body)(batch)  # instead of the loop",
+        assumes="the turns of the loop do the same",
+        evidence=f"the program contains this product {loop.count} times with the same weights"
+        + (f"; it took {units.time(compiled)} to compile" if compiled else ""),
+    )
+
+
+FAULT = Fault(
+    id="jax-looped-samples",
+    title="A Python loop over samples inside jax.jit",
+    kind="mistake",
+    group="overhead",
+    frameworks=("jax",),
+    document=__doc__,
+    detect=detect,
+)

@@ -1,0 +1,113 @@
+"""Faults of JAX programs, in made-up steps."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from boundby.analysis.account import attribute_step
+from boundby.model import HloInstruction, HostKind, OpCall, Timeline
+from boundby.model.jax_facts import JaxFacts, JaxHostArray
+from boundby.model.observation import Observation, ObservedDevice
+from boundby.step.build import build_step_model
+from boundby.step.model import StepModel
+from tests.faults.step_models import at_line, finding, sure
+from tests.machines import round_machine
+from tests.step.test_replay import GELU, scene_of
+from tests.timelines import US, Scene
+
+CALLBACK = OpCall(
+    name="hlo::custom-call",
+    args=(),
+    hlo=HloInstruction(
+        name="custom-call.1", opcode="custom-call", target="xla_ffi_python_gpu_callback"
+    ),
+)
+
+
+def _model(timeline: Timeline, facts: JaxFacts | None = None) -> StepModel:
+    machine = round_machine()
+    wall = float(timeline.wall_ns)
+    return build_step_model(
+        timeline,
+        machine,
+        attribute_step(timeline, machine, wall_ns=wall),
+        wall_ns=wall,
+        phases={},
+        observation=Observation(
+            source="jax",
+            framework="jax",
+            device=ObservedDevice(kind="cuda"),
+            timeline=timeline,
+            jax=facts or JaxFacts(),
+        ),
+    )
+
+
+def _programs(*calls: tuple[OpCall, str, float]) -> Timeline:
+    """Kernels of one program: what each does, its scope, and microseconds."""
+    timeline = scene_of([(GELU, us) for *_, us in calls], host_us=5).timeline()
+    scopes = list(dict.fromkeys(scope for _, scope, _ in calls))
+    count = np.arange(len(calls), dtype=np.int32)
+    device = msgspec.structs.replace(
+        timeline.device,
+        op=np.full(len(calls), -1, np.int32),
+        call=count,
+        share=count,
+        source=np.zeros(len(calls), np.int32),
+        inside=np.full(len(calls), -1, np.int32),
+        module=np.array([scopes.index(scope) for _, scope, _ in calls], np.int32),
+        phase=np.zeros(len(calls), np.int8),
+    )
+    return msgspec.structs.replace(
+        timeline,
+        device=device,
+        calls=[call for call, *_ in calls],
+        modules=scopes,
+        sources=["train.py:3"],
+    )
+
+
+def test_callbacks_into_python_are_found_at_their_line() -> None:
+    model = _model(_programs((GELU, "", 100.0), (CALLBACK, "", 300.0)))
+    found = sure(model, "jax-host-callbacks")
+    assert found.where == ["train.py:3"]
+    assert 200 * US < found.saving_ns.expected <= 310 * US
+
+
+def test_other_custom_calls_are_no_callbacks() -> None:
+    assert CALLBACK.hlo is not None
+    product = msgspec.structs.replace(CALLBACK.hlo, target="__cublas$gemm")
+    model = _model(_programs((GELU, "", 100.0), (OpCall(name="x", args=(), hlo=product), "", 99.0)))
+    assert finding(model, "jax-host-callbacks") is None
+
+
+def test_operators_that_are_computed_again_are_found() -> None:
+    model = _model(
+        _programs((GELU, "net.block", 300.0), (GELU, "net.rematted_computation.block", 200.0))
+    )
+    found = sure(model, "jax-rematerialisation")
+    assert 120 * US < found.saving_ns.expected < 200 * US
+    assert finding(_model(_programs((GELU, "net.block", 300.0))), "jax-rematerialisation") is None
+
+
+def _with_copies(*given: JaxHostArray) -> StepModel:
+    scene = Scene(end=1000)
+    call = scene.on_host(0, 900, HostKind.OP, "PjitFunction(step)")
+    scene.on_host(10, 710, HostKind.RUNTIME, "DevicePut")
+    scene.on_device(900, 1000, launch=call)
+    return _model(at_line(scene.timeline(), "train.py:9"), JaxFacts(host_arrays=list(given)))
+
+
+def test_a_table_of_numpys_in_every_call_is_found() -> None:
+    table = JaxHostArray(argument="table", bytes=3_000_000, is_same=True)
+    batch = JaxHostArray(argument="x", bytes=1_000_000, is_same=False)
+    found = sure(_with_copies(table, batch), "jax-implicit-transfers")
+    assert found.where == ["train.py:9"]
+    assert 350 * US < found.saving_ns.expected <= 600 * US
+    assert "table" in found.change
+
+
+def test_a_new_batch_in_every_call_is_none() -> None:
+    batch = JaxHostArray(argument="x", bytes=4_000_000, is_same=False)
+    assert finding(_with_copies(batch), "jax-implicit-transfers") is None
