@@ -5,9 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
+from boundby.model.assumptions.device import LAUNCH_QUEUE
 from boundby.step.simulator import LaunchSequence
 from boundby.step.simulator.segments import Segments
-from boundby.step.simulator.simulate import QUEUE, _lists, _walk
+from boundby.step.simulator.simulate import _lists, _walk
+
+QUEUE = LAUNCH_QUEUE.value
 
 
 def random_sequence(seed: int) -> LaunchSequence:
