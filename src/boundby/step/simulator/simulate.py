@@ -151,14 +151,15 @@ def _lists(script: LaunchSequence) -> _Lists:
 def _walk(lists: _Lists, free: list[float], clock: float, seen: _Seen | None = None) -> float:
     """One turn: the host's clock after it; the streams' ends are moved on in `free`."""
     host, wait, until, counts, device, streams, depends, after, latency, gap = lists
+    queue = LAUNCH_QUEUE.value
     ended = [0.0] * len(device)
     started = [0.0] * len(device)
     work = 0
     for spent, count, waits, awaited in zip(host, counts, wait, until, strict=True):
         clock += spent
         for work in range(work, work + count):  # noqa: B020  one counter over all actions
-            if work >= LAUNCH_QUEUE.value and started[work - LAUNCH_QUEUE.value] > clock:
-                clock = started[work - LAUNCH_QUEUE.value]
+            if work >= queue and started[work - queue] > clock:
+                clock = started[work - queue]
             stream = streams[work]
             duration = device[work]
             if not duration:
