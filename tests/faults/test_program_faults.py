@@ -264,7 +264,12 @@ def test_a_product_of_one_hot_rows_is_a_lookup() -> None:
 
 
 def rounds(
-    count: int, *, layers: bool = False, shapes: int = 1, optimizer: bool = True
+    count: int,
+    *,
+    layers: bool = False,
+    shapes: int = 1,
+    optimizer: bool = True,
+    products: bool = False,
 ) -> StepModel:
     """One line that calls the same operator so often, on so many shapes, which the optimizer's
     operator has too; `layers`: each time inside another module."""
@@ -277,7 +282,9 @@ def rounds(
             lines.append(0)
             phases.append(Phase.FORWARD)
         one = Tensor(shape=(8, 8 + at % shapes), dtype="float32", storage=1000 + at)
-        scene.on_host(start, start + 10, call=OpCall(name="aten::mul_", args=(one,)))
+        call = OpCall(name="aten::mm", args=(tensor(4, 8), one)) if products else None
+        call = call or OpCall(name="aten::mul_", args=(one,))
+        scene.on_host(start, start + 10, call=call)
         lines.append(0)
         phases.append(Phase.FORWARD)
     args = tuple(tensor(8, 8 + at) for at in range(shapes)) if optimizer else (tensor(3),)
@@ -295,6 +302,10 @@ def test_a_loop_of_one_call_is_told_from_layers() -> None:
 def test_a_loop_over_parameters_goes_over_their_shapes() -> None:
     assert sure(rounds(16, shapes=4), "looped-parameters").where == ["train.py:1"]
     assert finding(rounds(16, shapes=4, optimizer=False), "looped-parameters") is None
+
+
+def test_weights_of_layers_at_one_line_are_no_loop_over_parameters() -> None:
+    assert finding(rounds(16, shapes=4, products=True), "looped-parameters") is None
 
 
 def test_checks_of_distributions_are_seen_in_their_frames() -> None:
