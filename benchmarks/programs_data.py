@@ -148,4 +148,50 @@ def tokenizer(folder: Path) -> None:
     GPT2Config(vocab_size=1000, bos_token_id=1, eos_token_id=1, **sizes).save_pretrained(folder)
 
 
+def checkpoint(folder: Path) -> None:
+    """A small GPT of nanoGPT's, with random weights, as its training saves it."""
+    import sys
+
+    import torch
+
+    sys.path.insert(0, str(folder.parent))
+    try:
+        from model import GPT, GPTConfig  # type: ignore[import-not-found, unused-ignore]
+    finally:
+        del sys.path[0], sys.modules["model"]
+    sizes = {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 128, "vocab_size": 65}
+    torch.manual_seed(0)
+    model = GPT(GPTConfig(**sizes, bias=False, dropout=0.0))
+    kept = {"model_args": {**sizes, "bias": False, "dropout": 0.0}, "model": model.state_dict()}
+    folder.mkdir()
+    torch.save({**kept, "config": {"dataset": "shakespeare_char"}}, folder / "ckpt.pt")
+
+
+def planetoid(folder: Path) -> None:
+    """The graph of papers once more, in the eight files of Planetoid."""
+    import pickle
+
+    from scipy.sparse import random as random_matrix
+
+    draw = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    papers, tests, trained, features, classes = 2708, 1000, 140, 1433, 7
+    x = random_matrix(papers, features, 0.013, "csr", np.float32, draw)
+    y = np.eye(classes, dtype=np.int32)[draw.integers(0, classes, papers)]
+    others = papers - tests
+    parts = {
+        "x": x[:trained],
+        "y": y[:trained],
+        "allx": x[:others],
+        "ally": y[:others],
+        "tx": x[others:],
+        "ty": y[others:],
+        "graph": {one: draw.integers(0, papers, 4).tolist() for one in range(papers)},
+    }
+    for name, part in parts.items():
+        (folder / f"ind.cora.{name}").write_bytes(pickle.dumps(part))
+    lines = (f"{one}\n" for one in range(others, papers))
+    (folder / "ind.cora.test.index").write_text("".join(lines))
+
+
 Make = Callable[[Path], None]

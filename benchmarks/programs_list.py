@@ -27,6 +27,8 @@ COMMITS = {
     "locuslab/TCN": "2f8c2b817050206397458dfd1f5a25ce8a32fe65",
     "eriklindernoren/PyTorch-GAN": "36d3c77e5ff20ebe0aeefd322326a134a279b93e",
     "tkipf/pygcn": "1600b5b748b3976413d1e307540ccc62605b4d6d",
+    "google/flax": "18f8f311c275d57f46d95e41b15aa97b454754c0",
+    "pyg-team/pytorch_geometric": "5c6461b2305ad068a6d61165b3c55852a11aaa41",
     "pytorch/vision": "e6f04004f0e0f759b44329d9ee6751a55abf0f83",
 }
 
@@ -105,7 +107,6 @@ PROGRAMS = (
     _example("reinforce", "train", "--log-interval 5", f"{_RL}/reinforce.py", ends=False),
     _example("actor_critic", "train", "--log-interval 5", f"{_RL}/actor_critic.py", ends=False),
     _example("regression", "train|step"),
-    _example("gat", "train 2708x1433", "--epochs 40", data=((data.cora, "gat/cora"),)),
     _example(
         "time_sequence_prediction",
         "train 97x999",
@@ -149,6 +150,14 @@ PROGRAMS = (
         " --n_head=4 --n_embd=128 --max_iters=40 --dropout=0.0 --always_save_checkpoint=False",
         step="train 12x64",
         data=((data.shakespeare, "data/shakespeare_char"),),
+    ),
+    Program(
+        name="nanoGPT sample",
+        repository="karpathy/nanoGPT",
+        path="sample.py",
+        args="--device=cpu --num_samples=3 --max_new_tokens=120",
+        step="forward|decode",
+        data=((data.checkpoint, "out"), (data.shakespeare, "data/shakespeare_char")),
     ),
     Program(
         name="minGPT adder",
@@ -264,6 +273,32 @@ PROGRAMS = (
         " --report_to none --use_cpu --seed 1",
         step="train 4x64",
         data=((data.tokenizer, "examples/pytorch/language-modeling/model"),),
+    ),
+    Program(
+        name="transformers run_clm_no_trainer",
+        repository="huggingface/transformers",
+        path="examples/pytorch/language-modeling/run_clm_no_trainer.py",
+        args="--config_name model --tokenizer_name model --train_file model/train.txt"
+        " --block_size 64 --per_device_train_batch_size 4 --max_train_steps 40 --seed 1",
+        step="train 4x64",
+        data=((data.tokenizer, "examples/pytorch/language-modeling/model"),),
+    ),
+    Program(
+        name="pyg gcn",
+        repository="pyg-team/pytorch_geometric",
+        path="examples/gcn.py",
+        args="--epochs 80",
+        step="train 2708x1433",
+        data=((data.planetoid, "data/Planetoid/Cora/raw"),),
+    ),
+    *(
+        Program(
+            name=f"flax {name}",
+            repository="google/flax",
+            path=f"examples/nnx_toy_examples/{name}.py",
+            step="train|cached|step",
+        )
+        for name in ("02_lifted_transforms", "03_train_state", "06_scan_over_layers")
     ),
     Program(
         name="vision classification",

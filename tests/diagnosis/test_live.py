@@ -52,6 +52,15 @@ def test_a_profiled_step_much_faster_than_clean_ones_is_warned_of(capture: Captu
     assert "slow-clean-steps" in [note.code for note in diagnosis.notes]
 
 
+def test_steps_that_did_nothing_but_wait_for_a_core_are_said_to_tell_nothing(
+    capture: Capture,
+) -> None:
+    diagnosis = diagnose(observe(slowed(capture, stall_sensitivity=1.0)), round_machine())
+    assert diagnosis.account.compute.ns == diagnosis.account.bandwidth.ns == 0
+    assert diagnosis.verdict.uncertain
+    assert "its operators and lines take is not known" in diagnosis.verdict.why
+
+
 def test_verdict_names_the_bound_first_and_then_the_doubt(capture: Capture) -> None:
     diagnosis = diagnose(observe(slowed(capture)), round_machine())
     first = as_text(diagnosis).partition("\nStep ")[0]

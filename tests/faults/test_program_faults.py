@@ -351,6 +351,7 @@ def rounds(
     shapes: int = 1,
     optimizer: bool = True,
     inside: str | None = None,
+    products: bool = False,
 ) -> StepModel:
     """One line that calls the same operator so often, on so many shapes, which the optimizer's
     operator has too; `layers`: each time inside another module; `inside`: all
@@ -368,7 +369,9 @@ def rounds(
             lines.append(0)
             phases.append(Phase.FORWARD)
         one = Tensor(shape=(8, 8 + at % shapes), dtype="float32", storage=1000 + at)
-        scene.on_host(start, start + 10, call=OpCall(name="aten::mul_", args=(one,)))
+        call = OpCall(name="aten::mm", args=(tensor(4, 8), one)) if products else None
+        call = call or OpCall(name="aten::mul_", args=(one,))
+        scene.on_host(start, start + 10, call=call)
         lines.append(0)
         phases.append(Phase.FORWARD)
     args = tuple(tensor(8, 8 + at) for at in range(shapes)) if optimizer else (tensor(3),)
@@ -438,6 +441,10 @@ def test_products_of_a_recurrence_stay_apart() -> None:
     chained = sure(step, "looped-calls").saving_ns.expected
     assert products > 500e3 and apart > 0.8 * products
     assert chained == pytest.approx(16 * 60e3 - products, rel=0.05)
+
+
+def test_weights_of_layers_at_one_line_are_no_loop_over_parameters() -> None:
+    assert finding(rounds(16, shapes=4, products=True), "looped-parameters") is None
 
 
 def test_checks_of_distributions_are_seen_in_their_frames() -> None:

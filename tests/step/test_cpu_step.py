@@ -119,6 +119,19 @@ def test_on_a_cpu_a_profiled_step_that_waited_for_its_core_too() -> None:
     assert found.account.overhead.parts["python"] == pytest.approx(400 * US, rel=0.02)
 
 
+@pytest.mark.parametrize("profiled", [1999, 2000, 2600])
+def test_on_a_cpu_a_profiled_step_that_waited_for_all_of_its_time_keeps_its_work(
+    profiled: int,
+) -> None:
+    """What its thread waited may be counted over more than the step: clean ones tell then."""
+    scene = Scene(end=2000)
+    scene.on_host(0, 1200, call=OpCall(name="aten::relu", args=(tensor(64, 1_000_000),)))
+    cpu_wait = CpuWait(clean_ns=600 * US, profiled_ns=profiled * US)
+    found = attribute_step(scene.timeline(), MACHINE, wall_ns=1600 * US, cpu_wait=cpu_wait)
+    assert found.account.overhead.parts["core"] == pytest.approx(600 * US)
+    assert found.account.bandwidth.ns == pytest.approx(600 * US, rel=0.02)
+
+
 def test_on_a_cpu_work_is_counted_once_where_it_is_done() -> None:
     """A product that first copies its bias does the product itself; a wrapper does nothing."""
     scene = Scene(end=100)

@@ -52,6 +52,13 @@ def doubts(
             f"{who or 'another program or its own threads'} used the cores; lines and speed-ups "
             "exclude that time. Run again on a quiet machine for narrower ranges"
         )
+        if attribution.op_records and not any(work.ns for work in attribution.op_records):
+            # The waiting of the clean steps adds up to all of their time.
+            text = (
+                f"the script waited for a CPU core for {cpu_wait:.0%} of the clean steps: how long "
+                "its operators and lines take is not known, and they are listed with no time. Run "
+                "again on a quiet machine"
+            )
         found.append(Note(code="cpu-contention", text=text))
     if own_ns < FASTER_PROFILED.value * clean_ns:
         times = clean_ns / max(own_ns, 1.0)

@@ -65,6 +65,9 @@ def _is_over_parameters(step: StepView, loop: Loop) -> bool:
         call = step.call(record)
         if call is None or not call.tensors or record.phase == Phase.BACKWARD or fused[record.row]:
             continue
+        # A product takes a parameter as its weight: layers, which a model runs one after the other.
+        if record.op_class == "contraction" or record.module >= 0:
+            continue
         largest = max(call.tensors, key=lambda tensor: tensor.elements)
         if largest.shape in parameters:
             shapes[record.name].append(largest.shape)

@@ -19,6 +19,10 @@ from boundby.step.nesting import nearest
 from boundby.step.op_record import OpRecord
 from boundby.step.profiler_overhead import find_profiler_overhead
 
+# With less of its time on a core than this, what the profiled step ran for is a small difference of
+# two large numbers, one of which also counts waiting outside of the step; it may come out as zero.
+_LEAST_ON_CORE = 0.05
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuWait:
@@ -58,9 +62,12 @@ def cpu_step(
     lost = cpu_wait or CpuWait(clean_ns=0.0, profiled_ns=0.0)
     clean = max(0.0, wall_ns - (data_ns or 0.0) - lost.clean_ns)
     profiled = max(1.0, timeline.wall_ns - waited)
-    on_core = max(0.0, 1 - lost.profiled_ns / profiled)
+    on_core = 1 - lost.profiled_ns / profiled
+    if on_core < _LEAST_ON_CORE:
+        # As much as the clean steps, of which there are more.
+        on_core = max(_LEAST_ON_CORE, clean / max(1.0, wall_ns - (data_ns or 0.0)))
     own = _without_waiting(phases, (data_ns or 0.0) / wall_ns)
-    as_profiled = clean / on_core if on_core else profiled
+    as_profiled = clean / on_core
     operators = Operators(timeline, machine)
     paged = operators.paged_ns(fresh_pages)
     paged_ns = float(paged.sum())
