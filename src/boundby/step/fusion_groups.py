@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from boundby.model import Phase
+from boundby.model.assumptions.savings import COLUMN_REDUCTION_LAUNCHES
 from boundby.step.dataflow import Flow
 from boundby.step.graph_break_regions import graph_break_rows
 from boundby.step.index_searches import searches
 from boundby.step.model import StepView
 from boundby.step.op_record import OpRecord
-from boundby.step.reductions import reduction_launches, takes_two_passes
+from boundby.step.reductions import reduces_over_rows
 
 _FUSIBLE = ("elementwise", "normalization", "movement")
 _ELSEWHERE = ("host_link", "network")
@@ -71,7 +72,8 @@ def chains_of(step: StepView, flow: Flow) -> list[Chain]:
             op_records=group,
             bytes=_moved(step, flow, group, again),
             reductions=sum(
-                reduction_launches(op_records[index].name, step.call(op_records[index]))
+                COLUMN_REDUCTION_LAUNCHES.value
+                * reduces_over_rows(op_records[index].name, step.call(op_records[index]))
                 for index in group
             ),
         )
@@ -184,6 +186,6 @@ def _moved(
             if value not in again and any(reader not in inside for reader in made.readers):
                 moved += made.bytes
         record = step.op_records[index]
-        if takes_two_passes(record.name, step.call(record)):
+        if reduces_over_rows(record.name, step.call(record)):
             moved += sum(flow.reads[index].values())
     return moved + sum(entering.values())
