@@ -26,7 +26,7 @@ def around(middle: float, spread: float) -> list[float]:
     return [middle * (1 + spread * offset) for offset in (-1, -0.6, -0.3, 0, 0.1, 0.4, 0.7, 0.9, 1)]
 
 
-def test_a_difference_beyond_noise_is_told_from_one_within() -> None:
+def test_a_difference_beyond_noise_is_distinguished_from_one_within() -> None:
     before = with_steps(around(10e6, 0.02))
     slower = compare(before, with_steps(around(11e6, 0.02)), names=("a", "b"))
     assert slower.beyond_noise is True

@@ -67,7 +67,7 @@ class Late:
         return 1.0, 1.0
 
 
-def test_who_fails_dies_or_hangs_is_dropped_and_the_rest_goes_on(
+def test_who_fails_dies_or_hangs_is_dropped_and_the_rest_continues(
     turns: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:

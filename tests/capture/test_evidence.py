@@ -103,7 +103,7 @@ def test_a_validation_set_and_a_loop_over_layers_are_not_repeated() -> None:
     assert found.repeated == [] and found.unused_graphs == [] and found.unused_gradients == []
 
 
-def test_constants_made_in_each_step_are_told_from_what_changes() -> None:
+def test_constants_made_in_each_step_are_distinguished_from_what_changes() -> None:
     model = nn.Linear(8, 8)
 
     def step() -> None:

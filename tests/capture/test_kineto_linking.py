@@ -162,7 +162,7 @@ def backward_events() -> list[Event]:
     ]
 
 
-def test_a_backward_kernel_goes_to_its_forwards_line_and_module(tmp_path: Path) -> None:
+def test_a_backward_kernel_belongs_to_its_forwards_line_and_module(tmp_path: Path) -> None:
     timeline = timeline_of(tmp_path, backward_events())
     row = int(timeline.device.op[0])
     assert timeline.names[timeline.host.name[row]] == "aten::mm"
@@ -183,16 +183,16 @@ def again(*inside: Event) -> list[Event]:
     ]
 
 
-def test_the_backward_of_a_backward_goes_to_the_line_of_the_forward(tmp_path: Path) -> None:
+def test_the_backward_of_a_backward_belongs_to_the_line_of_the_forward(tmp_path: Path) -> None:
     assert source_of(timeline_of(tmp_path, again()), "aten::bmm") == "model.py:20"
 
 
-def test_the_backward_of_what_is_run_again_goes_to_where_that_is(tmp_path: Path) -> None:
+def test_the_backward_of_what_is_run_again_belongs_to_where_that_is(tmp_path: Path) -> None:
     recomputed = frame("model.py(31): block", 116, 15, 2)
     assert source_of(timeline_of(tmp_path, again(recomputed)), "aten::bmm") == "model.py:31"
 
 
-def test_backward_work_without_a_forward_goes_to_the_line_that_waits(tmp_path: Path) -> None:
+def test_backward_work_without_a_forward_belongs_to_the_line_that_waits(tmp_path: Path) -> None:
     assert source_of(timeline_of(tmp_path, backward_events()), "aten::add_") == "train.py:1"
 
 
@@ -234,7 +234,7 @@ def test_a_module_run_again_in_the_backward_is_backward(tmp_path: Path) -> None:
         ("cudaEventQuery", HostKind.RUNTIME),
     ],
 )
-def test_runtime_calls_are_told_apart(tmp_path: Path, name: str, kind: HostKind) -> None:
+def test_runtime_calls_are_distinguished(tmp_path: Path, name: str, kind: HostKind) -> None:
     timeline = timeline_of(tmp_path, [launch(1, 10, name)])
     assert timeline.host.kind.tolist() == [kind]
 

@@ -75,7 +75,7 @@ def test_what_a_trace_says_about_itself(tmp_path: Path) -> None:
     assert (timeline.rank, timeline.world, timeline.device_kind) == (3, 8, "cuda")
 
 
-def test_hip_is_told_from_cuda(tmp_path: Path) -> None:
+def test_hip_is_distinguished_from_cuda(tmp_path: Path) -> None:
     path = write(tmp_path, text(step_events(), hip_runtime_version=6))
     assert kineto.read(path).timeline().device_kind == "hip"
 

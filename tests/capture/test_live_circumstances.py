@@ -112,7 +112,7 @@ def test_a_script_without_clean_steps_tells_nothing() -> None:
 
 
 @linux
-def test_a_thread_that_never_sleeps_is_told_from_one_that_does() -> None:
+def test_a_thread_that_never_sleeps_is_distinguished_from_one_that_does() -> None:
     stop, asleep = threading.Event(), threading.Event()
 
     def spin() -> None:
@@ -227,7 +227,7 @@ def test_what_the_scripts_own_processes_ran_is_counted_alive_or_ended() -> None:
     assert after is not None and after - alive < 0.2e9
 
 
-def test_what_other_virtual_machines_take_is_told(
+def test_what_other_virtual_machines_take_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of user, nice, system, idle, disk, irq, softirq, steal; guests are among the first."""

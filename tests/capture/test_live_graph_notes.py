@@ -182,7 +182,7 @@ def test_a_scripts_own_observer_is_left_alone(notes: GraphRecorder, tmp_path: Pa
     assert kept is not None and "aten::exp" in [operator.name for operator in kept.operators]
 
 
-def test_a_profiler_that_runs_already_goes_on(notes: GraphRecorder) -> None:
+def test_a_profiler_that_runs_already_continues(notes: GraphRecorder) -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
         notes.capture_began(graph := types.SimpleNamespace())
         torch.ones(3).exp()
@@ -300,7 +300,7 @@ def test_a_replayed_graph_is_diagnosed_by_what_it_was_captured_from(tmp_path: Pa
     assert diagnosis.account.unknown.ns == pytest.approx(100e3)
 
 
-def test_a_capture_goes_on_where_notes_fail(
+def test_a_capture_continues_where_notes_fail(
     notes: GraphRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
@@ -350,7 +350,7 @@ def test_a_capture_on_another_thread_is_left_to_it(notes: GraphRecorder) -> None
     assert graph._boundby_number == 1 and not notes.failed
 
 
-def test_a_failure_of_notes_is_told_with_the_rest(tmp_path: Path) -> None:
+def test_a_failure_of_notes_is_reported_with_the_rest(tmp_path: Path) -> None:
     recorder = Recorder(
         torch, plan=Plan(warmup=2), step_by="mark", folder=tmp_path, on_done=lambda: None
     )

@@ -199,7 +199,7 @@ def test_giving_up_leaves_nothing_behind(tmp_path: Path, window: Window) -> None
     assert len(recorder.capture().clean.get("step", [])) == (3 if window is Window.PROFILED else 0)
 
 
-def test_giving_up_goes_on_where_an_end_fails_too(
+def test_giving_up_continues_where_an_end_fails_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     callbacks = list(gc.callbacks)

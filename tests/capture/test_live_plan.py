@@ -39,7 +39,7 @@ def test_what_is_said_to_fit_a_script_of_several_kinds_does(steps: int, kinds: i
     assert run.windows.main_kind in run.windows.profiled[1:]
 
 
-def test_a_script_of_several_kinds_is_told_so() -> None:
+def test_a_script_of_several_kinds_is_reported_so() -> None:
     run = Run(plan_of(warmup=8, steps=None, profiled=3))
     for at in range(12):
         run.steps(10.5 if at % 4 == 0 else 10.0, kind=f"of {at % 4}")
@@ -72,13 +72,13 @@ def test_more_steps_are_never_asked_for_less() -> None:
         ),
     ],
 )
-def test_a_loop_is_told_of_arguments(steps: int, words: str) -> None:
+def test_a_loop_is_informed_of_arguments(steps: int, words: str) -> None:
     line = shortfall(Window.WARMUP.value, steps, 3, spelling="arguments")
     assert words in line
     assert "--" not in line
 
 
-def test_a_script_is_told_of_options() -> None:
+def test_a_script_is_informed_of_options() -> None:
     line = shortfall(Window.CLEAN.value, 12, 3, spelling="options")
     assert line == (
         "the script ended during its clean steps, after 12 steps, and no complete step was "
@@ -86,7 +86,7 @@ def test_a_script_is_told_of_options() -> None:
     )
 
 
-def test_who_wants_no_profile_is_not_told_of_one() -> None:
+def test_who_wants_no_profile_is_not_informed_of_one() -> None:
     line = shortfall(Window.CLEAN.value, 12, 0, spelling="options")
     assert line == "the script ended during its clean steps, after 12 steps"
 

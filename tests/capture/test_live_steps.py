@@ -266,7 +266,7 @@ def test_a_model_that_gives_way_to_another() -> None:
     assert script.ends[-5:] == ["forward 1x1"] * 5
 
 
-def test_prefill_and_decode_are_told_apart_by_shape() -> None:
+def test_prefill_and_decode_are_distinguished_by_shape() -> None:
     script = LaunchSequence()
     for _ in range(3):
         script.evaluate((1, 128))

@@ -5,7 +5,7 @@ import sys
 from boundby.capture.torch.profiler_cost import measured_call_cost, take_times
 
 
-def test_calls_are_told_from_the_code_around_them() -> None:
+def test_calls_are_distinguished_from_the_code_around_them() -> None:
     # A turn takes 10 ns and 20 under the profiler; calls add 30 and 40, and 200 and 400 there.
     call_cost = measured_call_cost((10.0, 40.0, 50.0), (20.0, 220.0, 420.0))
     assert call_cost.of_python == 0.5

@@ -170,7 +170,7 @@ def test_an_epoch_that_was_seen_whole_needs_no_extrapolation() -> None:
     assert script.run.epoch_left_ns is None
 
 
-def test_workers_that_start_again_are_told_apart_from_the_first_start() -> None:
+def test_workers_that_start_again_are_distinguished_from_the_first_start() -> None:
     script = Script()
     for epoch in range(3):
         script.run.enter("data_start", "train.py:5")

@@ -124,7 +124,7 @@ def test_instructions_of_a_tpu_without_those_around_them(tmp_path: Path) -> None
     assert timeline.calls[timeline.device.call[1]].name == "hlo::gemm"
 
 
-def test_a_damaged_file_is_told_with_its_offset(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_with_its_offset(tmp_path: Path) -> None:
     data = graphed()
     with pytest.raises(BoundbyError, match=rf"damaged or cut short at byte \d+ of {len(data) - 9}"):
         xplane.read(written(tmp_path, data[:-9]))

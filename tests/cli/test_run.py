@@ -279,7 +279,7 @@ for number in range(30):
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores are given on Linux")
-def test_waiting_for_a_core_is_told_from_work(tmp_path: Path) -> None:
+def test_waiting_for_a_core_is_distinguished_from_work(tmp_path: Path) -> None:
     """Its one core is another process's too: half of its time is waiting, at no line."""
     core = max(os.sched_getaffinity(0))
     pinned = f"import os; os.sched_setaffinity(0, {{{core}}})\n"

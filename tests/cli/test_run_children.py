@@ -66,7 +66,7 @@ def test_ranks_that_the_script_spawns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_process_that_others_wait_for_goes_on(tmp_path: Path, method: str) -> None:
+def test_a_process_that_others_wait_for_continues(tmp_path: Path, method: str) -> None:
     done = run(tmp_path, PROCESS, method, options=FEW)
     assert (done.code, done.out) == (3, "trained to the end\nresult\n"), done.err
     assert "run in a process started by the script; the script continues" in done.err

@@ -341,7 +341,7 @@ print(sum(event.count for event in profile.key_averages() if "Optimizer.step" in
     assert len(done.step["samples_ns"]) == 3
 
 
-def test_a_profiler_of_its_own_in_clean_steps_is_told(tmp_path: Path) -> None:
+def test_a_profiler_of_its_own_in_clean_steps_is_reported(tmp_path: Path) -> None:
     source = f"""
 {TRAINING}
 for _ in range(3): train()

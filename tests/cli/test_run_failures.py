@@ -105,7 +105,7 @@ for step in range(40):
     assert "observation failed after 11 steps" in done.warnings
 
 
-def test_a_script_that_was_asked_to_end_and_goes_on(tmp_path: Path) -> None:
+def test_a_script_that_was_asked_to_end_and_continues(tmp_path: Path) -> None:
     source = f"""
 from boundby import diagnosis
 def broken(*args, **kwargs): raise IndexError("not there")

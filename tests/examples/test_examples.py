@@ -169,7 +169,7 @@ def test_what_beats_its_roof_is_suspected(diagnosis: Diagnosis) -> None:
     assert max(unsuspected) <= 1.05
 
 
-def test_other_kinds_of_step_are_told_apart(watched: Example, diagnosis: Diagnosis) -> None:
+def test_other_kinds_of_step_are_distinguished(watched: Example, diagnosis: Diagnosis) -> None:
     others = sorted(other.kind for other in diagnosis.step.others)
     assert len(others) == len(watched.other_kinds)
     assert all(map(str.startswith, others, watched.other_kinds))

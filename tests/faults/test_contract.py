@@ -89,7 +89,7 @@ def test_a_registered_fault_is_found_like_the_others(monkeypatch: pytest.MonkeyP
     assert finding.saving_ns.low == 0
 
 
-def test_an_overhead_bound_step_is_told_to_launch_less() -> None:
+def test_an_overhead_bound_step_is_advised_to_launch_less() -> None:
     timeline = scene_of([(GELU, 104.0), (PRODUCT, 138.0)] * 10, host_us=400).timeline()
     findings = faults.find([step_model_of(timeline)])
     assert findings[0].fault == "eager-launches"

@@ -54,7 +54,7 @@ def test_a_small_vocabulary_is_not_worth_it() -> None:
     assert logits_materialised.detect(step_model_of(timeline)) is None
 
 
-def test_logits_that_nobody_waits_for_are_worth_nothing() -> None:
+def test_logits_without_waits_are_worth_nothing() -> None:
     timeline = scene_of(head(), host_us=5000).timeline()
     detection = logits_materialised.detect(step_model := step_model_of(timeline))
     assert detection is not None
@@ -130,7 +130,7 @@ def test_seven_eighths_of_the_whole_cross_the_link(kind: str, size: int, crossin
     assert one.transfer_ns == pytest.approx(20e3 + crossing / 5e10 * 1e9)
 
 
-def test_large_gathers_in_a_row_are_not_told_to_travel_together() -> None:
+def test_large_gathers_in_a_row_are_not_advised_to_travel_together() -> None:
     """1 MB a rank, 7 of which come in: 140 us on the link, seven latencies long."""
     step_model = step_model_of(
         reducing([(200.0, 1_000_000)] * 10, kind="_all_gather_base", world=8), LINK
@@ -148,7 +148,7 @@ def test_a_group_is_as_large_as_its_sizes_say() -> None:
     assert one.transfer_ns == pytest.approx(20e3 + 10e6 / 5e10 * 1e9)
 
 
-def test_small_messages_in_a_row_are_told_to_travel_together() -> None:
+def test_small_messages_in_a_row_are_advised_to_travel_together() -> None:
     step_model = step_model_of(reducing([(20.0, 1000)] * 10), LINK)
     detection = exposed_collectives.detect(step_model)
     assert detection is not None
@@ -203,7 +203,7 @@ def _relinked(scene: Scene, end: float) -> Timeline:
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_what_runs_again_is_told_from_the_backward_itself(reentrant: bool) -> None:
+def test_what_runs_again_is_distinguished_from_the_backward_itself(reentrant: bool) -> None:
     timeline = checkpointed(reentrant=reentrant)
     calls = recomputed(timeline) & (timeline.host.call >= 0)
     assert [timeline.names[name] for name in timeline.host.name[calls]] == [

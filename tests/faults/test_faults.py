@@ -54,7 +54,7 @@ def test_float32_products_are_sized_by_the_matrix_units() -> None:
     assert finding.saving_ns.high == pytest.approx(0.9 * timeline.wall_ns, rel=0.02)
 
 
-def test_float32_products_that_nobody_waits_for_are_worth_nothing() -> None:
+def test_float32_products_without_waits_are_worth_nothing() -> None:
     machine = msgspec.structs.replace(
         round_machine(), roofs=[*round_machine().roofs, roof("matmul.tf32", 5e14)]
     )
@@ -64,7 +64,7 @@ def test_float32_products_that_nobody_waits_for_are_worth_nothing() -> None:
     assert not [f for f in faults.find([step_model]) if f.fault == "float32-products"]
 
 
-def test_a_per_parameter_adam_is_told_to_fuse() -> None:
+def test_a_per_parameter_adam_is_advised_to_fuse() -> None:
     big = tensor(64, 1_000_000)
     names = ("mul_", "lerp_", "mul_", "addcmul_", "sqrt", "div", "add_", "addcdiv_")
     rows = [(OpCall(name=f"aten::{name}", args=(big, big, big)), 150.0) for name in names]
@@ -98,7 +98,7 @@ def test_a_per_parameter_adam_is_told_to_fuse() -> None:
         ("Adagrad", ["_foreach_addcmul_", "_foreach_sqrt", "_foreach_addcdiv_"], 20),
     ],
 )
-def test_sgd_and_adagrad_are_told_to_fuse(
+def test_sgd_and_adagrad_are_advised_to_fuse(
     optimizer: str, operators: list[str], bytes_per_parameter: int
 ) -> None:
     elements = 1 << 26
@@ -146,7 +146,7 @@ def test_on_a_cpu_a_fused_adam_asks_for_next_to_nothing() -> None:
     assert one.saving_ns.expected == pytest.approx(worked + 0.88 * asked, rel=0.05)
 
 
-def test_an_odd_vocabulary_is_told_to_pad() -> None:
+def test_an_odd_vocabulary_is_advised_to_pad() -> None:
     hidden, weights = tensor(4096, 1024, dtype="bfloat16"), tensor(1024, 30522, dtype="bfloat16")
     product = OpCall(name="aten::mm", args=(hidden, weights))
     # 2 * 4096 * 1024 * 30522 = 256 GFLOP at 1 PFLOP/s: a floor of 256 us, in 900.
@@ -230,7 +230,7 @@ def attention_scene(*masking: OpCall) -> Scene:
     return scene_of(attention_layer(*masking) * 4, host_us=5)
 
 
-def test_materialised_scores_are_told_to_stay_on_the_chip() -> None:
+def test_materialised_scores_are_advised_to_stay_on_the_chip() -> None:
     finding = found(attention_scene(), "materialised-attention")
     assert finding is not None
     # 4 layers * 8.6 GFLOP at 25% of 1 PFLOP/s = 137 us of the 920 us.
@@ -279,7 +279,7 @@ def on_a_cpu(around: str, *masking: OpCall) -> Timeline:
 
 
 @pytest.mark.parametrize("around", ["aten::_scaled_dot_product_attention_math", "aten::mine"])
-def test_plain_products_that_torch_falls_back_on_are_not_told_to_be_fused(around: str) -> None:
+def test_plain_products_that_torch_falls_back_on_are_not_advised_to_be_fused(around: str) -> None:
     """On a CPU, with a bias that is trained: the script calls the fused one already."""
     detection = materialised_attention.detect(step_model_of(on_a_cpu(around)))
     assert (detection is None) == around.endswith("_math")
@@ -362,7 +362,7 @@ def test_a_mask_that_the_step_makes_causal_is_so_for_sure(maker: str) -> None:
     assert sum(detection.expected.op_ns.values()) == pytest.approx(0.5 * 137e3, rel=0.01)
 
 
-def test_a_library_is_told_by_its_own_switch_and_its_own_lines() -> None:
+def test_a_library_is_reported_by_its_own_switch_and_its_own_lines() -> None:
     timeline = attention_scene().timeline()
     led = np.zeros(len(timeline.host), np.int32)
     timeline = msgspec.structs.replace(

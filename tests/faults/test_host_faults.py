@@ -109,7 +109,7 @@ def test_fills_outside_zero_grad_are_not_gradients() -> None:
         "/opt/python/site-packages/torch/optim/optimizer.py(1010): zero_grad",
     ],
 )
-def test_torchs_own_zero_grad_is_told_to_set_none(around: str) -> None:
+def test_torchs_own_zero_grad_is_advised_to_set_none(around: str) -> None:
     found = sure(step_model_of(zeroing(around=around).timeline()), "zeroed-gradients")
     assert found.change == "optimizer.zero_grad(set_to_none=True)"
 
@@ -162,7 +162,7 @@ def test_a_pause_in_one_step_of_ten_may_be_chance() -> None:
     assert found.saving_ns.high == pytest.approx(0.05 * 100 * MS, rel=0.01)
 
 
-def test_pauses_behind_which_the_device_goes_on_cost_nothing() -> None:
+def test_pauses_behind_which_the_device_continues_cost_nothing() -> None:
     timeline = scene_of([(PRODUCT, 138.0)] * 40, host_us=5).timeline()
     step_ms = timeline.wall_ns / MS
     behind = step_model_of(timeline, host_counters=paused(*[1.0] * 10, step_ms=step_ms))
@@ -207,7 +207,7 @@ def waiting_for_cores() -> Scene:
     return scene
 
 
-def test_two_threads_that_spin_on_one_core_are_told_to_sleep() -> None:
+def test_two_threads_that_spin_on_one_core_are_advised_to_sleep() -> None:
     """Each was on the core for half of the time, and ready for it in the other half."""
     seen = scheduled(main=(500, 500), other=(500, 500))
     found = sure(step_model_of(waiting_for_cores().timeline(), host_counters=seen), "openmp-spin")

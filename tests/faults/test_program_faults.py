@@ -89,7 +89,7 @@ def test_a_forward_that_runs_again_costs_one_call() -> None:
     assert finding(two_calls(), "repeated-forward") is None
 
 
-def test_a_graph_that_nobody_uses_costs_its_memory() -> None:
+def test_a_graph_that_is_unused_costs_its_memory() -> None:
     evidence = StepEvidence(unused_graphs=[UnusedGraph(call=CALL)])
     host = HostCounters(steps_ns=(250e3,), step_pages=(100,), fresh_page_ns=500.0)
     step = two_calls(evidence)
@@ -379,7 +379,7 @@ def rounds(
     return step_of(scene.timeline(), [*lines, 2], phases=[*phases, Phase.OPTIMIZER])
 
 
-def test_a_loop_of_one_call_is_told_from_layers() -> None:
+def test_a_loop_of_one_call_is_distinguished_from_layers() -> None:
     found = sure(rounds(16, optimizer=False), "looped-calls")
     assert found.where == ["train.py:1"] and "16 rounds" in found.change
     assert finding(rounds(16, layers=True, optimizer=False), "looped-calls") is None

@@ -73,7 +73,7 @@ def test_a_saving_that_may_be_nothing_is_ranked_by_its_expected_value_and_says_s
     assert rows[1].remark == ""
 
 
-def test_the_run_and_the_step_are_compared_by_what_goes_on_as_long_as_the_run_does() -> None:
+def test_the_run_and_the_step_are_compared_by_what_continues_as_long_as_the_run_does() -> None:
     parts = [("import", 500.0), ("eval", 300.0), ("train", 200.0)]
     run = RunParts(
         wall_ns=1000.0,

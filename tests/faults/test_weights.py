@@ -140,7 +140,7 @@ def test_a_cast_stands_for_the_weight_it_was_made_of() -> None:
     assert weights(timeline) == {101}
 
 
-def test_a_weight_that_is_cast_in_every_step_is_told_of_and_the_batch_is_not() -> None:
+def test_a_weight_that_is_cast_in_every_step_is_informed_of_and_the_batch_is_not() -> None:
     """Casts of 110 us each; of a bfloat16 model, only that of the batch."""
     batch = ("copy_", (at(2), at(1, dtype="float32")), 2)
     cast = ("copy_", (at(3), at(101, dtype="float32")), 3)

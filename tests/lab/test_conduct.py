@@ -59,7 +59,7 @@ def test_intervals_decide_not_their_middles() -> None:
     assert result.held
 
 
-def test_the_prediction_is_told_before_anything_is_measured() -> None:
+def test_the_prediction_is_reported_before_anything_is_measured() -> None:
     order: list[str] = []
 
     def measure(*_: object) -> Observation:
@@ -76,7 +76,9 @@ def test_what_could_not_be_measured_is_said() -> None:
     assert result.notes[-1] == "not measured: the figure"
 
 
-def test_a_changed_machine_is_told_from_a_wrong_law(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_machine_is_distinguished_from_a_wrong_law(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def predict(machine: Machine, _: Probe) -> Predictions:
         rate = machine.rate("memory.dram") or 0.0
         return {"rate": around(rate, "the rate", "B/s", rests_on=("memory.dram",))}

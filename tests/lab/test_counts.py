@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 from boundby.lab.counts import count_calls, count_nodes, count_operators  # noqa: E402
 
 
-def test_views_and_square_roots_are_told_apart() -> None:
+def test_views_and_square_roots_are_distinguished() -> None:
     x = torch.ones(4, 8)
 
     def step() -> None:

@@ -30,7 +30,7 @@ def test_a_host_as_it_was_saved_is_no_reason() -> None:
     assert pace(25).words(round_machine()) is None
 
 
-def test_a_slower_host_is_told_with_both_figures() -> None:
+def test_a_slower_host_is_reported_with_both_figures() -> None:
     seen = pace(48, 50, 52, 50).beside(round_machine())
     assert seen is not None and seen.value == pytest.approx(2.0)
     assert pace(48, 50, 52, 50).words(round_machine()) == (
@@ -39,7 +39,7 @@ def test_a_slower_host_is_told_with_both_figures() -> None:
     )
 
 
-def test_a_host_that_varies_is_told_too() -> None:
+def test_a_host_that_varies_is_reported_too() -> None:
     seen = pace(25, 25, 25, 50, 50, 50).beside(round_machine())
     assert seen is not None
     assert seen.low == pytest.approx(1.0) and seen.high == pytest.approx(2.0)

@@ -60,7 +60,7 @@ def test_one_failure_is_not_the_others(machine: Machine) -> None:
     assert fine.outcome in ("held", "not held")
 
 
-def test_a_process_that_dies_is_reported_and_the_rest_goes_on(
+def test_a_process_that_dies_is_reported_and_the_rest_continues(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A torch that ends the process when asked for a product of the first experiment."""

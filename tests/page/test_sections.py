@@ -134,7 +134,7 @@ def test_what_if_shows_the_replayed_combination(page: Page) -> None:
     assert page.one(f'[data-fault="{third}"]').is_enabled()
 
 
-def test_larger_batches_are_told_with_what_they_get_done(page: Page) -> None:
+def test_larger_batches_are_reported_with_what_they_get_done(page: Page) -> None:
     rows = page.texts("table.batches tbody tr")
     assert [row.startswith(("2 times", "4 times")) for row in rows] == [True, True]
     assert [row.rsplit("ms", 1)[1] for row in rows] == ["1.60x", "2.00x"]

@@ -89,7 +89,7 @@ def test_a_loop_that_ends_early_yields_what_there_is() -> None:
     assert "--" not in words
 
 
-def test_a_loop_without_steps_goes_on_and_is_told_how_to_mark_one() -> None:
+def test_a_loop_without_steps_continues_and_is_told_how_to_mark_one() -> None:
     with (
         pytest.warns(UserWarning, match=r"call step\(\)"),
         boundby.watch(machine=round_machine()) as watching,
@@ -160,7 +160,7 @@ def test_a_model_compiled_before_is_not_compiled_again() -> None:
     assert watching.diagnosis.step.kind == "forward 4x8"
 
 
-def test_a_loop_goes_on_where_watching_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_continues_where_watching_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise IndexError("not there")
 

@@ -85,7 +85,7 @@ def test_faults_of_public_traces(trace: str, fault: str, where: str | None) -> N
     assert saving.expected < 0.1 * diagnosis.step.wall_ns
 
 
-def test_a_step_at_the_roof_is_told_of_faster_chips() -> None:
+def test_a_step_at_the_roof_is_informed_of_faster_chips() -> None:
     saving = Estimate(low=2e6, expected=3e6, high=4e6)
     chips = [ChipRow(chip="B200", wall_ns=saving)]
     diagnosis = msgspec.structs.replace(boundby.load(SYNCS), bigger_chips=chips)

@@ -65,7 +65,7 @@ class Results:
         self._local_rank = rank if is_child else int(os.environ.get("LOCAL_RANK", "0"))
         is_aside = wanted.json_file == "-" and not is_child
         self._stdout = _set_stdout_aside() if is_aside else None
-        self._told: list[Failure] = []
+        self._reported: list[Failure] = []
         # What the diagnosis was made from.
         self._kept: tuple[Observation, Machine, RecordingTimer | None] | None = None
 
@@ -79,7 +79,7 @@ class Results:
 
     def failed(self, failure: Failure) -> None:
         """boundby failed inside the script, which continues."""
-        self._told.append(failure)
+        self._reported.append(failure)
         path = failure.keep(self._out)
         _say(f"{failure.line} (in full: {path})" if path else f"{failure.line}\n{failure.text}")
 
@@ -95,7 +95,7 @@ class Results:
             if ending.asked:
                 _say("the script raised this while boundby ended it")
         for failure in (ending.failure, ending.capture.failure if ending.capture else None):
-            if failure is not None and failure not in self._told:
+            if failure is not None and failure not in self._reported:
                 self.failed(failure)
         children = folder / _OF_CHILDREN
         has_steps = ending.capture is not None and ending.capture.main_kind is not None

@@ -40,7 +40,7 @@ def host_factors(
 def slower_than_measured(speed: HostSpeed, machine: Machine) -> float:
     """How many times as long the host took when steps were timed as when the machine was measured.
 
-    What a mended step asks of its host comes from the machine, and is held against this step's own.
+    Predicted host time comes from the machine's figures and is compared with this step's own.
     """
     then = machine.overheads.python_add_ns
     if not speed.issue_addition_ns or not then:

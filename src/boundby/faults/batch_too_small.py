@@ -41,13 +41,13 @@ from boundby.step.user_python_growth import growing_ns, rolls_out
 
 _FACTORS = (2, 4)  # what is reported
 # The script's own Python is spoken of from this share of the step on.
-_TOLD = 0.02
+_LEAST_SHARE = 0.02
 _GROWTHS = (SLOW, LIKELY, FAST)
 
 
 def detect(step: StepModel) -> Detection | None:
     """Savings are for the same number of samples: half of a step with twice the batch."""
-    if not step.op_records or step.base_ns <= 0 or not _can_be_told(step):
+    if not step.op_records or step.base_ns <= 0 or not _is_predictable(step):
         return None
     grown = [larger(step, 2, growth) for growth in _GROWTHS]
     if grown[1] > FLAT_STEP.value * step.base_ns:
@@ -68,7 +68,7 @@ def detect(step: StepModel) -> Detection | None:
     )
 
 
-def _can_be_told(step: StepModel) -> bool:
+def _is_predictable(step: StepModel) -> bool:
     """Whether there is a batch to grow, on a machine that was quiet enough to tell.
 
     A step of the whole graph, as sparse products show it, has none.
@@ -92,7 +92,7 @@ def _room(step: StepModel) -> str:
 def _own_time(step: StepModel) -> str:
     """The assumption on the script's own Python, where it takes a large part of the step."""
     own = growing_ns(step, growth=1.0).ns
-    if own < _TOLD * step.base_ns:
+    if own < _LEAST_SHARE * step.base_ns:
         return ""
     return f", if the script's own Python ({units.time(own)}) does not loop over samples"
 
@@ -104,7 +104,7 @@ def batches(likeliest: StepModel, *others: StepModel) -> list[BatchRow]:
     """
     rows: list[BatchRow] = []
     # Which operands grow with the batch is known of torch's operators only.
-    if not _can_be_told(likeliest) or likeliest.framework != "torch":
+    if not _is_predictable(likeliest) or likeliest.framework != "torch":
         return rows
     runs = [(likeliest, growth) for growth in _GROWTHS]
     runs += [(other, LIKELY) for other in others]

@@ -39,7 +39,7 @@ _KEPT = ("softmax", "norm", "loss", "sum", "exp", "log", "pow")
 # Bytes a parameter costs when it is cast on its way in and its gradient on its way out.
 _CASTS = 2 * (4 + 2)
 # How much of the products' and the traffic's promise comes true: the worst, expected, the best.
-_HOPES = ((0.8, 0.3), (1.0, 0.7), (1.1, 1.0))
+_CASES = ((0.8, 0.3), (1.0, 0.7), (1.1, 1.0))
 
 
 def detect(step: StepView) -> Detection | None:
@@ -55,7 +55,7 @@ def detect(step: StepView) -> Detection | None:
     ]
     if not products or not new or new < 1.2 * (machine.rate(_FLOAT32[0]) or new):
         return None
-    changes = [_cast(step, products, *hope) for hope in _HOPES]
+    changes = [_cast(step, products, *case) for case in _CASES]
     return Detection(
         low=changes[0],
         expected=changes[1],

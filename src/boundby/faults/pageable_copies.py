@@ -38,7 +38,7 @@ from boundby.step.simulator import Wait
 _LINKS = {DeviceKind.COPY_H2D: "host_link.h2d", DeviceKind.COPY_D2H: "host_link.d2h"}
 # A value read back is a sync with a few bytes in it, not a copy that is slow.
 _SMALLEST_TO_HOST = 1 << 20
-_HARDLY = 0.01
+_LEAST_SHARE = 0.01
 
 
 def detect(step: StepView) -> Detection | None:
@@ -100,7 +100,7 @@ def _waits(step: StepView, copies: list[int]) -> Ints:
     gone = step.inside(copying)[launches.rows] & (launches.wait == Wait.STREAM)
     gone[step.actions_of(copies)] = True
     waited = host.duration_ns[launches.rows[gone]].sum()
-    return np.flatnonzero(gone & (waited >= _HARDLY * step.timeline.wall_ns))
+    return np.flatnonzero(gone & (waited >= _LEAST_SHARE * step.timeline.wall_ns))
 
 
 FAULT = Fault(

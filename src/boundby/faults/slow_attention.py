@@ -71,7 +71,7 @@ class _Calls:
 
 
 def detect(step: StepView) -> Detection | None:
-    mended: dict[int, tuple[float, float, float]] = {}
+    faster: dict[int, tuple[float, float, float]] = {}
     rivals: dict[str, float] = defaultdict(float)
     for calls in _groups(step):
         found = _timed(step, calls) or _from_roof(step, calls)
@@ -80,19 +80,19 @@ def detect(step: StepView) -> Detection | None:
         rival, ratio, certain = found
         for index in calls.op_records:
             rivals[rival] += step.op_records[index].ns
-            mended[index] = _left(ratio, certain)
-    if not mended:
+            faster[index] = _left(ratio, certain)
+    if not faster:
         return None
 
     def with_rivals(scenario: int) -> dict[int, float]:
-        return {index: step.op_records[index].ns * left[scenario] for index, left in mended.items()}
+        return {index: step.op_records[index].ns * left[scenario] for index, left in faster.items()}
 
     best = max(rivals, key=lambda name: rivals[name])
     return Detection(
         low=Edit.set_time(with_rivals(0)),
         expected=Edit.set_time(with_rivals(1)),
         high=Edit.set_time(with_rivals(2)),
-        where=step.lines(step.op_records[index] for index in mended)[:3],
+        where=step.lines(step.op_records[index] for index in faster)[:3],
         change=_FIXES[best].change,
         assumes="the faster kernel takes as long in the step as in the benchmark",
         fix=_FIXES[best],

@@ -38,7 +38,7 @@ _SIXTEEN_BITS = ("matmul.bfloat16", "matmul.float16")
 _HALF = ("bfloat16", "float16")
 _WIDE = in_dtype("float32")
 # How much longer than that products take, and whether casts go with it: the worst, expected, best.
-_HOPES = ((1.25, False), (1.0, True), (0.9, True))
+_CASES = ((1.25, False), (1.0, True), (0.9, True))
 
 
 def detect(step: StepView) -> Detection | None:
@@ -57,7 +57,7 @@ def detect(step: StepView) -> Detection | None:
         return None
     casts = [index for index, record in enumerate(step.op_records) if _is_cast(step, record)]
     worst, expected, best = (
-        _widened(step, products, near, casts if gone else []) for near, gone in _HOPES
+        _widened(step, products, near, casts if gone else []) for near, gone in _CASES
     )
     by_autocast = bool(casts if step.flow is None else casts_of_weights(step)[0])
     return Detection(

@@ -128,7 +128,7 @@ def _overload(packet: Any, args: list[Any]) -> tuple[Any, list[Any], dict[str, A
     """
     problem: Exception = TypeError(f"{packet} takes no {len(args)} arguments")
     forms = [getattr(packet, name) for name in packet.overloads()]
-    for operator in sorted(forms, key=_is_told_where):
+    for operator in sorted(forms, key=_has_out_argument):
         expected = operator._schema.arguments
         missing = expected[len(args) :]
         if len(expected) < len(args):
@@ -148,7 +148,7 @@ def _overload(packet: Any, args: list[Any]) -> tuple[Any, list[Any], dict[str, A
     raise problem
 
 
-def _is_told_where(operator: Any) -> bool:
+def _has_out_argument(operator: Any) -> bool:
     return any(argument.is_out for argument in operator._schema.arguments)
 
 

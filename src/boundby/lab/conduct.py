@@ -150,8 +150,10 @@ def _explain_by_roofs(
         for name, (old, new) in changes.items()
     )
     again = experiment.predict(now, probe)
-    mended = [name for name in misses if name in again and again[name].overlaps(measured[name])]
-    if len(mended) == len(misses):
+    repeated_hits = [
+        name for name in misses if name in again and again[name].overlaps(measured[name])
+    ]
+    if len(repeated_hits) == len(misses):
         return f"; the machine has changed ({words}): with its roofs as they are now, it holds"
     return f"; measured again, the machine has changed ({words}), which does not explain it all"
 

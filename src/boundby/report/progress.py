@@ -31,15 +31,15 @@ class Bar:
         self._shown = shown
         self._task = progress.add_task(what, total=1.0)
         self._began = time.monotonic()
-        self._told = not shown or not notebook
+        self._announced = not shown or not notebook
         # Without a terminal a bar cannot be drawn: after a while, each stage is a line.
         self._plain = shown and not notebook and not progress.console.is_terminal
         self._stage = ""
 
     def __call__(self, stage: str, part: float) -> None:
         stage = printable(stage)
-        if not self._told:
-            self._told = True
+        if not self._announced:
+            self._announced = True
             sys.stderr.write(f"boundby: {self._what} ... this takes some seconds\n")
         if self._plain and stage != self._stage and time.monotonic() - self._began > _PATIENCE_S:
             self._stage = stage

@@ -34,10 +34,10 @@ class Compilations:
         self.seen: list[Compilation] = []
         self.spent_ns = 0.0  # tracing, lowering and compiling
         self._step = step
-        self._undo = compat.on_compile(jax, self._told)
+        self._undo = compat.on_compile(jax, self._on_event)
         self.began = time.perf_counter_ns()
 
-    def _told(self, event: str, seconds: float, function: str) -> None:
+    def _on_event(self, event: str, seconds: float, function: str) -> None:
         if event in _TRACING:
             self.spent_ns += seconds * 1e9
         if event == _BACKEND:

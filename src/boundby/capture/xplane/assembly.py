@@ -19,7 +19,7 @@ from boundby.capture.xplane.rows import NONE, DeviceRows, HostRows, Names
 from boundby.model import DeviceEvents, HostEvents, HostKind, Note, OpCall, Phase, Timeline
 from boundby.model.units import count
 
-_TOLD = 0.01  # share of the device time; less is not reported
+_LEAST_SHARE = 0.01  # share of the device time; less is not reported
 _FRAME = re.compile(r"^\$(?P<file>[^:]+):(?P<line>\d+) ")
 
 
@@ -185,7 +185,7 @@ def _doubts(
         doubts.append(Note(code="unmatched-launches", text=text))
     bare = device.name == uncovered
     share = device.duration[bare].sum() / max(1, device.duration.sum())
-    if share > _TOLD:
+    if share > _LEAST_SHARE:
         text = (
             f"no operator events for {share:.0%} of the time in which programs ran: what bounds "
             "them then is unknown"

@@ -20,8 +20,8 @@ from boundby.model.evidence import Padding, ProgramSettings, StepEvidence
 from boundby.runtime.patching import PatchSet
 from boundby.runtime.step_hooks import StepHook, active_hooks
 
-# The step that is told of: what it made may be used in the one after it.
-_TOLD = 1
+# The step that is examined: what it made may be used in the one after it.
+_EXAMINED_STEP = 1
 
 
 class EvidenceCollector(StepHook):
@@ -110,7 +110,7 @@ class EvidenceCollector(StepHook):
         self._do(self._gradients.optimizer_begins, optimizer)
 
     def _look_for_padding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._steps != _TOLD or self._padding is not None:
+        if self._steps != _EXAMINED_STEP or self._padding is not None:
             return
         for ids in tensors_in(self._torch, [args, kwargs]):
             lengths = lengths_of(self._torch, ids)
@@ -153,10 +153,10 @@ class EvidenceCollector(StepHook):
         return StepEvidence(
             steps=self._steps,
             settings=self._settings(),
-            repeated=[] if fixed else self._calls.repeated(_TOLD, used),
-            unused_graphs=self._calls.unused_graphs(_TOLD, used),
-            unused_gradients=self._gradients.unused(_TOLD),
-            kept_graphs=self._gradients.kept_graphs(_TOLD),
+            repeated=[] if fixed else self._calls.repeated(_EXAMINED_STEP, used),
+            unused_graphs=self._calls.unused_graphs(_EXAMINED_STEP, used),
+            unused_gradients=self._gradients.unused(_EXAMINED_STEP),
+            kept_graphs=self._gradients.kept_graphs(_EXAMINED_STEP),
             rebuilt=[] if fixed else self._assignments.rebuilt(),
             padding=self._padding,
             growth=self._assignments.growth(),
