@@ -53,7 +53,7 @@ def fault_ns(torch: Any) -> float:
     except (OSError, RuntimeError):  # a limit on memory, or a mode of the script's
         return 0.0
     # The shortest of each: where other processes take the core, it is the one that was not taken.
-    first, again, pages = (min(column) for column in zip(*tries, strict=True))
+    first, again, pages = (min(one[at] for one in tries) for at in range(3))
     return max(0, first - again) / max(1, pages)
 
 
