@@ -52,19 +52,19 @@ def fault_ns(torch: Any) -> float:
         tries = [_written_twice(torch) for _ in range(_TRIES)]
     except (OSError, RuntimeError):  # a limit on memory, or a mode of the script's
         return 0.0
-    # The shortest of each: where other processes take the core, it is the one that was not taken.
+    # The shortest of each: where other processes take the core, they empty its caches as well.
     first, again, pages = (min(one[at] for one in tries) for at in range(3))
     return max(0, first - again) / max(1, pages)
 
 
 def _written_twice(torch: Any) -> tuple[int, int, int]:
-    """How long it took to write to fresh pages, and to the same again, in ns, and how many were
-    handed out."""
+    """How long this thread was on a core to write to fresh pages, and to the same again, in ns, and
+    how many were handed out."""
     source = torch.zeros(_BYTES, dtype=torch.uint8, device="cpu")
     fresh = mmap.mmap(-1, _BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     written = torch.frombuffer(fresh, dtype=torch.uint8)
-    before, began = faults(), time.perf_counter_ns()
+    before, began = faults(), time.thread_time_ns()
     written.copy_(source)
-    handed, since = faults() - before, time.perf_counter_ns()
+    handed, since = faults() - before, time.thread_time_ns()
     written.copy_(source)
-    return since - began, time.perf_counter_ns() - since, handed
+    return since - began, time.thread_time_ns() - since, handed
