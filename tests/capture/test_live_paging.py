@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 
+from boundby.capture.host import page_faults
 from boundby.capture.host.page_faults import fault_ns, faults
 
 
@@ -19,3 +20,9 @@ def test_memory_that_is_first_written_to_is_counted() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="nobody counts them there")
 def test_a_fresh_page_costs_more_than_none() -> None:
     assert 0 < fault_ns(torch) < 1e6
+
+
+def test_tries_that_lost_their_core_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = iter([(10_000, 4_000, 2), (900_000, 3_000, 2), (9_000, 500_000, 3)] * 2)
+    monkeypatch.setattr(page_faults, "_written_twice", lambda _: next(tries))
+    assert fault_ns(torch) == (9_000 - 3_000) / 2

@@ -11,7 +11,7 @@ from boundby.step.model import StepView
 
 def page_ns(seen: HostCounters) -> float:
     """CPU time of the system for one page, on all threads together: as counted in the clean steps,
-    or else as tried alone."""
+    or else as tried alone. Nothing where it was not tried: the system did other things too."""
     if not seen.fresh_pages:
         return seen.fresh_page_ns
     most = PAGE_COST_FACTOR.value * (seen.cores or 1) * seen.fresh_page_ns
