@@ -6,10 +6,12 @@
 
 The scripts are in `benchmarks/planted/`. In each, a line that ends in `#- NAME` belongs to the
 mistake NAME, and a line `#+ NAME: code` is its repair; `#: NAME` ends a line that stays, and that
-a finding may name as well. `# mistake NAME: fault, ...` names the
-faults that count as found. A mistake is tried with all others repaired. It counts as found if one
-of the first three findings has such a fault, names a line of the mistake and expects at least half
-of what the repair saves, which is measured: both versions take their steps in turn.
+a finding may name as well. `# mistake NAME: fault, ...` names the faults that count as found;
+`# memory NAME: fault, ...` is a mistake that costs memory: no saving is expected of its finding,
+and what the process grows by in a step is measured instead. A mistake is tried with all others
+repaired. It counts as found if one of the first three findings has such a fault, names a line of
+the mistake and expects at least half of what the repair saves, which is measured: both versions
+take their steps in turn.
 """
 
 from __future__ import annotations
@@ -33,22 +35,24 @@ COSTS = 0.04  # mistakes of this share of the step or more count towards recall
 FALSE = 0.05  # a clean script's finding of more than this is a false one
 FIRST = 3
 MACHINE: list[str] = []  # the options that name saved roofs
-_MISTAKE = re.compile(r"^# mistake (\w+): (.+)$", re.MULTILINE)
+_MISTAKE = re.compile(r"^# (mistake|memory) (\w+): (.+)$", re.MULTILINE)
 _WRONG = re.compile(r"^(.*?)\s*#- (\w+)$")
 _BESIDE = re.compile(r"^(.*?)\s*#: (\w+)$")
 _RIGHT = re.compile(r"^(\s*)#\+ (\w+): (.*)$")
 _END = "# end of step"
 
-# Runs a version of a script: so many steps a turn, then waits to be told to go on.
+# Runs a version of a script: so many steps a turn, then waits to be told to go on. Each time it
+# says how long that took, and how much memory the process has.
 _DRIVER = """
-import sys, time
+import resource, sys, time
 out, sys.stdout = sys.stdout, sys.stderr
 left, began = 8, time.perf_counter()
 def __tick__():
     global left, began
     left -= 1
     if left: return
-    print(time.perf_counter() - began, file=out, flush=True)
+    size = int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+    print(time.perf_counter() - began, size, file=out, flush=True)
     left = int(sys.stdin.readline())
     began = time.perf_counter()
 name = sys.argv[1]
@@ -71,6 +75,7 @@ class Row:
     script: str
     mistake: str
     true: float = 0.0
+    grown: float | None = None  # bytes a step, of a mistake that costs memory
     found: bool = False
     fault: str = ""
     predicted: float | None = None
@@ -83,8 +88,12 @@ def mistakes_of(script: Path) -> dict[str, list[str]]:
     """The mistakes of a script, each with the faults that it may be found as."""
     return {
         name: [one.strip() for one in faults.split(",")]
-        for name, faults in _MISTAKE.findall(script.read_text())
+        for _, name, faults in _MISTAKE.findall(script.read_text())
     }
+
+
+def costs_memory(script: Path, mistake: str) -> bool:
+    return ("memory", mistake) in (found[:2] for found in _MISTAKE.findall(script.read_text()))
 
 
 def version(script: Path, wrong: set[str]) -> Version:
@@ -102,7 +111,7 @@ def version(script: Path, wrong: set[str]) -> Version:
         elif beside := _BESIDE.match(line):
             lines.append(beside[1])
             places.setdefault(beside[2], []).append(len(lines))
-        elif not line.startswith("# mistake"):
+        elif not _MISTAKE.match(line):
             lines.append(line)
     return Version(text="\n".join(lines) + "\n", lines=places)
 
@@ -120,6 +129,7 @@ class Turns:
             stderr=subprocess.DEVNULL,
             text=True,
         )
+        self.bytes = 0
         self.warm_s = self._read()
 
     def take(self, steps: int) -> float:
@@ -137,21 +147,30 @@ class Turns:
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError("the script ended or failed while it was timed")
-        return float(line)
+        seconds, size = line.split()
+        self.bytes = int(size)
+        return float(seconds)
 
 
-def true_share(folder: Path, mistaken: str, repaired: str) -> float:
-    """The share of the mistaken step that the repair saves, measured in turn."""
+def measure(row: Row, folder: Path, mistaken: str, repaired: str) -> None:
+    """The share of the mistaken step that the repair saves, measured in turn, and its growth."""
     versions = []
     try:
         versions = [Turns(folder, "mistaken", mistaken), Turns(folder, "repaired", repaired)]
         steps = [max(2, round(TURN_S / (one.take(4) + 1e-9))) for one in versions]
         steps = [min(count, 40) for count in steps]
         shares = []
+        at_first = [one.bytes for one in versions]
         for _ in range(TURNS):
             before, after = (one.take(n) for one, n in zip(versions, steps, strict=True))
             shares.append(1 - after / before)
-        return statistics.median(shares)
+        row.true = statistics.median(shares)
+        grown, other = (
+            (one.bytes - first) / (TURNS * count)
+            for one, first, count in zip(versions, at_first, steps, strict=True)
+        )
+        if row.grown is not None:
+            row.true, row.grown = 0.0, grown - other
     finally:
         for one in versions:
             one.end()
@@ -210,8 +229,9 @@ def rows_of(script: Path, only: str, timed: bool) -> Iterator[Row]:
             row = Row(script=script.stem, mistake=mistake)
             planted = version(script, {mistake})
             try:
+                row.grown = 0.0 if costs_memory(script, mistake) else None
                 if timed:
-                    row.true = true_share(folder, planted.text, clean.text)
+                    measure(row, folder, planted.text, clean.text)
                 diagnosis = diagnosis_of(folder, script.stem, planted.text)
                 judge(row, diagnosis, accepted, planted.lines[mistake])
             except (RuntimeError, subprocess.TimeoutExpired) as error:
@@ -234,7 +254,8 @@ def table(rows: list[Row]) -> Iterator[str]:
     for row in planted:
         predicted = "-" if row.predicted is None else f"{row.predicted:.0%}"
         found = row.problem or (row.fault if row.found else "not found")
-        line = [row.script, row.mistake, f"{row.true:.0%}", predicted, found, row.first]
+        true = f"{row.true:.0%}" if row.grown is None else f"{row.grown / 1e3:.0f} kB a step"
+        line = [row.script, row.mistake, true, predicted, found, row.first]
         yield f"| {' | '.join(line)} |"
     costly = [row for row in planted if row.true >= COSTS]
     hits = [row for row in costly if row.found]

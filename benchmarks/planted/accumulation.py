@@ -1,6 +1,6 @@
 """A language model with gradient accumulation."""
 # mistake often: optimizer-too-often
-# mistake history: growing-memory
+# memory history: growing-memory
 # mistake weights: rebuilt-tensors, python-in-step
 
 import torch

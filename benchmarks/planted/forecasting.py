@@ -1,5 +1,5 @@
 """Forecasts of time series with an LSTM."""
-# mistake memory: growing-memory
+# memory memory: growing-memory
 # mistake sample: looped-samples, looped-calls
 # mistake json: files-in-step, python-in-step
 

@@ -33,7 +33,7 @@ class Images(Dataset):
 
 loader = DataLoader(Images(ready=False), batch_size=32)  #- loader
 #+ loader: loader = DataLoader(Images(ready=True), batch_size=32)
-model = nn.Sequential(nn.Linear(784, 200), nn.ReLU(), *[m for _ in range(8) for m in (nn.Linear(200, 200), nn.ReLU())], nn.Linear(200, 10))
+model = nn.Sequential(nn.Linear(784, 200), nn.ReLU(), *[m for _ in range(8) for m in (nn.Linear(200, 200), nn.ReLU())], nn.Linear(200, 100))
 slow = copy.deepcopy(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 right = 0
@@ -48,7 +48,7 @@ for step, (x, y) in enumerate(loader):  #: loader
     #+ ema: torch._foreach_lerp_(list(slow.state_dict().values()), list(model.state_dict().values()), 0.01)
     rows = logits.detach().cpu().tolist()  #- host
     for row, label in zip(rows, y.tolist()):  #- host
-        ranked = sorted(range(10), key=lambda c: -row[c])  #- host
+        ranked = sorted(range(len(row)), key=lambda c: -row[c])  #- host
         right += label in ranked[:5]  #- host
     #+ host: right += (logits.detach().topk(5).indices == y[:, None]).any(1).sum()
     # end of step

@@ -1,7 +1,7 @@
 """A variational autoencoder with torch.distributions."""
 # mistake loop: looped-samples
 # mistake validate: distribution-checks
-# mistake graphs: growing-memory
+# memory graphs: growing-memory
 
 import torch
 import torch.nn as nn

@@ -20,3 +20,20 @@ def test_a_saving_of_the_run_is_a_share_of_the_run(monkeypatch: pytest.MonkeyPat
         share_of({**finding, "saving_ns": {"expected": 1.0}, "relative_to": "step"}, diagnosis)
         == 0.2
     )
+
+
+def test_mistakes_that_cost_memory_are_marked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from planted import costs_memory, mistakes_of, version
+
+    script = tmp_path / "kept.py"
+    script.write_text(
+        "# mistake slow: python-in-step\n# memory kept: growing-memory\n"
+        "losses.append(loss)  #- kept\n#+ kept: losses.append(loss.item())\n"
+    )
+    assert mistakes_of(script) == {"slow": ["python-in-step"], "kept": ["growing-memory"]}
+    assert costs_memory(script, "kept") and not costs_memory(script, "slow")
+    assert version(script, {"kept"}).text == "losses.append(loss)\n"
+    assert version(script, set()).text == "losses.append(loss.item())\n"
