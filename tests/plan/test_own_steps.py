@@ -3,10 +3,11 @@
 import msgspec
 import pytest
 
-from boundby.plan import chips, models, training
+from boundby.plan import chips, models
 from boundby.plan.mesh import Mesh
 from boundby.plan.model_config import ModelConfig
 from boundby.plan.result import step_range
+from boundby.plan.simulated import simulated_step
 from boundby.plan.training import Training
 
 LARGE = models.MODELS["bert-large"]
@@ -29,5 +30,5 @@ def test_the_measured_step_is_in_the_planned_range(
     job = Training(
         sequence=sequence, batch=8, micro_batch=8, fused_attention=fused, compiled=compiled
     )
-    span = step_range(training.plan_step(config, Mesh(), job, chips.find("h200")))
+    span = step_range(simulated_step(config, Mesh(), job, chips.find("h200")))
     assert span.low <= measured_ms * 1e6 <= span.high

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from boundby.model.errors import BoundbyError
+from boundby.plan import training_rows
+from boundby.plan.row_values import RowError
 from boundby.plan.table import predict_file, spearman
 
 ROW = {
@@ -95,3 +97,16 @@ def test_a_size_that_cannot_be_used_leaves_its_row_out(
     table = predict_file(_write(tmp_path, [ROW, {**ROW, "id": "", column: value}]))
     assert len(table.rows) == 1
     assert sum(table.skipped.values()) == 1
+
+
+def test_heads_and_layers_that_are_not_stated_follow_from_the_other_sizes() -> None:
+    """Heads are 128 wide, layers make up the stated parameters; without those the row is listed."""
+    row = {
+        "id": "x-001", "model": "gpt", "hidden": "4096", "ffn": "16384", "vocab": "50304",
+        "params_b": "6.85", "seq_len": "2048", "chip": "a100", "chips": "8",
+        "global_batch_tokens": "131072", "measured_step_s": "5",
+    }  # fmt: skip
+    config = training_rows.case_of(row).config
+    assert (config.heads, config.head_dim, config.layers) == (32, 128, 32)
+    with pytest.raises(RowError, match="no layers"):
+        training_rows.case_of({**row, "params_b": ""})

@@ -96,7 +96,7 @@ def series_share(unit: str, *, tuned: bool = False) -> float:
 
 # Products of many experts on a TPU against one large product: padded groups, sorted rows (megablox
 # kernels, range 0.4 to 0.9). FITTED.
-TPU_GROUPED_SHARE = 0.42
+TPU_GROUPED_SHARE = 0.40
 
 # A kernel's fixed device time: launch gap of 1.2-1.6 us (measured by this project) and its ramp.
 KERNEL_FIXED_NS = 2_500.0

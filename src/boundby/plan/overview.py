@@ -11,6 +11,7 @@ from boundby.plan.chips import Target
 from boundby.plan.mesh import Axis, Mesh, group
 from boundby.plan.model_config import ModelConfig
 from boundby.plan.operator import dtype_of
+from boundby.plan.simulated import simulated_step
 from boundby.plan.training import Step, Training
 
 # Numbers of chips on either side of the plan's own, each twice the last.
@@ -25,7 +26,7 @@ def with_overview(
     target: Target,
 ) -> PlanResult:
     """The plan of a training step with its roofs, scaling and formulas."""
-    step = training.plan_step(config, mesh, job, target)
+    step = simulated_step(config, mesh, job, target)
     return msgspec.structs.replace(
         with_formulas(result),
         peak_flops=target.peak(f"matmul.{dtype_of(job.precision)}"),

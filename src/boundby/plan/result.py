@@ -12,6 +12,7 @@ from boundby.plan.layers import Recompute
 from boundby.plan.mesh import Mesh, group
 from boundby.plan.model_config import ModelConfig
 from boundby.plan.operator import dtype_of
+from boundby.plan.simulated import simulated_step
 from boundby.plan.training import Step, Training
 
 _LEVELS: tuple[Recompute, ...] = ("none", "selective", "full")
@@ -121,7 +122,7 @@ def plan_training(
 ) -> PlanResult:
     """What one step of this job costs on this mesh."""
     training.check(config, mesh, job, target)
-    step = training.plan_step(config, mesh, job, target)
+    step = simulated_step(config, mesh, job, target)
     parts = memory_parts(config, mesh, job)
     used = sum(one.bytes for one in parts)
     fits = used <= target.memory_bytes

@@ -14,6 +14,7 @@ from boundby.plan.mesh import Mesh
 from boundby.plan.model_config import ModelConfig
 from boundby.plan.operator import dtype_of
 from boundby.plan.result import least_recompute, memory_bytes, step_range, terms
+from boundby.plan.simulated import simulated_step
 from boundby.plan.training import Training
 
 _MICRO_BATCHES = (1.0, 2.0, 4.0, 8.0)  # tried
@@ -62,6 +63,7 @@ def search(
 ) -> PlanSearch:
     """The fastest layouts that fit, and why the next ones lose.
 
+    They are ranked by the closed form; those shown are put through the simulator.
     Micro-batch sizes and recomputation are tried too; ZeRO-3 is left out beside a pipeline, where
     every micro-batch would gather the weights again.
     """
@@ -86,8 +88,14 @@ def search(
     if not found:
         raise BoundbyError(_nothing_fits(config, job, target, chips, considered))
     found.sort(key=lambda one: one[0])
-    best = training.plan_step(config, found[0][1], found[0][2], target)
-    choices = [_choice(config, mesh, tried, target, best) for _, mesh, tried in found[:shown]]
+    steps = [
+        (simulated_step(config, mesh, tried, target), mesh, tried)
+        for _, mesh, tried in found[:shown]
+    ]
+    steps.sort(key=lambda one: one[0].expected_ns)
+    choices = [
+        _choice(config, mesh, tried, target, step, steps[0][0]) for step, mesh, tried in steps
+    ]
     return PlanSearch(
         title=f"{config.name}, {job.shape} tokens ({job.precision})",
         chip=target.name,
@@ -133,9 +141,9 @@ def _choice(
     mesh: Mesh,
     job: Training,
     target: Target,
+    step: training.Step,
     best: training.Step,
 ) -> PlanChoice:
-    step = training.plan_step(config, mesh, job, target)
     flops = config.train_flops_per_token(job.sequence) * job.tokens
     peak = target.peak(f"matmul.{dtype_of(job.precision)}") * mesh.chips
     return PlanChoice(

@@ -14,9 +14,10 @@ import numpy as np
 from boundby.model.diagnosis import Estimate
 from boundby.model.errors import BoundbyError
 from boundby.model.plan import PlanRow, PlanScore, PlanTable
-from boundby.plan import assumptions, collective_rows, serving_rows, training
+from boundby.plan import assumptions, collective_rows, serving_rows
 from boundby.plan.result import memory_bytes, step_range
 from boundby.plan.row_values import Row, RowError, cleaned, prefix
+from boundby.plan.simulated import simulated_step
 from boundby.plan.training_rows import Case, Memory, case_of
 
 # Layouts of one job: fewer rows than this have no rank worth reporting.
@@ -100,7 +101,7 @@ def _memory_row(case: Case, measured: Memory) -> PlanRow:
 
 def _step_row(row: Row, case: Case, measured_s: float) -> PlanRow:
     job = case.job
-    step = training.plan_step(case.config, case.mesh, job, case.target)
+    step = simulated_step(case.config, case.mesh, job, case.target)
     unit, scale = ("ms", 1e-6) if "step_ms" in row else ("s", 1e-9)
     span = step_range(step)
     return PlanRow(

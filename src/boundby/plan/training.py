@@ -1,7 +1,8 @@
 """A training step on a mesh: its operators and collectives, what overlaps, what it adds up to.
 
-The step is a small overlap model, not a simulation operator by operator: a pipeline stage runs
-its layers one after the other, collectives hide behind the compute they can run beside.
+`plan_step` is the closed form that a search needs: layers one after the other, collectives hidden
+behind the compute they can run beside. A plan is the same step put through the simulator
+(simulated.py); tests hold the two against each other.
 """
 
 from __future__ import annotations
@@ -64,7 +65,11 @@ class Traffic(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step's parts in ns, on the fullest stage; `compute` are all its micro-batches."""
+    """A step's parts in ns, on the fullest stage; `compute` are all its micro-batches.
+
+    `forward_ns` and `backward_ns` are those of the layers in one of the `micro_batches`,
+    `issue_ns` is the host's time for it.
+    """
 
     compute: Work
     head: Work
@@ -75,6 +80,10 @@ class Step(NamedTuple):
     host_ns: float
     fixed_ns: float
     hardware_flops: float
+    forward_ns: float
+    backward_ns: float
+    issue_ns: float
+    micro_batches: int
 
     @property
     def expected_ns(self) -> float:
@@ -203,11 +212,12 @@ def plan_step(config: ModelConfig, mesh: Mesh, job: Training, target: Target) ->
     attention = (forward.attention + backward.attention) * count
     traffic = _layer_traffic(config, mesh, job, target, part, stage_layers * count, attention)
     traffic += _pipeline_traffic(config, mesh, job, target, part, count)
-    traffic += _weight_traffic(config, mesh, job, target, count, forward, backward)
     exposed = sum(one.exposed_ns for one in traffic if one.axis in ("tensor", "context", "expert"))
+    beside = (forward.ns + exposed / count / 2, backward.ns + exposed / count / 2)
+    traffic += _weight_traffic(config, mesh, job, target, count, beside)
     one_micro = stage.ns + exposed / count
-    host = _host_ns(target, job, stage.plus(end_work), mesh, config) - one_micro - end_work.ns
-    host = max(0.0, host) * count
+    issue = _host_ns(target, job, stage.plus(end_work), mesh, config)
+    host = max(0.0, issue - one_micro - end_work.ns) * count
     bubble = (mesh.pipeline - 1) / mesh.interleave * (one_micro + host / count)
     compiled = job.compiled or target.is_tpu
     return Step(
@@ -226,6 +236,10 @@ def plan_step(config: ModelConfig, mesh: Mesh, job: Training, target: Target) ->
         * mesh.replicas
         * mesh.tensor
         * mesh.context,
+        forward_ns=forward.ns,
+        backward_ns=backward.ns,
+        issue_ns=issue,
+        micro_batches=count,
     )
 
 
@@ -308,10 +322,13 @@ def _weight_traffic(
     job: Training,
     target: Target,
     count: int,
-    forward: Work,
-    backward: Work,
+    beside: tuple[float, float],
 ) -> list[Traffic]:
-    """Gradients summed over replicas, weights gathered; hidden behind the passes beside them."""
+    """Gradients summed over replicas, weights gathered; hidden behind the passes beside them.
+
+    `beside` are the times of one micro-batch forward and backward, with what they wait for.
+    """
+    forward_ns, backward_ns = beside
     mine = memory.held(config, mesh)
     params = mine.dense + mine.experts
     found = []
@@ -323,13 +340,13 @@ def _weight_traffic(
         total_f, total_b = gather * times, reduce * times
         if mesh.zero == 3:
             total_b += gather * times
-        beside_f, beside_b = forward.ns * times, backward.ns * times
+        beside_f, beside_b = forward_ns * times, backward_ns * times
         found.append(_hidden("weights", "fsdp", total_f, beside_f, job, config, "all-gather"))
         found.append(_hidden("gradients", "fsdp", total_b, beside_b, job, config, "reduce-scatter"))
     if mesh.data > 1:
         shard = job.states.gradients * params / (mesh.fsdp if mesh.zero >= 2 else 1)
         total = _by_layer(collectives.all_reduce_ns, shard, config, mesh, "data", target)
-        found.append(_hidden("gradients", "data", total, backward.ns, job, config, "all-reduce"))
+        found.append(_hidden("gradients", "data", total, backward_ns, job, config, "all-reduce"))
     return found
 
 

@@ -74,6 +74,7 @@ _FACTS = {
     "nemo": _Facts(megatron=True),
     "trn1": _Facts(compiled=True),
 }
+_HEAD_WIDTH = 128
 _MLA = Latent(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
 
 
@@ -87,11 +88,13 @@ def _notes(row: Row) -> dict[str, str]:
 
 
 def model_of(row: Row) -> ModelConfig:
-    """The layer sizes that a row states."""
+    """The layer sizes that a row states.
+
+    Heads that are not stated are 128 wide, layers follow from the number of parameters.
+    """
     notes, text = _notes(row), _text(row)
     hidden = needed(row, "hidden")
-    heads = needed(row, "heads")
-    layers = needed(row, "layers")
+    heads = round(number(row, "heads") or max(1, hidden // _HEAD_WIDTH))
     experts = round(number(row, "experts") or 0)
     ffn = round(number(row, "ffn") or 0) or round(number(row, "moe_ffn") or 4 * hidden)
     windowed, window = 0.0, None
@@ -101,9 +104,9 @@ def model_of(row: Row) -> ModelConfig:
     latent = _MLA if "attn=MLA" in text else None
     dense = re.search(r"first (?:(\d+) )?layers? dense", text)
     shared = re.search(r"shared_experts=(\d+)", text)
-    return ModelConfig(
+    bare = ModelConfig(
         name=row.get("model", "model"),
-        layers=layers,
+        layers=round(number(row, "layers") or 1),
         hidden=hidden,
         heads=heads,
         kv_heads=round(number(row, "kv_heads") or heads),
@@ -122,6 +125,14 @@ def model_of(row: Row) -> ModelConfig:
         windowed=windowed,
         latent=latent,
     )
+    if number(row, "layers"):
+        return bare
+    params = number(row, "params_b")
+    if experts or not params:
+        raise RowError("no layers")
+    each = bare.attention_params + bare.dense_ffn_params
+    layers = max(1, round((params * 1e9 - bare.vocab_params) / each))
+    return msgspec.structs.replace(bare, layers=layers)
 
 
 def _padded(vocab: int) -> int:
