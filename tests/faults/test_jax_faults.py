@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 
 from boundby.analysis.account import attribute_step
 from boundby.model import HloInstruction, HostKind, OpCall, Timeline
-from boundby.model.jax_facts import JaxFacts, JaxHostArray
-from boundby.model.observation import Observation, ObservedDevice
+from boundby.model.jax_facts import JaxCompilation, JaxFacts, JaxHostArray
+from boundby.model.observation import Observation, ObservedDevice, RepeatedCode
 from boundby.step.build import build_step_model
 from boundby.step.model import StepModel
 from tests.faults.step_models import at_line, finding, sure
@@ -25,7 +27,11 @@ CALLBACK = OpCall(
 )
 
 
-def _model(timeline: Timeline, facts: JaxFacts | None = None) -> StepModel:
+def _model(
+    timeline: Timeline,
+    facts: JaxFacts | None = None,
+    repeated: Sequence[RepeatedCode] = (),
+) -> StepModel:
     machine = round_machine()
     wall = float(timeline.wall_ns)
     return build_step_model(
@@ -40,6 +46,7 @@ def _model(timeline: Timeline, facts: JaxFacts | None = None) -> StepModel:
             device=ObservedDevice(kind="cuda"),
             timeline=timeline,
             jax=facts or JaxFacts(),
+            repeated=list(repeated),
         ),
     )
 
@@ -89,6 +96,30 @@ def test_operators_that_are_computed_again_are_found() -> None:
     found = sure(model, "jax-rematerialisation")
     assert 120 * US < found.saving_ns.expected < 200 * US
     assert finding(_model(_programs((GELU, "net.block", 300.0))), "jax-rematerialisation") is None
+
+
+def _looped(*, depends: bool, compiled_ns: float = 0.0) -> StepModel:
+    timeline = _programs(*((GELU, "", 20.0) for _ in range(16)))
+    loop = RepeatedCode(
+        program="jit_step", line="train.py:3", count=16, depends=depends, lines=["train.py:3"]
+    )
+    compiled = JaxCompilation(function="jit(step)", step=0, ns=compiled_ns)
+    return _model(timeline, JaxFacts(compilations=[compiled]), repeated=[loop])
+
+
+def test_a_loop_over_samples_saves_small_operators() -> None:
+    model = _looped(depends=False)
+    found = sure(model, "jax-looped-samples")
+    assert found.where == ["train.py:3"]
+    assert "vmap" in found.change
+    assert finding(model, "jax-unrolled-loop") is None
+
+
+def test_a_loop_over_layers_saves_compilation_where_it_takes_long() -> None:
+    found = sure(_looped(depends=True, compiled_ns=20e9), "jax-unrolled-loop")
+    assert 9e9 < found.saving_ns.expected < 15e9
+    assert finding(_looped(depends=True, compiled_ns=1e9), "jax-unrolled-loop") is None
+    assert finding(_looped(depends=True, compiled_ns=20e9), "jax-looped-samples") is None
 
 
 def _with_copies(*given: JaxHostArray) -> StepModel:
