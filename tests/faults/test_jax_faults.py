@@ -16,7 +16,7 @@ from boundby.step.model import StepModel
 from tests.faults.step_models import at_line, finding, sure
 from tests.machines import round_machine
 from tests.step.test_replay import GELU, scene_of
-from tests.timelines import US, Scene
+from tests.timelines import US, Scene, tensor
 
 CALLBACK = OpCall(
     name="hlo::custom-call",
@@ -99,7 +99,8 @@ def test_operators_that_are_computed_again_are_found() -> None:
 
 
 def _looped(*, depends: bool, compiled_ns: float = 0.0) -> StepModel:
-    timeline = _programs(*((GELU, "", 20.0) for _ in range(16)))
+    small = OpCall(name="aten::gelu", args=(tensor(64, 64), None))
+    timeline = _programs(*((small, "", 20.0) for _ in range(16)))
     loop = RepeatedCode(
         program="jit_step", line="train.py:3", count=16, depends=depends, lines=["train.py:3"]
     )
