@@ -98,6 +98,20 @@ def test_operators_that_are_computed_again_are_found() -> None:
     assert finding(_model(_programs((GELU, "net.block", 300.0))), "jax-rematerialisation") is None
 
 
+def _with_python(*, calls: bool) -> StepModel:
+    scene = Scene(end=1000)
+    scene.on_host(0, 700, HostKind.PYTHON, "train.py(9): main")
+    start = 500 if calls else 800
+    call = scene.on_host(start, start + 100, HostKind.OP, "PjitFunction(step)")
+    scene.on_device(start + 100, 1000, launch=call)
+    return _model(at_line(scene.timeline(), "train.py:9"))
+
+
+def test_a_library_that_calls_the_program_is_not_the_scripts_own_python() -> None:
+    assert finding(_with_python(calls=True), "python-in-step") is None
+    assert finding(_with_python(calls=False), "python-in-step") is not None
+
+
 def _looped(*, depends: bool, compiled_ns: float = 0.0) -> StepModel:
     small = OpCall(name="aten::gelu", args=(tensor(64, 64), None))
     timeline = _programs(*((small, "", 20.0) for _ in range(16)))

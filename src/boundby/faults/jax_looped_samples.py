@@ -1,8 +1,8 @@
 """A Python loop over samples is unrolled into the compiled program.
 
 What it looks for
-    Products of equal shape that an XLA program contains many times at one line, which read the same
-    weights and do not depend on each other: a Python loop over samples, heads or models inside a
+    Operators of equal shape that an XLA program contains many times at one line, which read the
+    same array and do not depend on each other: a Python loop over samples, heads or models inside a
     jitted function.
 
 Why it costs time
@@ -59,7 +59,7 @@ def detect(step: StepView) -> Detection | None:
         where=[loop.line, *(line for line in loop.lines if line != loop.line)][:3],
         change="jax.vmap(body)(batch)  # instead of the loop",
         assumes="the turns of the loop do the same",
-        evidence=f"the program contains this product {loop.count} times with the same weights"
+        evidence=f"the program contains this line {loop.count} times, none needs another"
         + (f"; it took {units.time(compiled)} to compile" if compiled else ""),
     )
 
