@@ -59,11 +59,9 @@ def _predicted(name: str, options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "diagnosis.json"
         machine = ["--machine", str(options.machine)] if options.machine is not None else []
-        _run(
-            _boundby("run", "--quiet", "--json", str(path), *machine)
-            + [str(_CASES), name, "--scale", str(options.scale)],
-            options.seconds,
-        )
+        script = [str(_CASES), name, "--scale", str(options.scale)]
+        report = ["--quiet", "--json", str(path), *machine]
+        _run([sys.executable, "-m", "boundby", "run", *report, *script], options.seconds)
         diagnosis = json.loads(path.read_text())
     wall = diagnosis["step"]["wall_ns"]
     # What concerns the run, or a number of samples, is no share of the step.
@@ -78,10 +76,6 @@ def _predicted(name: str, options: argparse.Namespace) -> dict[str, Any]:
         "place": place + 1,
         "saved": {part: saving[part] / wall for part in ("low", "expected", "high")},
     }
-
-
-def _boundby(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "boundby", *arguments]
 
 
 def _measured(name: str, options: argparse.Namespace) -> dict[str, float]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from boundby.analysis.account import attribute_step
 from boundby.model import HloInstruction, HostKind, OpCall, Timeline
-from boundby.model.jax_facts import JaxCompilation, JaxFacts, JaxHostArray
+from boundby.model.jax_facts import JaxCompilation, JaxFacts, JaxFunction, JaxHostArray
 from boundby.model.observation import Observation, ObservedDevice, RepeatedCode
 from boundby.step.build import build_step_model
 from boundby.step.model import StepModel
@@ -96,6 +96,26 @@ def test_operators_that_are_computed_again_are_found() -> None:
     found = sure(model, "jax-rematerialisation")
     assert 120 * US < found.saving_ns.expected < 200 * US
     assert finding(_model(_programs((GELU, "net.block", 300.0))), "jax-rematerialisation") is None
+
+
+def _with_eager_calls(*, own: str) -> StepModel:
+    """A line of 800 us with five calls of 20 us, and one of the script's own of 300 us."""
+    scene = Scene(end=1000)
+    scene.on_host(0, 800, HostKind.PYTHON, "train.py(9): main")
+    for at in range(5):
+        scene.on_host(10 + 50 * at, 30 + 50 * at, HostKind.OP, "PjitFunction(add)")
+    call = scene.on_host(400, 700, HostKind.OP, f"PjitFunction({own})")
+    scene.on_device(800, 1000, launch=call)
+    functions = [JaxFunction(name="step")]
+    return _model(at_line(scene.timeline(), "train.py:9"), JaxFacts(functions=functions))
+
+
+def test_eager_operators_cost_what_their_line_takes_without_compiled_functions() -> None:
+    found = sure(_with_eager_calls(own="step"), "jax-eager-operators")
+    assert found.where == ["train.py:9"]
+    assert 300 * US < found.saving_ns.expected <= 500 * US
+    more = sure(_with_eager_calls(own="multiply"), "jax-eager-operators")
+    assert more.saving_ns.expected > found.saving_ns.expected
 
 
 def _with_python(*, calls: bool) -> StepModel:
