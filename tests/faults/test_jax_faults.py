@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 
 from boundby.analysis.account import attribute_step
 from boundby.model import HloInstruction, HostKind, OpCall, Timeline
-from boundby.model.jax_facts import JaxFacts, JaxHostArray
-from boundby.model.observation import Observation, ObservedDevice
+from boundby.model.jax_facts import JaxCompilation, JaxFacts, JaxFunction, JaxHostArray
+from boundby.model.observation import Observation, ObservedDevice, RepeatedCode
 from boundby.step.build import build_step_model
 from boundby.step.model import StepModel
 from tests.faults.step_models import at_line, finding, sure
 from tests.machines import round_machine
 from tests.step.test_replay import GELU, scene_of
-from tests.timelines import US, Scene
+from tests.timelines import US, Scene, tensor
 
 CALLBACK = OpCall(
     name="hlo::custom-call",
@@ -25,7 +27,11 @@ CALLBACK = OpCall(
 )
 
 
-def _model(timeline: Timeline, facts: JaxFacts | None = None) -> StepModel:
+def _model(
+    timeline: Timeline,
+    facts: JaxFacts | None = None,
+    repeated: Sequence[RepeatedCode] = (),
+) -> StepModel:
     machine = round_machine()
     wall = float(timeline.wall_ns)
     return build_step_model(
@@ -40,6 +46,7 @@ def _model(timeline: Timeline, facts: JaxFacts | None = None) -> StepModel:
             device=ObservedDevice(kind="cuda"),
             timeline=timeline,
             jax=facts or JaxFacts(),
+            repeated=list(repeated),
         ),
     )
 
@@ -89,6 +96,65 @@ def test_operators_that_are_computed_again_are_found() -> None:
     found = sure(model, "jax-rematerialisation")
     assert 120 * US < found.saving_ns.expected < 200 * US
     assert finding(_model(_programs((GELU, "net.block", 300.0))), "jax-rematerialisation") is None
+
+
+def _with_eager_calls(*, own: str) -> StepModel:
+    """A line of 800 us with five calls of 20 us, and one of the script's own of 300 us."""
+    scene = Scene(end=1000)
+    scene.on_host(0, 800, HostKind.PYTHON, "train.py(9): main")
+    for at in range(5):
+        scene.on_host(10 + 50 * at, 30 + 50 * at, HostKind.OP, "PjitFunction(add)")
+    call = scene.on_host(400, 700, HostKind.OP, f"PjitFunction({own})")
+    scene.on_device(800, 1000, launch=call)
+    functions = [JaxFunction(name="step")]
+    return _model(at_line(scene.timeline(), "train.py:9"), JaxFacts(functions=functions))
+
+
+def test_eager_operators_cost_what_their_line_takes_without_compiled_functions() -> None:
+    found = sure(_with_eager_calls(own="step"), "jax-eager-operators")
+    assert found.where == ["train.py:9"]
+    assert 300 * US < found.saving_ns.expected <= 500 * US
+    more = sure(_with_eager_calls(own="multiply"), "jax-eager-operators")
+    assert more.saving_ns.expected > found.saving_ns.expected
+
+
+def _with_python(*, calls: bool) -> StepModel:
+    scene = Scene(end=1000)
+    scene.on_host(0, 700, HostKind.PYTHON, "train.py(9): main")
+    start = 500 if calls else 800
+    call = scene.on_host(start, start + 100, HostKind.OP, "PjitFunction(step)")
+    scene.on_device(start + 100, 1000, launch=call)
+    return _model(at_line(scene.timeline(), "train.py:9"))
+
+
+def test_a_library_that_calls_the_program_is_not_the_scripts_own_python() -> None:
+    assert finding(_with_python(calls=True), "python-in-step") is None
+    assert finding(_with_python(calls=False), "python-in-step") is not None
+
+
+def _looped(*, depends: bool, compiled_ns: float = 0.0) -> StepModel:
+    small = OpCall(name="aten::gelu", args=(tensor(64, 64), None))
+    timeline = _programs(*((small, "", 20.0) for _ in range(16)))
+    loop = RepeatedCode(
+        program="jit_step", line="train.py:3", count=16, depends=depends, lines=["train.py:3"]
+    )
+    compiled = JaxCompilation(function="jit(step)", step=0, ns=compiled_ns)
+    return _model(timeline, JaxFacts(compilations=[compiled]), repeated=[loop])
+
+
+def test_a_loop_over_samples_saves_small_operators() -> None:
+    model = _looped(depends=False)
+    found = sure(model, "jax-looped-samples")
+    assert found.where == ["train.py:3"]
+    assert "vmap" in found.change
+    assert finding(model, "jax-unrolled-loop") is None
+
+
+def test_a_loop_over_layers_saves_compilation_where_it_takes_long() -> None:
+    found = sure(_looped(depends=True, compiled_ns=20e9), "jax-unrolled-loop")
+    assert 9e9 < found.saving_ns.expected < 15e9
+    assert finding(_looped(depends=True, compiled_ns=1e9), "jax-unrolled-loop") is None
+    assert finding(_looped(depends=True, compiled_ns=20e9), "jax-looped-samples") is None
 
 
 def _with_copies(*given: JaxHostArray) -> StepModel:

@@ -101,7 +101,7 @@ class SourceLine(Record, frozen=True, kw_only=True):
 
 
 class RepeatedCode(Record, frozen=True, kw_only=True):
-    """A product that a compiled program contains `count` times at one line of the user's.
+    """An operator that a compiled program contains `count` times at one line of the user's.
 
     `depends`: the last copy needs the first one; otherwise they read one array in common. `lines`
     are all lines that the program contains about as often.

@@ -9,6 +9,7 @@ import numpy as np
 from boundby.model import HostKind, Ints, Timeline
 from boundby.model.jax_facts import JaxFacts
 from boundby.step.model import StepView
+from boundby.step.nesting import nearest
 
 _CALL = "PjitFunction("
 
@@ -42,9 +43,23 @@ def eager_calls(step: StepView) -> EagerCalls:
     names: dict[str, int] = {}
     for name in called[host.name[rows]]:
         names[name] = names.get(name, 0) + 1
-    return EagerCalls(
-        names=names, host_ns=float(host.duration_ns[rows].sum()), where=_lines(step, rows)
-    )
+    is_own = np.array([name is not None and name in own for name in called])
+    own_rows = np.flatnonzero(is_own[host.name] & (host.kind == HostKind.OP))
+    return EagerCalls(names=names, host_ns=_spent(step, rows, own_rows), where=_lines(step, rows))
+
+
+def _spent(step: StepView, rows: Ints, own: Ints) -> float:
+    """Host time of calls and of the lines that make them, where those are known, as in a clean
+    step. What the script's compiled functions take at such a line is theirs."""
+    host, timeline = step.timeline.host, step.timeline
+    python = nearest(host.parent, host.kind == HostKind.PYTHON)
+    lines = np.unique(python[rows][python[rows] >= 0])
+    spent = float(host.duration_ns[rows[python[rows] < 0]].sum())
+    spent += float(host.duration_ns[lines].sum())
+    theirs = own[np.isin(python[own], lines)]
+    outer = ~np.isin(host.parent[theirs], theirs)
+    spent -= float(host.duration_ns[theirs[outer]].sum())
+    return spent * min(1.0, step.wall_ns / max(1, timeline.wall_ns))
 
 
 def own_calls_ns(step: StepView) -> float:

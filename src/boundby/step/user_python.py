@@ -14,7 +14,7 @@ from boundby.model.assumptions.verdict import DISTURBED_CPU
 from boundby.model.intervals import Coverage, union
 from boundby.step.host_intervals import main_thread
 from boundby.step.model import Floats, HostTime, StepView
-from boundby.step.nesting import Mask
+from boundby.step.nesting import Mask, nearest
 from boundby.step.simulator import LaunchSequence
 
 # Python that is the model's or torch's. torch's making of batches is the script's.
@@ -44,6 +44,8 @@ def stretches(step: StepView) -> list[Stretch]:
     timeline, host = step.timeline, step.timeline.host
     least = LONG_PYTHON_OPERATORS.value * (step.machine.overheads.eager_op_ns or OPERATOR_NS.value)
     others = _is_others(timeline)
+    if step.framework == "jax":
+        others |= _calls_programs(timeline)
     begins, ends = union(host.start_ns[others], host.duration_ns[others])
     starts = np.concatenate([[timeline.start_ns], ends])
     stops = np.concatenate([begins, [timeline.end_ns]])
@@ -76,6 +78,16 @@ def _is_others(timeline: Timeline) -> Mask:
     )
     others: Mask = runs | (named & partial)
     return others
+
+
+def _calls_programs(timeline: Timeline) -> Mask:
+    """Lines that call a compiled function, also through a library: that is not the script's own."""
+    host = timeline.host
+    python = host.kind == HostKind.PYTHON
+    around = nearest(host.parent, python)[host.kind == HostKind.OP]
+    found = np.zeros(len(host), np.bool_)
+    found[around[around >= 0]] = True
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

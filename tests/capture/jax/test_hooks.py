@@ -200,6 +200,40 @@ def test_arrays_of_numpy_are_noticed_and_whether_they_stay_the_same(hooks: JaxHo
     assert found == {"table": (32, True), "x": (128, False)}
 
 
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_gradients_of_single_samples_and_their_update_are_one_step(
+    hooks: JaxHooks, *, is_compiled: bool
+) -> None:
+    steps = _Steps(hooks)
+
+    @jax.jit
+    def gradient(w: Any, x: Any) -> Any:
+        return jax.grad(lambda v: ((x @ v) ** 2).mean())(w)
+
+    def update(w: Any, total: Any) -> Any:
+        return w - 0.1 * total
+
+    if is_compiled:
+        update = jax.jit(update)
+    w = jnp.ones(4)
+    for _ in range(9):
+        total = jnp.zeros(4)
+        for turn in range(8):
+            total = total + gradient(w, np.full((2, 4), turn, np.float32))
+        w = update(w, total)
+    assert 6 <= len(steps.kinds) <= 9
+    assert {kind for kind, _ in steps.kinds} == {"train 2x4"}
+
+
+def test_gradients_without_an_update_are_steps_in_the_end(hooks: JaxHooks) -> None:
+    steps = _Steps(hooks)
+    w = jnp.ones(4)
+    gradient = jax.jit(lambda w, x: jax.grad(lambda v: ((x @ v) ** 2).mean())(w))
+    for turn in range(70):
+        gradient(w, np.full((2, 4), turn, np.float32))
+    assert len(steps.kinds) >= 6
+
+
 def test_donated_arguments_are_noticed(hooks: JaxHooks) -> None:
     steps = _Steps(hooks)
     step = jax.jit(lambda w: w * 0.5, donate_argnums=0)

@@ -64,12 +64,26 @@ class _Seen:
     carried_bytes: int = 0
     anchor_calls: int = 0  # of the delimiter, at the last call of this function
     follows_itself: bool = False  # called again without a call of the delimiter between
+    updates: int = 0  # calls with other parameters than the one before
+    parameters: _Arrays = field(default_factory=lambda: _Arrays(()))  # those of the last step
     smallest: int | None = None  # which of the leaves of its result
     smallest_part: int | None = None  # the same of its parts, where it is one
 
     @property
     def carries_state(self) -> bool:
         return self.carries > 0 or self.function.has_gradient
+
+    @property
+    def may_accumulate(self) -> bool:
+        """Whether several of its calls may be one step, for all that was seen."""
+        is_known = self.updates > 0 or self.calls >= _MOST_CALLS_A_STEP
+        return self.function.traced_gradient and not self.carries_state and not is_known
+
+    @property
+    def accumulates(self) -> bool:
+        """It computes gradients of the same parameters several times before they are updated."""
+        is_once_each = self.updates >= self.calls - 1
+        return not self.carries_state and self.updates > 0 and not is_once_each
 
 
 class JaxStepFinder:
@@ -98,6 +112,7 @@ class JaxStepFinder:
         self._kinds: dict[tuple[Mode, Shape | None], StepKind] = {}
         self._latest: Any = None
         self._has_trained = False
+        self._is_accumulated = False
 
     @property
     def found_by(self) -> str | None:
@@ -173,6 +188,8 @@ class JaxStepFinder:
             if function.traced_gradient:
                 self._batch_shape = self._known_shape(seen, args, kwargs)
             return _nothing
+        if self._is_accumulated and not self._was_updated(seen, args, kwargs):
+            return _nothing
         shape = self._known_shape(seen, args, kwargs)
         return lambda result: self._step_ended(seen, shape, result)
 
@@ -194,6 +211,7 @@ class JaxStepFinder:
             seen.carried_bytes = sum(a.nbytes for a in every if a in seen.outputs)
         if seen.calls:
             seen.sample = self._batch_argument(seen, held, _arguments(args, kwargs))
+            seen.updates += self._was_updated(seen, args, kwargs)
         seen.held = {name: _Arrays(arrays) for name, arrays in held.items()}
         shape = self._shape_of(seen, args, kwargs)
         if seen.function.traced_gradient:
@@ -234,7 +252,7 @@ class JaxStepFinder:
                 self._take(best)
         elif self.anchor is None:
             often = [seen for seen in self._seen.values() if seen.calls >= _CALLS_WITHOUT_STATE]
-            if often:
+            if often and not any(seen.may_accumulate for seen in often):
                 known = [seen for seen in self._seen.values() if seen.calls >= _CALLS]
                 self._take(max(known, key=lambda seen: seen.ns))
 
@@ -246,6 +264,7 @@ class JaxStepFinder:
 
     def _take(self, seen: _Seen) -> None:
         self._has_trained = False
+        self._is_accumulated = seen.accumulates
         for other in self._seen.values():
             other.function.is_quiet = False
         if self.anchor is not None and self.anchor is not seen.function:
@@ -334,6 +353,17 @@ class JaxStepFinder:
             last = shapes[fresh[-1]]
             return next(name for name in fresh if (shapes[name] or ())[:1] == (last or ())[:1])
         return min(given, key=lambda name: sum(a.nbytes for a in held[name]), default=None)
+
+    def _was_updated(self, seen: _Seen, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the first argument that is no batch holds other arrays than at the last step."""
+        for name, value in _arguments(args, kwargs):
+            if name != seen.sample and (arrays := self._arrays_in(value)):
+                if arrays[0] in seen.parameters:
+                    return False
+                is_first = not len(seen.parameters)
+                seen.parameters = _Arrays(arrays[:1])
+                return not is_first
+        return False
 
     def _given(
         self, seen: _Seen, values: Sequence[tuple[int | str, Any]]

@@ -20,7 +20,11 @@ _PASSING = ("bitcast", "copy", "get-tuple-element", "reshape", "transpose", "con
 
 
 def repeated_code(module: Module) -> list[RepeatedCode]:
-    """The loops of a program, by their products: those of equal shape at one line."""
+    """The loops of a program: operators of equal shape at one line.
+
+    Turns that need each other are told by their products, independent ones by an array that all of
+    them read: the weights, or the batch. Updates of equal parameters have none in common.
+    """
     nodes = {node.id: node for node in module.entry.nodes}
     at_line: dict[tuple[str, str, object], list[Node]] = defaultdict(list)
     for node in module.entry.scheduled():
@@ -31,10 +35,11 @@ def repeated_code(module: Module) -> list[RepeatedCode]:
             at_line[key].append(node)
     found: dict[str, RepeatedCode] = {}
     for (line, kind, _), copies in at_line.items():
-        if len(copies) < _FEWEST or not any(word in kind for word in _PRODUCTS):
+        if len(copies) < _FEWEST:
             continue
         depends = _depends(copies[-1], copies[0], nodes)
-        if not depends and not _shared(copies, nodes):
+        is_product = any(word in kind for word in _PRODUCTS)
+        if not (is_product if depends else _shared(copies, nodes)):
             continue
         known = found.get(line)
         if known is None or known.count < len(copies):
@@ -74,11 +79,15 @@ def _depends(last: Node, first: Node, nodes: dict[int, Node]) -> bool:
 
 
 def _shared(copies: Sequence[Node], nodes: dict[int, Node]) -> bool:
-    """Whether all of them take one array: the same weights for each sample."""
+    """Whether all of them take one array, which is more than a number."""
     common = set(_sources(copies[0].operands, nodes))
     for node in copies[1:]:
         common &= set(_sources(node.operands, nodes))
-    return any(nodes[at].opcode != "constant" for at in common if at in nodes)
+    return any(
+        nodes[at].opcode != "constant" and any(tensor.shape for tensor in nodes[at].results)
+        for at in common
+        if at in nodes
+    )
 
 
 def _sources(operands: Iterable[int], nodes: dict[int, Node]) -> Iterable[int]:
