@@ -208,15 +208,16 @@ def test_batches_of_a_serving_engine_are_steps_of_three_kinds(tmp_path: Path) ->
     # Decode takes most of the trace, and is what is diagnosed; the others are named.
     assert trace.series == "decode"
     observation = observe_trace(trace)
+    assert observation.step is not None
     assert observation.step.kind.series == "decode"
     assert len(observation.step.samples_ns) == 4
     others = {other.kind: other.steps for other in observation.step.others}
     assert others == {"prefill": 1, "mixed": 1}
     texts = [note.text for note in observation.notes if note.code == "other-steps"]
     assert any("one prefill step" in text and "--index 0" in text for text in texts)
-    prefill = observe_trace(trace, index=0)
-    assert prefill.step.kind.label == "prefill#0"
-    assert {other.kind for other in prefill.step.others} == {"decode", "mixed"}
+    prefill = observe_trace(trace, index=0).step
+    assert prefill is not None and prefill.kind.label == "prefill#0"
+    assert {other.kind for other in prefill.others} == {"decode", "mixed"}
 
 
 def test_marks_with_other_sizes_in_their_names_are_read_too() -> None:
