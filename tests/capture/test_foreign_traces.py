@@ -13,6 +13,7 @@ from boundby.model import DeviceKind, HostKind, Machine, Timeline
 from tests.capture.kineto_events import (
     ADDMM,
     Event,
+    codes,
     event,
     frame,
     kernel,
@@ -91,6 +92,18 @@ def test_impossible_times_do_not_end_the_account(
     account = attribute_step(timeline, MACHINE, wall_ns=float(timeline.wall_ns)).account
     total = sum(group.ns for group in account.groups().values())
     assert total == pytest.approx(timeline.wall_ns)
+
+
+@pytest.mark.parametrize("field", ["ts", "dur"])
+def test_one_event_of_another_age_does_not_make_the_step_years_long(
+    tmp_path: Path, field: str
+) -> None:
+    events = [{**one, "ts": one["ts"] + 1.7e15} for one in _launched("cuda_runtime")]
+    usual = kineto.read(write(tmp_path, text(events))).timeline()
+    events.append({**event("cpu_op", "aten::mm", 1.7e15, 5), field: 5e14})
+    trace = kineto.read(write(tmp_path, text(events)))
+    assert trace.timeline().wall_ns == usual.wall_ns
+    assert "damaged-events" in codes(trace)
 
 
 def test_a_marker_around_nothing_is_not_the_step(tmp_path: Path) -> None:

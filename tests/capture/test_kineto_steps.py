@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from boundby.capture import kineto
+from boundby.capture.kineto.batches import kind_of_batch
 from boundby.capture.kineto.period import find_period
+from boundby.capture.kineto.source import observe_trace
 from tests.capture.kineto_events import (
     Event,
     codes,
@@ -183,3 +185,50 @@ def test_a_period_is_found_under_noise(noise: float) -> None:
 def test_no_period_in_noise() -> None:
     assert find_period(np.random.default_rng(2).integers(0, 50, 5000)) is None
     assert find_period(np.zeros(3, np.int32)) is None
+
+
+def served(*requests: tuple[int, int]) -> list[Event]:
+    """Batches of a serving engine, 100 us apart: how many prompts, how many tokens generated."""
+    events: list[Event] = []
+    for number, (prompts, tokens) in enumerate(requests):
+        start = 100.0 * number
+        name = f"execute_context_{prompts}({prompts * 64})_generation_{tokens}({tokens})"
+        events.append(event("user_annotation", name, start, 60))
+        events.append(op("aten::mm", start + 2, 12))
+        events.append(launch(number + 1, start + 4))
+        events.append(kernel(number + 1, start + 10, 80.0 if prompts else 20.0))
+    return events
+
+
+def test_batches_of_a_serving_engine_are_steps_of_three_kinds(tmp_path: Path) -> None:
+    trace = read(tmp_path, served((1, 0), (0, 4), (0, 4), (0, 4), (2, 3), (0, 4)))
+    assert trace.steps_from == "batches"
+    labels = ["prefill#0", "decode#0", "decode#1", "decode#2", "mixed#0", "decode#3"]
+    assert [step.label for step in trace.steps] == labels
+    # Decode takes most of the trace, and is what is diagnosed; the others are named.
+    assert trace.series == "decode"
+    observation = observe_trace(trace)
+    assert observation.step is not None
+    assert observation.step.kind.series == "decode"
+    assert len(observation.step.samples_ns) == 4
+    others = {other.kind: other.steps for other in observation.step.others}
+    assert others == {"prefill": 1, "mixed": 1}
+    texts = [note.text for note in observation.notes if note.code == "other-steps"]
+    assert any("one prefill step" in text and "--index 0" in text for text in texts)
+    prefill = observe_trace(trace, index=0).step
+    assert prefill is not None and prefill.kind.label == "prefill#0"
+    assert {other.kind for other in prefill.others} == {"decode", "mixed"}
+
+
+def test_marks_with_other_sizes_in_their_names_are_read_too() -> None:
+    assert (
+        kind_of_batch("execute_8192_context_9(sq8155sk8430)_generation_37(sq37sk34489)") == "mixed"
+    )
+    assert kind_of_batch("execute_context_0(0)_generation_8(8)") == "decode"
+    assert kind_of_batch("execute_graph") is None
+
+
+def test_the_profilers_own_markers_come_before_batches(tmp_path: Path) -> None:
+    trace = read(tmp_path, [mark(0, 0, 200), *served((1, 0), (0, 4))])
+    assert trace.steps_from == "markers"
+    assert "other-steps" not in [note.code for note in observe_trace(trace).notes]

@@ -101,7 +101,8 @@ def reducing(
 
 
 def test_an_exposed_all_reduce_may_be_hidden_behind_the_products() -> None:
-    step_model = step_model_of(reducing([(400.0, 10_000_000)]), LINK)
+    training = in_phase(reducing([(400.0, 10_000_000)]), Phase.BACKWARD)
+    step_model = step_model_of(training, LINK)
     detection = exposed_collectives.detect(step_model)
     assert detection is not None
     # 10 MB cross the link once (2 x 1/2), at half of 100 GB/s: 200 us and a latency of 20, of
@@ -409,3 +410,24 @@ def test_on_a_cpu_with_little_memory_only_products_are_expected_to_be_kept() -> 
     timeline = in_phase(scene.timeline(), Phase.BACKWARD)
     found = sure(step_model_of(timeline, with_memory(10**9)), "wasteful-checkpointing")
     assert found.saving_ns.expected == pytest.approx(92e3, rel=0.1)
+
+
+@pytest.mark.parametrize("fault", ["host-sync", "eager-launches"])
+def test_advice_for_inference_speaks_of_no_loss_and_no_training(fault: str) -> None:
+    def launched(phase: Phase) -> str:
+        scene = Scene(end=20_000.0)
+        for turn in range(40):
+            at = 400.0 * turn
+            scene.on_host(at, at + 300, name="aten::mm")
+            row = scene.on_host(at + 250, at + 260, kind=HostKind.LAUNCH, name="cudaLaunchKernel")
+            scene.on_device(at + 270, at + 290, launch=row)
+            if turn == 20:
+                scene.on_host(at + 310, at + 330, kind=HostKind.SYNC, name="cudaStreamSynchronize")
+        one = next(one for one in faults.FAULTS if one.id == fault)
+        found = one.find_in(step_model_of(in_phase(scene.timeline(), phase)))
+        assert found is not None
+        return found.change
+
+    words = ("loss", "make_graphed_callables")
+    assert any(word in launched(Phase.BACKWARD) for word in words)
+    assert not any(word in launched(Phase.FORWARD) for word in words)

@@ -35,12 +35,16 @@ from boundby.fixes import compiled, cuda_graphs
 from boundby.model import DeviceKind, Phase
 from boundby.model.assumptions.device import GRAPH_GAP_NS
 from boundby.model.assumptions.savings import GRAPH_HOST_LEFT, GRAPH_PIECES_LEFT
+from boundby.step.inference import is_inference
 from boundby.step.model import Edit, HostTime, StepView
 from boundby.step.simulator import LaunchSequence
 from boundby.step.user_python import kept
 
 _CHANGE = """model = torch.cuda.make_graphed_callables(model, (sample_input,))
 # or, with its operators fused too: torch.compile(model, mode="reduce-overhead")"""
+
+_OF_INFERENCE = """model = torch.compile(model, mode="reduce-overhead")
+# generation: with a static KV cache; a serving engine: with its CUDA graphs on"""
 
 
 def detect(step: StepView) -> Detection | None:
@@ -50,6 +54,7 @@ def detect(step: StepView) -> Detection | None:
     # Forward and backward are captured; the optimizer is launched as before, unless it is too.
     captured = launches.phase != Phase.OPTIMIZER
     gap = _graph_gap(step)
+    change = _OF_INFERENCE if is_inference(step) else _CHANGE
     syncs = _syncs_inside(launches)
     if syncs:
         times = "once" if syncs == 1 else f"{syncs} times"
@@ -58,7 +63,7 @@ def detect(step: StepView) -> Detection | None:
             expected=_left(step, captured, GRAPH_PIECES_LEFT.value, launches.gap_ns),
             high=_left(step, captured, GRAPH_HOST_LEFT.value, gap),
             where=[],
-            change=_CHANGE,
+            change=change,
             assumes=f"shapes stay the same; the step syncs {times} in the middle, which a graph "
             "cannot contain: remove that first",
         )
@@ -67,7 +72,7 @@ def detect(step: StepView) -> Detection | None:
         expected=_left(step, captured, GRAPH_HOST_LEFT.value, gap),
         high=_left(step, np.ones(len(captured), np.bool_), GRAPH_HOST_LEFT.low, min(0.0, gap)),
         where=[],
-        change=_CHANGE,
+        change=change,
         assumes="shapes stay the same, and nothing inside the step syncs",
     )
 

@@ -37,6 +37,7 @@ from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import Cost, DeviceKind
 from boundby.model.assumptions.device import COLLECTIVE_LATENCY_NS, LINK_SHARE
 from boundby.model.assumptions.savings import HIDDEN_TRANSFER_SHARE
+from boundby.step.inference import is_inference
 from boundby.step.model import Edit, StepView
 
 _KIND = re.compile(r"^(?:nccl|gloo|xccl|c10d|_c10d_functional)::?_?(?P<kind>\w+?)_?$")
@@ -45,6 +46,10 @@ _BLOCKING = re.compile(r"all_?to_?all|send|recv|broadcast|barrier")
 _REDUCING = re.compile(r"all_?reduce")
 _GATHERING = re.compile(r"all_?gather")
 _SCATTERING = re.compile(r"reduce_?scatter")
+
+_OF_INFERENCE = (
+    "# split the model over fewer devices, or use all-reduce kernels made for small messages"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +87,7 @@ def detect(step: StepView) -> Detection | None:
         expected=Edit.set_time(hidden(HIDDEN_TRANSFER_SHARE.value, all_of_it=False)),
         high=Edit.set_time(hidden(1.0, all_of_it=True)),
         where=step.lines(step.op_records[one.op] for one in found)[:2],
-        change=_change(hideable or found),
+        change=_OF_INFERENCE if is_inference(step) else _change(hideable or found),
         assumes="the time goes into the transfer, not into waiting for a rank that is late",
     )
 

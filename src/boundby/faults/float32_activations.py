@@ -26,6 +26,7 @@ from boundby.faults.fault import Detection, Fault
 from boundby.fixes import precision
 from boundby.model import DTYPE_BYTES, Phase, Tensor
 from boundby.model.assumptions.savings import ACTIVATION_CASTS
+from boundby.step.inference import is_inference
 from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
 from boundby.step.op_variants import in_dtype, timed_ratio
@@ -61,7 +62,8 @@ def detect(step: StepView) -> Detection | None:
         expected=changes[1],
         high=changes[2],
         where=step.lines(step.op_records[index] for index in products)[:3],
-        change=f'with torch.autocast("{step.device}", torch.bfloat16):\n    loss = model(batch)',
+        change=f'with torch.autocast("{step.device}", torch.bfloat16):\n    '
+        + ("outputs = model(batch)" if is_inference(step) else "loss = model(batch)"),
         assumes="seven bits of mantissa in products and activations are enough",
     )
 

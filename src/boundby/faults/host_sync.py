@@ -27,12 +27,18 @@ import numpy as np
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import HostKind
+from boundby.step.inference import is_inference
 from boundby.step.model import Edit, HostTime, StepView
 
 _CHANGE = {
     "torch": "losses.append(loss.detach())  # and .item() once every hundred steps",
     "jax": "losses.append(loss)  # and float(loss) once every hundred steps",
 }
+
+_OF_INFERENCE = (
+    'outputs = outputs.to("cpu", non_blocking=True)  # into pinned memory; read them after the next'
+    " step is issued"
+)
 
 
 def detect(step: StepView) -> Detection | None:
@@ -52,7 +58,7 @@ def detect(step: StepView) -> Detection | None:
         high=Edit.drop_waits(waits)
         + Edit.save_host(HostTime(before_ns=np.minimum(calls, launches.host_ns))),
         where=_lines(step),
-        change=_CHANGE[step.framework],
+        change=_OF_INFERENCE if is_inference(step) else _CHANGE[step.framework],
         assumes="nothing in the step depends on the value",
     )
 

@@ -32,6 +32,7 @@ from boundby.fixes import loaders
 from boundby.model import DeviceKind, Ints
 from boundby.model.assumptions.device import COPY_SHARE_MEASURED, COPY_SHARE_PRINTED
 from boundby.model.assumptions.savings import PAGEABLE_COPY_SHARE
+from boundby.step.inference import is_inference
 from boundby.step.model import Edit, StepView
 from boundby.step.simulator import Wait
 
@@ -58,7 +59,9 @@ def detect(step: StepView) -> Detection | None:
         expected=Edit.set_time(known) + unwaited,
         high=Edit.set_time(hidden) + unwaited,
         where=step.lines(step.op_records[op] for op in copies)[:3],
-        change="DataLoader(..., pin_memory=True); batch = batch.to(device, non_blocking=True)",
+        change="batch = batch.pin_memory().to(device, non_blocking=True)"
+        if is_inference(step)
+        else "DataLoader(..., pin_memory=True); batch = batch.to(device, non_blocking=True)",
         assumes="batches can be made in pinned memory, and no code relies on a blocking copy",
     )
 

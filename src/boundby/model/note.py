@@ -33,6 +33,7 @@ Code = Literal[
     "damaged-events",
     "partial-read",
     "steps-inferred",
+    "other-steps",
     "cpu-trace",
     "device-not-recorded",
     "no-host-events",

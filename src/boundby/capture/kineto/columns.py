@@ -42,6 +42,8 @@ from boundby.model.timeline import Ints
 Key = TypeVar("Key")
 
 _LATEST_US = 9e15  # in ns still an int64
+# Assumed: no trace is longer. Events further than that from the others are damaged.
+_LONGEST_US = 1e12
 _DEVICE_STRIDE = 1 << 32  # streams of two devices never share a number
 
 
@@ -77,6 +79,7 @@ class ColumnBuilder:
         self.events = 0
         self.rows = 0
         self._bad = 0
+        self._usual_us: float | None = None  # when events of the file happen
 
     def add(self, events: list[Event]) -> None:
         self.events += len(events)
@@ -126,7 +129,11 @@ class ColumnBuilder:
         """Start and duration in ns of the events that have both, inside the window."""
         ts = np.array([event.ts for event in events])
         dur = np.array([event.dur for event in events])
-        sound = (np.abs(ts) < _LATEST_US) & (dur >= 0) & (dur < _LATEST_US)
+        sound = (np.abs(ts) < _LATEST_US) & (dur >= 0) & (dur < _LONGEST_US)
+        if self._usual_us is None and sound.any():
+            self._usual_us = float(np.median(ts[sound]))
+        if self._usual_us is not None:
+            sound &= np.abs(ts - self._usual_us) < _LONGEST_US
         self._bad += len(events) - int(np.count_nonzero(sound))
         if self._window is not None:
             sound &= (ts * 1000 <= self._window.end_ns) & (

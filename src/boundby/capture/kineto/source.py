@@ -7,7 +7,8 @@ from pathlib import Path
 
 from boundby.capture.kineto.stream import is_gzip
 from boundby.capture.kineto.trace import Trace, read
-from boundby.model import HostKind, Note, Timeline
+from boundby.model import HostKind, Note, Timeline, units
+from boundby.model.diagnosis import KindOfStep
 from boundby.model.errors import BoundbyError
 from boundby.model.observation import Observation, ObservedDevice, RankInfo, StepTiming
 from boundby.model.step_kind import StepKind
@@ -51,6 +52,9 @@ def observe_trace(
         )
         notes.append(Note(code="no-shapes", text=text))
     label = timeline.label or "traced"
+    chosen = trace.steps[trace.median if index is None else index]
+    others = sorted({step.series for step in trace.steps} - {chosen.series})
+    notes += [_of_other_kind(trace, series) for series in others]
     # A device that did nothing in the step has no roofs for what the CPU did.
     listed = next((device for device in trace.metadata.devices if device.name), None)
     if not len(timeline.device):
@@ -66,16 +70,38 @@ def observe_trace(
             memory_bytes=listed.memory_bytes if listed else None,
         ),
         step=StepTiming(
-            # The profiler's markers end with the number of the step: "ProfilerStep#3".
             kind=StepKind(label=label, series=label.partition("#")[0]),
             wall_source="profiled" if wall_ns is None else "given",
             wall_ns=wall_ns,
-            samples_ns=[float(step.wall_ns) for step in trace.steps] if wall_ns is None else [],
+            samples_ns=_samples(trace, chosen.series) if wall_ns is None else [],
+            others=[
+                KindOfStep(
+                    kind=series,
+                    mode="forward",
+                    steps=len(_samples(trace, series)),
+                    wall_ns=trace.steps[trace.median_of(series)].wall_ns,
+                )
+                for series in others
+            ],
         ),
         timeline=timeline,
         rank=None if metadata.rank is None else RankInfo(rank=metadata.rank, world=metadata.world),
         notes=notes,
     )
+
+
+def _samples(trace: Trace, series: str) -> list[float]:
+    return [float(step.wall_ns) for step in trace.steps if step.series == series]
+
+
+def _of_other_kind(trace: Trace, series: str) -> Note:
+    """Where to look for the account of another kind of step."""
+    index, steps = trace.median_of(series), len(_samples(trace, series))
+    wall = units.time(trace.steps[index].wall_ns)
+    text = f"also in the trace: {steps} {series} steps of {wall}: --index {index}"
+    if steps == 1:
+        text = f"also in the trace: one {series} step of {wall}: --index {index}"
+    return Note(code="other-steps", text=text)
 
 
 def _without_device(timeline: Timeline) -> Note:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from boundby.capture.kineto.batches import batches
 from boundby.capture.kineto.events import NONE, OPTIMIZER_STEP, STEP_MARKER
 from boundby.capture.kineto.names import clean, module_of
 from boundby.capture.kineto.nesting import matching
@@ -19,7 +20,7 @@ from boundby.model import DeviceKind, HostKind
 from boundby.model.record import Record
 from boundby.model.timeline import Ints
 
-StepsFrom = Literal["markers", "given", "optimizer", "launch pattern", "whole window"]
+StepsFrom = Literal["markers", "given", "batches", "optimizer", "launch pattern", "whole window"]
 
 # A launch into an idle device starts within tens of microseconds; one that waits this long while
 # nothing else is seen to run waits for work from before the trace.
@@ -46,12 +47,19 @@ class Step(Record, frozen=True, kw_only=True):
     def wall_ns(self) -> int:
         return self.end_ns - self.start_ns
 
+    @property
+    def series(self) -> str:
+        """The label without the number of the step: the profiler's are "ProfilerStep#3"."""
+        return (self.label or "").partition("#")[0]
+
 
 def find_steps(columns: Columns) -> tuple[list[Step], StepsFrom]:
     """The steps of a file, and how they were found."""
     launches = find_launches(columns)
     if markers := marked(columns):
         return charge(columns, launches, markers), "markers"
+    if served := batches(columns):
+        return charge(columns, launches, served), "batches"
     if cycles := _optimizer_cycles(columns, launches.called):
         return charge(columns, launches, cycles), "optimizer"
     if repeats := _repeats(columns, launches.called):

@@ -70,7 +70,21 @@ class Trace:
     @property
     def median(self) -> int:
         """The index of the step with the median time, among those that have work."""
-        return _median(self.steps, self._work())
+        return self.median_of(self.series)
+
+    @property
+    def series(self) -> str:
+        """The kind of step that takes most of the trace."""
+        total: dict[str, int] = {}
+        for step in self.steps:
+            total[step.series] = total.get(step.series, 0) + step.wall_ns
+        return max(total, key=lambda series: total[series])
+
+    def median_of(self, series: str) -> int:
+        """The index of the median step of a kind."""
+        work = self._work()
+        mine = [index for index, step in enumerate(self.steps) if step.series == series]
+        return mine[_median([self.steps[i] for i in mine], [work[i] for i in mine if work])]
 
     def _work(self) -> list[int]:
         """How much each step asks for: device events, in a CPU trace operators."""

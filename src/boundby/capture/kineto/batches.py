@@ -1,0 +1,49 @@
+"""The batches that a serving engine ran, by kind: prefill, decode, or both mixed.
+
+An engine marks each batch with a range that counts its requests: those whose prompts it reads
+(context) and those that it generates one token each for, as in
+`execute_context_1(888_788544)_generation_0(0)` (vLLM).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import numpy as np
+
+from boundby.capture.kineto.origins import named
+from boundby.capture.kineto.rows import Columns, Window
+from boundby.model import HostKind
+
+_BATCH = re.compile(
+    r"^execute_(?:\d+_)?context_(?P<context>\d+)\(.*_generation_(?P<generation>\d+)"
+)
+
+
+def kind_of_batch(name: str) -> str | None:
+    """What a batch with this mark does; None where the name is no such mark."""
+    found = _BATCH.match(name)
+    if found is None:
+        return None
+    prefills, decodes = int(found["context"]) > 0, int(found["generation"]) > 0
+    return "mixed" if prefills and decodes else "prefill" if prefills else "decode"
+
+
+def batches(columns: Columns) -> list[tuple[str | None, Window]]:
+    """The marked batches in order of time, each from its mark to the next: sampling and the next
+    batch's preparation follow the mark's end."""
+    host = columns.host
+    marks = named(host, columns.names, lambda name: kind_of_batch(name) is not None)
+    rows = np.flatnonzero(marks & (host.kind == HostKind.ANNOTATION))
+    rows = rows[np.argsort(host.start[rows], kind="stable")]
+    starts = host.start[rows].tolist()
+    ends = [*starts[1:], max(int(host.end.max()), int(host.end[rows[-1]]))] if len(rows) else []
+    numbers: Counter[str] = Counter()
+    found: list[tuple[str | None, Window]] = []
+    for row, start, end in zip(rows.tolist(), starts, ends, strict=True):
+        kind = kind_of_batch(columns.names[host.name[row]])
+        if kind is not None and end > start:
+            found.append((f"{kind}#{numbers[kind]}", Window(start, end)))
+            numbers[kind] += 1
+    return found

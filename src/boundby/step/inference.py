@@ -1,0 +1,20 @@
+"""Whether a step only infers: what would fix it is then said in other words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boundby.model import HostKind, Phase
+from boundby.step.model import StepView
+
+
+def is_inference(step: StepView) -> bool:
+    """Whether operators ran and none of them was of a backward pass or an optimizer."""
+    return step.memoised(_is_inference)
+
+
+def _is_inference(step: StepView) -> bool:
+    host = step.timeline.host
+    trains = np.isin(host.phase, [Phase.BACKWARD, Phase.OPTIMIZER]).any()
+    named = any("backward" in name.lower() for name in step.timeline.names)
+    return bool((host.kind == HostKind.OP).any()) and not trains and not named
