@@ -287,7 +287,7 @@ PROGRAMS = (
         name="pyg gcn",
         repository="pyg-team/pytorch_geometric",
         path="examples/gcn.py",
-        args="--epochs 80",
+        args="--epochs 40",
         step="train 2708x1433",
         data=((data.planetoid, "data/Planetoid/Cora/raw"),),
     ),

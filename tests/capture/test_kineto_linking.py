@@ -333,3 +333,17 @@ def test_a_large_copy_from_pageable_memory_is_a_sync(
         event("gpu_memcpy", copy, 20, 5, correlation=1, stream=7, bytes=size),
     ]
     assert timeline_of(tmp_path, events).host.kind.tolist() == [kind]
+
+
+def test_modules_beside_the_script_are_the_users_whatever_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "datasets").mkdir()
+    for name in ("profile.py", "datasets/toy.py"):
+        (tmp_path / name).touch()
+    names = ("profile.py(3): step", "datasets/toy.py(4): batch")
+    assert [frame_of(name).origin for name in names] == [Origin.TORCH, Origin.LIBRARY]
+    monkeypatch.syspath_prepend(tmp_path)
+    assert [frame_of(name).origin for name in names] == [Origin.USER, Origin.USER]
+    others = ("threading.py(3): run", "datasets/load.py(4): load")
+    assert [frame_of(name).origin for name in others] == [Origin.TORCH, Origin.LIBRARY]

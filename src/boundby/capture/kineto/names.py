@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+import functools
 import re
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 from boundby.capture.own_files import is_own_file
@@ -142,11 +144,27 @@ def origin_of(path: str) -> Origin:
         return Origin.TORCH
     if top == "torch" or is_own_file(path) or is_own_file(inside):
         return Origin.TORCH
-    if inside != path or top in _FRAMEWORKS:
+    if inside != path:
         return Origin.LIBRARY
-    if _STDLIB.search(path) or top.removesuffix(".py") in sys.stdlib_module_names:
+    if _STDLIB.search(path):
         return Origin.TORCH
-    return Origin.USER
+    is_framework = top in _FRAMEWORKS
+    if not is_framework and top.removesuffix(".py") not in sys.stdlib_module_names:
+        return Origin.USER
+    if sys.path and _is_in(sys.path[0], path):
+        return Origin.USER
+    return Origin.LIBRARY if is_framework else Origin.TORCH
+
+
+@functools.cache
+def _is_in(script_folder: str, path: str) -> bool:
+    """Whether a shortened path is that of a module beside the script.
+
+    Programs have a `profile.py` or a folder `datasets` of their own. Python looks into the script's
+    folder first, and boundby's own is none where Python's packages are.
+    """
+    file = Path(script_folder, path).as_posix()
+    return not (_PACKAGES.match(file) or _STDLIB.match(file)) and Path(file).is_file()
 
 
 def shortened(path: str) -> str:
