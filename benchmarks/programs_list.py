@@ -155,7 +155,7 @@ PROGRAMS = (
         name="nanoGPT sample",
         repository="karpathy/nanoGPT",
         path="sample.py",
-        args="--device=cpu --num_samples=3 --max_new_tokens=120",
+        args="--device=cpu --num_samples=3 --max_new_tokens=120 --start=ABC",
         step="forward|decode",
         data=((data.checkpoint, "out"), (data.shakespeare, "data/shakespeare_char")),
     ),

@@ -347,3 +347,18 @@ def test_modules_beside_the_script_are_the_users_whatever_their_names(
     assert [frame_of(name).origin for name in names] == [Origin.USER, Origin.USER]
     others = ("threading.py(3): run", "datasets/load.py(4): load")
     assert [frame_of(name).origin for name in others] == [Origin.TORCH, Origin.LIBRARY]
+
+
+def test_installed_packages_are_libraries_unless_the_script_has_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed, own = tmp_path / "site-packages", tmp_path / "own"
+    for folder in (installed, own):
+        (folder / "graphs").mkdir(parents=True)
+        (folder / "graphs" / "layers.py").touch()
+    name = "graphs/layers.py(4): forward"
+    assert frame_of(name).origin is Origin.USER
+    monkeypatch.syspath_prepend(installed)
+    assert frame_of(name).origin is Origin.LIBRARY
+    monkeypatch.syspath_prepend(own)
+    assert frame_of(name).origin is Origin.USER

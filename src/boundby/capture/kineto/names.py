@@ -22,7 +22,8 @@ _NOTEBOOK = re.compile(r"ipykernel|ipython-input|^<stdin>$")
 _MODULE = "nn.Module: "
 
 # Frameworks whose paths the profiler shortens to the package name: a user's own line is further
-# out. Anything not listed is taken for the user's, which errs towards a line they can find.
+# out. Anything neither listed nor installed here is taken for the user's, which errs towards a line
+# they can find.
 _FRAMEWORKS = frozenset(
     {
         "accelerate",
@@ -148,12 +149,13 @@ def origin_of(path: str) -> Origin:
         return Origin.LIBRARY
     if _STDLIB.search(path):
         return Origin.TORCH
-    is_framework = top in _FRAMEWORKS
-    if not is_framework and top.removesuffix(".py") not in sys.stdlib_module_names:
-        return Origin.USER
     if sys.path and _is_in(sys.path[0], path):
         return Origin.USER
-    return Origin.LIBRARY if is_framework else Origin.TORCH
+    if top in _FRAMEWORKS:
+        return Origin.LIBRARY
+    if top.removesuffix(".py") in sys.stdlib_module_names:
+        return Origin.TORCH
+    return Origin.LIBRARY if _is_installed(path, tuple(sys.path)) else Origin.USER
 
 
 @functools.cache
@@ -165,6 +167,13 @@ def _is_in(script_folder: str, path: str) -> bool:
     """
     file = Path(script_folder, path).as_posix()
     return not (_PACKAGES.match(file) or _STDLIB.match(file)) and Path(file).is_file()
+
+
+@functools.cache
+def _is_installed(path: str, folders: tuple[str, ...]) -> bool:
+    """Whether a shortened path is that of an installed package's module."""
+    installed = (one for one in folders if one.endswith(("/site-packages", "/dist-packages")))
+    return any(Path(folder, path).is_file() for folder in installed)
 
 
 def shortened(path: str) -> str:
