@@ -275,15 +275,6 @@ PROGRAMS = (
         data=((data.tokenizer, "examples/pytorch/language-modeling/model"),),
     ),
     Program(
-        name="transformers run_clm_no_trainer",
-        repository="huggingface/transformers",
-        path="examples/pytorch/language-modeling/run_clm_no_trainer.py",
-        args="--config_name model --tokenizer_name model --train_file model/train.txt"
-        " --block_size 64 --per_device_train_batch_size 4 --max_train_steps 40 --seed 1",
-        step="train 4x64",
-        data=((data.tokenizer, "examples/pytorch/language-modeling/model"),),
-    ),
-    Program(
         name="pyg gcn",
         repository="pyg-team/pytorch_geometric",
         path="examples/gcn.py",
