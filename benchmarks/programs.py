@@ -54,7 +54,7 @@ _CLOCKS = re.compile(
     r"|\b\w*(runtime|_per_second)'?[ :=]+'?[\d.]+'?|ms/batch +[\d.]+|[\d.]+ms\b"
     r"|max mem: \d+|eta: \S+|data: [\d.]+|elapsed[^\n]*|Took [\d.e-]+|0x[0-9a-f]+|-[0-9a-f]{16}\b"
 )
-_LONGEST_S = 150.0
+_LONGEST_S = 240.0
 
 
 @dataclass(kw_only=True)

@@ -11,6 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from boundby.capture.torch.evidence.collector import EvidenceCollector
 from boundby.capture.torch.evidence.padding import lengths_of
+from boundby.capture.torch.evidence.places import user_line
 from boundby.capture.torch.evidence.values import fingerprint
 from boundby.model.evidence import StepEvidence
 from boundby.runtime.step_hooks import active_hooks
@@ -160,6 +161,12 @@ def test_compiled_code_keeps_hooks_away_only_while_it_is_there() -> None:
     torch._dynamo.reset()
     afterwards = evidence_of(step).growth
     assert afterwards is not None and afterwards.where
+
+
+def test_equal_code_of_two_files_is_told_apart() -> None:
+    codes = [compile("x = 1", file, "exec") for file in ("/a/one.py", "/a/other.py")]
+    assert codes[0] == codes[1]
+    assert [user_line(code, 1) for code in codes] == ["a/one.py:1", "a/other.py:1"]
 
 
 def test_settings_are_known_where_no_step_was_looked_at() -> None:

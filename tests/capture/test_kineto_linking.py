@@ -333,3 +333,32 @@ def test_a_large_copy_from_pageable_memory_is_a_sync(
         event("gpu_memcpy", copy, 20, 5, correlation=1, stream=7, bytes=size),
     ]
     assert timeline_of(tmp_path, events).host.kind.tolist() == [kind]
+
+
+def test_modules_beside_the_script_are_the_users_whatever_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "datasets").mkdir()
+    for name in ("profile.py", "datasets/toy.py"):
+        (tmp_path / name).touch()
+    names = ("profile.py(3): step", "datasets/toy.py(4): batch")
+    assert [frame_of(name).origin for name in names] == [Origin.TORCH, Origin.LIBRARY]
+    monkeypatch.syspath_prepend(tmp_path)
+    assert [frame_of(name).origin for name in names] == [Origin.USER, Origin.USER]
+    others = ("threading.py(3): run", "datasets/load.py(4): load")
+    assert [frame_of(name).origin for name in others] == [Origin.TORCH, Origin.LIBRARY]
+
+
+def test_installed_packages_are_libraries_unless_the_script_has_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed, own = tmp_path / "site-packages", tmp_path / "own"
+    for folder in (installed, own):
+        (folder / "graphs").mkdir(parents=True)
+        (folder / "graphs" / "layers.py").touch()
+    name = "graphs/layers.py(4): forward"
+    assert frame_of(name).origin is Origin.USER
+    monkeypatch.syspath_prepend(installed)
+    assert frame_of(name).origin is Origin.LIBRARY
+    monkeypatch.syspath_prepend(own)
+    assert frame_of(name).origin is Origin.USER

@@ -6,7 +6,7 @@ import torch
 
 from boundby import faults
 from boundby.analysis.account import attribute_step
-from boundby.model import OpCall, Precision, Tensor
+from boundby.model import HostKind, OpCall, Precision, Tensor
 from boundby.model.diagnosis import Finding
 from boundby.step.build import build_step_model
 from tests.faults.step_models import finding, step_model_of
@@ -170,3 +170,25 @@ def test_attention_is_imagined_in_the_digits_that_products_have_by_then() -> Non
     for fault in ("float32-products", "float32-activations"):
         together = rows[fault, "materialised-attention"].wall_ns
         assert together.expected == pytest.approx(alone.expected + 25e6)
+
+
+def test_autocast_changes_nothing_of_what_makes_a_batch() -> None:
+    """The same pointwise operator in the model, or in the loader of the main process."""
+
+    def saved_ns(*, loads: bool) -> float:
+        scene = Scene(end=20000)
+        if loads:
+            scene.on_host(0, 10000, HostKind.DATA, "enumerate(DataLoader)#__next__")
+        scene.on_host(0, 9900, call=OpCall(name="aten::div", args=(tensor(4096, 4096), 2.0)))
+        scene.on_host(10000, 19900, call=PRODUCT)
+        step_model = step_model_of(scene.timeline(), MACHINE)
+        faults.find([step_model])
+        for one in step_model.timings.asked:
+            first = one.args[0]
+            is_cast = isinstance(first, Tensor) and first.dtype == "bfloat16"
+            step_model.timings.known[one] = 1e6 if is_cast else 5e6
+        found = finding(step_model, "float32-activations")
+        assert found is not None and found.saving_ns is not None
+        return found.saving_ns.high
+
+    assert saved_ns(loads=True) < saved_ns(loads=False)

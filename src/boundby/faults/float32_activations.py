@@ -53,6 +53,7 @@ def detect(step: StepView) -> Detection | None:
         and record.cost is not None
         and any(unit in record.cost.flops for unit in _FLOAT32)
         and record.bound in ("compute", "memory")
+        and not step.is_for_data(record)
     ]
     if not products or not new or new < 1.2 * (machine.rate(_FLOAT32[0]) or new):
         return None
@@ -82,6 +83,8 @@ def _cast(step: StepView, products: list[int], near: float, halved: float) -> Ed
             and record.op_class in ("elementwise", "movement")
             and record.phase != Phase.OPTIMIZER
             and record.bound == "memory"
+            # Autocast is around the model, not around the loader.
+            and not step.is_for_data(record)
             and not any(part in record.name for part in _KEPT)
         ):
             op_ns[index] = record.ns - halved / 2 * _moving(step, record)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+import functools
 import re
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 from boundby.capture.own_files import is_own_file
@@ -20,7 +22,8 @@ _NOTEBOOK = re.compile(r"ipykernel|ipython-input|^<stdin>$")
 _MODULE = "nn.Module: "
 
 # Frameworks whose paths the profiler shortens to the package name: a user's own line is further
-# out. Anything not listed is taken for the user's, which errs towards a line they can find.
+# out. Anything neither listed nor installed here is taken for the user's, which errs towards a line
+# they can find.
 _FRAMEWORKS = frozenset(
     {
         "accelerate",
@@ -142,11 +145,35 @@ def origin_of(path: str) -> Origin:
         return Origin.TORCH
     if top == "torch" or is_own_file(path) or is_own_file(inside):
         return Origin.TORCH
-    if inside != path or top in _FRAMEWORKS:
+    if inside != path:
         return Origin.LIBRARY
-    if _STDLIB.search(path) or top.removesuffix(".py") in sys.stdlib_module_names:
+    if _STDLIB.search(path):
         return Origin.TORCH
-    return Origin.USER
+    if sys.path and _is_in(sys.path[0], path):
+        return Origin.USER
+    if top in _FRAMEWORKS:
+        return Origin.LIBRARY
+    if top.removesuffix(".py") in sys.stdlib_module_names:
+        return Origin.TORCH
+    return Origin.LIBRARY if _is_installed(path, tuple(sys.path)) else Origin.USER
+
+
+@functools.cache
+def _is_in(script_folder: str, path: str) -> bool:
+    """Whether a shortened path is that of a module beside the script.
+
+    Programs have a `profile.py` or a folder `datasets` of their own. Python looks into the script's
+    folder first, and boundby's own is none where Python's packages are.
+    """
+    file = Path(script_folder, path).as_posix()
+    return not (_PACKAGES.match(file) or _STDLIB.match(file)) and Path(file).is_file()
+
+
+@functools.cache
+def _is_installed(path: str, folders: tuple[str, ...]) -> bool:
+    """Whether a shortened path is that of an installed package's module."""
+    installed = (one for one in folders if one.endswith(("/site-packages", "/dist-packages")))
+    return any(Path(folder, path).is_file() for folder in installed)
 
 
 def shortened(path: str) -> str:

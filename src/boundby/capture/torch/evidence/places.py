@@ -23,9 +23,8 @@ def user_lines(frame: FrameType | None) -> list[str]:
     return found
 
 
-@functools.cache
 def user_line(code: CodeType, line: int | None) -> str | None:
-    """None: not the user's."""
+    """None: not the user's. Not kept by code: the same code of two files is equal to Python."""
     return user_line_at(code.co_filename, line, code.co_name)
 
 
