@@ -27,14 +27,15 @@ code is not part of this repository: check each out in a folder named `owner+nam
 - **alone, under**: seconds of the whole process. Under boundby this includes importing it, profiled
   steps and the analysis, so it is not the cost of a clean step.
 
-The host was busy with other work: steps waited for a core for up to 70% of their time, so times are
+The host was busy with other work: steps waited for a core for up to 91% of their time, so times are
 not those of a quiet machine, and findings about waiting are the host's. Rows come from several
 versions of one day; the ledger has the commit of each.
 """
 
 
 def table(programs: Sequence[Program]) -> None:
-    rows = {row["name"]: row for row in LEDGER.newest().values() if "error" not in row}
+    # Where a program did not run alone, on this machine and its packages, nothing is compared.
+    rows = {row["name"]: row for row in LEDGER.newest().values() if row.get("ran_alone")}
     shown = [(one, rows[one.name]) for one in programs if one.name in rows]
     parts = [
         _HEAD,
@@ -58,7 +59,7 @@ def summary(shown: Sequence[tuple[Program, Row]]) -> str:
     return (
         f"{len(rows)} programs from {len(owners)} repositories: {same} did the same under boundby"
         f" as alone, {right} got the expected step. {unmeasured} more programs are listed in"
-        " benchmarks/programs_list.py, and not measured yet."
+        " benchmarks/programs_list.py: not measured, or they did not run alone here either."
     )
 
 
