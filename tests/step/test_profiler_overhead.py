@@ -82,6 +82,17 @@ def test_together_they_explain_the_difference_as_far_as_events_can(
     assert found.stretch_ns.sum() <= 0.8 * 100 * US
 
 
+def test_a_step_that_waited_for_its_core_did_so_in_the_profiler_too() -> None:
+    timeline = profiled(ProfilerCallCost(), marked=False)
+    where = find_host_intervals(timeline)
+    most, waiting = (
+        find_profiler_overhead(timeline, where, wall_ns=20 * US, on_core=share)
+        for share in (1.0, 0.5)
+    )
+    assert most.event_ns.sum() < waiting.event_ns.sum() <= 2 * most.event_ns.sum() + 1e-6
+    assert waiting.total_ns <= 180 * US + 1e-6
+
+
 def test_without_a_measured_call_cost_an_operator_costs_most() -> None:
     found = overhead(150, None, None, marked=False)
     assert found.event_ns[OPERATOR] == pytest.approx(2.6 * found.event_ns[FUNCTION])

@@ -72,7 +72,11 @@ def cpu_step(
     paged = operators.paged_ns(fresh_pages)
     paged_ns = float(paged.sum())
     dilation = find_profiler_overhead(
-        timeline, where, wall_ns=as_profiled + paged_ns + waited, phases=own
+        timeline,
+        where,
+        wall_ns=as_profiled + paged_ns + waited,
+        phases=own,
+        on_core=on_core,
     )
     op_records, asked = cpu_work(operators, precision, dilation, paged)
     spent = host_time_by_line(timeline, where, asked, dilation)

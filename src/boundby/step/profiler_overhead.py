@@ -34,6 +34,8 @@ Floats = npt.NDArray[np.float64]
 _USUAL = ProfilerCallCost(
     function_ns=PROFILED_FUNCTION_NS.value, builtin_ns=PROFILED_BUILTIN_NS.value, of_python=0.0
 )
+# A step that had a core for less of its time than this tells nothing.
+_LEAST_ON_CORE = 0.05
 _BUILTIN = re.compile(r"^<(?:built-in|method|slot)")
 _CALLS = (*PYTHON_FRAMES, HostKind.DATA)
 
@@ -53,9 +55,10 @@ def find_profiler_overhead(
     *,
     wall_ns: float,
     phases: Mapping[str, float] | None = None,
+    on_core: float = 1.0,
 ) -> ProfilerOverhead:
     """The costs that explain, together, all by which the step is longer than a clean one, as far
-    as they can."""
+    as they can. `on_core`: the share of the profiled step in which it had a core."""
     host, call_cost = timeline.host, timeline.call_cost or _USUAL
     thread = main_thread(timeline)
     events = _event_weights(timeline, call_cost)
@@ -72,9 +75,9 @@ def find_profiler_overhead(
         PROFILER_FUNCTION_SHARE.value,
         call_cost.of_python * _over(longer, counted + call_cost.of_python * interpreted),
     )
-    factor = np.clip(
-        _over(longer - share * interpreted, counted), 0.0, PROFILER_OVERHEAD_FACTOR.value
-    )
+    # A step that waits for a core does so in the profiler too.
+    most = PROFILER_OVERHEAD_FACTOR.value / max(on_core, _LEAST_ON_CORE)
+    factor = np.clip(_over(longer - share * interpreted, counted), 0.0, most)
     costs, slowed = events * factor[of_event], python * share[of_stretch]
     return ProfilerOverhead(costs, slowed, float(costs[mine].sum() + slowed[own].sum()))
 
