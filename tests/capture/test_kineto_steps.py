@@ -12,6 +12,7 @@ from boundby.capture import kineto
 from boundby.capture.kineto.batches import kind_of_batch
 from boundby.capture.kineto.period import find_period
 from boundby.capture.kineto.source import observe_trace
+from boundby.model import HostKind
 from tests.capture.kineto_events import (
     Event,
     codes,
@@ -232,3 +233,14 @@ def test_the_profilers_own_markers_come_before_batches(tmp_path: Path) -> None:
     trace = read(tmp_path, [mark(0, 0, 200), *served((1, 0), (0, 4))])
     assert trace.steps_from == "markers"
     assert "other-steps" not in [note.code for note in observe_trace(trace).notes]
+
+
+def test_the_sync_in_which_the_profiler_stops_is_not_the_steps(tmp_path: Path) -> None:
+    work = [op("aten::mm", 0, 30), launch(1, 5), kernel(1, 20, 400)]
+    stop = event("cuda_runtime", "cudaDeviceSynchronize", 50, 380)
+    timeline = read(tmp_path, [*work, stop]).timeline()
+    assert HostKind.SYNC not in timeline.host.kind
+    assert len(timeline.device) == 1 and timeline.wall_ns == 420_000
+    # One that the script goes on after is the script's.
+    timeline = read(tmp_path, [*work, stop, op("aten::relu", 440, 10)]).timeline()
+    assert HostKind.SYNC in timeline.host.kind

@@ -333,6 +333,15 @@ def test_allocator_calls_are_saved_once_beside_graphs() -> None:
     assert together >= busy_ns
 
 
+def test_copies_of_a_trace_without_host_events_are_looked_at() -> None:
+    scene = Scene(end=10_000.0)
+    scene.on_device(0, 9000, DeviceKind.COPY_H2D, "Memcpy HtoD (Pageable -> Device)", size=1 << 26)
+    step_model = step_model_of(scene.timeline())
+    assert not len(step_model.actions_of([0]))
+    fault = next(one for one in faults.FAULTS if one.id == "pageable-copies")
+    assert fault.find_in(step_model) is not None
+
+
 def test_a_saving_never_goes_below_the_busy_stream() -> None:
     step_model = step_model_of(allocating(2).timeline())
     busy_ns = float(step_model.timeline.device.duration_ns.sum())

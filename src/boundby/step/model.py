@@ -201,10 +201,11 @@ class StepView(ABC):
         return [self.timeline.sources[s] for s in ranked if 0 <= s < len(self.timeline.sources)]
 
     def actions_of(self, indices: Iterable[int]) -> Ints:
-        """The host actions that issue some operators; none on a CPU."""
+        """The host actions that issue some operators; none on a CPU, or without host events."""
         wanted = np.isin(self._member[self.launches.order], list(indices))
         work = np.flatnonzero(wanted)
-        return np.unique(np.searchsorted(self.launches.first, work, side="right") - 1)
+        actions = np.unique(np.searchsorted(self.launches.first, work, side="right") - 1)
+        return actions[actions < len(self.launches.host_ns)]
 
 
 class StepModel(StepView):

@@ -64,7 +64,9 @@ def find_steps(columns: Columns) -> tuple[list[Step], StepsFrom]:
         return charge(columns, launches, cycles), "optimizer"
     if repeats := _repeats(columns, launches.called):
         return charge(columns, launches, repeats), "launch pattern"
-    return charge(columns, launches, [(None, extent(columns))]), "whole window"
+    return charge(
+        columns, launches, [(None, _before_stop(columns, launches.called))]
+    ), "whole window"
 
 
 def given_steps(columns: Columns, windows: Sequence[tuple[int, int]]) -> list[Step]:
@@ -104,6 +106,19 @@ def extent(columns: Columns) -> Window:
     starts = [rows.start.min() for rows in (columns.host, columns.device) if len(rows.start)]
     ends = [rows.end.max() for rows in (columns.host, columns.device) if len(rows.start)]
     return Window(int(min(starts)), int(max(ends)) + 1)
+
+
+def _before_stop(columns: Columns, launched: Ints) -> Window:
+    """The whole window without the sync in which the profiler stops: after it nothing runs."""
+    window, host = extent(columns), columns.host
+    syncs = named(host, columns.names, lambda name: name.endswith("DeviceSynchronize"))
+    if not syncs.any():
+        return window
+    stop = int(host.start[syncs].max())
+    later = (host.start > stop) & np.isin(host.kind, [HostKind.OP, HostKind.PYTHON])
+    if later.any() or (launched >= stop).any() or stop <= window.start_ns:
+        return window
+    return Window(window.start_ns, stop)
 
 
 def marked(columns: Columns) -> list[tuple[str | None, Window]]:
