@@ -150,7 +150,8 @@ changes its speed within seconds. Older rows are three fresh processes each, one
 of the same session if there was one. Older rows stay in the ledger, better or worse. The
 predictions therefore come from several versions of boundby, each recorded with its commit. Some
 changes between these versions were made after earlier measurements of the same models had been
-seen.
+seen. Rows of larger batches are from versions that benchmarked operators at the larger size; since
+then such steps are predicted from the machine's curves, which these rows do not test.
 
 **Drift of the host.** A host may take a third longer for the same step a minute later (Swin alone,
 not observed: 36 ms, then 46 ms), which changes the saving. The newest sessions (`round` in the
