@@ -397,6 +397,25 @@ def test_a_loop_over_parameters_goes_over_their_shapes() -> None:
     assert finding(rounds(16, shapes=4, optimizer=False), "looped-parameters") is None
 
 
+def test_six_parameters_are_a_loop_over_parameters_and_no_loop_of_calls() -> None:
+    assert sure(rounds(6, shapes=6), "looped-parameters").where == ["train.py:1"]
+    assert finding(rounds(5, shapes=5), "looped-parameters") is None
+    assert finding(rounds(6, optimizer=False), "looped-calls") is None
+
+
+def test_a_parameter_of_one_element_is_one_too() -> None:
+    scene = Scene(end=400)
+    shapes = [(64, 64), (64,), (64, 64), (64,), (1, 64), (1,)]
+    for at, shape in enumerate(shapes):
+        one = Tensor(shape=shape, dtype="float32", storage=1000 + at)
+        scene.on_host(50 * at, 50 * at + 40, call=OpCall(name="aten::pow", args=(one, 2)))
+    args = tuple(tensor(*shape) for shape in shapes)
+    scene.on_host(300, 400, call=OpCall(name="aten::step", args=args))
+    phases = [Phase.FORWARD] * 6 + [Phase.OPTIMIZER]
+    step = step_of(scene.timeline(), [0] * 6 + [2], phases=phases)
+    assert sure(step, "looped-parameters").where == ["train.py:1"]
+
+
 def test_a_loop_over_parameters_is_one_pass_over_them() -> None:
     """Two operators for each of 16 parameters; one for all does the work of one."""
     scene = Scene(end=16 * 200 + 100)

@@ -29,6 +29,7 @@ from boundby.model.diagnosis import Diagnosis, Verdict
 from boundby.model.observation import Observation, StepTiming
 from boundby.step.cpu_ops import ExtraPages
 from boundby.step.cpu_step import CpuWait
+from boundby.step.preemption import without_preemption
 
 _NO_VERDICT = Verdict(bound_by="unknown", uncertain=True, why="No step was profiled.")
 
@@ -54,6 +55,7 @@ def diagnose(
     operators on the device; without it, predicted kernels take what the machine's roofs promise.
     """
     step = require_step(observation)
+    recorded, observation = observation.timeline, _without_preemption(observation)
     timeline = observation.timeline
     notes = [*observation.notes, *measurement_notes(observation, step)]
     if machine is None:
@@ -84,7 +86,7 @@ def diagnose(
         machine=machine,
         step=step_times(
             step,
-            timeline,
+            recorded,
             result.attribution,
             replay_error=result.replay_error,
             estimate=result.unprofiled.wall_ns if result.unprofiled else None,
@@ -94,6 +96,18 @@ def diagnose(
         advice=result.advice,
         notes=notes,
         run=observation.run,
+    )
+
+
+def _without_preemption(observation: Observation) -> Observation:
+    if observation.timeline is None:
+        return observation
+    profiled = observation.profiled
+    timeline, left_ns = without_preemption(observation.timeline, profiled.cpu_wait_ns)
+    return msgspec.structs.replace(
+        observation,
+        timeline=timeline,
+        profiled=msgspec.structs.replace(profiled, cpu_wait_ns=left_ns),
     )
 
 

@@ -37,7 +37,7 @@ _FEWEST = 6  # fewer are not reported
 
 
 def detect(step: StepView) -> Detection | None:
-    loops = [loop for loop in looping_lines(step) if _is_over_parameters(step, loop)]
+    loops = [loop for loop in looping_lines(step, _FEWEST) if _is_over_parameters(step, loop)]
     if not loops:
         return None
     # On a CPU such an operator still calls another for each tensor.
@@ -89,7 +89,8 @@ def _parameter_shapes(step: StepView) -> set[tuple[int, ...]]:
     for record in step.op_records:
         call = step.call(record)
         if call is not None and record.phase == Phase.OPTIMIZER:
-            found |= {tensor.shape for tensor in call.tensors if tensor.elements > 1}
+            # A parameter may have one element; scalars without dimensions are counters.
+            found |= {tensor.shape for tensor in call.tensors if tensor.shape}
     return found
 
 

@@ -19,8 +19,8 @@ from boundby.step.host_intervals import called_from
 from boundby.step.model import StepView
 from boundby.step.rows import python_ns
 
-# Fewer rounds than this are not worth a word.
-_FEWEST = 8
+# Fewer rounds than this are found only for those who ask for them, and never fewer than the other.
+_FEWEST, _LEAST = 8, 6
 # Code that a compiler has written has one line of the script for all of its operators.
 _COMPILED = ("<eval_with_key>", "Torch-Compiled Region", "CompiledFxGraph")
 # Of a loop's rounds, at least this share follow one another in a recurrence.
@@ -41,8 +41,9 @@ class Loop:
     ns: float
 
 
-def looping_lines(step: StepView) -> list[Loop]:
-    return step.memoised(_looping_lines)
+def looping_lines(step: StepView, fewest: int = _FEWEST) -> list[Loop]:
+    """Loops of at least so many rounds, which may be as few as six."""
+    return [loop for loop in step.memoised(_looping_lines) if loop.rounds >= fewest]
 
 
 def _looping_lines(step: StepView) -> list[Loop]:
@@ -72,9 +73,10 @@ def _looping_lines(step: StepView) -> list[Loop]:
             (step.op_records[index].phase, step.op_records[index].name) for index in records
         )
         rounds = max(names.values())
-        if rounds < _FEWEST:
+        if rounds < _LEAST:
             continue
-        often = [tuple(group) for group in same.values() if len(group) >= _FEWEST]
+        each = min(rounds, _FEWEST)
+        often = [tuple(group) for group in same.values() if len(group) >= each]
         covered = sum(len(group) for group in often)
         ns = sum(step.op_records[index].ns for index in records)
         found.append(

@@ -1,0 +1,134 @@
+"""A profiled step on a CPU without the time that its thread lost its core inside single calls.
+
+The profiler records a call that is interrupted with all of the time until its thread has a core
+again. How much a step lost in total is known; where it lost it shows at calls that took far longer
+than others of their kind.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from boundby.model import PYTHON_FRAMES, HostKind, Ints, OpCall, Timeline
+from boundby.step.host_intervals import main_thread
+from boundby.step.nesting import Mask
+
+Floats = npt.NDArray[np.float64]
+
+# Linux lends a core for 0.7 ms or longer (`base_slice_ns`); what waits less is not told apart from
+# calls that differ.
+_SHORTEST_NS = 500_000.0
+_FEWEST_PEERS = 3
+# A call that took longer by more than this times what was lost did so for another reason.
+_AT_MOST = 1.2
+_SPREADS = 4.0  # median absolute deviations
+
+
+def without_preemption(timeline: Timeline, lost_ns: float) -> tuple[Timeline, float]:
+    """The step without the lost time that can be located, and what else it lost.
+
+    A call whose own time exceeds its peers' by no more than what was lost is given their median;
+    the longest first, until nothing lost remains. Later events move forward.
+    """
+    if lost_ns < _SHORTEST_NS or len(timeline.device):
+        return timeline, lost_ns
+    host = timeline.host
+    mine = host.thread == main_thread(timeline)
+    own = _own_times(timeline)
+    excess = _excess(timeline, own, mine & np.isin(host.kind, (HostKind.OP, *PYTHON_FRAMES)))
+    cuts = []
+    left = lost_ns
+    for row in np.argsort(-excess, kind="stable").tolist():
+        if excess[row] < _SHORTEST_NS or left < _SHORTEST_NS:
+            break
+        if excess[row] <= _AT_MOST * left:
+            start, end = _longest_stretch(timeline, row)
+            cut = min(excess[row], left, float(end - start))
+            cuts.append((start, int(cut)))
+            left -= int(cut)
+    return (_shortened(timeline, sorted(cuts)), left) if cuts else (timeline, lost_ns)
+
+
+def _own_times(timeline: Timeline) -> Floats:
+    """Durations less those of the rows directly inside."""
+    host = timeline.host
+    own = host.duration_ns.astype(np.float64)
+    inner = np.flatnonzero(host.parent >= 0)
+    np.subtract.at(own, host.parent[inner], host.duration_ns[inner])
+    return own
+
+
+def _excess(timeline: Timeline, own: Floats, candidate: Mask) -> Floats:
+    """By how much each call is longer than its peers, where it is far longer; else nothing.
+
+    Peers are calls of the same name on the same shapes or, where there are too few of those, the
+    same operator on tensors that are at least as large.
+    """
+    host, calls = timeline.host, timeline.calls
+    shapes = [tuple((t.shape, t.dtype) for t in call.tensors) for call in calls]
+    elements = np.array([*map(_elements, calls), 0])[host.call]
+    alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    named: dict[int, list[int]] = defaultdict(list)
+    for row in np.flatnonzero(candidate).tolist():
+        name, call = int(host.name[row]), int(host.call[row])
+        alike[name, shapes[call] if call >= 0 else ()].append(row)
+        named[name].append(row)
+    found = np.zeros(len(host))
+    for rows in alike.values():
+        longest = max(rows, key=lambda row: own[row])
+        if own[longest] < _SHORTEST_NS:
+            continue
+        peers = rows
+        if len(rows) <= _FEWEST_PEERS and int(host.call[longest]) >= 0:
+            peers = [
+                row for row in named[int(host.name[longest])] if elements[row] >= elements[longest]
+            ]
+        if len(peers) <= _FEWEST_PEERS:
+            continue
+        usual = float(np.median(own[peers]))
+        spread = float(np.median(np.abs(own[peers] - usual)))
+        far = max(_SHORTEST_NS, usual, _SPREADS * spread)
+        over = own[rows] - usual
+        found[rows] = np.where(over >= far, over, 0.0)
+    return found
+
+
+def _elements(call: OpCall) -> int:
+    return sum(tensor.elements for tensor in call.tensors)
+
+
+def _longest_stretch(timeline: Timeline, row: int) -> tuple[int, int]:
+    """Start and end of the longest time that a row spent in nothing inside it."""
+    host = timeline.host
+    inner = np.flatnonzero(host.parent == row)
+    ends = host.start_ns + host.duration_ns
+    begins = np.append(host.start_ns[row], ends[inner])
+    stops = np.append(host.start_ns[inner], ends[row])
+    at = int(np.argmax(stops - begins))
+    return int(begins[at]), int(stops[at])
+
+
+def _shortened(timeline: Timeline, cuts: list[tuple[int, int]]) -> Timeline:
+    """The step as if these stretches, each a start and a length, had not been."""
+
+    def moved(times: Ints) -> Ints:
+        gone = np.zeros(len(times), np.int64)
+        for start, length in cuts:
+            gone += np.clip(times - start, 0, length)
+        return times - gone
+
+    host, samples, phases = timeline.host, timeline.samples, timeline.phases
+    starts, ends = moved(host.start_ns), moved(host.start_ns + host.duration_ns)
+    replace = msgspec.structs.replace
+    return replace(
+        timeline,
+        start_ns=int(moved(np.array([timeline.start_ns]))[0]),
+        end_ns=int(moved(np.array([timeline.end_ns]))[0]),
+        host=replace(host, start_ns=starts, duration_ns=ends - starts),
+        samples=samples and replace(samples, start_ns=moved(samples.start_ns)),
+        phases=phases and replace(phases, start_ns=moved(phases.start_ns)),
+    )
