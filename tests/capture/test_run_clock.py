@@ -216,6 +216,17 @@ def test_a_long_pause_between_steps_is_no_training(asleep: bool, part: str) -> N
     assert ms_of(script.parts())[part] == 3000
 
 
+def test_sleep_while_the_device_works_is_part_of_the_steps() -> None:
+    script = Script()
+    for _ in range(10):
+        script.spend(1)
+        script.train()
+    script.run.step_ended("train", is_queued=True)
+    script.spend(3000, asleep=True)
+    script.train()
+    assert ms_of(script.parts()) == {"setup": 1, "train": 9 * 11 + 10 + 3000 + 10}
+
+
 def test_steps_under_the_profiler_count_as_long_as_usual_ones() -> None:
     script = Script()
     script.train(9)

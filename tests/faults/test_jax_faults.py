@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+import pytest
 
 from boundby.analysis.account import attribute_step
+from boundby.analysis.verdict import find_verdict
 from boundby.model import HloInstruction, HostKind, OpCall, Timeline
 from boundby.model.jax_facts import JaxCompilation, JaxFacts, JaxFunction, JaxHostArray
 from boundby.model.observation import Observation, ObservedDevice, RepeatedCode
@@ -80,6 +82,14 @@ def test_callbacks_into_python_are_found_at_their_line() -> None:
     found = sure(model, "jax-host-callbacks")
     assert found.where == ["train.py:3"]
     assert 200 * US < found.saving_ns.expected <= 310 * US
+
+
+def test_time_in_callbacks_is_overhead_of_python() -> None:
+    model = _model(_programs((GELU, "", 100.0), (CALLBACK, "", 900.0)))
+    overhead = model.account.overhead
+    assert overhead.parts["python"] >= 900 * US
+    assert overhead.ns == pytest.approx(sum(overhead.parts.values()))
+    assert find_verdict(model).verdict.bound_by == "overhead"
 
 
 def test_other_custom_calls_are_no_callbacks() -> None:

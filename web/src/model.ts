@@ -222,7 +222,7 @@ export interface OpRow {
   excess_ns: number | null;
   flops: number | null;
   bytes: number | null;
-  bound: "compute" | "host_link" | "memory" | "network" | "small" | "unknown";
+  bound: "compute" | "host_link" | "memory" | "network" | "python" | "small" | "unknown";
   roof_fraction: number | null;
   roof_suspect: boolean;
   upper_bound: boolean;

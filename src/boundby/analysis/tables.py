@@ -46,6 +46,8 @@ def group_of(work: OpRecord) -> tuple[str, str | None]:
             return "bandwidth", "host_link"
         case "small":
             return "overhead", "small_kernels"
+        case "python":
+            return "overhead", "python"
         case _:
             return "unknown", None
 

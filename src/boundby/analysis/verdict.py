@@ -176,7 +176,7 @@ def _left_of(work: OpRecord, group: GroupName, machine: Machine) -> float:
             floor = machine.memory_ns(work.cost) if work.cost else None
         case ("bandwidth", "memory"):
             floor = machine.compute_ns(work.cost) if work.cost else None
-        case ("bandwidth", "network" | "host_link") | ("overhead", "small"):
+        case ("bandwidth", "network" | "host_link") | ("overhead", "small" | "python"):
             floor = 0.0
         case _:
             return 1.0

@@ -16,6 +16,7 @@ _GROUP_OF = {
     "network": "bandwidth",
     "host_link": "bandwidth",
     "small": "overhead",
+    "python": "overhead",
 }
 # Most faults that are combined. Each combination is simulated in every scenario: four faults have
 # 15, six have 63.

@@ -22,13 +22,10 @@ Measured on
 
 from __future__ import annotations
 
-import re
-
 from boundby.faults.fault import Detection, Fault
 from boundby.model import units
 from boundby.step.model import Edit, StepView
 
-_TARGET = re.compile(r"python.*callback", re.IGNORECASE)
 # Of their time, what stays of returning the same values: copies of scalars.
 _LEFT = (0.4, 0.05, 0.0)
 
@@ -39,7 +36,7 @@ def detect(step: StepView) -> Detection | None:
         for index, record in enumerate(step.op_records)
         if (call := step.call(record)) is not None
         and call.hlo is not None
-        and _TARGET.search(call.hlo.target)
+        and call.hlo.calls_python
     ]
     if not found:
         return None

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from boundby.model.record import Record
 from boundby.model.tensor import Tensor
+
+_PYTHON_CALLBACK = re.compile(r"python.*callback", re.IGNORECASE)
 
 
 class Window(Record, frozen=True, kw_only=True):
@@ -59,6 +63,11 @@ class HloInstruction(Record, frozen=True, kw_only=True):
     causal: bool = False  # of an attention that skips the half above the diagonal
     trip_count: int | None = None  # of a loop; None where it is not known
     group_size: int | None = None  # of a collective: the devices that take part
+
+    @property
+    def calls_python(self) -> bool:
+        """Whether it runs a Python function on the host and waits for it."""
+        return _PYTHON_CALLBACK.search(self.target) is not None
 
 
 class HloComputation(Record, frozen=True, kw_only=True):

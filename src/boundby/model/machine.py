@@ -94,7 +94,7 @@ _HOST_OVERHEADS = (
 _HOST_LINKS = ("host_link.h2d.pageable", "host_link.d2h.pageable")
 HOST_COSTS = (*_HOST_OVERHEADS, *_HOST_LINKS)
 
-Bound = Literal["compute", "memory", "small", "network", "host_link", "unknown"]
+Bound = Literal["compute", "memory", "small", "network", "host_link", "python", "unknown"]
 
 
 def _along(curve: list[Point], size: float) -> float:

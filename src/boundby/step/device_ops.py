@@ -114,6 +114,9 @@ def device_work(
             _set_cost(work, machine, _winograd(cost) if on_winograd[index] else cost)
         elif call < 0:
             _cost_event(work, timeline, machine, event)
+        if call >= 0 and (called := calls[call].hlo) is not None and called.calls_python:
+            # The program waits for the host, whatever its arguments are.
+            work.bound, work.floor_ns = "python", None
         op_records.append(work)
     return op_records, member
 

@@ -22,7 +22,7 @@ from boundby.step.op_record import OpRecord
 from boundby.step.reductions import reduces_over_rows
 
 _FUSIBLE = ("elementwise", "normalization", "movement")
-_ELSEWHERE = ("host_link", "network")
+_ELSEWHERE = ("host_link", "network", "python")
 # A CPU makes random numbers one after the other, in whatever kernel.
 _RANDOM = ("bernoulli", "dropout", "rand", "normal_", "exponential_", "uniform_")
 # Each adds at places that others add at too: left to the library, or no pass over memory.

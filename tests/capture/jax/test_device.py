@@ -53,3 +53,12 @@ def test_steps_that_were_complete_before_the_host_woke_share_the_time() -> None:
 
 def test_a_host_that_is_never_behind_sets_the_times() -> None:
     assert _times([0, 0, 0], [0, 0, 0]) == pytest.approx([0.01, 0.01, 0.01])
+
+
+def test_waiting_for_queued_steps_is_told() -> None:
+    clock = _Clock()
+    device = JaxDevice(clock)
+    device.completed(_Array(clock, 5 * MS))
+    device.mark()
+    device.sync()
+    assert device.waited_ns == 5 * MS

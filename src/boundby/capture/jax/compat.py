@@ -60,6 +60,11 @@ def is_ready_to_wait(array: Any) -> bool:
     return not array.is_deleted()
 
 
+def is_computed(array: Any) -> bool:
+    """Whether the device has done what an array comes from; so too where it was donated."""
+    return bool(array.is_deleted() or array.is_ready())
+
+
 def wait_for_all(jax: Any) -> None:
     """Wait until every array that is alive was computed."""
     for array in jax.live_arrays():

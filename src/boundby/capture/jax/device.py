@@ -42,6 +42,7 @@ class JaxDevice:
         self._wait_for_all = wait_for_all
         self._latest: Any = None
         self._open: list[Mark] = []
+        self.waited_ns = 0  # for the device, in all
 
     def completed(self, array: Any) -> None:
         """The latest step's work is done when this array is ready."""
@@ -53,6 +54,7 @@ class JaxDevice:
         return mark
 
     def sync(self) -> None:
+        began = self._clock()
         marks, self._open = self._open, []
         for mark in marks:
             before = self._clock()
@@ -64,6 +66,7 @@ class JaxDevice:
             self._wait_for_all()
         else:
             _wait(self._latest)
+        self.waited_ns += self._clock() - began
 
     def between(self, marks: list[Mark]) -> list[float]:
         """Times between consecutive marks in ns."""

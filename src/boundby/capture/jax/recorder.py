@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -160,8 +161,15 @@ class JaxRecorder:
                 hook.step_ended(kind)
         before = self.windows.window
         distorted = before not in (Window.WARMUP, Window.CLEAN)
-        self._run.step_ended(kind, mode=ended.mode, distorted=distorted)
-        self.windows.step_ended(kind)
+        is_queued = array is not None and not compat.is_computed(array)
+        self._run.step_ended(kind, mode=ended.mode, distorted=distorted, is_queued=is_queued)
+        began, waited = time.perf_counter_ns(), self._device.waited_ns
+        try:
+            self.windows.step_ended(kind)
+        finally:
+            # What the script had queued would have taken its time anyway.
+            waited = self._device.waited_ns - waited
+            self._run.own(time.perf_counter_ns() - began - waited)
         if before is not Window.CLEAN and self.windows.window is Window.CLEAN:
             self._clean_compile_ns = []
             self._compile_ns = self._compilations.spent_ns

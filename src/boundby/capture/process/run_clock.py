@@ -111,6 +111,7 @@ class RunClock:
         self._first_kind: str | None = None
         self._pauses: list[float] = []
         self._after_step = False
+        self._is_queued = False
         self._evaluations = _Evaluations()
         # Time in rows of evaluations by the kind of their steps; how much of the open row is in it;
         # and the time of a row that was just closed, until its last step has ended too.
@@ -210,8 +211,18 @@ class RunClock:
         self._trained |= self._called
         self._called.clear()
 
-    def step_ended(self, kind: str, *, mode: Mode = "train", distorted: bool = False) -> None:
-        """A step has ended, of the kind with this label."""
+    def step_ended(
+        self,
+        kind: str,
+        *,
+        mode: Mode = "train",
+        distorted: bool = False,
+        is_queued: bool = False,
+    ) -> None:
+        """A step has ended, of the kind with this label.
+
+        `is_queued`: the device has not done its work yet. A script that sleeps next waits for it.
+        """
         if mode == "forward":
             if self._evaluations.calls:
                 self._evaluations.ns += self._take_flushed()
@@ -234,6 +245,7 @@ class RunClock:
         self._step_ns = 0.0
         self._after_step = True
         self._row_closed_ns = None
+        self._is_queued = is_queued
         self._cpu = self._cpu_clock()
 
     def _end_in_row(self, kind: str, row_ns: float) -> None:
@@ -376,11 +388,10 @@ class RunClock:
             self._has_called = True
             return
         if is_pause and self._is_long(pause):
-            part: RunPartName = "other"
-            if self._cpu_clock() - self._cpu < _ASLEEP * pause:
-                part = "idle"
-            self._ns[part] += min(pause, taken)
-            taken -= min(pause, taken)
+            slept = self._cpu_clock() - self._cpu < _ASLEEP * pause
+            if not (slept and self._is_queued):
+                self._ns["idle" if slept else "other"] += min(pause, taken)
+                taken -= min(pause, taken)
         elif is_pause and len(self._pauses) < _MOST_PAUSES:
             self._pauses.append(pause)
         self._step_ns += taken
