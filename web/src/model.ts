@@ -446,6 +446,7 @@ export const PARTS: Record<string, string> = {
   "launch": "kernel launches",
   "sync": "device syncs",
   "data": "waiting for data",
+  "unseen": "device waits for something that the trace does not show",
   "core": "waiting for a CPU core",
   "small_kernels": "small kernels"
 };
