@@ -1,3 +1,4 @@
+import json
 import subprocess
 from pathlib import Path
 
@@ -56,3 +57,13 @@ def test_times_people_write() -> None:
     for wrong in ("84", "ms", "-3ms", "0s", "1e3ms"):
         with pytest.raises(click.BadParameter):
             parse_time(wrong)
+
+
+def test_a_model_that_the_step_does_not_decode_with_is_said(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config.write_text(json.dumps({"model_type": "llama", **sizes, "vocab_size": 100}))
+    done = trace("--json", "-", "--model", str(config), str(SYNCS))
+    diagnosis = msgspec.json.decode(done.stdout, type=Diagnosis)
+    assert diagnosis.decode_limit is None
+    assert "model-not-used" in {note.code for note in diagnosis.notes}

@@ -18,7 +18,7 @@ def test_before_the_first_kernel_and_after_the_last_count() -> None:
     scene.on_device(50, 80, launch=launch)
     found = labels(scene)
     # 0-40 interpreter, 40-45 the call, 45-50 latency; 80-100 after the last kernel.
-    assert found == pytest.approx({"python": 60, "launch": 10, "sync": 0, "data": 0})
+    assert found == pytest.approx({"python": 60, "launch": 10, "sync": 0, "data": 0, "unseen": 0})
     assert sum(found.values()) == pytest.approx(70)
 
 
@@ -27,7 +27,9 @@ def test_waiting_for_the_loader_is_data() -> None:
     scene.on_host(10, 60, HostKind.DATA, "enumerate(DataLoader)")
     launch = scene.on_host(70, 75, HostKind.LAUNCH, "cudaLaunchKernel")
     scene.on_device(75, 100, launch=launch)
-    assert labels(scene) == pytest.approx({"python": 20, "launch": 5, "sync": 0, "data": 50})
+    assert labels(scene) == pytest.approx(
+        {"python": 20, "launch": 5, "sync": 0, "data": 50, "unseen": 0}
+    )
 
 
 def test_from_a_syncs_return_to_the_kernel_it_delayed() -> None:
@@ -48,7 +50,19 @@ def test_work_that_was_queued_waits_for_the_device_alone() -> None:
     second = scene.on_host(1, 2, HostKind.LAUNCH, "cudaLaunchKernel")
     scene.on_device(1, 10, launch=first)
     scene.on_device(12, 30, launch=second)
-    assert labels(scene) == pytest.approx({"python": 0, "launch": 3, "sync": 0, "data": 0})
+    assert labels(scene) == pytest.approx(
+        {"python": 0, "launch": 3, "sync": 0, "data": 0, "unseen": 0}
+    )
+
+
+def test_queued_work_that_does_not_start_waits_for_something_unseen() -> None:
+    scene = Scene(end=200)
+    first = scene.on_host(0, 1, HostKind.LAUNCH, "cudaLaunchKernel")
+    second = scene.on_host(1, 2, HostKind.LAUNCH, "cudaLaunchKernel")
+    scene.on_device(1, 10, launch=first)
+    scene.on_device(150, 200, launch=second)
+    found = {"python": 0, "launch": 1, "sync": 0, "data": 0, "unseen": 140}
+    assert labels(scene) == pytest.approx(found)
 
 
 def test_the_issuing_thread_is_looked_at_not_the_waiting_one() -> None:
@@ -56,7 +70,9 @@ def test_the_issuing_thread_is_looked_at_not_the_waiting_one() -> None:
     scene.on_host(0, 50, HostKind.DATA, "enumerate(DataLoader)", thread=1)
     launch = scene.on_host(20, 25, HostKind.LAUNCH, "cudaLaunchKernel", thread=2)
     scene.on_device(25, 50, launch=launch)
-    assert labels(scene) == pytest.approx({"python": 20, "launch": 5, "sync": 0, "data": 0})
+    assert labels(scene) == pytest.approx(
+        {"python": 20, "launch": 5, "sync": 0, "data": 0, "unseen": 0}
+    )
 
 
 def test_the_call_behind_idle_time_is_named() -> None:

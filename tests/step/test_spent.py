@@ -35,7 +35,7 @@ def at_lines(scene: Scene, lines: list[int], called: list[int] | None = None) ->
 
 
 def overhead(attribution: Attribution) -> dict[str, dict[str, float]]:
-    causes = ("python", "launch", "sync", "data")
+    causes = ("python", "launch", "sync", "data", "unseen")
     found = {}
     for row in attribution.lines:
         mine = {part: round(row.parts[part] / US, 3) for part in causes if row.parts.get(part)}

@@ -115,4 +115,5 @@ export const CAUSES: Record<string, string> = {
   launch: "waiting for a launch",
   sync: "after a sync",
   data: "waiting for data",
+  unseen: "waiting for something that the trace does not show",
 };

@@ -11,6 +11,7 @@ export interface Diagnosis {
   account: Account;
   verdict: Verdict;
   utilisation: Utilisation;
+  decode_limit: DecodeLimit | null;
   classes: ClassRow[];
   kernel_classes: KernelClassRow[];
   ops: OpRow[];
@@ -185,6 +186,18 @@ export interface Utilisation {
   at_least: boolean;
   costed: number | null;
   classified: number | null;
+}
+
+export interface DecodeLimit {
+  model: string;
+  passes: number;
+  tokens: number | null;
+  experts: number | null;
+  ranks: number;
+  weight_bytes: number;
+  kv_bytes: number | null;
+  limit_ns: number;
+  share: number;
 }
 
 export interface ClassRow {
@@ -433,6 +446,7 @@ export const PARTS: Record<string, string> = {
   "launch": "kernel launches",
   "sync": "device syncs",
   "data": "waiting for data",
+  "unseen": "device waits for something that the trace does not show",
   "core": "waiting for a CPU core",
   "small_kernels": "small kernels"
 };

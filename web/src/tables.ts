@@ -30,7 +30,7 @@ function ofRoof(row: Line): number | null {
   return row.floor_ns && work > 0 ? row.floor_ns / work : null;
 }
 
-const CAUSES = ["python", "launch", "sync", "data", "core"];
+const CAUSES = ["python", "launch", "sync", "data", "unseen", "core"];
 
 /** What a line's overhead is, the most first. */
 export function overheadWords(row: Line): string {

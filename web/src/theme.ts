@@ -70,6 +70,7 @@ export function colourName(kind: string | null | undefined): string {
     case "launch":
     case "sync":
     case "data":
+    case "unseen":
     case "core":
       return kind;
     case "memory":

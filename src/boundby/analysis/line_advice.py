@@ -18,6 +18,7 @@ OVERHEAD_PARTS = {
     "launch": "launching kernels",
     "sync": "waiting for the device",
     "data": "waiting for data",
+    "unseen": "waiting for something that the trace does not show",
     "core": "waiting for a CPU core",
     "small_kernels": "kernels too small for the device",
 }

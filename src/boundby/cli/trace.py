@@ -29,6 +29,13 @@ def parse_time(text: str) -> float:
     help="Use roofs saved with `boundby machine --json`; default: the datasheet.",
 )
 @click.option("--wall", metavar="TIME", help="Step time without a profiler, if known: 84.2ms.")
+@click.option(
+    "--model",
+    "model_file",
+    metavar="CONFIG",
+    type=click.Path(path_type=Path),
+    help="The model's config.json: compare decode steps with what they must read.",
+)
 @click.option("--index", type=int, metavar="N", help="Index of the step; default: the median.")
 @page_options
 @click.option("--csv", "csv_folder", metavar="DIR", help="Write all tables as CSV files.")
@@ -38,6 +45,7 @@ def parse_time(text: str) -> float:
 def command(
     machine_file: Path | None,
     wall: str | None,
+    model_file: Path | None,
     index: int | None,
     html_file: str | None,
     perfetto_file: str | None,
@@ -60,10 +68,15 @@ def command(
 
     wall_ns = parse_time(wall) if wall else None
     machine = cache.read(machine_file) if machine_file else None
+    weights = None
+    if model_file is not None:
+        from boundby.plan.weights import model_weights
+
+        weights = model_weights(model_file)
     paths = job.find_traces(traces)
     with progress_bar("reading", shown=not quiet and len(paths) > 1) as progress:
         diagnosis = job.diagnose_traces(
-            paths, machine, wall_ns=wall_ns, index=index, progress=progress
+            paths, machine, wall_ns=wall_ns, index=index, progress=progress, weights=weights
         )
     write_json(diagnosis, json_file)
     write_csv(diagnosis, csv_folder)

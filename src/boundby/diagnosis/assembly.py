@@ -12,7 +12,15 @@ from boundby.analysis.line_advice import with_advice
 from boundby.analysis.slices import slices_of
 from boundby.diagnosis.advice import Advice
 from boundby.model import UNTOLD, Machine, Note, Precision, Timeline
-from boundby.model.diagnosis import Account, Diagnosis, Group, StepTimes, Utilisation, Verdict
+from boundby.model.diagnosis import (
+    Account,
+    DecodeLimit,
+    Diagnosis,
+    Group,
+    StepTimes,
+    Utilisation,
+    Verdict,
+)
 from boundby.model.run import RunParts
 from boundby.step.host_intervals import no_intervals
 
@@ -30,6 +38,7 @@ def assemble(
     advice: Advice,
     notes: list[Note],
     run: RunParts | None = None,
+    decode_limit: DecodeLimit | None = None,
 ) -> Diagnosis:
     return Diagnosis(
         target=target,
@@ -41,6 +50,7 @@ def assemble(
         account=attribution.account,
         verdict=verdict,
         utilisation=attribution.utilisation,
+        decode_limit=decode_limit,
         classes=attribution.classes,
         kernel_classes=attribution.kernel_classes,
         ops=attribution.ops,

@@ -13,6 +13,7 @@ from boundby.analysis.verdict import find_verdict
 from boundby.diagnosis.advice import Advice, Timer, advise, doubted
 from boundby.diagnosis.assembly import assemble, nothing_known
 from boundby.diagnosis.datasheet import machine_of_datasheet
+from boundby.diagnosis.decode import decode_limit
 from boundby.diagnosis.doubts import doubts, measurement_notes
 from boundby.diagnosis.host import unsteady
 from boundby.diagnosis.models import StepModels, build_models
@@ -27,6 +28,7 @@ from boundby.diagnosis.steps import require_step, step_times
 from boundby.model import Machine, Note, Precision, Timeline
 from boundby.model.diagnosis import Diagnosis, Verdict
 from boundby.model.observation import Observation, StepTiming
+from boundby.model.weights import ModelWeights
 from boundby.step.cpu_ops import ExtraPages
 from boundby.step.cpu_step import CpuWait
 from boundby.step.preemption import without_preemption
@@ -47,12 +49,17 @@ class _Result:
 
 
 def diagnose(
-    observation: Observation, machine: Machine | None = None, *, timer: Timer | None = None
+    observation: Observation,
+    machine: Machine | None = None,
+    *,
+    timer: Timer | None = None,
+    weights: ModelWeights | None = None,
 ) -> Diagnosis:
     """Diagnose an observed step.
 
     Without a machine it is that of the datasheet for the device. `timer` benchmarks single
     operators on the device; without it, predicted kernels take what the machine's roofs promise.
+    `weights` are those of the model, for the limit of a decode step.
     """
     step = require_step(observation)
     recorded, observation = observation.timeline, _without_preemption(observation)
@@ -75,6 +82,29 @@ def diagnose(
         notes += [note for note in timeline.notes if note not in notes]
     if any(note.code in UNTRUSTED for note in notes):
         result = dataclasses.replace(result, verdict=untrusted(result.verdict, notes))
+    times = step_times(
+        step,
+        recorded,
+        result.attribution,
+        replay_error=result.replay_error,
+        estimate=result.unprofiled.wall_ns if result.unprofiled else None,
+    )
+    limit = None
+    if weights is not None and timeline is not None:
+        ranks = observation.rank.world if observation.rank is not None else None
+        found = decode_limit(
+            weights,
+            timeline,
+            result.attribution.op_records,
+            machine,
+            wall_ns=times.wall_ns,
+            kind=times.series,
+            ranks=ranks or 1,
+        )
+        if isinstance(found, Note):
+            notes.append(found)
+        else:
+            limit = found
     shown = timeline
     if timeline is not None and result.unprofiled is not None:
         shown = result.unprofiled.at_its_pace(timeline)
@@ -84,18 +114,13 @@ def diagnose(
         target=observation.target,
         framework=observation.framework,
         machine=machine,
-        step=step_times(
-            step,
-            recorded,
-            result.attribution,
-            replay_error=result.replay_error,
-            estimate=result.unprofiled.wall_ns if result.unprofiled else None,
-        ),
+        step=times,
         precision=_precision(observation),
         verdict=result.verdict,
         advice=result.advice,
         notes=notes,
         run=observation.run,
+        decode_limit=limit,
     )
 
 

@@ -119,6 +119,26 @@ class Utilisation(Record, frozen=True, kw_only=True):
     classified: float | None = None
 
 
+class DecodeLimit(Record, frozen=True, kw_only=True):
+    """What a step of inference reads at least, and how long the device's memory takes for it.
+
+    `passes` is how often the weights are read, by `tokens` at a time, None if unknown; `experts` of
+    each layer then. `weight_bytes` and `kv_bytes` are of all passes; `kv_bytes` is None where no
+    attention operator of known shapes was seen. `ranks` share the weights. `share` is the limit
+    over the step's time.
+    """
+
+    model: str
+    passes: int = 1
+    tokens: int | None = None
+    experts: float | None = None
+    ranks: int = 1
+    weight_bytes: float
+    kv_bytes: float | None = None
+    limit_ns: float
+    share: float
+
+
 class ClassRow(Record, frozen=True, kw_only=True):
     """A class of operators: its share of the FLOPs and its share of the time."""
 
@@ -472,6 +492,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     account: Account
     verdict: Verdict
     utilisation: Utilisation = Utilisation()
+    decode_limit: DecodeLimit | None = None
     classes: list[ClassRow] = []
     kernel_classes: list[KernelClassRow] = []
     ops: list[OpRow] = []

@@ -50,6 +50,7 @@ Code = Literal[
     "fault-failed",  # looking for a fault raised; `detail` is the traceback
     "device-not-named",
     "device-not-in-datasheet",
+    "model-not-used",  # the model's limit does not apply to this step
     # Ranks of a job.
     "rank-unreadable",
     "collectives-differ",

@@ -24,6 +24,11 @@ from boundby.plan.model_config import ModelConfig
 
 def from_config(path: Path) -> ModelConfig:
     """The sizes in a config.json."""
+    return from_mapping(*read_config(path))
+
+
+def read_config(path: Path) -> tuple[Raw, str]:
+    """A config.json decoded, and the name of its model."""
     try:
         raw = json.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -32,7 +37,7 @@ def from_config(path: Path) -> ModelConfig:
         raise BoundbyError(f"{path} is not JSON") from None
     if not isinstance(raw, dict):
         raise BoundbyError(f"{path} is not a model's config.json")
-    return from_mapping(raw, name=str(raw.get("_name_or_path") or path.parent.name or path.stem))
+    return raw, str(raw.get("_name_or_path") or path.parent.name or path.stem)
 
 
 def from_mapping(raw: Raw, name: str = "model") -> ModelConfig:

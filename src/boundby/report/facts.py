@@ -6,7 +6,7 @@ from rich.text import Text
 
 from boundby.model import units
 from boundby.model.diagnosis import Diagnosis, KindOfStep, StepTimes
-from boundby.report.header import utilisation_words
+from boundby.report.header import decode_words, utilisation_words
 from boundby.report.words import counted
 
 _MOST_CAUSES = 4  # display limit
@@ -21,6 +21,8 @@ def facts(diagnosis: Diagnosis) -> list[Text]:
     words = utilisation_words(used)
     if words:
         lines.append(_fact("utilisation", words))
+    if diagnosis.decode_limit is not None:
+        lines.append(_fact("limit", decode_words(diagnosis.decode_limit, step.wall_ns)))
     lines += _phases(step)
     if used.host_lead_ns is not None:
         lead = f"{units.time(used.host_lead_ns)} (profiled)"

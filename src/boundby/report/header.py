@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from boundby.model import Machine, units
-from boundby.model.diagnosis import Diagnosis, Group, Utilisation
+from boundby.model.diagnosis import DecodeLimit, Diagnosis, Group, Utilisation
 from boundby.model.run import ONCE, RunPart, RunPartName, RunParts
 from boundby.model.step_kind import StepUnit
 from boundby.report.machine import age
@@ -157,6 +157,19 @@ def utilisation_words(used: Utilisation) -> str:
     if used.costed is not None and used.costed < _MOSTLY_COSTED:
         words.append(f"cost known for {units.share(used.costed)} of device time")
     return " · ".join(words)
+
+
+def decode_words(limit: DecodeLimit, wall_ns: float) -> str:
+    """What a decode step reads, and how near it is to the time that this takes at least."""
+    read = f"{units.size(limit.weight_bytes)} of weights"
+    if limit.passes > 1:
+        read += f" (in {limit.passes} passes)"
+    if limit.kv_bytes:
+        read += f" and {units.size(limit.kv_bytes)} of keys and values"
+    return (
+        f"decode reads {read}: at least {units.time(limit.limit_ns)} on this device; "
+        f"the step takes {units.time(wall_ns)}, {units.share(limit.share)} of the limit's speed"
+    )
 
 
 def account(diagnosis: Diagnosis, *, verbose: bool) -> Table:

@@ -23,7 +23,7 @@ _SHORTEST_INSIDE_SHARE = 0.02
 # A line with this share of the step, and this many kinds of modules, is divided by module.
 _MOSTLY_ONE_LINE, _FEWEST_MODULES = 0.5, 3
 _NUMBER = re.compile(r"_\d+$")
-_OVERHEAD_PARTS = ("python", "launch", "sync", "data", "core", "small_kernels")
+_OVERHEAD_PARTS = ("python", "launch", "sync", "data", "unseen", "core", "small_kernels")
 # A line's main group is given with its share of the line where that is less than this.
 _ALL = 0.75
 _CODE = 4  # the column of source text

@@ -15,6 +15,7 @@ from boundby.report.findings import chips, findings, short_findings, together
 from boundby.report.header import (
     account,
     coverage_line,
+    decode_words,
     run_line,
     step_line,
     utilisation_words,
@@ -22,7 +23,7 @@ from boundby.report.header import (
 )
 from boundby.report.layout import Trimmed, plain_text, spaced, warning_line
 from boundby.report.proofs import ProofsReport, final_line
-from boundby.report.words import TEXT_WIDTH, counted, last_part
+from boundby.report.words import TEXT_WIDTH, counted, last_part, sentence
 
 # The short report fits one screen of this many lines at 100 columns.
 MOST_LINES = 35
@@ -68,6 +69,9 @@ def _screen(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     used = utilisation_words(diagnosis.utilisation)
     if used:
         yield Text(f"Utilisation: {used}", "dim")
+    if diagnosis.decode_limit is not None:
+        words = decode_words(diagnosis.decode_limit, diagnosis.step.wall_ns)
+        yield Text(sentence(words), "dim")
     if diagnosis.ranks:
         yield _ranks_line(diagnosis)
     if diagnosis.proofs:

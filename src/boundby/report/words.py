@@ -24,6 +24,7 @@ PART_NAMES = {
     "launch": "kernel launches",
     "sync": "device syncs",
     "data": "waiting for data",
+    "unseen": "device waits for something that the trace does not show",
     "core": "waiting for a CPU core",
     "small_kernels": "small kernels",
 }
@@ -33,6 +34,7 @@ SHORT_PART_NAMES = PART_NAMES | {
     "launch": "launch",
     "sync": "sync",
     "data": "data",
+    "unseen": "unseen wait of the device",
     "core": "CPU wait",
     "small_kernels": "small kernels",
 }

@@ -17,6 +17,7 @@ from boundby.model.diagnosis import Diagnosis, RankRow
 from boundby.model.errors import BoundbyError
 from boundby.model.observation import Observation
 from boundby.model.observation_file import FILE_NAME
+from boundby.model.weights import ModelWeights
 from boundby.session import saved
 
 
@@ -63,7 +64,11 @@ def find_traces(places: Sequence[str | Path]) -> list[Path]:
 
 
 def read_member(
-    path: Path, machine: Machine | None, wall_ns: float | None, index: int | None
+    path: Path,
+    machine: Machine | None,
+    wall_ns: float | None,
+    index: int | None,
+    weights: ModelWeights | None = None,
 ) -> list[Member]:
     """The ranks in a file, read and diagnosed; a broken file does not lose the others."""
     try:
@@ -73,7 +78,7 @@ def read_member(
             machine, timer = saved.machine_beside(path), saved.timer_beside(path)
         names = _names(path, observations)
         return [
-            _member(name, observation, machine, timer)
+            _member(name, observation, machine, timer, weights)
             for name, observation in zip(names, observations, strict=True)
         ]
     except BoundbyError as error:
@@ -91,12 +96,16 @@ def _names(path: Path, observations: Sequence[Observation]) -> list[str]:
 
 
 def _member(
-    path: str, observation: Observation, machine: Machine | None, timer: Timer | None
+    path: str,
+    observation: Observation,
+    machine: Machine | None,
+    timer: Timer | None,
+    weights: ModelWeights | None,
 ) -> Member:
     return Member(
         path=path,
         rank=None if observation.rank is None else observation.rank.rank,
-        diagnosis=diagnose(observation, machine, timer=timer),
+        diagnosis=diagnose(observation, machine, timer=timer, weights=weights),
         collectives=_collective_times(observation.timeline),
     )
 
@@ -108,12 +117,15 @@ def read_members(
     wall_ns: float | None,
     index: int | None,
     progress: Callable[[str, float], None],
+    weights: ModelWeights | None = None,
 ) -> list[Member]:
     """All ranks, in as many processes as there are cores."""
     members: dict[Path, list[Member]] = {}
     workers = min(len(paths), os.cpu_count() or 1)
     with ProcessPoolExecutor(workers) as pool:
-        waiting = {pool.submit(read_member, path, machine, wall_ns, index): path for path in paths}
+        waiting = {
+            pool.submit(read_member, path, machine, wall_ns, index, weights): path for path in paths
+        }
         try:
             for done in as_completed(waiting):
                 path = waiting[done]
@@ -181,12 +193,18 @@ def diagnose_traces(
     wall_ns: float | None,
     index: int | None,
     progress: Callable[[str, float], None],
+    weights: ModelWeights | None = None,
 ) -> Diagnosis:
-    """The diagnosis of the one rank in these files, or of the job that they are the ranks of."""
+    """The diagnosis of the one rank in these files, or of the job that they are the ranks of.
+
+    `weights` are those of the model, for the limit of a decode step.
+    """
     if len(paths) > 1:
-        members = read_members(paths, machine, wall_ns=wall_ns, index=index, progress=progress)
+        members = read_members(
+            paths, machine, wall_ns=wall_ns, index=index, progress=progress, weights=weights
+        )
     else:
-        members = read_member(paths[0], machine, wall_ns, index)
+        members = read_member(paths[0], machine, wall_ns, index, weights)
     if len(members) == 1 and members[0].diagnosis is not None:
         return members[0].diagnosis
     return combine(members)

@@ -19,8 +19,8 @@ from boundby.step.profiler_overhead import ProfilerOverhead
 
 Floats = npt.NDArray[np.float64]
 
-_PYTHON, _LAUNCH, _SYNC, _DATA = (
-    LABELS.index(name) for name in ("python", "launch", "sync", "data")
+_PYTHON, _LAUNCH, _SYNC, _DATA, _UNSEEN = (
+    LABELS.index(name) for name in ("python", "launch", "sync", "data", "unseen")
 )
 _INSTANT_NS = 1.0  # durations below it count as none
 # Functions of torch's profiler: no clean step runs them, nor what they call. Of the observer's own
@@ -141,6 +141,7 @@ def _met(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> _Met:
         found.append(_Met(gap, label, where.source[stretch], where.inside[stretch], ns))
     every = np.arange(len(gaps.start_ns))
     late = np.where(gaps.parts["sync"] > gaps.parts["launch"], _SYNC, _LAUNCH)
+    late = np.where(gaps.parts["unseen"] > 0, _UNSEEN, late)
     source = np.append(host.source, -1)[gaps.launches].astype(np.int64)
     inside = np.append(_inside(timeline), -1)[gaps.launches]
     latency = np.where(gaps.launches >= 0, gaps.end_ns - issued, 0).astype(np.float64)

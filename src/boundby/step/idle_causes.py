@@ -13,7 +13,7 @@ from boundby.model.diagnosis import IdleRow
 from boundby.model.intervals import Coverage
 from boundby.step.host_intervals import main_thread
 
-LABELS = ("python", "launch", "sync", "data")
+LABELS = ("python", "launch", "sync", "data", "unseen")
 # On a CPU besides: no line's, for whatever runs there waits.
 CPU_WAIT = "core"
 _MOST_ROWS = 20
@@ -27,10 +27,10 @@ def label_idle(timeline: Timeline, begins: Ints, ends: Ints) -> dict[str, float]
     """The idle time of the step by cause, before the first device event and after the last too.
 
     `data` inside a loader's next; `sync` from a sync until the kernel that it delayed starts, for
-    as long as it held the host and no longer: by so much the host could be ahead; and while work
-    that was queued long ago waits, on its stream, for an event; `launch` in the runtime's launch
-    calls, and until work that was just queued starts; `python` is the rest: interpreter,
-    framework, dispatch.
+    as long as it held the host and no longer: by so much the host could be ahead; `unseen` while
+    work that was queued long ago has not started: the device waits for something that the trace
+    does not show; `launch` in the runtime's launch calls, and until work that was just queued
+    starts; `python` is the rest: interpreter, framework, dispatch.
     """
     gaps = gap_causes(timeline, begins, ends)
     return {label: float(amount.sum()) for label, amount in gaps.parts.items()}
@@ -196,9 +196,10 @@ def _split(
     rest = np.clip(whole - in_data - after_sync - in_launch, 0, None)
     return {
         "data": np.where(waiting, in_data, 0.0),
-        "sync": np.where(waiting, after_sync, 0.0) + np.where(held_back, whole, 0.0),
+        "sync": np.where(waiting, after_sync, 0.0),
         "launch": np.where(waiting, in_launch, 0.0) + np.where(queued & ~held_back, whole, 0.0),
         "python": np.where(waiting, rest, 0.0),
+        "unseen": np.where(held_back, whole, 0.0),
     }
 
 

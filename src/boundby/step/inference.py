@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from boundby.model import HostKind, Phase
+from boundby.model import HostKind, Phase, Timeline
 from boundby.step.model import StepView
 
 
@@ -14,7 +14,12 @@ def is_inference(step: StepView) -> bool:
 
 
 def _is_inference(step: StepView) -> bool:
-    host = step.timeline.host
+    return infers(step.timeline)
+
+
+def infers(timeline: Timeline) -> bool:
+    """The same of a timeline."""
+    host = timeline.host
     trains = np.isin(host.phase, [Phase.BACKWARD, Phase.OPTIMIZER]).any()
-    named = any("backward" in name.lower() for name in step.timeline.names)
+    named = any("backward" in name.lower() for name in timeline.names)
     return bool((host.kind == HostKind.OP).any()) and not trains and not named

@@ -24,7 +24,7 @@ export interface Emphasis {
 
 export type Palette = Record<string, string>;
 
-const NAMES = ["compute", "bandwidth", "overhead", "unknown", "network", "host_link", "small", "python", "launch", "sync", "data", "host", "module", "ink", "muted", "paper", "line", "grid", "on-fill"];
+const NAMES = ["compute", "bandwidth", "overhead", "unknown", "network", "host_link", "small", "python", "launch", "sync", "data", "unseen", "host", "module", "ink", "muted", "paper", "line", "grid", "on-fill"];
 
 export function palette(): Palette {
   return Object.fromEntries(NAMES.map((name) => [name, colour(name)]));

@@ -143,6 +143,7 @@ function legend(layout: Layout): HTMLElement {
     ["idle launch", "launch", "idle: launch"],
     ["idle sync", "sync", "idle: sync"],
     ["idle data", "data", "idle: data"],
+    ["idle unseen", "unseen", "idle: not shown by the trace"],
   ];
   return h("div", { class: "legend" }, known.filter(([key]) => used.has(key)).map(([, kind, label]) => h("span", {}, swatch(kind), label)));
 }

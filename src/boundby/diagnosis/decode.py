@@ -1,0 +1,95 @@
+"""A decode step beside its own limit: the bytes that it reads over the memory's bandwidth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from boundby.model import DTYPE_BYTES, Machine, Note, OpCall, Tensor, Timeline
+from boundby.model.diagnosis import DecodeLimit
+from boundby.model.weights import ModelWeights
+from boundby.step.inference import infers
+from boundby.step.op_record import OpRecord
+
+
+def decode_limit(
+    weights: ModelWeights,
+    timeline: Timeline,
+    op_records: Sequence[OpRecord],
+    machine: Machine,
+    *,
+    wall_ns: float,
+    kind: str,
+    ranks: int = 1,
+) -> DecodeLimit | Note:
+    """What the step reads at least; a note where the model's weights are not what limits it.
+
+    The passes are counted by attention operators, one a layer. The tokens of a pass are the fewest
+    rows of a product with an input as wide as the model; unknown, they are taken as one.
+    """
+    rate = machine.rate("memory.dram")
+    if rate is None:
+        return _unused("the bandwidth of the device's memory is unknown")
+    if kind == "prefill" or (not infers(timeline) and len(timeline.calls)):
+        return _unused("the step is not one of decoding")
+    tokens, dtype_bytes = _products(weights, timeline)
+    if tokens is not None and tokens > (machine.critical_batch or math.inf):
+        return _unused(f"{tokens} tokens at a time are limited by arithmetic")
+    attention = [one for one in op_records if one.call >= 0 and _attends(one)]
+    passes = 1
+    if attention and len(attention) % weights.layers == 0:
+        passes = len(attention) // weights.layers
+    read = passes * weights.read_bytes(tokens or 1, dtype_bytes or weights.dtype_bytes) / ranks
+    known = [one.cost.bytes for one in attention if one.cost is not None]
+    cached = sum(known) if known else None
+    limit_ns = (read + (cached or 0.0)) / rate * 1e9
+    return DecodeLimit(
+        model=weights.name,
+        passes=passes,
+        tokens=tokens,
+        experts=weights.experts_met(tokens or 1) if weights.experts else None,
+        ranks=ranks,
+        weight_bytes=read,
+        kv_bytes=cached,
+        limit_ns=limit_ns,
+        share=limit_ns / wall_ns if wall_ns > 0 else 0.0,
+    )
+
+
+def _attends(record: OpRecord) -> bool:
+    return record.kernel_class == "attention" or "attention" in record.name.lower()
+
+
+def _unused(why: str) -> Note:
+    return Note(code="model-not-used", text=f"no decode limit: {why}")
+
+
+def _products(weights: ModelWeights, timeline: Timeline) -> tuple[int | None, int | None]:
+    """The fewest rows that meet a weight of the model, and the bytes of one of its elements."""
+    found = [one for call in timeline.calls if (one := _product(call, weights.hidden)) is not None]
+    if not found:
+        return None, None
+    return min(rows for rows, _ in found), min(size for _, size in found)
+
+
+def _product(call: OpCall, hidden: int) -> tuple[int, int] | None:
+    """Rows and bytes per element of rows [..., hidden] times a matrix [hidden, n], or its
+    transpose."""
+    wide = [one for one in call.tensors if len(one.shape) > 1]
+    if call.hlo is not None or len(wide) != 2:
+        return None
+    rows, matrix = wide
+    if rows.shape[-1] != hidden or len(matrix.shape) != 2 or hidden not in matrix.shape:
+        return None
+    if not _multiplies(call.name):
+        return None
+    size = DTYPE_BYTES.get(matrix.dtype)
+    return (_leading(rows), size) if size else None
+
+
+def _multiplies(name: str) -> bool:
+    return name.rpartition("::")[2] in ("mm", "addmm", "matmul", "linear", "_scaled_mm")
+
+
+def _leading(tensor: Tensor) -> int:
+    return math.prod(tensor.shape[:-1])
