@@ -16,16 +16,19 @@ ERRORS = "Traceback (most recent call last):\nValueError: no data\n"
 def test_a_script_that_failed_is_quoted() -> None:
     failure = RunFailure(reason="the script ended with exit code 1", by_script=True)
     expected = "the script ended with exit code 1; its last line: ValueError: no data"
-    assert _failure_reason(failure, ERRORS) == expected
+    assert _failure_reason(failure, ERRORS, 1) == expected
 
 
 def test_another_failure_stands_alone() -> None:
-    assert _failure_reason(RunFailure(reason="no step was found"), ERRORS) == "no step was found"
+    assert _failure_reason(RunFailure(reason="no step was found"), ERRORS, 2) == "no step was found"
 
 
-def test_a_run_that_was_killed_leaves_its_last_line() -> None:
-    assert _failure_reason(None, ERRORS) == "its last line: ValueError: no data"
-    assert _failure_reason(None, "") == "it gave no diagnosis"
+def test_a_run_that_was_killed_says_how_and_its_last_line() -> None:
+    killed = "the script's process, while it was diagnosed, was ended by SIGKILL: out of memory?"
+    expected = f"{killed}; its last line: ValueError: no data"
+    assert _failure_reason(None, ERRORS, -9) == expected
+    assert "SIGSEGV" in _failure_reason(None, "", -11)
+    assert _failure_reason(None, "", 0) == "the script's process gave no diagnosis"
 
 
 def test_a_failure_is_written_only_for_a_process_that_asked(

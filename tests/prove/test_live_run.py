@@ -1,17 +1,21 @@
 """One script, started for real: sites are recorded, and a variant that ends it is blamed."""
 
+import re
 import time
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("torch")
 
 from boundby.capture.process.execution import Target
 from boundby.model.diagnosis import Outcome
+from boundby.prove import live_run
 from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import Evidence
-from boundby.prove.launch import Setting
+from boundby.prove.launch import ProcessResult, Setting
 from boundby.prove.live_run import LiveRun
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,3 +86,77 @@ def test_a_first_use_ends_with_the_time_left_to_measure(tmp_path: Path) -> None:
     assert 100 <= run.kill_at() < 106
     run.evidence.preparing = True
     assert 60 <= run.kill_at() < 66
+
+
+def _process(
+    folder: Path, evidence: Evidence, running: str, steps: int, ended: str
+) -> ProcessResult:
+    """What is left of a process that failed after these steps."""
+    evidence = msgspec.structs.replace(
+        evidence, running=(running,) * bool(running), steps=evidence.steps + steps, ended=ended
+    )
+    return ProcessResult(
+        problem=None,
+        late=False,
+        log=folder / "live.log",
+        result=msgspec.json.encode(evidence),
+        written_files=[],
+    )
+
+
+@pytest.mark.parametrize(
+    ("failures", "blamed"),
+    [
+        # The script fails at its 12th step, whatever is on.
+        ([("a/x", 12, "bad"), ("b/y", 12, "bad")], []),
+        ([("a/x", 12, "bad"), ("", 12, "bad")], []),
+        # Two fixes fail at what is theirs, then the script as it is.
+        ([("a/x", 12, "no bfloat16"), ("b/y", 20, "no bfloat16"), ("", 9, "bad")], ["a/x", "b/y"]),
+    ],
+)
+def test_a_failure_of_the_script_is_not_blamed_on_a_fix(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failures: list[tuple[str, int, str]],
+    blamed: list[str],
+) -> None:
+    left = iter(failures)
+
+    def launched(_: Setting, spec: dict[str, Any], **options: Any) -> ProcessResult:
+        result = _process(tmp_path, spec["evidence"], *next(left))
+        assert result.result is not None
+        options["follow"](result.result)
+        return result
+
+    monkeypatch.setattr(live_run, "launch", launched)
+    run = LiveRun(
+        setting=Setting(
+            target=Target(name="train.py", args=[], is_module=False), folder=tmp_path, logs=tmp_path
+        ),
+        candidates=[],
+        evidence=Evidence(),
+        deadline=time.monotonic() + 600,
+        place=lambda: tmp_path,
+    )
+    run.run()
+    assert run.problem == "bad"
+    assert sorted(run.evidence.rulings) == blamed
+    assert next(left, None) is None
+
+
+def test_a_script_that_ended_says_why_it_is_not_started_again(tmp_path: Path) -> None:
+    why = "the script ended after 60 steps"
+    run = LiveRun(
+        setting=Setting(
+            target=Target(name="train.py", args=[], is_module=False), folder=tmp_path, logs=tmp_path
+        ),
+        candidates=[],
+        evidence=Evidence(script_ended=True, ended=why, start_s=44.0),
+        deadline=time.monotonic() + 20,
+        place=lambda: tmp_path,
+    )
+    process = _process(tmp_path, run.evidence, "", 60, why)
+    assert not run._may_continue(process, 60)
+    assert re.fullmatch(
+        rf"{why}; \d+ s are too few to start it again \(44 s\)", run.evidence.ended or ""
+    )

@@ -18,7 +18,7 @@ from boundby.model import Machine, run_failure, store
 from boundby.model.diagnosis import Account, Diagnosis, Group, StepTimes, Verdict
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model.run_failure import RunFailure
-from boundby.prove.launch import Setting, environment_of
+from boundby.prove.launch import Setting, ended_by, environment_of
 
 
 def diagnose_script(
@@ -53,8 +53,8 @@ def diagnose_script(
             return None
         errors.seek(0)
         raise BoundbyError(
-            _failure_reason(run_failure.read(failure_file), errors.read()),
-            exit_code=process.returncode or CANNOT_MEASURE,
+            _failure_reason(run_failure.read(failure_file), errors.read(), process.returncode),
+            exit_code=max(process.returncode, 0) or CANNOT_MEASURE,
         )
 
 
@@ -80,11 +80,15 @@ def undiagnosed() -> Diagnosis:
     )
 
 
-def _failure_reason(failure: RunFailure | None, errors: str) -> str:
+def _failure_reason(failure: RunFailure | None, errors: str, code: int) -> str:
     """Why there is no diagnosis: what the run wrote, and the last line of a script that failed."""
     if failure is not None and not failure.by_script:
         return failure.reason
     last = [line.strip() for line in errors.splitlines() if line.strip()][-1:]
-    words = [failure.reason] if failure is not None else []
-    words += [f"its last line: {line}" for line in last]
-    return "; ".join(words) or "it gave no diagnosis"
+    if failure is not None:
+        words = [failure.reason]
+    elif code < 0:
+        words = [f"the script's process, while it was diagnosed, was {ended_by(code)}"]
+    else:
+        words = ["the script's process gave no diagnosis"]
+    return "; ".join([*words, *(f"its last line: {line}" for line in last)])

@@ -93,6 +93,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     out_of_time: bool = False  # measuring ended so that what was chosen can be checked
     ended: str | None = None  # why it stopped before it was done
     script_ended: bool = False  # by itself, without an error
+    failed_itself: bool = False  # boundby did, not the script
 
     def progress(self) -> str:
         """What is running, with what is known of it so far."""

@@ -19,7 +19,7 @@ import msgspec
 from boundby.capture.process.execution import Target
 from boundby.model import Note, units
 from boundby.model.diagnosis import Diagnosis, Outcome
-from boundby.model.errors import CANNOT_MEASURE, BoundbyError
+from boundby.model.errors import CANNOT_MEASURE, OWN_FAILURE, BoundbyError
 from boundby.prove import files, scratch
 from boundby.prove.candidate import Candidate
 from boundby.prove.candidates import (
@@ -145,6 +145,7 @@ class _ProofRun:
         self.diagnosis: Diagnosis | None = None
         self.interrupted = False
         self._is_diagnosed = True
+        self._diagnosis_s = 0.0
         self._request = request
         self._cwd = cwd
         self._temporary = temporary
@@ -177,7 +178,7 @@ class _ProofRun:
             cwd=self._place(),
             limit_s=_MAX_DIAGNOSIS_SHARE * request.budget_s,
         )
-        seconds = time.monotonic() - self._began
+        seconds = self._diagnosis_s = time.monotonic() - self._began
         if found is None:
             self.diagnosis = undiagnosed()
             self._candidates = candidates_without_diagnosis(self.diagnosis, request.choice)
@@ -250,12 +251,17 @@ class _ProofRun:
         finally:
             self._written_files += run.written_files
             self._live_notes += run.notes
-        if run.problem is not None and self._evidence.chosen:
+        self._evidence = run.evidence
+        is_measured = any(one.log_ratios for one in self._evidence.comparisons)
+        if run.problem is not None and is_measured:
             # Results so far stay valid.
             self._live_notes.append(f"measuring ended early: {run.problem}")
         elif run.problem is not None:
+            why = f"{run.problem} (log: {run.log})"
+            if self._evidence.failed_itself:
+                raise BoundbyError(why, exit_code=OWN_FAILURE)
             raise BoundbyError(
-                f"the script cannot be measured as it is: {run.problem}", exit_code=CANNOT_MEASURE
+                f"the script cannot be measured as it is: {why}", exit_code=CANNOT_MEASURE
             )
 
     def _receive(self, evidence: Evidence) -> None:
@@ -374,6 +380,10 @@ class _ProofRun:
         )
         return ProofResult(diagnosis=diagnosis, patch=self._patch, interrupted=self.interrupted)
 
+    def _was_started(self) -> bool:
+        """Whether something is known of the fixes: from a step, a process, or without either."""
+        return bool(self._evidence.steps or self._starts or self._evidence.rulings)
+
     def _notes(self, diagnosis: Diagnosis, request: Request) -> list[Note]:
         notes = [Note(code="too-few-steps", text=text) for text in self._live_notes]
         if not self._is_diagnosed:
@@ -382,10 +392,10 @@ class _ProofRun:
         if self.interrupted:
             text = "interrupted: what was measured until then is shown"
             notes.append(Note(code="interrupted", text=text))
-        elif self._candidates and not self._evidence.steps and not self._starts:
+        elif self._candidates and not self._was_started():
             text = (
-                f"no fix was tried: the diagnosis took {time.monotonic() - self._began:.0f} of "
-                f"{request.budget_s:.0f} s"
+                f"no fix was tried: the diagnosis took {self._diagnosis_s:.0f} of "
+                f"{request.budget_s:.0f} s, and the script reached no step in the rest"
             )
             notes.append(Note(code="no-fix-tried", text=text))
         untried = untried_names(self._evidence, self._candidates)

@@ -164,10 +164,15 @@ def _written(notes: Path) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def ended_by(code: int) -> str:
+    """The signal of a negative exit code, in words."""
+    name = signal.Signals(-code).name
+    return f"ended by {name}" + (": out of memory?" if name == "SIGKILL" else "")
+
+
 def _reason(code: int, log: Path) -> str | None:
     if code < 0:
-        name = signal.Signals(-code).name
-        return f"ended by {name}" + (": out of memory?" if name == "SIGKILL" else "")
+        return ended_by(code)
     if code == 0:
         return None
     lines = log.read_bytes()[-_TAIL:].decode(errors="replace").strip().splitlines()

@@ -40,6 +40,8 @@ class LiveRun:
     follow: Callable[[Evidence], None] = lambda _: None
     written_files: list[str] = field(default_factory=list)
     problem: str | None = None  # why the script itself cannot be measured
+    log: Path | None = None  # of the process in which that was seen
+    _failures: set[tuple[str, int]] = field(default_factory=set)  # reason and step of each process
     notes: list[str] = field(default_factory=list)
 
     def run(self) -> None:
@@ -107,9 +109,14 @@ class LiveRun:
         why = evidence.ended or launched.problem or "the process ended without a message"
         running = variant_name(evidence.running)
         if not evidence.script_ended:
-            if not running:
-                self.problem = why
+            if not running or (why, steps) in self._failures:
+                # Another fix, the same failure at the same step: it is none of theirs.
+                self.problem, self.log = why, launched.log
+                evidence.rulings = {
+                    name: ruling for name, ruling in evidence.rulings.items() if ruling.why != why
+                }
                 return False
+            self._failures.add((why, steps))
             evidence.rulings[running] = Ruling(
                 outcome=Outcome.FAILED, why=why, log=str(launched.log)
             )
@@ -118,5 +125,8 @@ class LiveRun:
         if steps < _MIN_STEPS:
             self.notes.append(f"{why}: too few to measure blocks of steps in turn")
             return False
-        left = self.deadline - time.monotonic()
-        return left > _MIN_STEPS_LEFT * (evidence.start_s or 1.0) / 2
+        left, start_s = self.deadline - time.monotonic(), evidence.start_s or 1.0
+        if left > _MIN_STEPS_LEFT * start_s / 2:
+            return True
+        evidence.ended = f"{why}; {left:.0f} s are too few to start it again ({start_s:.0f} s)"
+        return False

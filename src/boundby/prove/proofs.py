@@ -137,7 +137,7 @@ def _step_fix_proof(
         why=why,
         change=_change(one, evidence),
         log=log,
-        open=outcome is Outcome.INCONCLUSIVE,
+        open=outcome is Outcome.INCONCLUSIVE or why == _BUDGET,
     )
 
 

@@ -127,6 +127,7 @@ class _Live:
         self.plan = Plan(warmup=_NEVER, clean=1, issue=0, profiled=0)
         self.evidence = spec.evidence or Evidence()
         self.evidence.done = self.evidence.script_ended = self.evidence.out_of_time = False
+        self.evidence.failed_itself = False
         self.evidence.ended = None
         self.sites = SiteRecorder()
         self.engine: Any = None
@@ -248,6 +249,7 @@ class _Live:
         evidence = self.evidence
         if not evidence.done:
             evidence.ended = _error_line(ending)
+            evidence.failed_itself = ending.failure is not None
             if evidence.ended is None:
                 steps = evidence.steps - self.steps_before
                 evidence.script_ended = True
@@ -293,7 +295,7 @@ def _error_line(ending: Ending) -> str | None:
         lines = str(error).strip().splitlines()
         return f"{type(error).__name__}: {lines[0] if lines else ''}".strip(": ")
     if ending.failure is not None:
-        return ending.failure.line
+        return f"boundby itself failed: {ending.failure.line}"
     if ending.exit_code and not ending.asked:
         return f"the script exited with code {ending.exit_code}"
     return None

@@ -75,7 +75,8 @@ class ProofsReport:
 
 def wants_time(diagnosis: Diagnosis) -> bool:
     """Whether a larger budget may decide some of them."""
-    return any(proof.open for proof in diagnosis.proofs)
+    untried = any(note.code in NOT_TRIED for note in diagnosis.notes)
+    return untried or any(proof.open for proof in diagnosis.proofs)
 
 
 def best_of(proofs: list[Proof]) -> Proof | None:
