@@ -275,6 +275,14 @@ def test_double_precision_takes_twice_the_bytes(dtype: str) -> None:
         assert found.saving_ns.expected == pytest.approx(50e3, rel=0.1)
 
 
+def test_where_double_precision_enters_is_named_first() -> None:
+    scene = Scene(end=100)
+    scene.on_host(0, 100, call=OpCall(name="aten::relu", args=(tensor(1000, dtype="float64"),)))
+    evidence = StepEvidence(settings=ProgramSettings(doubles_made_at=["train.py:3"]))
+    step = step_of(scene.timeline(), [0], evidence=evidence)
+    assert sure(step, "float64").where == ["train.py:3", "train.py:1"]
+
+
 @pytest.mark.parametrize(
     "function", ["torch/serialization.py(900): save", "<built-in function fsync>"]
 )

@@ -1,8 +1,8 @@
 """Computation in float64 by accident.
 
 What it looks for
-    Products, convolutions and other operators that work on float64 tensors in the model. The line
-    named first is that of the costliest.
+    Products, convolutions and other operators that work on float64 tensors in the model. The lines
+    named first are those that assign a float64 tensor and read none, then those of the costliest.
 
 Why it costs time
     float64 takes twice the memory of float32, and half of its rate on a CPU. A GPU has few units
@@ -42,7 +42,9 @@ def detect(step: StepView) -> Detection | None:
         (r for r in records if r.phase in (Phase.FORWARD, Phase.OTHER)), key=lambda r: r.row
     )
     first = [step.timeline.sources[r.source] for r in ordered[:3] if r.source >= 0]
-    where = [*step.lines(records)[:_MOST_LINES], *first, *step.evidence.settings.doubles_at]
+    settings = step.evidence.settings
+    made = settings.doubles_made_at[:_MOST_LINES]
+    where = [*made, *step.lines(records)[:_MOST_LINES], *first, *settings.doubles_at]
     halves = {index: _as_float32(step, step.op_records[index]) for index in doubles}
     return Detection(
         low=Edit.set_time({i: (ns + step.op_records[i].ns) / 2 for i, ns in halves.items()}),

@@ -24,6 +24,7 @@ class ProgramSettings(Record, frozen=True, kw_only=True):
     set_at: list[str] = []  # where threads or deterministic algorithms are set
     compiled_at: list[str] = []  # where torch.compile is called
     doubles_at: list[str] = []  # where the text names float64, or takes arrays as they are
+    doubles_made_at: list[str] = []  # assignments of float64 tensors that read none
 
 
 class ModuleCall(Record, frozen=True, kw_only=True):

@@ -177,6 +177,7 @@ class EvidenceCollector(StepHook):
             set_at=lines.others,
             compiled_at=lines.compiled,
             doubles_at=lines.doubles,
+            doubles_made_at=lines.doubles_made,
             deterministic=deterministic,
             fills_memory=deterministic and fills,
             cudnn_benchmark=bool(torch.backends.cudnn.benchmark),

@@ -1,0 +1,50 @@
+"""Assignments of the script whose value is a float64 tensor, made of none."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+# The values of names, by a function's name and first line.
+Scopes = Mapping[tuple[str, int], Mapping[str, Any]]
+
+
+def scopes_on_stack(file: str) -> Scopes:
+    """The names of the functions of a file that are running."""
+    found: dict[tuple[str, int], Mapping[str, Any]] = {}
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        code = frame.f_code
+        if str(Path(code.co_filename).absolute()) == file and code.co_name != "<module>":
+            found[code.co_name, code.co_firstlineno] = {**frame.f_globals, **frame.f_locals}
+        frame = frame.f_back
+    return found
+
+
+def float64_entries(tree: ast.AST, names: Mapping[str, Any], scopes: Scopes) -> Iterator[int]:
+    """Lines that assign a float64 tensor to a name and read none; only where the names' values are
+    known: at the top of a module, and in functions that are running."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            inner = scopes.get((node.name, first))
+            if inner is not None:
+                yield from float64_entries(node, inner, scopes)
+        elif isinstance(node, ast.Assign):
+            if any(_is_double(names, target) for target in node.targets) and not _is_double(
+                names, node.value
+            ):
+                yield node.lineno
+        elif not isinstance(node, ast.ClassDef | ast.Lambda):
+            yield from float64_entries(node, names, scopes)
+
+
+def _is_double(names: Mapping[str, Any], node: ast.AST) -> bool:
+    """Whether one of the names in it is a float64 tensor."""
+    torch = sys.modules["torch"]
+    found = (names.get(one.id) for one in ast.walk(node) if isinstance(one, ast.Name))
+    return any(isinstance(value, torch.Tensor) and value.dtype == torch.float64 for value in found)

@@ -1,0 +1,39 @@
+"""Lines that make float64 tensors are told by the values of names, not by the text."""
+
+import ast
+
+import pytest
+
+from boundby.capture.torch.evidence.float64_entries import float64_entries, scopes_on_stack
+
+torch = pytest.importorskip("torch")
+
+SCRIPT = """\
+x = torch.tensor(table)
+y = x[:, :1].sin()
+z = torch.tensor(table, dtype=torch.float32)
+if True:
+    w, v = make()
+def main():
+    held = load()
+    return held
+def other():
+    held = load()
+"""
+
+
+def test_lines_that_assign_float64_and_read_none() -> None:
+    wide, narrow = torch.zeros(2, dtype=torch.float64), torch.zeros(2)
+    names = {"x": wide, "y": wide, "z": narrow, "w": wide, "v": narrow, "torch": torch}
+    tree = ast.parse(SCRIPT)
+    assert list(float64_entries(tree, names, {})) == [1, 5]
+    # The names of a function are known while it runs.
+    running = {("main", 6): {**names, "held": wide}}
+    assert list(float64_entries(tree, names, running)) == [1, 5, 7]
+
+
+def test_functions_that_run_are_found_with_their_names() -> None:
+    held = 3
+    scopes = scopes_on_stack(__file__)
+    code = test_functions_that_run_are_found_with_their_names.__code__
+    assert scopes[code.co_name, code.co_firstlineno]["held"] == held
