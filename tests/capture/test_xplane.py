@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from boundby.capture import sources, xplane
+from boundby.capture.xplane.assembly import _runs_others
+from boundby.capture.xplane.instructions import Executed
 from boundby.capture.xplane.source import XplaneSource
 from boundby.model import DeviceKind, HostKind, Phase
 from boundby.model.errors import BoundbyError
@@ -122,6 +126,15 @@ def test_instructions_of_a_tpu_without_those_around_them(tmp_path: Path) -> None
     assert timeline.device_kind == "tpu"
     assert timeline.device.call is not None
     assert timeline.calls[timeline.device.call[1]].name == "hlo::gemm"
+
+
+def test_a_loop_whose_instructions_have_rows_runs_others() -> None:
+    body = SimpleNamespace(nodes=[SimpleNamespace(id=3), SimpleNamespace(id=4)])
+    module: Any = SimpleNamespace(called_by=lambda _: [body])
+    node: Any = SimpleNamespace(id=1)
+    loop = Executed(module, node, 0)
+    assert _runs_others(loop, {(id(module), 1), (id(module), 4)})
+    assert not _runs_others(loop, {(id(module), 1), (id(body), 4)})
 
 
 def test_a_damaged_file_is_reported_with_its_offset(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from boundby.analysis.account import attribute_step
 from boundby.analysis.verdict import find_verdict
-from boundby.model import UNTOLD, DeviceKind, HostKind, OpCall, Precision, Timeline
+from boundby.model import UNTOLD, Cost, DeviceKind, HostKind, OpCall, Precision, Timeline
 from boundby.step.build import build_step_model
+from boundby.step.op_record import bound_of
 from tests.machines import roof, round_machine
 from tests.timelines import US, Scene, tensor
 
@@ -241,3 +242,7 @@ def test_a_collective_has_no_floor_of_the_memorys(on_device: bool) -> None:
     verdict = find_verdict(step_model).verdict
     assert verdict.bound_by == "bandwidth"
     assert "below the memory roofline" not in verdict.why
+
+
+def test_what_runs_other_instructions_is_small_whatever_it_takes() -> None:
+    assert bound_of(MACHINE, Cost(), 1) == "small"

@@ -116,7 +116,12 @@ def _does_something(cost: Cost) -> bool:
 
 
 def bound_of(machine: Machine, cost: Cost, kernels: int) -> Bound:
-    """Which roof; `small` when even the shortest kernels there are would take longer."""
+    """Which roof; `small` when even the shortest kernels there are would take longer.
+
+    What has nothing to compute or move, as the executor's part of a loop, takes overhead alone.
+    """
+    if not _does_something(cost):
+        return "small"
     bound = machine.bound(cost)
     floor = machine.floor(cost)
     shortest = machine.overheads.shortest_kernel_ns or 0.0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -32,12 +33,19 @@ class _Tables:
     calls: list[OpCall] = field(default_factory=list)
     places: dict[tuple[int, int], tuple[int, int, int, int, int]] = field(default_factory=dict)
 
-    def place(self, executed: Executed) -> tuple[int, int, int, int, int]:
-        """Call, source, inside, module and phase of an instruction."""
+    def place(
+        self, executed: Executed, ran: Set[tuple[int, int]]
+    ) -> tuple[int, int, int, int, int]:
+        """Call, source, inside, module and phase of an instruction; `ran` have rows too."""
         key = (id(executed.module), executed.node.id)
         found = self.places.get(key)
         if found is None:
-            self.calls.append(of_programs.call_of(executed.module, executed.node))
+            call = of_programs.call_of(executed.module, executed.node)
+            if _runs_others(executed, ran):
+                # The rows of what is inside have its cost: this one is what no event covers.
+                kind = of_programs.kind_of(call.hlo) if call.hlo is not None else ""
+                call = msgspec.structs.replace(call, name=f"hlo::control({kind})")
+            self.calls.append(call)
             origin = of_programs.origin_of(executed.module, executed.node)
             found = self.places[key] = (
                 len(self.calls) - 1,
@@ -47,6 +55,13 @@ class _Tables:
                 int(origin.phase),
             )
         return found
+
+
+def _runs_others(executed: Executed, ran: Set[tuple[int, int]]) -> bool:
+    """Whether instructions inside this one, a loop or a conditional, were executed on their own."""
+    module = executed.module
+    inside = (node for one in module.called_by(executed.node) for node in one.nodes)
+    return any((id(module), node.id) in ran for node in inside)
 
 
 def assemble(
@@ -71,8 +86,10 @@ def assemble(
     placed = np.full((6, len(device)), NONE, np.int64)  # as `_Tables.place`, then the turn
     placed[4] = Phase.OTHER
     for execution in ours:
-        for row, executed in instructions.of(execution, plane.rows, apart).items():
-            placed[:5, position[row]] = tables.place(executed)
+        found = instructions.of(execution, plane.rows, apart)
+        ran = {(id(executed.module), executed.node.id) for executed in found.values()}
+        for row, executed in found.items():
+            placed[:5, position[row]] = tables.place(executed, ran)
             placed[5, position[row]] = executed.turn
     rows = _host_rows(host, step)
     launch = launches_of(device, rows)
