@@ -78,3 +78,14 @@ def test_a_jax_script_is_proven_with_fixes_of_jax(tmp_path: Path) -> None:
     if found["framework"] is not None:  # else the diagnosis did not end in time
         assert found["framework"] == "jax"
         assert not {"sdpa", "fused"} & {one["treatment"] for one in found["proofs"]}
+
+
+def test_a_script_that_does_not_come_to_its_steps_is_told_so(tmp_path: Path) -> None:
+    """Its fixes were not tried, and none is said to have been."""
+    (tmp_path / "train.py").write_text("import time, torch\ntime.sleep(100)\n" + SCRIPT)
+    report = " ".join(prove(tmp_path, "--budget", "15s", "--json", "proof.json").split())
+    assert "no fix was tried: the diagnosis took 5 of 15 s" in report
+    assert "no step in the rest" in report and "held" not in report
+    assert "to try fixes: a larger --budget" in report
+    notes = {one["code"] for one in json.loads((tmp_path / "proof.json").read_text())["notes"]}
+    assert "no-fix-tried" in notes and "not-diagnosed" not in notes

@@ -5,6 +5,7 @@ from itertools import combinations
 import pytest
 from msgspec.structs import replace
 
+from boundby.faults import FAULTS
 from boundby.fixes.fix import Scope
 from boundby.model import Roof
 from boundby.model.diagnosis import Diagnosis, Estimate, Finding, WhatIf
@@ -12,9 +13,11 @@ from boundby.prove.candidate import Candidate
 from boundby.prove.candidates import (
     Choice,
     candidates_of,
+    candidates_without_diagnosis,
     dominant_start_fixes,
     predicted_speedup,
 )
+from boundby.prove.diagnosing import undiagnosed
 from tests.diagnoses import real_diagnosis
 
 # As a step of BERT on an H200 had them, in ms: of the seventh no combination is imagined.
@@ -154,3 +157,12 @@ def test_a_fix_of_the_start_with_the_largest_gain_is_measured_first() -> None:
     assert dominant_start_fixes([fused, pinned, workers]) == [workers]
     assert dominant_start_fixes([one("f", "step", 3.0), workers]) == []
     assert dominant_start_fixes([pinned]) == []
+
+
+def test_without_a_diagnosis_what_changes_most_programs_is_tried_first() -> None:
+    usual = {fix.name for fault in FAULTS for fix in fault.fixes if fix.always_tried}
+    found = candidates_without_diagnosis(undiagnosed(), Choice(also=["compile"]))
+    assert found[0].fix == "compile" and found[0].requested
+    is_usual = [one.fix in usual for one in found[1:]]
+    assert any(is_usual) and not all(is_usual)
+    assert is_usual == sorted(is_usual, reverse=True)

@@ -86,6 +86,9 @@ def test_a_first_use_ends_with_the_time_left_to_measure(tmp_path: Path) -> None:
     assert 100 <= run.kill_at() < 106
     run.evidence.preparing = True
     assert 60 <= run.kill_at() < 66
+    # A script that has not come to its steps is not waited for.
+    run.evidence = Evidence()
+    assert run.kill_at() == 100
 
 
 def _process(

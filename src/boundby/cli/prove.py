@@ -184,7 +184,8 @@ def _report_result(diagnosis: Diagnosis, *, patch_asked: bool, patch: SourcePatc
     console = error_console()
     console.print(ProofsReport(diagnosis))
     if wants_time(diagnosis):
-        words = "for inconclusive or skipped fixes: a larger --budget"
+        which = "for inconclusive or skipped fixes" if diagnosis.proofs else "to try fixes"
+        words = f"{which}: a larger --budget"
         console.print(words, style="dim")
     if patch is not None and patch.diff and not patch_asked:
         console.print("for a diff of the script: --patch FILE", style="dim")

@@ -85,17 +85,22 @@ def _is_always_tried(fix: Fix, diagnosis: Diagnosis) -> bool:
 
 
 def candidates_without_diagnosis(diagnosis: Diagnosis, choice: Choice) -> list[Candidate]:
-    """Without a diagnosis: the first fix of each fault that can be switched live."""
+    """Without a diagnosis: the first fix of each fault that can be switched live.
+
+    Those that change something in most programs come first.
+    """
     first = {fault.fixes[0].name for fault in FAULTS if fault.fixes and not choice.only}
     live = {fix.name for fault in FAULTS for fix in fault.fixes if fix.scope == "step"}
     wanted = replace(choice, also=[*choice.also, *sorted(first & live - {*choice.skip})])
     requested = {one.key for one in candidates_of(diagnosis, choice) if one.requested}
-    return [
+    usual = {fix.name for fault in FAULTS for fix in fault.fixes if fix.always_tried}
+    found = [
         structs.replace(
             one, requested=one.key in requested, without_finding=one.key not in requested
         )
         for one in candidates_of(diagnosis, wanted)
     ]
+    return sorted(found, key=lambda one: (one.without_finding, one.fix not in usual))
 
 
 def dominant_start_fixes(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -386,7 +386,7 @@ class _ProofRun:
 
     def _notes(self, diagnosis: Diagnosis, request: Request) -> list[Note]:
         notes = [Note(code="too-few-steps", text=text) for text in self._live_notes]
-        if not self._is_diagnosed:
+        if not self._is_diagnosed and self._was_started():
             late = _LATE.format(_MAX_DIAGNOSIS_SHARE * request.budget_s)
             notes.append(Note(code="not-diagnosed", text=late))
         if self.interrupted:

@@ -92,7 +92,9 @@ class LiveRun:
         ) + self._grace_s()
 
     def _grace_s(self) -> float:
-        return min(_GRACE_S, 2 * (self.evidence.step_ns or 2.5e9) / 1e9 + 1)
+        """To finish a step; before the first was timed, there is nothing to wait for."""
+        step_ns = self.evidence.step_ns
+        return min(_GRACE_S, 2 * step_ns / 1e9 + 1) if step_ns is not None else 0.0
 
     def _settle_unfinished(self, launched: ProcessResult) -> None:
         """Record a variant that was still preparing when the time was over."""
