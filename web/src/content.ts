@@ -2,7 +2,7 @@
 
 import type * as model from "./model";
 
-export type { CollectiveRow as Collective, ClassRow, Difference, Estimate as Range, Finding, Group, KernelClassRow as KernelClass, LineRow as Line, Machine, Overheads, Proof, RankRow as Rank, Roof, RunPart, RunParts as Run, Side, StepTimes as Step, WhatIf } from "./model";
+export type { CollectiveRow as Collective, ClassRow, CriticalPathRow, Difference, Estimate as Range, Finding, Group, KernelClassRow as KernelClass, LineRow as Line, Machine, Overheads, Proof, RankRow as Rank, Roof, RunPart, RunParts as Run, Side, StepTimes as Step, WhatIf } from "./model";
 
 export type Groups = Record<string, number>;
 

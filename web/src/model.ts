@@ -23,6 +23,7 @@ export interface Diagnosis {
   launches: LaunchRow[];
   launch_queue: LaunchQueue | null;
   sequences: SequenceRow[];
+  critical_path: CriticalPathRow[];
   findings: Finding[];
   what_if: WhatIf[];
   batches: BatchRow[];
@@ -309,6 +310,15 @@ export interface SequenceRow {
   kernels: string[];
   count: number;
   ns: number;
+}
+
+export interface CriticalPathRow {
+  kind: "data" | "gap" | "host" | "kernel" | "latency";
+  what: string;
+  where: string | null;
+  count: number;
+  ns: number;
+  share: number;
 }
 
 export interface Finding {

@@ -2,7 +2,7 @@
 
 import type { Diagnosis } from "./content";
 import { h, section } from "./dom";
-import { counted, lastPart, share, time } from "./format";
+import { counted, lastPart, share, size, time } from "./format";
 
 const CAUSES: Record<string, string> = { sync: "after a sync", data: "waiting for data" };
 
@@ -51,7 +51,7 @@ function doubted({ ops, account, step }: Diagnosis): [string, string][] {
   return facts;
 }
 
-function used({ utilisation, machine }: Diagnosis): [string, string][] {
+function used({ utilisation, machine, decode_limit: limit, step }: Diagnosis): [string, string][] {
   const facts: [string, string][] = [];
   for (const [name, key] of [["MFU", "mfu"], ["HFU", "hfu"]] as const) {
     const value = utilisation[key];
@@ -66,6 +66,11 @@ function used({ utilisation, machine }: Diagnosis): [string, string][] {
     facts.push(["device time", `cost known for ${share(utilisation.costed)}${named}`]);
   }
   if (typeof utilisation.bandwidth === "number") facts.push(["memory bandwidth", share(utilisation.bandwidth)]);
+  if (limit) {
+    const cached = limit.kv_bytes ? ` and ${size(limit.kv_bytes)} of keys and values` : "";
+    const passes = limit.passes > 1 ? ` (in ${limit.passes} passes)` : "";
+    facts.push(["decode limit", `reads ${size(limit.weight_bytes)} of weights${passes}${cached}: at least ${time(limit.limit_ns)}; the step takes ${time(step.wall_ns)}, ${share(limit.share)} of the limit's speed`]);
+  }
   if (typeof utilisation.device === "number") facts.push(["device busy", share(utilisation.device)]);
   if (typeof utilisation.host_lead_ns === "number") {
     facts.push(["host ahead of device", `${time(utilisation.host_lead_ns)} in the median, profiled`]);

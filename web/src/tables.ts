@@ -1,7 +1,7 @@
 // The evidence by source line, module, operator, class and collective.
 
 import { groupsBar } from "./account";
-import type { ClassRow, Collective, Diagnosis, KernelClass, Line, Op } from "./content";
+import type { ClassRow, Collective, CriticalPathRow, Diagnosis, KernelClass, Line, Op } from "./content";
 import { add, clear, h, section } from "./dom";
 import { count, lastPart, PARTS, rate, share, shortName, size, time } from "./format";
 import { moduleTree } from "./modules";
@@ -118,6 +118,14 @@ const COLLECTIVES: Column<Collective>[] = [
   { title: "bandwidth", value: (row) => row.bytes_per_s, cell: (row) => rate(row.bytes_per_s, "B/s"), numeric: true },
 ];
 
+const PATH: Column<CriticalPathRow>[] = [
+  { title: "on the path", value: (row) => row.what, cell: (row) => h("span", { title: row.what }, shortName(row.what)), name: true },
+  { title: "line", value: (row) => row.where, cell: (row) => h("span", { title: row.where ?? "" }, lastPart(row.where)), name: true },
+  { title: "time", value: (row) => row.ns, cell: (row) => time(row.ns), numeric: true },
+  { title: "share", value: (row) => row.share, cell: (row) => share(row.share), numeric: true },
+  { title: "segments", value: (row) => row.count, numeric: true },
+];
+
 export function tables(diagnosis: Diagnosis): HTMLElement | null {
   const parts: [string, () => HTMLElement][] = [];
   const follow = <Row>(made: { element: HTMLElement; restrict: (keep: ((row: Row) => boolean) | null) => void }, keep: (row: Row, op: Op) => boolean) => {
@@ -144,6 +152,8 @@ export function tables(diagnosis: Diagnosis): HTMLElement | null {
   const kernels = diagnosis.kernel_classes ?? [];
   if (kernels.length) parts.push(["Kernels", () => table("kernels", kernels, KERNELS).element]);
   if (diagnosis.collectives.length) parts.push(["Collectives", () => table("collectives", diagnosis.collectives, COLLECTIVES).element]);
+  const path = diagnosis.critical_path ?? [];
+  if (path.length) parts.push(["Critical path", () => table("critical-path", path, PATH).element]);
   if (!parts.length) return null;
   return section("tables", "Evidence", filterChip(), tabs("evidence", parts));
 }

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from boundby.analysis.account import Attribution
+from boundby.analysis.critical_path import critical_path_rows
 from boundby.analysis.launches import launch_queue, launch_rows, sequence_rows
 from boundby.analysis.line_advice import with_advice
 from boundby.analysis.slices import slices_of
@@ -23,6 +24,7 @@ from boundby.model.diagnosis import (
 )
 from boundby.model.run import RunParts
 from boundby.step.host_intervals import no_intervals
+from boundby.step.simulator import LaunchSequence
 
 
 def assemble(
@@ -39,6 +41,7 @@ def assemble(
     notes: list[Note],
     run: RunParts | None = None,
     decode_limit: DecodeLimit | None = None,
+    launches: LaunchSequence | None = None,
 ) -> Diagnosis:
     return Diagnosis(
         target=target,
@@ -61,6 +64,11 @@ def assemble(
         launches=launch_rows(timeline) if timeline is not None else [],
         launch_queue=launch_queue(timeline) if timeline is not None else None,
         sequences=sequence_rows(timeline) if timeline is not None else [],
+        critical_path=(
+            critical_path_rows(launches, timeline, attribution)
+            if launches is not None and timeline is not None
+            else []
+        ),
         timeline=slices_of(timeline, attribution) if timeline is not None else [],
         findings=advice.findings,
         what_if=advice.what_if,

@@ -32,6 +32,7 @@ from boundby.model.weights import ModelWeights
 from boundby.step.cpu_ops import ExtraPages
 from boundby.step.cpu_step import CpuWait
 from boundby.step.preemption import without_preemption
+from boundby.step.simulator import LaunchSequence
 
 _NO_VERDICT = Verdict(bound_by="unknown", uncertain=True, why="No step was profiled.")
 
@@ -46,6 +47,7 @@ class _Result:
     unprofiled: UnprofiledStep | None = None
     advice: Advice = dataclasses.field(default_factory=Advice)
     notes: Sequence[Note] = ()
+    launches: LaunchSequence | None = None  # of a step on a device
 
 
 def diagnose(
@@ -121,6 +123,7 @@ def diagnose(
         notes=notes,
         run=observation.run,
         decode_limit=limit,
+        launches=result.launches,
     )
 
 
@@ -168,6 +171,7 @@ def _look_into(
         replay_error=found.replay_error if step.wall_source != "given" else None,
         unprofiled=unprofiled,
         advice=advice,
+        launches=None if models.observed.device == "cpu" else models.observed.launches,
         notes=[*found_doubts[1:], *_inferred_waits(models, step)],
     )
 

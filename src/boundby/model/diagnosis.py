@@ -292,6 +292,21 @@ class IdleRow(Record, frozen=True, kw_only=True):
     ns: float  # of the simulated step; for a trace, of the profiled one
 
 
+PathPart = Literal["host", "data", "latency", "kernel", "gap"]
+
+
+class CriticalPathRow(Record, frozen=True, kw_only=True):
+    """A part of the step's critical path: segments that the step's end waited for, of one
+    operator or of the host, at one line. Shares are of the whole path."""
+
+    kind: PathPart
+    what: str
+    where: str | None = None
+    count: int
+    ns: float
+    share: float
+
+
 LaneKind = Literal["host", "stream", "idle"]
 
 
@@ -504,6 +519,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     launches: list[LaunchRow] = []
     launch_queue: LaunchQueue | None = None
     sequences: list[SequenceRow] = []
+    critical_path: list[CriticalPathRow] = []
     timeline: list[Slice] = []
     findings: list[Finding] = []
     what_if: list[WhatIf] = []

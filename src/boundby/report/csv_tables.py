@@ -28,6 +28,7 @@ def csv_tables(diagnosis: Diagnosis) -> dict[str, str]:
         "launches": _rows(diagnosis.launches),
         "queue": _rows([queue] if queue else []),
         "sequences": _rows(diagnosis.sequences),
+        "critical_path": _rows(diagnosis.critical_path),
         "ranks": _rows(diagnosis.ranks),
         "findings": _rows(diagnosis.findings, without=("summary", "why", "when_not")),
     }

@@ -185,6 +185,19 @@ def collectives(diagnosis: Diagnosis) -> Table:
     return table
 
 
+def critical_path(diagnosis: Diagnosis) -> Table:
+    table = table_of("critical path", ("time", "share", "segments"), ("line",))
+    for row in diagnosis.critical_path[:_MOST_LINES]:
+        table.add_row(
+            one_line(short_name(row.what)),
+            units.time(row.ns),
+            units.share(row.share),
+            str(row.count),
+            Text(last_part(row.where)),
+        )
+    return table
+
+
 def ranks(rows: list[RankRow]) -> Table:
     columns = ("step", "busy", "communication", "exposed", "waiting for others")
     table = table_of("ranks", columns, ("file",))

@@ -147,6 +147,8 @@ def _everything(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         yield spaced(tables.classes(diagnosis))
     if diagnosis.kernel_classes:
         yield spaced(tables.kernel_classes(diagnosis))
+    if diagnosis.critical_path:
+        yield spaced(tables.critical_path(diagnosis))
     if diagnosis.collectives:
         yield spaced(tables.collectives(diagnosis))
     if diagnosis.ranks:

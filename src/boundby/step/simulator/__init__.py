@@ -11,6 +11,7 @@ replayed and the clean wall is the replay's error, and is shown.
 
 from __future__ import annotations
 
+from boundby.step.simulator.critical_path import PathKind, Segment, critical_path
 from boundby.step.simulator.host_scaling import (
     explaining_host,
     with_clean_phases,
@@ -22,8 +23,11 @@ from boundby.step.simulator.simulate import issue_ns, replay, simulated_timeline
 
 __all__ = [
     "LaunchSequence",
+    "PathKind",
+    "Segment",
     "Wait",
     "build_launch_sequence",
+    "critical_path",
     "explaining_host",
     "issue_ns",
     "replay",

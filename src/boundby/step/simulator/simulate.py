@@ -47,7 +47,7 @@ def simulated_timeline(timeline: Timeline, script: LaunchSequence) -> Timeline:
     lists = _lists(script)
     free = [0.0] * (int(script.stream.max(initial=-1)) + 1)
     clock = _walk(lists, free, 0.0)
-    seen = _Seen(began=clock, device_free=max(free, default=clock))
+    seen = Seen(began=clock, device_free=max(free, default=clock))
     _walk(lists, free, clock, seen)
     host, device = timeline.host, timeline.device
     moved = np.empty(len(device), np.int64)
@@ -70,7 +70,7 @@ def _in_order(values: Floats, order: Ints) -> Ints:
     return placed
 
 
-def _moved_host(timeline: Timeline, script: LaunchSequence, seen: _Seen) -> tuple[Ints, Ints]:
+def _moved_host(timeline: Timeline, script: LaunchSequence, seen: Seen) -> tuple[Ints, Ints]:
     """Host times between two actions stretch as the time between those does."""
     host = timeline.host
     first = float(min(timeline.start_ns, host.start_ns.min()))
@@ -104,13 +104,31 @@ def _turn_of(script: LaunchSequence) -> Callable[[list[float], float], float]:
     return segments.turn if segments is not None else partial(_walk, _lists(script))
 
 
+def steady_turn(script: LaunchSequence) -> tuple[Seen, float]:
+    """What happened when in a turn of the steady state, and when its last work or call ended.
+
+    The turn begins when everything of the previous one has ended, at `device_free`.
+    """
+    lists = _lists(script)
+    free = [0.0] * (int(script.stream.max(initial=-1)) + 1)
+    clock = 0.0
+    for _ in range(_TURNS - 1):
+        clock = _walk(lists, free, clock)
+    seen = Seen(began=clock, device_free=max(clock, *free) if free else clock)
+    clock = _walk(lists, free, clock, seen)
+    return seen, max(clock, *free) if free else clock
+
+
 @dataclass(slots=True)
-class _Seen:
-    """When things happened in one turn: work started, actions were issued and done."""
+class Seen:
+    """When things happened in one turn: work was launched, started and ended, actions were issued
+    and done."""
 
     began: float
     device_free: float
+    launched: list[float] = field(default_factory=list)
     started: list[float] = field(default_factory=list)
+    ended: list[float] = field(default_factory=list)
     issued: list[float] = field(default_factory=list)
     acted: list[float] = field(default_factory=list)
 
@@ -148,18 +166,20 @@ def _lists(script: LaunchSequence) -> _Lists:
     )
 
 
-def _walk(lists: _Lists, free: list[float], clock: float, seen: _Seen | None = None) -> float:
+def _walk(lists: _Lists, free: list[float], clock: float, seen: Seen | None = None) -> float:
     """One turn: the host's clock after it; the streams' ends are moved on in `free`."""
     host, wait, until, counts, device, streams, depends, after, latency, gap = lists
     queue = LAUNCH_QUEUE.value
     ended = [0.0] * len(device)
     started = [0.0] * len(device)
+    launched = [0.0] * len(device)
     work = 0
     for spent, count, waits, awaited in zip(host, counts, wait, until, strict=True):
         clock += spent
         for work in range(work, work + count):  # noqa: B020  one counter over all actions
             if work >= queue and started[work - queue] > clock:
                 clock = started[work - queue]
+            launched[work] = clock
             stream = streams[work]
             duration = device[work]
             if not duration:
@@ -185,5 +205,5 @@ def _walk(lists: _Lists, free: list[float], clock: float, seen: _Seen | None = N
         if seen is not None:
             seen.acted.append(clock)
     if seen is not None:
-        seen.started = started
+        seen.launched, seen.started, seen.ended = launched, started, ended
     return clock + after

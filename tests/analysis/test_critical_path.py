@@ -1,0 +1,28 @@
+import pytest
+
+from boundby.analysis.account import attribute_step
+from boundby.analysis.critical_path import critical_path_rows
+from boundby.model import HostKind, OpCall
+from boundby.step.simulator import build_launch_sequence, replay
+from tests.machines import round_machine
+from tests.timelines import US, Scene, tensor
+
+
+def test_the_path_is_summed_by_operator_and_host() -> None:
+    scene = Scene(end=170)
+    call = OpCall(name="aten::relu", args=(tensor(1000),))
+    for start in (0, 60):
+        scene.on_host(start, start + 12, call=call)
+        launch = scene.on_host(start + 5, start + 10, HostKind.LAUNCH, "cudaLaunchKernel")
+        scene.on_device(start + 10, start + 50, launch=launch)
+        scene.on_host(start + 12, start + 52, HostKind.SYNC, "cudaStreamSynchronize")
+    timeline = scene.timeline()
+    machine = round_machine()
+    attribution = attribute_step(timeline, machine, wall_ns=float(timeline.wall_ns))
+    launches = build_launch_sequence(timeline)
+    rows = critical_path_rows(launches, timeline, attribution)
+    assert sum(row.ns for row in rows) == pytest.approx(replay(launches))
+    assert sum(row.share for row in rows) == pytest.approx(1)
+    (kernels,) = (row for row in rows if row.kind == "kernel")
+    assert (kernels.what, kernels.count, kernels.ns) == ("aten::relu", 2, 80 * US)
+    assert {row.kind for row in rows} >= {"kernel", "host"}

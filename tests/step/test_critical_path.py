@@ -1,0 +1,71 @@
+"""Paths worked out by hand, in microseconds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boundby.step.simulator import LaunchSequence, PathKind, critical_path, replay
+from tests.step.test_replay import loop
+from tests.timelines import US
+
+HOST, KERNEL, LATENCY, GAP = PathKind.HOST, PathKind.KERNEL, PathKind.LATENCY, PathKind.GAP
+
+
+def path(script: LaunchSequence) -> list[tuple[PathKind, int, float]]:
+    return [(one.kind, one.number, one.ns / US) for one in critical_path(script)]
+
+
+def test_a_busy_device_is_the_path() -> None:
+    assert path(loop([1, 1, 1], [10, 20, 30])) == [
+        (KERNEL, 0, 10),
+        (KERNEL, 1, 20),
+        (KERNEL, 2, 30),
+    ]
+
+
+def test_a_slow_host_is_the_path_up_to_the_last_kernel() -> None:
+    # The step ends with the last kernel, 2 after its launch: 8 of the host's first 10 are left.
+    assert path(loop([10, 10, 10], [2, 2, 2])) == [
+        (HOST, 0, 8),
+        (HOST, 1, 10),
+        (HOST, 2, 10),
+        (KERNEL, 2, 2),
+    ]
+
+
+def test_a_sync_puts_the_kernel_before_it_and_the_host_after_it_on_the_path() -> None:
+    # Launch at 5, kernel until 25, the host waits; 7 until the next launch, its kernel ends at 35.
+    script = loop([5, 7], [20, 3], waits=(0, 1))
+    assert path(script) == [(HOST, 0, 5), (KERNEL, 0, 20), (HOST, 1, 7), (KERNEL, 1, 3)]
+
+
+def test_work_that_waits_for_another_stream_follows_it() -> None:
+    script = loop([1, 1], [30, 4], streams=[0, 1], waits=(1,))
+    script = replace(script, depends=np.array([-1, 0]))
+    assert path(script) == [(HOST, 0, 1), (KERNEL, 0, 30), (KERNEL, 1, 4)]
+
+
+def test_latency_and_gaps_are_segments() -> None:
+    script = replace(loop([5, 1], [20, 3], waits=(1,)), latency_ns=2.0 * US, gap_ns=1.0 * US)
+    assert path(script) == [
+        (HOST, 0, 5),
+        (LATENCY, 0, 2),
+        (KERNEL, 0, 20),
+        (GAP, 1, 1),
+        (KERNEL, 1, 3),
+    ]
+
+
+@given(data=st.data(), count=st.integers(1, 8))
+def test_the_path_is_as_long_as_the_step(data: st.DataObject, count: int) -> None:
+    times = st.lists(st.integers(1, 50).map(float), min_size=count, max_size=count)
+    streams = data.draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
+    waits = data.draw(st.sets(st.integers(0, count - 1)))
+    script = loop(data.draw(times), data.draw(times), streams=streams, waits=tuple(waits))
+    depends = [data.draw(st.integers(-1, one - 1)) for one in range(count)]
+    script = replace(script, depends=np.array(depends), after_ns=3.0 * US)
+    total = sum(one.ns for one in critical_path(script))
+    assert total == pytest.approx(replay(script))
