@@ -20,6 +20,7 @@ def finding(
     relative_to: RelativeTo = "step",
     static: bool = False,
     low: float | None = None,
+    grows: bool = False,
 ) -> Finding:
     saving = Estimate(low=percent if low is None else low, expected=percent, high=percent)
     return Finding(
@@ -29,6 +30,7 @@ def finding(
         saving_ns=saving,
         relative_to=relative_to,
         static=static,
+        grows=grows,
         change="",
     )
 
@@ -43,6 +45,12 @@ def test_a_measured_mistake_comes_before_tuning_that_may_save_more() -> None:
 
 def test_a_mistake_that_costs_next_to_nothing_does_not() -> None:
     assert order(finding("fuse", 30), finding("sync", 1.2, kind="mistake")) == ["fuse", "sync"]
+
+
+def test_what_grows_with_every_step_comes_before_tuning_whatever_it_costs_now() -> None:
+    leak = finding("leak", 0, kind="mistake", grows=True)
+    assert order(finding("fuse", 30), leak) == ["leak", "fuse"]
+    assert order(finding("fuse", 30), leak, finding("sync", 5, kind="mistake"))[0] == "sync"
 
 
 def test_a_larger_batch_is_first_only_when_nothing_else_is_worth_doing() -> None:

@@ -335,6 +335,7 @@ export interface Finding {
   assumes: string;
   evidence: string;
   static: boolean;
+  grows: boolean;
   remark: string;
   fixes: string[];
   excludes: string[];

@@ -187,6 +187,7 @@ _MOST_INSIDE = 3
 _failures: ContextVar[dict[str, str] | None] = ContextVar("failures", default=None)
 # A saving that exceeds its group by less than this is as large as the group.
 _LARGER = 1.05
+_GROWS = "memory grows with every step until it is full"
 _OUT_OF: dict[RelativeTo, str] = {
     "step": "the step",
     "run": "the run",
@@ -214,7 +215,9 @@ def find(step_models: Sequence[StepModel]) -> list[Finding]:
         if not known:
             continue
         finding = _finding(known, fault, step_models[0])
-        if finding.saving_ns.high >= _WORTH_SAYING * _whole_ns(fault, step_models[0]):
+        if fault.grows or finding.saving_ns.high >= _WORTH_SAYING * _whole_ns(
+            fault, step_models[0]
+        ):
             findings.append(finding)
     step = step_models[0]
     found = without_repeats(sorted(findings, key=lambda finding: -finding.saving_ns.expected))
@@ -275,7 +278,7 @@ def _finding(
     edits = [(step, (found.low, found.expected, found.high)) for step, found in known]
     saving_ns = detection.of_run_ns or predict_saving(edits, likeliest)
     return Finding(
-        remark=_remark(fault, detection, saving_ns, likeliest),
+        remark=_GROWS if fault.grows else _remark(fault, detection, saving_ns, likeliest),
         fault=fault.id,
         title=fault.title,
         kind=fault.kind,
@@ -289,6 +292,7 @@ def _finding(
         assumes=detection.assumes,
         evidence=detection.evidence,
         static=detection.is_static,
+        grows=fault.grows,
         fixes=_fix_ids(fault, detection, likeliest.machine.kind),
         excludes=list(fault.excludes),
         provable=bool(fault.fixes),

@@ -109,7 +109,8 @@ class Fault:
     `stage`: what its fix changes, which orders fixes that are applied together.
     `relative_to`: what its saving is a share of. `before`: faults whose change should come after
     this one's. `yields_to`: faults that know more of the same time: at a line that one of them
-    names, this one is not reported as well.
+    names, this one is not reported as well. `grows`: it takes more with every step, and is reported
+    whatever it costs now.
     """
 
     id: str
@@ -127,6 +128,7 @@ class Fault:
     relative_to: RelativeTo = "step"
     before: tuple[str, ...] = ()
     yields_to: tuple[str, ...] = ()
+    grows: bool = False
 
     def find_in(self, step: StepModel) -> Detection | None:
         """The fault in a step; None if it is not there, or not looked for in such a step."""

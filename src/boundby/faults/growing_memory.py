@@ -48,4 +48,5 @@ FAULT = Fault(
     group="overhead",
     document=__doc__,
     detect=detect,
+    grows=True,
 )

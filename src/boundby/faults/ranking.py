@@ -1,6 +1,7 @@
 """The order in which findings are shown: what an expert would do first.
 
-1. Mistakes that were measured and cost something, the largest expected saving first.
+1. Mistakes that were measured and cost something, the largest expected saving first; and what
+   takes more memory with every step, which ends the run.
 2. Everything else that makes the step or the run shorter. A saving that may be nothing is ranked by
    its expected value like any other; its `remark` says that it may.
 3. Mistakes that were found by reading the source alone; then notes, on what costs a run once.
@@ -49,6 +50,8 @@ def ranked(
     def tier(finding: Finding) -> int:
         if finding.relative_to == "samples":
             return 3 if share(finding) >= _WORTH_ACTING else 4
+        if finding.grows:
+            return 0
         if share(finding) < _WORTH_ACTING:
             is_found = finding.kind == "mistake" and share(finding) >= _IS_FOUND
             return 2 if is_found else 4

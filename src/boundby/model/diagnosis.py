@@ -349,7 +349,8 @@ class Finding(Record, frozen=True, kw_only=True):
     first. `also` are faults that the same fix removes, whose saving is within this one's. `inside`
     are the lines of libraries that the user's lines lead to. `relative_to` is what the saving is a
     share of, `out_of` the same in words: a larger batch makes no step shorter. `evidence` is what
-    was seen that makes it certain. `static`: found by reading the source alone. `remark` explains a
+    was seen that makes it certain. `grows`: it takes more with every step, such as memory until it
+    is full, whatever it costs now. `static`: found by reading the source alone. `remark` explains a
     saving that looks odd.
     """
 
@@ -366,6 +367,7 @@ class Finding(Record, frozen=True, kw_only=True):
     assumes: str = ""
     evidence: str = ""
     static: bool = False
+    grows: bool = False
     remark: str = ""
     fixes: list[str] = []
     excludes: list[str] = []

@@ -118,7 +118,9 @@ def _by_worth(diagnosis: Diagnosis, most: int) -> tuple[list[Finding], list[Find
     """The findings to act on, and those that are only named."""
 
     def is_worth(finding: Finding) -> bool:
-        return finding.saving_ns.expected >= _WORTH_ACTING * diagnosis.whole_ns(finding)
+        return finding.grows or finding.saving_ns.expected >= _WORTH_ACTING * diagnosis.whole_ns(
+            finding
+        )
 
     shown = diagnosis.findings[:most]
     return [one for one in shown if is_worth(one)], [one for one in shown if not is_worth(one)]
