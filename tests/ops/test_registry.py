@@ -92,7 +92,7 @@ def test_a_users_formula_that_raises_is_collected_with_its_traceback() -> None:
     def scale(call: OpCall) -> Cost:
         raise ValueError("no such axis")
 
-    with costs.collected_failures() as failures:
+    with costs.failures.collected() as failures:
         assert costs.cost(call("mylib::scale", t(10))) is None
     assert list(failures) == ["mylib::scale"]
     assert "in scale" in failures["mylib::scale"]

@@ -75,7 +75,7 @@ def diagnose(
         text = "no profile: only the step's time is known, not where it went"
         notes.append(Note(code="no-profile", text=text))
     else:
-        with ops.collected_failures() as failures, faults.collected_failures() as undetected:
+        with ops.failures.collected() as failures, faults.failures.collected() as undetected:
             result = _look_into(observation, step, timeline, machine, timer)
         notes += result.notes
         notes += [_failed_formula(*failure) for failure in failures.items()]

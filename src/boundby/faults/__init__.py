@@ -5,10 +5,7 @@ Adding one is its file, one line in `FAULTS`, one test. A user's own is added wi
 
 from __future__ import annotations
 
-import contextlib
-import traceback
-from collections.abc import Iterator, Sequence
-from contextvars import ContextVar
+from collections.abc import Sequence
 
 from boundby.faults import (
     anomaly_detection,
@@ -88,6 +85,7 @@ from boundby.faults.overlaps import without_repeats, yielding
 from boundby.faults.ranking import ranked
 from boundby.model import units
 from boundby.model.diagnosis import Estimate, Finding, RelativeTo, WhatIf
+from boundby.model.failures import Failures
 from boundby.step.model import Edit, StepModel, StepView
 from boundby.step.prediction import predict_saving
 
@@ -183,8 +181,8 @@ FAULTS: list[Fault] = [
 # Findings that save less than this share of the step are not reported.
 _WORTH_SAYING = 0.01
 _MOST_INSIDE = 3
-# Where tracebacks of faults that raise go, by fault; None: they are raised.
-_failures: ContextVar[dict[str, str] | None] = ContextVar("failures", default=None)
+# Of faults that raise, by fault: while they are collected, the others are found all the same.
+failures = Failures("faults")
 # A saving that exceeds its group by less than this is as large as the group.
 _LARGER = 1.05
 _GROWS = "memory grows with every step until it is full"
@@ -226,25 +224,12 @@ def find(step_models: Sequence[StepModel]) -> list[Finding]:
     return ranked(found, wall_ns=step.wall_ns, run=step.run, before=before)
 
 
-@contextlib.contextmanager
-def collected_failures() -> Iterator[dict[str, str]]:
-    """Collect the tracebacks of faults that raise, by fault: the others are found all the same."""
-    failures: dict[str, str] = {}
-    token = _failures.set(failures)
-    try:
-        yield failures
-    finally:
-        _failures.reset(token)
-
-
 def _found_in(step: StepModel, fault: Fault) -> Detection | None:
     try:
         return fault.find_in(step)
     except Exception:
-        failures = _failures.get()
-        if failures is None:
+        if not failures.note(fault.id):
             raise
-        failures.setdefault(fault.id, traceback.format_exc())
         return None
 
 

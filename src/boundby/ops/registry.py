@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import traceback
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Literal
 
 from boundby.model import Cost, OpCall, Record
 from boundby.model.assumptions.detection import DELEGATED_SHARE
+from boundby.model.failures import Failures
 
 OpClass = Literal["contraction", "normalization", "elementwise", "movement", "communication"]
 CostFunction = Callable[[OpCall], Cost | None]
@@ -31,8 +29,8 @@ class Formula(Record, frozen=True, kw_only=True):
 _FORMULAS: dict[str, Formula] = {}
 _FAMILIES: dict[str, tuple[CostFunction, Callable[[str], OpClass]]] = {}
 _PACKAGE = __name__.partition(".")[0]
-# Where tracebacks of users' formulas go, by operator; None: they are raised.
-_failures: ContextVar[dict[str, str] | None] = ContextVar("failures", default=None)
+# Of users' formulas, by operator.
+failures = Failures("formulas")
 
 
 def formula(*names: str, op_class: OpClass) -> Callable[[CostFunction], CostFunction]:
@@ -116,7 +114,7 @@ def cost(call: OpCall) -> Cost | None:
 
     A recording that does not fit the operator's signature (an older schema, a broken trace) makes
     that one call unknown, where its share of the time shows, and never ends the diagnosis. What a
-    user's formula raises is collected by `collected_failures`, or else raised.
+    user's formula raises is noted while `failures` are collected, or else raised.
     """
     found = find(call.name)
     if found is None:
@@ -130,25 +128,13 @@ def cost(call: OpCall) -> Cost | None:
     except Exception as error:
         if not call.args:  # nothing was recorded
             return None
-        if not found.built_in and (failures := _failures.get()) is not None:
-            failures.setdefault(call.name, traceback.format_exc())
+        if not found.built_in and failures.note(call.name):
             return None
         if found.built_in and isinstance(
             error, (LookupError, TypeError, ValueError, ArithmeticError)
         ):
             return None
         raise
-
-
-@contextlib.contextmanager
-def collected_failures() -> Iterator[dict[str, str]]:
-    """Collect the tracebacks of users' formulas by operator, the first of each."""
-    failures: dict[str, str] = {}
-    token = _failures.set(failures)
-    try:
-        yield failures
-    finally:
-        _failures.reset(token)
 
 
 def _sparse_product(call: OpCall) -> Cost | None:

@@ -1,0 +1,32 @@
+"""Exceptions that are noted where they would end a diagnosis."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+
+class Failures:
+    """Tracebacks by the name of what raised, the first of each, while they are collected."""
+
+    def __init__(self, name: str) -> None:
+        self._collected: ContextVar[dict[str, str] | None] = ContextVar(name, default=None)
+
+    @contextlib.contextmanager
+    def collected(self) -> Iterator[dict[str, str]]:
+        found: dict[str, str] = {}
+        token = self._collected.set(found)
+        try:
+            yield found
+        finally:
+            self._collected.reset(token)
+
+    def note(self, name: str) -> bool:
+        """Note the exception being handled; False where it is to be raised."""
+        found = self._collected.get()
+        if found is None:
+            return False
+        found.setdefault(name, traceback.format_exc())
+        return True
