@@ -394,6 +394,20 @@ def test_a_loop_of_one_call_is_distinguished_from_layers() -> None:
     assert finding(rounds(4, optimizer=False), "looped-calls") is None
 
 
+def test_a_time_loop_over_two_modules_is_a_loop() -> None:
+    scene = Scene(end=2000)
+    scene.on_host(0, 1900, HostKind.PYTHON, "train.py(1): forward")
+    lines = [0]
+    for at in range(32):
+        scene.on_host(at * 50, at * 50 + 40, HostKind.PYTHON, f"nn.Module: Linear_{at % 2}")
+        scene.on_host(
+            at * 50, at * 50 + 40, call=OpCall(name="aten::addmm", args=(tensor(32, 32),))
+        )
+        lines += [1, 1]
+    step = step_of(scene.timeline(), lines)
+    assert sure(step, "looped-calls").where == ["train.py:2"]
+
+
 def test_layers_of_generated_code_at_one_line_are_no_loop() -> None:
     generated = rounds(16, optimizer=False, inside="<eval_with_key>.50(4): forward")
     assert finding(generated, "looped-calls") is None

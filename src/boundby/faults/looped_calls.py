@@ -44,7 +44,7 @@ def detect(step: StepView) -> Detection | None:
         low=together(step, loops, left=0.5),
         expected=together(step, loops, left=0.0),
         high=together(step, loops, left=0.0, for_nothing=True),
-        where=[loop.line for loop in loops][:_MOST_LINES],
+        where=list(dict.fromkeys(loop.line for loop in loops))[:_MOST_LINES],
         change=f"# one call for all {rounds} rounds of the loop, along one more dimension",
         assumes="the rounds can be computed together",
     )

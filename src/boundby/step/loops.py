@@ -193,16 +193,17 @@ def _frames(step: StepView) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def _layered(step: StepView, frames: np.ndarray[tuple[int], np.dtype[np.int64]]) -> set[int]:
-    """Lines that call another module each time: layers, one after the other."""
+    """Lines that call another module each time: layers, one after the other. A time loop over a few
+    modules calls each of them many times within one call of the function around it."""
     host, names = step.timeline.host, step.timeline.names
     called = called_from(host)
-    modules: dict[int, Counter[int]] = defaultdict(Counter)
+    modules: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
     is_module = np.array([name.startswith("nn.Module: ") for name in names] or [False])
     for row in np.flatnonzero((host.kind == HostKind.PYTHON) & is_module[host.name]):
         if called[row] >= 0:
-            modules[int(called[row])][int(host.name[row])] += 1
+            modules[int(called[row])][int(host.name[row]), int(frames[row])] += 1
     return {
         source
         for source, seen in modules.items()
-        if len(seen) >= 2 and max(seen.values()) <= max(2, sum(seen.values()) // len(seen))
+        if len({module for module, _ in seen}) >= 2 and max(seen.values()) <= 2
     }
