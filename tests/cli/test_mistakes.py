@@ -58,5 +58,5 @@ def test_a_failure_of_boundby_itself_is_one_line_that_names_its_traceback(
         cli.main()
     assert ended.value.code == OWN_FAILURE
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("boundby: it failed: LookupError: planted; its traceback")
+    assert line.startswith("boundby: internal error: LookupError: planted; its traceback")
     assert "LookupError: planted" in Path(line.rpartition(": ")[2]).read_text()

@@ -7,7 +7,7 @@ from typing import Any
 from boundby import faults
 from boundby.faults import HEADINGS, Fault, Fix
 from boundby.fixes.log import note
-from boundby.runtime.step_hooks import StepHook, accompanied_by
+from boundby.runtime.step_hooks import StepHook, step_hook_active
 
 
 class Breaks(StepHook):
@@ -21,7 +21,7 @@ class Breaks(StepHook):
 
 @contextlib.contextmanager
 def broken_backward() -> Iterator[None]:
-    with accompanied_by(Breaks()):
+    with step_hook_active(Breaks()):
         yield
 
 

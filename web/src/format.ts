@@ -105,6 +105,7 @@ export const BOUNDS: Record<string, string> = {
   compute: "compute",
   memory: "memory bandwidth",
   small: "too small: overhead",
+  python: "Python: overhead",
   network: "network",
   host_link: "host link",
   unknown: "no cost known",

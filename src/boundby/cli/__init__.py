@@ -81,7 +81,7 @@ def main() -> None:
 def _fail_with_traceback(error: Exception) -> int:
     from boundby.capture.process.guard import failure_of
 
-    failure = failure_of("it failed", [error])
+    failure = failure_of("internal error", [error])
     path = failure.keep(None)
     where = f"; its traceback, for a bug report: {path}" if path else ""
     return _fail(failure.line + where, OWN_FAILURE)

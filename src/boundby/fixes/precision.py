@@ -11,7 +11,7 @@ from boundby.fixes.attributes import PatchSet, when_torch_arrives
 from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 from boundby.runtime.float32_settings import float32_allowed
-from boundby.runtime.step_hooks import StepHook, accompanied_by
+from boundby.runtime.step_hooks import StepHook, step_hook_active
 
 
 @contextlib.contextmanager
@@ -96,7 +96,7 @@ class _Autocast(StepHook):
 
 
 def autocast(dtype: str = "bfloat16") -> contextlib.AbstractContextManager[None]:
-    return accompanied_by(_Autocast(dtype))
+    return step_hook_active(_Autocast(dtype))
 
 
 def switch_autocast_off(torch: Any, swaps: PatchSet) -> None:

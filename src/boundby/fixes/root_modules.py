@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from boundby.runtime.step_hooks import StepHook, accompanied_by
+from boundby.runtime.step_hooks import StepHook, step_hook_active
 
 # Changes a module; gives back how to undo it, or None where it left it alone.
 Edit = Callable[[Any, tuple[Any, ...], dict[str, Any]], Callable[[], None] | None]
@@ -36,7 +36,7 @@ def outermost_modules(change: Edit) -> Iterator[None]:
     """Apply `change` to every outermost module that has parameters."""
     companion = _Outermost(change)
     try:
-        with accompanied_by(companion):
+        with step_hook_active(companion):
             yield
     finally:
         while companion.undo:

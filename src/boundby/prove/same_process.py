@@ -32,7 +32,7 @@ from boundby.prove.site_recorder import SiteRecorder
 from boundby.prove.snapshots import random_state
 from boundby.prove.worker import fix_of
 from boundby.runtime.patching import tell_of_aliases
-from boundby.runtime.step_hooks import StepHook, accompanied_by
+from boundby.runtime.step_hooks import StepHook, step_hook_active
 from boundby.session import live as session
 
 CAVEAT = Note(
@@ -135,7 +135,7 @@ def measure_function(
         hooks.install(torch_)
         hooks.watcher = recorder
         try:
-            with accompanied_by(state), accompanied_by(engine):
+            with step_hook_active(state), step_hook_active(engine):
                 while not done:
                     call()
                     recorder.mark()

@@ -1,7 +1,7 @@
-"""Those who go along with a running program: told of its parts, and free to change them.
+"""Hooks for the parts of a running program: its calls, backward passes, updates and steps.
 
-A watcher only looks. Companions are for what changes a program from outside, or compares what two
-runs of it compute: they get the values themselves.
+A watcher only observes. Step hooks are for what changes a program from outside, or compares what
+two runs of it compute: they get the values themselves.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 
 class StepHook:
-    """Told after the watcher, on the thread that runs the steps; each does what it needs."""
+    """Called after the watcher, on the thread that runs the steps. Override what is needed."""
 
-    framework: ClassVar[str] = "torch"  # whose programs it goes along with
+    framework: ClassVar[str] = "torch"  # of the programs that it is called for
 
     def call_begins(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """An outermost module, compiled function or graph is about to run."""
@@ -23,7 +23,7 @@ class StepHook:
         """It has returned this."""
 
     def call_failed(self, called: Any, error: Exception) -> bool:
-        """It has raised; True where that was a change of ours, which is undone: call it again."""
+        """It has raised. True to call it again: a change of boundby caused it and is undone."""
         return False
 
     def backward_begins(self, roots: Any) -> None:
@@ -39,14 +39,14 @@ class StepHook:
         """An optimizer was constructed, copied or loaded."""
 
 
-# All who go along now. One script runs at a time, as do those who change it.
+# The hooks that are called now. One script runs at a time.
 active_hooks: list[StepHook] = []
 
 
 @contextlib.contextmanager
-def accompanied_by(companion: StepHook) -> Iterator[None]:
-    active_hooks.append(companion)
+def step_hook_active(hook: StepHook) -> Iterator[None]:
+    active_hooks.append(hook)
     try:
         yield
     finally:
-        active_hooks.remove(companion)
+        active_hooks.remove(hook)

@@ -77,12 +77,6 @@ def platform(jax: Any) -> str:
     return str(jax.default_backend())
 
 
-def gpu_vendor(jax: Any) -> str:
-    """`cuda` or `rocm` on a GPU."""
-    version = str(getattr(jax.devices()[0].client, "platform_version", "")).lower()
-    return "rocm" if "rocm" in version else "cuda"
-
-
 def start_profiler(jax: Any, folder: Path) -> None:
     """Profile without Python calls, whose cost falls on the host side of every step."""
     options = jax.profiler.ProfileOptions()

@@ -92,12 +92,6 @@ class SourceFile:
             default=None,
         )
 
-    def function_around(self, node: cst.CSTNode) -> cst.FunctionDef | None:
-        return next((one for one in self.above(node) if isinstance(one, cst.FunctionDef)), None)
-
-    def class_around(self, node: cst.CSTNode) -> cst.ClassDef | None:
-        return next((one for one in self.above(node) if isinstance(one, cst.ClassDef)), None)
-
     def ran(self, node: cst.CSTNode) -> bool:
         """Whether any line of an expression or of a simple statement was executed."""
         return not self._executed.isdisjoint(self.lines_of(node))
