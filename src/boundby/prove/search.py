@@ -21,8 +21,6 @@ from boundby.prove.evidence import (
     Evidence,
     Ruling,
     Variant,
-    keys_in,
-    variant_name,
 )
 
 # The first step of a block is not timed: after a switch the pipeline refills.
@@ -130,7 +128,7 @@ class Search:
     def timed(self, variant: Variant, steps: int) -> Steps:
         """One variant alone, in a process of its own, without the fixes that cannot be applied."""
         yield from self._prepare(variant)
-        if variant_name(variant) in self.evidence.rulings:
+        if variant in self.evidence.rulings:
             variant = yield from self._without_failing_fixes(variant)
             yield from self._prepare(variant)
         result = yield Block(
@@ -149,8 +147,8 @@ class Search:
         for key in variant:
             added = (*applied, key)
             yield from self._prepare(added)
-            if variant_name(added) in ruled:
-                self.evidence.left_out[key] = ruled[variant_name(added)].why
+            if added in ruled:
+                self.evidence.left_out[key] = ruled[added].why
             else:
                 applied = added
         return applied
@@ -195,7 +193,8 @@ class Search:
             speed[one.key] = base_ns / step_ns
             if speed[one.key] * _FAR_SLOWER < 1:
                 why = f"its first steps took {1 / speed[one.key]:.1f} times as long"
-                self.evidence.rulings.setdefault(one.key, Ruling(outcome=Outcome.NO_GAIN, why=why))
+                ruling = Ruling(outcome=Outcome.NO_GAIN, why=why)
+                self.evidence.rulings.setdefault((one.key,), ruling)
         yield from self._compare_singles(
             sorted(without_finding, key=lambda one: -speed.get(one.key, 0.0))
         )
@@ -220,11 +219,7 @@ class Search:
                 for one in pool
                 if self._may_be_added(one, chosen, in_combination=in_combination)
             ]
-            variants = [
-                variant
-                for variant in variants
-                if variant_name(variant) not in self.evidence.rulings
-            ]
+            variants = [variant for variant in variants if variant not in self.evidence.rulings]
             if not variants:
                 return
             yield from self._compare(variants, chosen)
@@ -261,7 +256,7 @@ class Search:
                     and last.decision == "open"
                     and last.middle > 1
                     and len(last.log_ratios) < _MAX_ROUNDS_AT_END
-                    and variant_name(variant) not in self.evidence.rulings
+                    and variant not in self.evidence.rulings
                 ):
                     variants.append(variant)
             if not variants:
@@ -287,7 +282,7 @@ class Search:
         if self.evidence.comparison_of((*chosen, one.key), chosen).decision == "no gain":
             return False
         alone = self.evidence.comparison_of((one.key,), BASELINE)
-        if (one.key,) != chosen and variant_name((one.key,)) in self.evidence.rulings:
+        if (one.key,) != chosen and (one.key,) in self.evidence.rulings:
             return False
         if not alone.log_ratios:
             return False
@@ -326,9 +321,9 @@ class Search:
 
     def _is_open(self, variant: Variant, against: Variant, most: int) -> bool:
         found = self.evidence.comparison_of(variant, against)
-        is_ruled = variant_name(variant) in self.evidence.rulings
+        is_ruled = variant in self.evidence.rulings
         if found.decision == "faster":
-            return not is_ruled and variant_name(variant) not in self.evidence.checked
+            return not is_ruled and variant not in self.evidence.checked
         return found.decision == "open" and not is_ruled and len(found.log_ratios) < most
 
     def _groups(self, variants: Sequence[Variant]) -> list[Sequence[Variant]]:
@@ -342,11 +337,11 @@ class Search:
 
     def _prepare(self, variant: Variant) -> Steps:
         """Run its first steps, which compile, tune and fill caches, until they are fast."""
-        if variant in self._prepared or variant_name(variant) in self.evidence.rulings:
+        if variant in self._prepared or variant in self.evidence.rulings:
             return
         self._prepared.add(variant)
         times: list[float] = []
-        known_s = self.evidence.preparation_s.get(variant_name(variant), math.inf)
+        known_s = self.evidence.preparation_s.get(variant, math.inf)
         is_quick = self.max_steps is not None and known_s < _QUICK_S
         while len(times) < (1 if is_quick else _MAX_SETTLING_STEPS):
             result = yield Block(variant=variant, untimed=0, timed=1, preparing=True)
@@ -364,7 +359,7 @@ class Search:
         self._step_ns[variant] = quickest
         if not is_quick:
             spent = sum(times) - quickest * len(times)
-            self.evidence.preparation_s[variant_name(variant)] = spent / 1e9
+            self.evidence.preparation_s[variant] = spent / 1e9
         if variant == BASELINE:
             self.evidence.step_ns = quickest
 
@@ -376,7 +371,7 @@ class Search:
         after: dict[Variant, float] = {}
         peaks: dict[Variant, float | None] = {}
         for variant in blocks:
-            if variant_name(variant) in self.evidence.rulings:
+            if variant in self.evidence.rulings:
                 continue
             result = yield Block(
                 variant=variant, untimed=_UNTIMED_STEPS, timed=self._timed_steps(variant)
@@ -405,26 +400,25 @@ class Search:
     def _is_settled(self, variant: Variant, result: BlockResult) -> bool:
         """Whether nothing more is to be measured of it."""
         if result.failure is not None:
-            self.evidence.rulings[variant_name(variant)] = Ruling(
-                outcome=Outcome.FAILED, why=result.failure
-            )
+            self.evidence.rulings[variant] = Ruling(outcome=Outcome.FAILED, why=result.failure)
         elif result.nothing_changed:
             why = "there is nothing for it to change in this program"
-            self.evidence.rulings[variant_name(variant)] = Ruling(outcome=Outcome.SKIPPED, why=why)
+            self.evidence.rulings[variant] = Ruling(outcome=Outcome.SKIPPED, why=why)
         else:
             return not result.times_ns
         return True
 
     def _check_if_faster(self, variant: Variant, against: Variant) -> Steps:
-        evidence, name = self.evidence, variant_name(variant)
+        evidence = self.evidence
         found = evidence.comparison_of(variant, against)
-        if found.decision != "faster" or name in evidence.rulings or name in evidence.checked:
+        is_settled = variant in evidence.rulings or variant in evidence.checked
+        if found.decision != "faster" or is_settled:
             return
         numerics = yield Check(variant=variant)
         assert isinstance(numerics, Numerics)
-        evidence.checked[name] = numerics
+        evidence.checked[variant] = numerics
         if not numerics.ok and (numerics.verified or not self.accept_unverified):
-            evidence.rulings[name] = Ruling(outcome=numerics.outcome, why=numerics.why)
+            evidence.rulings[variant] = Ruling(outcome=numerics.outcome, why=numerics.why)
             return
         if evidence.first_kept_s is None:
             evidence.first_kept_s = self.since_start_s()
@@ -433,9 +427,9 @@ class Search:
             evidence.chosen = variant
 
     def _is_confirmed(self, variant: Variant, against: Variant) -> bool:
-        found, name = self.evidence.comparison_of(variant, against), variant_name(variant)
-        is_checked = name in self.evidence.checked
-        return found.decision == "faster" and is_checked and name not in self.evidence.rulings
+        found = self.evidence.comparison_of(variant, against)
+        is_checked = variant in self.evidence.checked
+        return found.decision == "faster" and is_checked and variant not in self.evidence.rulings
 
     # Time.
 
@@ -467,7 +461,7 @@ class Search:
 
     def _skip_if_too_long(self, one: Candidate, variant: Variant, against: Variant) -> bool:
         """Skip a variant whose preparation would leave no time to measure it."""
-        if variant in self._prepared or variant_name(variant) in self.evidence.rulings:
+        if variant in self._prepared or variant in self.evidence.rulings:
             return False
         expected, left = self._expected_s(one), self.deadline - self.now()
         needed = 3 * self._round_s([variant], against)
@@ -476,14 +470,13 @@ class Search:
         if self.evidence.comparison_of(variant, against).log_ratios:
             return True  # measured in an earlier process of the script: what is known stays
         why = f"its first use is expected to take {expected:.0f} s, of {max(left, 0):.0f} s left"
-        self.evidence.rulings[variant_name(variant)] = Ruling(outcome=Outcome.SKIPPED, why=why)
+        self.evidence.rulings[variant] = Ruling(outcome=Outcome.SKIPPED, why=why)
         return True
 
     def _expected_s(self, one: Candidate) -> float:
         """The declared preparation time, scaled by how long another preparation took."""
         scale = 1.0
-        for name, seconds in self.evidence.preparation_s.items():
-            keys = keys_in(name)
+        for keys, seconds in self.evidence.preparation_s.items():
             seen = [other for other in self.candidates if other.key in keys and other.preparation_s]
             if seen:
                 scale = seconds / max(other.preparation_s for other in seen)
