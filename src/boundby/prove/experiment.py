@@ -79,6 +79,7 @@ class Request:
     scratch: bool = False
     accept_unverified: bool = False
     search_path: Sequence[str] = ()
+    ranks: int = 1  # processes that run the script together, on this machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +102,11 @@ def prove_target(
     the diagnosis.
     """
     began = time.monotonic()
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise BoundbyError("prove measures one process: start it without torchrun, on one rank")
+    if int(os.environ.get("WORLD_SIZE", "1")) > request.ranks:
+        raise BoundbyError(
+            "prove measures the ranks of one machine, which torchrun starts with the command: "
+            "torchrun --nproc-per-node 8 -m boundby prove train.py"
+        )
     _load_plugins(request.plugins)
     request.choice.check()
     with contextlib.ExitStack() as stack:
@@ -471,6 +475,7 @@ def _setting(request: Request, temporary: Path) -> Setting:
         plugins=request.plugins,
         search_path=request.search_path,
         compiled=temporary / "compiled",
+        ranks=request.ranks,
     )
 
 
