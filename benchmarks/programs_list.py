@@ -433,7 +433,10 @@ PROGRAMS = (
         " --trainer.limit_val_batches 20 --trainer.limit_test_batches 20"
         " --trainer.limit_predict_batches 20",
         step="train 32x784",
-        data=((data.large_mnist, "Datasets"), (data.large_mnist, "examples/Datasets")),
+        data=(
+            (data.large_mnist, "examples/Datasets"),
+            (data.mnist, "examples/pytorch/basics/data"),
+        ),
     ),
     Program(
         name="Lightning transformer",
