@@ -64,6 +64,17 @@ def final_proof(turns: AlternatingRuns) -> Any:
     return proofs_of(evidence, every, ProcessResults(final=turns, manual=manual))[-1]
 
 
+def test_what_looks_no_faster_when_the_search_has_ended_asks_for_no_more_time() -> None:
+    casts = candidate("casts")
+    slower = Comparison(variant=(casts.key,), against=(), log_ratios=[-0.3, 0.2, -0.1, 0.05])
+    (proof,) = proofs_of(Evidence(comparisons=[slower], done=True), [casts])
+    assert proof.outcome is Outcome.INCONCLUSIVE
+    assert not proof.open
+    assert "no faster on average" in proof.why
+    (proof,) = proofs_of(Evidence(comparisons=[slower]), [casts])
+    assert proof.open
+
+
 def test_the_headline_stands_for_what_the_patched_copy_could_apply(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
