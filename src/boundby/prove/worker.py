@@ -33,7 +33,7 @@ from boundby.prove.candidate import Candidate
 from boundby.prove.core_use import core_use
 from boundby.prove.evidence import Evidence
 from boundby.prove.files import note_written_files
-from boundby.prove.process_time import PAIR, needed_s, process_s
+from boundby.prove.process_time import PAIR, needed_s, process_s, reserved_s
 from boundby.prove.ranks import Ranks, shared_plan
 from boundby.prove.replaced_sources import replace_sources
 from boundby.prove.search import Search, Steps
@@ -220,8 +220,8 @@ class _Live:
             evidence=self.evidence,
             now=time.monotonic,
             ends_at=spec.deadline,
-            reserved_s=min(
-                spec.start_fixes * needed_s(PAIR, process_s(start_s, 0.0)), spec.max_reserved_s
+            reserved_s=lambda step_s: reserved_s(
+                spec.start_fixes, process_s(start_s, step_s), spec.max_reserved_s
             ),
             start_gain=spec.start_gain,
             final_check_s=partial(self._final_check_s, start_s),
