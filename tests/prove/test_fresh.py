@@ -11,7 +11,7 @@ import pytest
 from boundby.model.diagnosis import Numerics, Outcome
 from boundby.prove import fresh
 from boundby.prove.candidate import Candidate
-from boundby.prove.evidence import Comparison, Evidence
+from boundby.prove.evidence import BASELINE, Comparison, Evidence, Ruling
 from boundby.prove.fresh import AlternatingRuns, FreshProcesses, ProcessSetup
 from boundby.prove.launch import ProcessResult
 from boundby.prove.proofs import ProcessResults, proofs_of
@@ -71,7 +71,8 @@ def test_what_looks_no_faster_when_the_search_has_ended_asks_for_no_more_time() 
     assert proof.outcome is Outcome.INCONCLUSIVE
     assert not proof.open
     assert "no faster on average" in proof.why
-    (proof,) = proofs_of(Evidence(comparisons=[slower]), [casts])
+    failed = {BASELINE: Ruling(outcome=Outcome.FAILED, why="the program as it is")}
+    (proof,) = proofs_of(Evidence(comparisons=[slower], rulings=failed), [casts])
     assert proof.open
 
 

@@ -188,7 +188,7 @@ def _ruled(one: Candidate, found: Comparison | None, evidence: Evidence) -> Ruli
     variants = [
         *([found.variant] if found is not None else []),
         (one.key,),
-        *(variant for variant in evidence.rulings if variant[-1] == one.key),
+        *(variant for variant in evidence.rulings if variant[-1:] == (one.key,)),
     ]
     return next((evidence.rulings[each] for each in variants if each in evidence.rulings), None)
 
