@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from boundby.model.diagnosis import Estimate, Numerics
 from boundby.prove.candidate import Candidate
@@ -49,12 +49,14 @@ class Simulated:
         unverified: Sequence[str] = (),
         idle: Sequence[str] = (),
         late: Sequence[str] = (),
+        pace: Callable[[float], float] = lambda now_s: 1.0,
     ) -> None:
-        """`idle`: change nothing; `late`: change nothing in the first step."""
+        """`idle`: change nothing; `late`: change nothing in the first step; `pace`: of the host."""
         self.clock = 0.0
         self.blocks: list[Block] = []
         self._ratios = ratios
         self._step_s = step_s
+        self._pace = pace
         self._block_sd = block_sd
         self._random = random.Random(seed)
         self._first_use_s = dict(first_use_s or {})
@@ -98,7 +100,12 @@ class Simulated:
         if any(name in self._failing for name in names):
             return BlockResult(failure="RuntimeError: planted")
         quicker = math.prod(self._ratios.get(name, 1.0) for name in names)
-        usual = self._step_s / quicker * math.exp(self._random.gauss(0, self._block_sd))
+        usual = (
+            self._pace(self.clock)
+            * self._step_s
+            / quicker
+            * math.exp(self._random.gauss(0, self._block_sd))
+        )
         times = [usual] * (block.untimed + block.timed)
         for name in names:
             times[0] += self._first_use_s.pop(name, 0.0)
