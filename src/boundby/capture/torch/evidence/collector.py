@@ -16,7 +16,7 @@ from boundby.capture.torch.evidence.places import user_lines
 from boundby.capture.torch.evidence.rebuilt import AssignmentReader
 from boundby.capture.torch.evidence.setting_lines import setting_lines
 from boundby.capture.torch.evidence.values import tensors_in
-from boundby.model.evidence import Padding, ProgramSettings, StepEvidence
+from boundby.model.evidence import Padding, ProgramSettings, RebuiltTensor, StepEvidence
 from boundby.runtime.patching import PatchSet
 from boundby.runtime.step_hooks import StepHook, active_hooks
 
@@ -157,12 +157,17 @@ class EvidenceCollector(StepHook):
             unused_graphs=self._calls.unused_graphs(_EXAMINED_STEP, used),
             unused_gradients=self._gradients.unused(_EXAMINED_STEP),
             kept_graphs=self._gradients.kept_graphs(_EXAMINED_STEP),
-            rebuilt=[] if fixed else self._assignments.rebuilt(),
+            rebuilt=[] if fixed else self._rebuilt(),
             padding=self._padding,
             growth=self._assignments.growth(),
             uncleared=self._gradients.uncleared(),
             has_backward=bool(self._gradients.backwards),
         )
+
+    def _rebuilt(self) -> list[RebuiltTensor]:
+        """What a model makes of other inputs is the same by chance: as a class of each sample."""
+        by_chance = self._calls.lines_of_changing_inputs()
+        return [one for one in self._assignments.rebuilt() if one.where not in by_chance]
 
     def _settings(self) -> ProgramSettings:
         torch = self._torch
