@@ -10,7 +10,9 @@ import numpy as np
 from boundby.analysis.callers import with_callers
 from boundby.analysis.line_advice import with_advice
 from boundby.model import HostKind, Timeline
-from boundby.model.diagnosis import CallerRow, Estimate, Finding, LineRow, OpRow
+from boundby.model.estimate import Estimate
+from boundby.model.finding import Finding
+from boundby.model.rows import CallerRow, LineRow, OpRow
 from boundby.step.op_record import OpRecord
 from tests.timelines import Scene
 

@@ -7,7 +7,8 @@ from boundby.analysis import chip_upgrade
 from boundby.analysis.chip_upgrade import faster_chips
 from boundby.hardware import datasheet
 from boundby.model import MemoryLevel
-from boundby.model.diagnosis import ChipRow, Estimate, Finding
+from boundby.model.estimate import Estimate
+from boundby.model.finding import ChipRow, Finding
 from tests.faults.step_models import step_model_of
 from tests.machines import roof, round_machine
 from tests.step.test_replay import GELU, PRODUCT, scene_of

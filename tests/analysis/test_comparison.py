@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from boundby.analysis.comparison import compare
-from boundby.model.diagnosis import Diagnosis, LineRow
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.rows import LineRow
 from tests.diagnoses import full_diagnosis, real_diagnosis
 
 replace = msgspec.structs.replace

@@ -2,7 +2,7 @@
 
 from boundby.analysis.verdict import _main_cause, find_verdict
 from boundby.model import DeviceKind, HostKind
-from boundby.model.diagnosis import Account, Group
+from boundby.model.account import Account, Group
 from tests.faults.step_models import step_model_of
 from tests.timelines import Scene
 

@@ -10,7 +10,7 @@ import boundby
 from boundby.capture import kineto
 from boundby.diagnosis.profiled import estimate_unprofiled, verdict_over_range
 from boundby.model import Machine, Timeline
-from boundby.model.diagnosis import GroupName, Verdict
+from boundby.model.account import GroupName, Verdict
 from tests.capture.kineto_events import (
     DATA,
     SHARED,

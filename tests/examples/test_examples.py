@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from boundby.model.diagnosis import NO_LINE, Diagnosis
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.rows import NO_LINE
 from boundby.report.page import diagnosis_page
 from tests.fork_server import run_python
 from tests.page.showing import check_bars, check_dots, show, walk

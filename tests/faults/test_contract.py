@@ -8,7 +8,8 @@ from boundby.analysis.account import attribute_step
 from boundby.faults import FAULTS, HEADINGS, Fault
 from boundby.faults.overlaps import without_repeats
 from boundby.model import Timeline
-from boundby.model.diagnosis import Estimate, Finding
+from boundby.model.estimate import Estimate
+from boundby.model.finding import Finding
 from boundby.step.build import build_step_model
 from boundby.step.model import StepModel
 from tests.machines import round_machine

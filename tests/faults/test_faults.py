@@ -8,7 +8,7 @@ from boundby import faults
 from boundby.analysis.account import attribute_step
 from boundby.faults import host_sync, materialised_attention, wasted_tiles
 from boundby.model import Argument, HostKind, OpCall, Phase, Tensor, Timeline
-from boundby.model.diagnosis import Finding
+from boundby.model.finding import Finding
 from boundby.step.build import build_step_model
 from tests.faults.step_models import finding, in_phase, sure
 from tests.faults.test_contract import step_model_of

@@ -7,7 +7,7 @@ import torch
 from boundby import faults
 from boundby.analysis.account import attribute_step
 from boundby.model import HostKind, OpCall, Precision, Tensor
-from boundby.model.diagnosis import Finding
+from boundby.model.finding import Finding
 from boundby.step.build import build_step_model
 from tests.faults.step_models import finding, step_model_of
 from tests.machines import roof, round_machine

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from boundby.faults import FAULTS
 from boundby.faults.overlaps import yielding
-from boundby.model.diagnosis import Estimate, Finding
+from boundby.model.estimate import Estimate
+from boundby.model.finding import Finding
 
 YIELDS = {"general": ("specific",)}
 

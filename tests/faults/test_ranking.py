@@ -7,7 +7,9 @@ from types import SimpleNamespace
 from boundby import faults
 from boundby.faults.fault import Detection, Fault
 from boundby.faults.ranking import ranked
-from boundby.model.diagnosis import Estimate, Finding, FindingKind, Group, RelativeTo
+from boundby.model.account import Group
+from boundby.model.estimate import Estimate
+from boundby.model.finding import Finding, FindingKind, RelativeTo
 from boundby.model.run import RunPart, RunParts
 from boundby.step.edit import Edit
 

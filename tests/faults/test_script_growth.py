@@ -6,7 +6,7 @@ import pytest
 
 from boundby.faults.batch_too_small import batches
 from boundby.model import HostKind, OpCall, Phase, Timeline
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.model import StepModel
 from tests.faults.step_models import finding, step_model_of, sure
 from tests.timelines import Scene, tensor

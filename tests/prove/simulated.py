@@ -6,7 +6,8 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 
-from boundby.model.diagnosis import Estimate, Numerics
+from boundby.model.estimate import Estimate
+from boundby.model.proof import Numerics
 from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import Evidence, Variant
 from boundby.prove.search import Block, BlockResult, Check, Reply, Search

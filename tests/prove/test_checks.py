@@ -11,7 +11,7 @@ from torch import nn  # noqa: E402
 
 from boundby.fixes import FIXES  # noqa: E402
 from boundby.fixes.switch import Program  # noqa: E402
-from boundby.model.diagnosis import Numerics  # noqa: E402
+from boundby.model.proof import Numerics  # noqa: E402
 from boundby.prove.call_recorder import RecordedCall  # noqa: E402
 from boundby.prove.checks import Checks  # noqa: E402
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from boundby.capture.process.execution import Target
-from boundby.model.diagnosis import Outcome
+from boundby.model.proof import Outcome
 from boundby.prove import live_run
 from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import Evidence

@@ -13,7 +13,7 @@ torch: Any = pytest.importorskip("torch")
 from boundby.fixes import FIXES, Fix  # noqa: E402
 from boundby.fixes.log import note  # noqa: E402
 from boundby.fixes.switch import Program  # noqa: E402
-from boundby.model.diagnosis import Outcome, Proof  # noqa: E402
+from boundby.model.proof import Outcome, Proof  # noqa: E402
 from boundby.prove.candidate import Candidate  # noqa: E402
 from boundby.prove.evidence import Evidence  # noqa: E402
 from boundby.prove.proofs import proofs_of  # noqa: E402

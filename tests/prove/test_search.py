@@ -2,7 +2,8 @@
 
 import pytest
 
-from boundby.model.diagnosis import Estimate, Outcome
+from boundby.model.estimate import Estimate
+from boundby.model.proof import Outcome
 from boundby.prove.evidence import Evidence
 from boundby.prove.proofs import proofs_of, untried_names
 from tests.prove.simulated import Simulated, candidate

@@ -17,20 +17,11 @@ from boundby.analysis.kernel_classes import (
     products_are_costed,
 )
 from boundby.model import UNTOLD, Ints, Machine, Note, Precision, Timeline
+from boundby.model.account import Account, Group, Utilisation
 from boundby.model.assumptions.verdict import DILATED
-from boundby.model.diagnosis import (
-    Account,
-    ClassRow,
-    CollectiveRow,
-    Group,
-    IdleRow,
-    KernelClassRow,
-    LineRow,
-    OpRow,
-    Utilisation,
-)
 from boundby.model.intervals import union
 from boundby.model.observation import SourceLine
+from boundby.model.rows import ClassRow, CollectiveRow, IdleRow, KernelClassRow, LineRow, OpRow
 from boundby.step.cpu_ops import ExtraPages
 from boundby.step.cpu_step import CpuWait, cpu_step
 from boundby.step.device_ops import device_work, recomputed_flops

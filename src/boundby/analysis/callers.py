@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from boundby.model import HostKind, Ints, Timeline
-from boundby.model.diagnosis import CallerRow, LineRow
+from boundby.model.rows import CallerRow, LineRow
 from boundby.step.nesting import nearest
 from boundby.step.op_record import OpRecord
 

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from boundby.hardware import datasheet
 from boundby.model.assumptions.device import OTHER_VENDOR_SHARE, SAME_VENDOR_SHARE
 from boundby.model.assumptions.verdict import BUSY_DEVICE, FASTER_CHIP, NEAR_ROOF, WORTH_FIXING
-from boundby.model.diagnosis import ChipRow, Estimate, Finding
+from boundby.model.estimate import Estimate
+from boundby.model.finding import ChipRow, Finding
 from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import OpRecord
 

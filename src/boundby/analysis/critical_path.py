@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from boundby.analysis.account import Attribution
 from boundby.model import Timeline
-from boundby.model.diagnosis import CriticalPathRow, PathPart
+from boundby.model.rows import CriticalPathRow, PathPart
 from boundby.step.simulator import LaunchSequence, PathKind, Segment, critical_path
 
 _MOST_ROWS = 30

@@ -9,8 +9,8 @@ import numpy as np
 
 from boundby.model import DeviceKind, Ints, Timeline
 from boundby.model.assumptions.verdict import COSTED
-from boundby.model.diagnosis import ClassName, KernelClassRow
 from boundby.model.kernel_names import KernelClass, kernel_name
+from boundby.model.rows import ClassName, KernelClassRow
 from boundby.step.op_record import OpRecord
 
 # The operator's class, where the kernel's name tells none but its operator is known.

@@ -9,7 +9,7 @@ import numpy as np
 
 from boundby.model import DeviceKind, HostKind, Timeline
 from boundby.model.assumptions.detection import BLOCKED_DEPTH, BLOCKED_LAUNCH, SHORT_KERNEL_NS
-from boundby.model.diagnosis import LaunchQueue, LaunchRow, SequenceRow
+from boundby.model.rows import LaunchQueue, LaunchRow, SequenceRow
 
 _MOST_ROWS = 200  # file size limit
 _SHORTEST_SEQUENCE, _LONGEST_SEQUENCE = 2, 8

@@ -9,7 +9,8 @@ import msgspec
 
 from boundby.model import units
 from boundby.model.assumptions.detection import AT_ROOF
-from boundby.model.diagnosis import NO_LINE, Finding, LineRow, OpRow
+from boundby.model.finding import Finding
+from boundby.model.rows import NO_LINE, LineRow, OpRow
 
 # How many of a line's operators are named.
 _MOST_OPS = 2

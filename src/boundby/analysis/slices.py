@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from boundby.analysis.account import Attribution
 from boundby.model import PYTHON_FRAMES, HostKind, Ints, Timeline
-from boundby.model.diagnosis import Slice
 from boundby.model.intervals import union
+from boundby.model.rows import Slice
 from boundby.step.idle_causes import LABELS, Gaps, gap_causes
 from boundby.step.op_record import shapes_of
 

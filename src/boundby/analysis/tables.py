@@ -14,8 +14,8 @@ from boundby.analysis.kernel_classes import class_of
 from boundby.model import Cost, Machine, Phase, Timeline
 from boundby.model.assumptions.device import CACHED_BYTES
 from boundby.model.assumptions.verdict import PAST_CACHE_ROOF, PAST_MEMORY_ROOF
-from boundby.model.diagnosis import NO_LINE, ClassName, ClassRow, CollectiveRow, LineRow, OpRow
 from boundby.model.observation import SourceLine
+from boundby.model.rows import NO_LINE, ClassName, ClassRow, CollectiveRow, LineRow, OpRow
 from boundby.step.device_ops import matrix_flops
 from boundby.step.host_time import LineTime
 from boundby.step.op_record import OpRecord, dtype_of, shapes_of

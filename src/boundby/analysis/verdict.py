@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from boundby.analysis.kernel_classes import by_class
 from boundby.model import Machine
+from boundby.model.account import Account, GroupName, Verdict
 from boundby.model.assumptions.verdict import MOSTLY_UNKNOWN, TIE, UNCERTAIN
-from boundby.model.diagnosis import Account, GroupName, Verdict
 from boundby.step.idle_causes import CPU_WAIT
 from boundby.step.model import Edit, StepModel
 from boundby.step.op_record import OpRecord

@@ -13,7 +13,8 @@ from boundby import faults
 from boundby.analysis.chip_upgrade import faster_chips
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model.assumptions.savings import PROCESSES_DIFFER
-from boundby.model.diagnosis import BatchRow, ChipRow, Estimate, Finding, WhatIf
+from boundby.model.estimate import Estimate
+from boundby.model.finding import BatchRow, ChipRow, Finding, WhatIf
 from boundby.step.model import StepModel
 
 Row = TypeVar("Row", WhatIf, BatchRow)

@@ -13,15 +13,8 @@ from boundby.analysis.line_advice import with_advice
 from boundby.analysis.slices import slices_of
 from boundby.diagnosis.advice import Advice
 from boundby.model import UNTOLD, Machine, Note, Precision, Timeline
-from boundby.model.diagnosis import (
-    Account,
-    DecodeLimit,
-    Diagnosis,
-    Group,
-    StepTimes,
-    Utilisation,
-    Verdict,
-)
+from boundby.model.account import Account, Group, Utilisation, Verdict
+from boundby.model.diagnosis import DecodeLimit, Diagnosis, StepTimes
 from boundby.model.run import RunParts
 from boundby.step.host_intervals import no_intervals
 from boundby.step.simulator import LaunchSequence

@@ -26,7 +26,8 @@ from boundby.diagnosis.profiled import (
 )
 from boundby.diagnosis.steps import require_step, step_times
 from boundby.model import Machine, Note, Precision, Timeline
-from boundby.model.diagnosis import Diagnosis, Verdict
+from boundby.model.account import Verdict
+from boundby.model.diagnosis import Diagnosis
 from boundby.model.observation import Observation, StepTiming
 from boundby.model.weights import ModelWeights
 from boundby.step.cpu_ops import ExtraPages

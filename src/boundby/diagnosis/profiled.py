@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import msgspec
 
 from boundby.model import Machine, Note, Timeline
+from boundby.model.account import GroupName, Verdict
 from boundby.model.assumptions.verdict import EXPLAINED
-from boundby.model.diagnosis import Estimate, GroupName, Verdict
+from boundby.model.estimate import Estimate
 from boundby.model.intervals import union
 from boundby.step.host_intervals import HostIntervals, find_host_intervals
 from boundby.step.profiled_host import HostRange, without_profiler

@@ -8,8 +8,9 @@ import numpy as np
 
 from boundby.analysis.account import Attribution
 from boundby.model import Timeline
-from boundby.model.diagnosis import Estimate, PhaseTime, StepTimes
+from boundby.model.diagnosis import PhaseTime, StepTimes
 from boundby.model.errors import BoundbyError
+from boundby.model.estimate import Estimate
 from boundby.model.observation import Observation, StepTiming
 
 _NO_STEP = (

@@ -84,8 +84,9 @@ from boundby.faults.fault import HEADINGS, Detection, Fault, Fix, Stage
 from boundby.faults.overlaps import without_repeats, yielding
 from boundby.faults.ranking import ranked
 from boundby.model import units
-from boundby.model.diagnosis import Estimate, Finding, RelativeTo, WhatIf
+from boundby.model.estimate import Estimate
 from boundby.model.failures import Failures
+from boundby.model.finding import Finding, RelativeTo, WhatIf
 from boundby.step.model import Edit, StepModel, StepView
 from boundby.step.prediction import predict_saving
 

@@ -33,7 +33,8 @@ from boundby.model import units
 from boundby.model.assumptions.detection import FLAT_STEP
 from boundby.model.assumptions.device import USABLE_MEMORY
 from boundby.model.assumptions.host import CPU_WAIT_LIMIT
-from boundby.model.diagnosis import BatchRow, Estimate
+from boundby.model.estimate import Estimate
+from boundby.model.finding import BatchRow
 from boundby.step.batch_growth import AS_THE_CURVES, FAST, LIKELY, SLOW, Growth, times_with
 from boundby.step.model import Edit, StepModel
 from boundby.step.prediction import is_known, saving_of, wall_of

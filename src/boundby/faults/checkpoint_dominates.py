@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model.assumptions.detection import USUAL_CHECKPOINTS
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.model import StepView
 
 _LEAST_SHARE = 0.05  # of the run; less is not reported

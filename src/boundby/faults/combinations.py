@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from boundby.faults.fault import Fault
-from boundby.model.diagnosis import Estimate, WhatIf
+from boundby.model.estimate import Estimate
+from boundby.model.finding import WhatIf
 from boundby.step.model import Edit, StepModel
 from boundby.step.prediction import is_known, saving_of, wall_of
 

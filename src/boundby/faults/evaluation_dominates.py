@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model.assumptions.detection import USUAL_EVALUATION
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.model.run import RunParts
 from boundby.step.model import StepView
 

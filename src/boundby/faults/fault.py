@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from boundby.fixes import Fix
-from boundby.model.diagnosis import Estimate, FindingKind, GroupName, RelativeTo
+from boundby.model.account import GroupName
+from boundby.model.estimate import Estimate
+from boundby.model.finding import FindingKind, RelativeTo
 from boundby.step.model import Edit, StepModel
 
 __all__ = ["HEADINGS", "Detection", "Fault", "Fix", "Stage"]

@@ -24,7 +24,7 @@ import numpy as np
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import HostKind, units
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.jax_programs import facts_of
 from boundby.step.model import StepView
 

@@ -32,7 +32,7 @@ from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import jax_step
 from boundby.model import HostKind, units
 from boundby.model.assumptions.savings import DONATED_PAGES_SHARE, DONATED_UPDATES_SHARE
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.jax_programs import facts_of
 from boundby.step.model import StepView
 

@@ -27,7 +27,7 @@ from collections import Counter
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import units
 from boundby.model.assumptions.detection import JIT_IN_LOOP
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.model.jax_facts import JaxFacts
 from boundby.step.jax_programs import facts_of
 from boundby.step.model import StepView

@@ -28,7 +28,7 @@ from collections import defaultdict
 from boundby.faults.fault import Detection, Fault
 from boundby.model import Phase
 from boundby.model.assumptions.host import OPERATOR_NS
-from boundby.model.diagnosis import NO_LINE
+from boundby.model.rows import NO_LINE
 from boundby.step.loops import Loop, looping_lines, together
 from boundby.step.model import Edit, StepView
 from boundby.step.nesting import Mask

@@ -31,7 +31,7 @@ from __future__ import annotations
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.fixes import threads
 from boundby.model.assumptions.host import CPU_QUIET, OWN_WORK_SHARE, SPINNING_SHARE
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.model.host_counters import HostCounters
 from boundby.step.model import StepView
 

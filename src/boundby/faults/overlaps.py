@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from boundby.model.assumptions.detection import SPECIFIC_FINDINGS
-from boundby.model.diagnosis import Estimate, Finding
+from boundby.model.estimate import Estimate
+from boundby.model.finding import Finding
 
 
 def without_repeats(findings: Sequence[Finding]) -> list[Finding]:

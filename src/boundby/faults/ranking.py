@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from boundby.model.diagnosis import Finding
+from boundby.model.finding import Finding
 from boundby.model.run import RunParts
 
 # Of the step or the run, what a mistake costs at least to be put before tuning that saves more.

@@ -35,7 +35,7 @@ from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model import HostKind, units
 from boundby.model.assumptions.host import COMPILED_CALL_NS
 from boundby.model.assumptions.savings import BREAK_CALLS, COMPILED_PYTHON_SHARE
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.model import StepView
 from boundby.step.pauses import shares
 

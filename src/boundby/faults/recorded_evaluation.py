@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model.assumptions.savings import RECORDED_EVALUATION
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.model import StepView
 
 

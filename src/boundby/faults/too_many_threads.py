@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes import threads
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.model import StepView
 
 

@@ -33,7 +33,7 @@ from boundby.fixes.loaders import most_workers, spare_workers
 from boundby.model import HostKind
 from boundby.model.assumptions.host import AWAKE_SHARE, CORE_MOVE_NS, CORES_FULL, CPU_WAIT_LIMIT
 from boundby.model.assumptions.savings import MORE_WORKERS_LEFT, READY_BATCH_LEFT
-from boundby.model.diagnosis import NO_LINE
+from boundby.model.rows import NO_LINE
 from boundby.step.model import Edit, StepView
 from boundby.step.nesting import nearest
 from boundby.step.rows import interpreted, loaded_ns

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from boundby.faults.fault import Detection, Fault, Stage
 from boundby.model.assumptions.savings import PERSISTENT_WORKERS_LEFT
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.step.model import StepView
 
 _LEAST_SHARE = 0.01  # of the run; less is not reported

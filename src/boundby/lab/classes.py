@@ -26,8 +26,8 @@ from boundby.lab.encoder import Shape, training_step
 from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, between, exactly
 from boundby.lab.rates import BYTES, product_dtype, product_rate, stream_rate
 from boundby.model import Machine, units
-from boundby.model.diagnosis import ClassRow
 from boundby.model.lab import Axis, Bar, Bars
+from boundby.model.rows import ClassRow
 from boundby.session.live import diagnose
 
 _SHAPES = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.model.record import SCHEMA, Record
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.model.record import SCHEMA, Record
 
 TermKind = Literal["matmul", "attention", "memory", "collective", "bubble", "overhead"]

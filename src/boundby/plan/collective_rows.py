@@ -11,7 +11,7 @@ import re
 
 import msgspec
 
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.model.plan import PlanRow
 from boundby.plan import assumptions, chips, collectives
 from boundby.plan.chips import Target

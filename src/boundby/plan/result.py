@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 from boundby.model.plan import PlanLimit, PlanMemory, PlanResult, PlanTerm
 from boundby.plan import assumptions, limits, memory, training
 from boundby.plan.chips import Target

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import msgspec
 
 from boundby.model import Record
-from boundby.model.diagnosis import Estimate
 from boundby.model.errors import BoundbyError
+from boundby.model.estimate import Estimate
 from boundby.model.plan import PlanLimit, PlanMemory, PlanResult, PlanServing, PlanTerm
 from boundby.plan import assumptions, collectives, kernels, limits
 from boundby.plan.chips import Target

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boundby.model.diagnosis import Estimate
 from boundby.model.errors import BoundbyError
+from boundby.model.estimate import Estimate
 from boundby.model.plan import PlanRow, PlanScore, PlanTable
 from boundby.plan import assumptions, collective_rows, serving_rows
 from boundby.plan.result import memory_bytes, step_range

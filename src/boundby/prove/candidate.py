@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from boundby.fixes.fix import Scope
-from boundby.model.diagnosis import Estimate
+from boundby.model.estimate import Estimate
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from msgspec import structs
 
 from boundby.faults import FAULTS, Fault, Fix
-from boundby.model.diagnosis import Diagnosis, Estimate
+from boundby.model.diagnosis import Diagnosis
 from boundby.model.errors import BoundbyError
+from boundby.model.estimate import Estimate
 from boundby.prove.candidate import Candidate
 
 # Below this gain, processes of their own are left for later: they cost more time than a switch.

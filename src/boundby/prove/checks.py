@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from boundby.fixes.precision import switch_autocast_off
-from boundby.model.diagnosis import Numerics
+from boundby.model.proof import Numerics
 from boundby.prove import numerics
 from boundby.prove.call_recorder import RecordedCall
 from boundby.prove.dropout_off import dropout_off

@@ -13,7 +13,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from boundby.model.diagnosis import Speedup
+from boundby.model.proof import Speedup
 
 MIN_ROUNDS = 3  # for an estimate of the spread
 _ALPHA = 0.05  # of both sides: 95% intervals

@@ -15,7 +15,8 @@ import tempfile
 from pathlib import Path
 
 from boundby.model import Machine, run_failure, store
-from boundby.model.diagnosis import Account, Diagnosis, Group, StepTimes, Verdict
+from boundby.model.account import Account, Group, Verdict
+from boundby.model.diagnosis import Diagnosis, StepTimes
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model.run_failure import RunFailure
 from boundby.prove.launch import Setting, ended_by, environment_of

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from boundby.model.diagnosis import Numerics, Outcome, Speedup
+from boundby.model.proof import Numerics, Outcome, Speedup
 from boundby.prove.confidence import MIN_ROUNDS, NO_EFFECT, WORTHWHILE, speedup_of
 from boundby.prove.sites import ObjectSite, ProgramSites
 

@@ -18,8 +18,9 @@ import msgspec
 
 from boundby.capture.process.execution import Target
 from boundby.model import Note, units
-from boundby.model.diagnosis import Diagnosis, Outcome
+from boundby.model.diagnosis import Diagnosis
 from boundby.model.errors import CANNOT_MEASURE, OWN_FAILURE, BoundbyError
+from boundby.model.proof import Outcome
 from boundby.prove import files, scratch
 from boundby.prove.candidate import Candidate
 from boundby.prove.candidates import (

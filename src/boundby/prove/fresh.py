@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from boundby.model.diagnosis import Speedup
+from boundby.model.proof import Speedup
 from boundby.prove.candidate import Candidate
 from boundby.prove.confidence import MIN_ROUNDS, speedup_of
 from boundby.prove.evidence import Evidence, Variant

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from boundby.model.diagnosis import Numerics
+from boundby.model.proof import Numerics
 
 # Relative rounding of each precision that a fix may compute in.
 _ROUNDING = {None: 6e-8, "tf32": 5e-4, "bfloat16": 4e-3}

@@ -8,7 +8,7 @@ from typing import Any
 from boundby.capture.jax.recorder import JaxRecorder
 from boundby.fixes import Fix
 from boundby.fixes.switch import Program
-from boundby.model.diagnosis import Numerics
+from boundby.model.proof import Numerics
 from boundby.prove.evidence import BASELINE
 from boundby.prove.jax_checks import JaxChecks
 from boundby.prove.live import LiveEngine, first_line, lowest_precision

@@ -11,7 +11,7 @@ from typing import Any
 from boundby.capture.process.windows import Device
 from boundby.fixes import Fix
 from boundby.fixes.switch import Program
-from boundby.model.diagnosis import Numerics
+from boundby.model.proof import Numerics
 from boundby.prove.call_recorder import CallRecorder
 from boundby.prove.checks import Checks
 from boundby.prove.evidence import BASELINE, Evidence, variant_name

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from boundby.model.diagnosis import Outcome
+from boundby.model.proof import Outcome
 from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import Evidence, Ruling, variant_name
 from boundby.prove.launch import ProcessResult, Setting, launch

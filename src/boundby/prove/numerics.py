@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from boundby.model.diagnosis import Numerics
+from boundby.model.proof import Numerics
 
 # Relative error of one result in each dtype. For float32 it is not the last bit: sums over
 # thousands of terms in another order, through tens of layers, differ by a hundred of them.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from boundby.fixes import FIXES, Fix
-from boundby.model.diagnosis import FIXES_JOINED, Outcome, Peak, Proof, Speedup
+from boundby.model.proof import FIXES_JOINED, Outcome, Peak, Proof, Speedup
 from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import (
     BASELINE,

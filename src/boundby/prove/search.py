@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
-from boundby.model.diagnosis import Numerics, Outcome
+from boundby.model.proof import Numerics, Outcome
 from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import (
     BASELINE,

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from boundby.model import units
-from boundby.model.diagnosis import Diagnosis, Finding
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.finding import Finding
 from boundby.report.layout import one_line
 from boundby.report.words import COLOURS, TEXT_WIDTH, last_part, sentence
 

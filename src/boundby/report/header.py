@@ -6,7 +6,8 @@ from rich.table import Table
 from rich.text import Text
 
 from boundby.model import Machine, units
-from boundby.model.diagnosis import DecodeLimit, Diagnosis, Group, Utilisation
+from boundby.model.account import Group, Utilisation
+from boundby.model.diagnosis import DecodeLimit, Diagnosis
 from boundby.model.run import ONCE, RunPart, RunPartName, RunParts
 from boundby.model.step_kind import StepUnit
 from boundby.report.machine import age

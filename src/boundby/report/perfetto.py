@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from boundby.model.diagnosis import Diagnosis, LaneKind, Slice
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.rows import LaneKind, Slice
 
 _HOST, _DEVICE = 1, 2
 

@@ -11,7 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from boundby.model import units
-from boundby.model.diagnosis import Diagnosis, Estimate, Outcome, Proof, Speedup
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.estimate import Estimate
+from boundby.model.proof import Outcome, Proof, Speedup
 
 _COLOURS = {
     Outcome.KEPT: "green",

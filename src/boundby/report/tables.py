@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from boundby.model import units
-from boundby.model.diagnosis import NO_LINE, CallerRow, Diagnosis, LineRow, RankRow
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.rows import NO_LINE, CallerRow, LineRow, RankRow
 from boundby.report.layout import one_line, table_of
 from boundby.report.words import COLOURS, SHORT_PART_NAMES, counted, last_part, short_name
 

@@ -8,7 +8,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from boundby.model import units
-from boundby.model.diagnosis import NO_LINE, Diagnosis
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.rows import NO_LINE
 from boundby.report import tables
 from boundby.report.facts import facts
 from boundby.report.findings import chips, findings, short_findings, together

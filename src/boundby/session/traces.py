@@ -13,10 +13,11 @@ import msgspec
 from boundby.capture import remote, sources
 from boundby.diagnosis import Timer, diagnose
 from boundby.model import DeviceKind, Machine, Note, Timeline, store
-from boundby.model.diagnosis import Diagnosis, RankRow
+from boundby.model.diagnosis import Diagnosis
 from boundby.model.errors import BoundbyError
 from boundby.model.observation import Observation
 from boundby.model.observation_file import FILE_NAME
+from boundby.model.rows import RankRow
 from boundby.model.weights import ModelWeights
 from boundby.session import saved
 

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from boundby.model import PYTHON_FRAMES, HostKind, Ints, Timeline
 from boundby.model.assumptions.device import LONGEST_LATENCY_NS
-from boundby.model.diagnosis import IdleRow
 from boundby.model.intervals import Coverage
+from boundby.model.rows import IdleRow
 from boundby.step.host_intervals import main_thread
 
 LABELS = ("python", "launch", "sync", "data", "unseen")

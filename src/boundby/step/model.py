@@ -17,10 +17,11 @@ import numpy.typing as npt
 
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import HostKind, Ints, Machine, OpCall, Timeline
-from boundby.model.diagnosis import Account, LineRow
+from boundby.model.account import Account
 from boundby.model.evidence import StepEvidence
 from boundby.model.host_counters import HostCounters
 from boundby.model.observation import Observation
+from boundby.model.rows import LineRow
 from boundby.model.run import RunParts
 from boundby.step.dataflow import Flow, flow_of
 from boundby.step.edit import Edit, Floats, HostTime, MatmulPrecision

@@ -19,8 +19,8 @@ from boundby.model import (
     Tensor,
     Timeline,
 )
-from boundby.model.diagnosis import ClassName
 from boundby.model.kernel_names import KernelClass
+from boundby.model.rows import ClassName
 
 _FLOAT32 = "matmul.float32"
 _CONVOLUTION = re.compile(r"conv")

@@ -11,7 +11,9 @@ from boundby.analysis.comparison.lines import match_lines
 from boundby.model.assumptions.host import CPU_WAIT_LIMIT
 from boundby.model.assumptions.verdict import PROCESS_SLOWDOWN
 from boundby.model.comparison import Comparison, Difference, Side
-from boundby.model.diagnosis import Diagnosis, Estimate, LineRow
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.estimate import Estimate
+from boundby.model.rows import LineRow
 from boundby.step.idle_causes import CPU_WAIT
 
 _FEWEST_SAMPLES = 5  # of clean steps, for a bootstrap

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from boundby.model.diagnosis import LineRow
+from boundby.model.rows import LineRow
 
 Pair = tuple[LineRow, LineRow]
 Key = Callable[[LineRow], object]

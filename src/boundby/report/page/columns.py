@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from boundby.model import Record
-from boundby.model.diagnosis import Slice
+from boundby.model.rows import Slice
 
 # Six digits are more than any measurement here carries.
 _DIGITS = 6
