@@ -10,7 +10,8 @@ from boundby.model.estimate import Estimate
 from boundby.model.proof import Numerics
 from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import Evidence, Variant
-from boundby.prove.search import Block, BlockResult, Check, Reply, Search
+from boundby.prove.rounds import Block, BlockResult, Check, Reply
+from boundby.prove.search import Search
 
 FINE = Numerics(ok=True, why="outputs within 1 ppm")
 

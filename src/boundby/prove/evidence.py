@@ -121,3 +121,12 @@ def variant_name(variant: Variant) -> str:
 def keys_in(name: str) -> Variant:
     """The fixes of a variant by its key in saved evidence."""
     return tuple(name.split(_BETWEEN_KEYS))
+
+
+def comparisons_of(evidence: Evidence, key: str) -> list[Comparison]:
+    """Comparisons of this fix with what it was added to."""
+    return [
+        one
+        for one in evidence.comparisons
+        if one.log_ratios and one.variant and one.variant[-1] == key and key not in one.against
+    ]

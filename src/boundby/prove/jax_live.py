@@ -12,7 +12,7 @@ from boundby.model.proof import Numerics
 from boundby.prove.evidence import BASELINE
 from boundby.prove.jax_checks import JaxChecks
 from boundby.prove.live import LiveEngine, first_line, lowest_precision
-from boundby.prove.search import Check
+from boundby.prove.rounds import Check
 from boundby.prove.switchboard import Switchboard
 
 

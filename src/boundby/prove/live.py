@@ -17,7 +17,8 @@ from boundby.prove.checks import Checks
 from boundby.prove.evidence import BASELINE, Evidence, variant_name
 from boundby.prove.first_uses import FirstUses
 from boundby.prove.input_sizes import InputSizes
-from boundby.prove.search import Block, BlockResult, Check, Reply, Request, Search, Steps
+from boundby.prove.rounds import Block, BlockResult, Check, Reply, Request, Steps
+from boundby.prove.search import Search
 from boundby.prove.site_recorder import SiteRecorder
 from boundby.prove.snapshots import random_state
 from boundby.prove.switchboard import Switchboard
@@ -171,7 +172,7 @@ class LiveEngine(StepHook):
         return self._first_uses.step_ended(
             variant,
             seconds,
-            usual_s=self.search.usual_step_s(variant),
+            usual_s=self.search.rounds.usual_step_s(variant),
             left_s=self.search.deadline - now,
         )
 

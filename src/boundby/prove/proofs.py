@@ -15,11 +15,11 @@ from boundby.prove.evidence import (
     Evidence,
     Ruling,
     Variant,
+    comparisons_of,
     keys_in,
     variant_name,
 )
 from boundby.prove.fresh import AlternatingRuns
-from boundby.prove.search import comparisons_of
 from boundby.prove.sites import ChosenFix
 
 _BUDGET = "the budget ended before it was tried"

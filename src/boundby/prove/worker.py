@@ -35,7 +35,8 @@ from boundby.prove.evidence import Evidence, variant_name
 from boundby.prove.files import note_written_files
 from boundby.prove.process_time import PAIR, needed_s, process_s
 from boundby.prove.replaced_sources import replace_sources
-from boundby.prove.search import Search, Steps
+from boundby.prove.rounds import Steps
+from boundby.prove.search import Search
 from boundby.prove.site_recorder import SiteRecorder
 from boundby.runtime.import_hooks import when_imported
 from boundby.runtime.patching import tell_of_aliases
