@@ -149,7 +149,8 @@ def command(
     from boundby.model import store
     from boundby.model.diagnosis import Diagnosis
     from boundby.prove.candidates import Choice
-    from boundby.prove.experiment import Request, prove_target
+    from boundby.prove.experiment import prove_target
+    from boundby.prove.request import Request
 
     patch = str(patch_file) if patch_file is not None else None
     check_writable(json_file, html_file, perfetto_file, patch)

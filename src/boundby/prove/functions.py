@@ -18,7 +18,8 @@ from boundby.model import Machine, store
 from boundby.model.diagnosis import Diagnosis
 from boundby.model.progress import show_progress
 from boundby.prove.candidates import Choice
-from boundby.prove.experiment import Request, prove_target
+from boundby.prove.experiment import prove_target
+from boundby.prove.request import Request
 from boundby.prove.same_process import prove_here
 
 
