@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from boundby.capture.process.windows import Device
+from boundby.capture.process.instruments import Device
 from boundby.fixes import Fix
 from boundby.fixes.switch import Program
 from boundby.model.proof import Numerics

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from boundby.capture.process.instruments import Device
 from boundby.capture.process.plan import Plan
-from boundby.capture.process.windows import Device
 from boundby.capture.torch.device import TorchDevice
 from boundby.capture.torch.hooks import Hooks
 from boundby.capture.torch.recorder import Recorder
