@@ -14,8 +14,8 @@ from boundby.step.rows import time_of_rows
 
 
 def frames_named(step: StepView, pattern: re.Pattern[str]) -> Mask:
-    """Rows of the functions whose names match, but of none inside a loader's batch: those have a
-    fault of their own."""
+    """Rows of the functions whose names match, except inside a loader's batch, which another fault
+    covers."""
     host, names = step.timeline.host, step.timeline.names
     named = np.array([bool(pattern.search(name)) for name in names] or [False])
     loading = nearest(host.parent, host.kind == HostKind.DATA) >= 0
@@ -24,7 +24,7 @@ def frames_named(step: StepView, pattern: re.Pattern[str]) -> Mask:
 
 
 def times_by_line(step: StepView, rows: Mask) -> dict[str, float]:
-    """What rows take, with all that they call, by the user's line that led to them; the longest
+    """The time of rows, with all that they call, by the user's line that led to them; the longest
     first."""
     called = called_from(step.timeline.host)
     times = {

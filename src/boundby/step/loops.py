@@ -1,8 +1,7 @@
 """Lines that make the same calls many times, as a Python loop does.
 
-As many layers, or parameters, also make the same calls: a loop is one where a line of one function
-runs again and again within one call of that function, and calls no module that is another each
-time.
+Repeated layers, or many parameters, also make the same calls. In a loop, a line of one function
+runs again and again within one call of that function, without calling another module each time.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from boundby.step.host_intervals import called_from
 from boundby.step.model import StepView
 from boundby.step.rows import python_ns
 
-# Fewer rounds than this are found only for those who ask for them, and never fewer than the other.
+# Fewer iterations are reported only on request, and never fewer than the second number.
 _FEWEST, _LEAST = 8, 6
-# Code that a compiler has written has one line of the script for all of its operators.
+# Compiled code has one line of the script for all of its operators.
 _COMPILED = ("<eval_with_key>", "Torch-Compiled Region", "CompiledFxGraph")
-# Of a loop's rounds, at least this share follow one another in a recurrence.
+# In a recurrence, at least this share of a loop's iterations depend on the one before.
 _CHAINED = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
-    """A line that runs for `rounds`. `is_uniform`: its operators see the same shapes each time;
-    `calls` are works that are the same call, over and over."""
+    """A line that runs for `rounds` iterations. `is_uniform`: its operators see the same shapes
+    each time; `calls` are operations that are the same call in every iteration."""
 
     line: str
     source: int
@@ -42,7 +41,7 @@ class Loop:
 
 
 def looping_lines(step: StepView, fewest: int = _FEWEST) -> list[Loop]:
-    """Loops of at least so many rounds, which may be as few as six."""
+    """Loops of at least this many iterations."""
     return [loop for loop in step.memoised(_looping_lines) if loop.rounds >= fewest]
 
 
@@ -101,8 +100,8 @@ def together(
     for_nothing: bool = False,
     one_pass: bool = False,
 ) -> Edit:
-    """Each call made once for all rounds; of the gain a share is left. `one_pass`: all calls of a
-    line become one operator, which takes as long as the longest of them."""
+    """Each call made once for all iterations; a share of the gain is lost. `one_pass`: all calls of
+    a line become one operator, which takes as long as the longest of them."""
     times: dict[int, float] = {}
     gone: list[int] = []
     for loop in loops:
@@ -140,8 +139,8 @@ def _total_ns(step: StepView, same: Iterable[int]) -> float:
 
 
 def _at_once_ns(step: StepView, same: tuple[int, ...]) -> float:
-    """One call that does the work of all, by the machine's curves; products of which each needs
-    the result of the one before stay as they are."""
+    """The time of one call for all iterations, by the machine's curves; products that each need the
+    result of the one before are unchanged."""
     if step.op_records[same[0]].op_class == "contraction" and _is_chain(step, same):
         return _total_ns(step, same)
     machine, costs = step.machine, [step.op_records[index].cost or Cost() for index in same]
@@ -176,7 +175,7 @@ def _python(step: StepView, records: Iterable[int]) -> float:
 
 
 def _frames(step: StepView) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """For each row the call of a Python function of the user's that it is in, by its line."""
+    """For each row the call of the user's Python function that contains it, by its line."""
     host = step.timeline.host
     found = np.full(len(host), -1, np.int64)
     own = np.zeros(len(host), np.bool_)

@@ -1,8 +1,8 @@
 """The critical path: what the end of the step waited for, back to its beginning.
 
 Each moment of the step belongs to one segment: a kernel, the host before a launch, the latency of a
-launch, the gap between kernels of a stream. Where a kernel could have started but for one of them,
-the last of them is on the path. Waits are not segments: what is waited for is.
+launch, the gap between kernels of a stream. Of several conditions that a kernel waited for, the
+last one is on the path. Waits are not segments: what is waited for is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from boundby.step.simulator.simulate import steady_turn
 
 
 class PathKind(enum.Enum):
-    """What a segment of the path is, and what its number counts."""
+    """The kind of a segment of the path, and what its number counts."""
 
     KERNEL = enum.auto()  # work
     LATENCY = enum.auto()  # the work that was launched
@@ -35,8 +35,8 @@ class Segment(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A moment on the way back: of work that ends or starts, or the host before it has done
-    action `number`."""
+    """A moment on the way back: the end or the start of work, or the host before action `number` is
+    done."""
 
     at: str
     number: int
@@ -71,7 +71,7 @@ class _Path:
         return self._found[::-1]
 
     def _spend(self, kind: PathKind, number: int, since: float) -> None:
-        """The time since then, as far as it is in the step, was spent so."""
+        """Attribute the time since then to this segment, as far as it is inside the step."""
         ns = self._now - max(since, self._begin)
         if ns > 0:
             self._found.append(Segment(kind, number, ns))
@@ -85,7 +85,7 @@ class _Path:
         return self._latest(len(seen.ended))
 
     def _latest(self, count: int) -> _Place | None:
-        """The end of that of the first `count` pieces of work which ended last."""
+        """The latest end among the first `count` pieces of work."""
         return _Place("ends", self._latest_of[count - 1]) if count else None
 
     def _before(self, place: _Place) -> _Place | None:
@@ -121,7 +121,7 @@ class _Path:
         return _Place("done", action - 1) if action else None
 
     def _before_end(self, work: int) -> _Place | None:
-        """Work ends its time after its start, or with the work before it on its stream."""
+        """Work ends its duration after its start, or with the work before it on its stream."""
         seen, lasts = self._seen, float(self._script.device_ns[work])
         previous = self._previous[work]
         if not lasts or seen.started[work] + lasts < seen.ended[work]:
@@ -130,8 +130,8 @@ class _Path:
         return _Place("starts", work)
 
     def _before_start(self, work: int) -> _Place | None:
-        """Work starts when it was launched, its stream is free and what it waits for has ended:
-        at the last of these."""
+        """Work starts when it was launched, its stream is free and what it waits for has ended: at
+        the last of these."""
         seen, script = self._seen, self._script
         launched = seen.launched[work] + script.latency_ns
         depends = int(script.depends[work])
@@ -153,7 +153,7 @@ def _latest(ended: Floats) -> list[int]:
 
 
 def _previous(stream: Ints) -> list[int]:
-    """The work before each on its stream; -1 for none."""
+    """The previous work on each one's stream; -1 for none."""
     before = np.full(len(stream), -1, np.int64)
     for one in np.unique(stream):
         rows = np.flatnonzero(stream == one)

@@ -1,4 +1,4 @@
-"""Host times without the profiler's cost: brought to clean phases, to a wall, or by a factor."""
+"""Scales host times: to clean phases, to a wall time, or by a factor."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from boundby.step.simulator.launch_sequence import Floats, LaunchSequence, Wait
 from boundby.step.simulator.simulate import issue_ns, replay
 from boundby.step.simulator.waits import NOTHING
 
-# By groups of phases: what they took clean, and the factor of their host times, None for unknown.
+# For groups of phases: their clean time, and the factor of their host times, None if unknown.
 Clean = dict[tuple[Phase, ...], float]
 Factors = dict[tuple[Phase, ...], float | None]
 
 _FASTEST, _SLOWEST = 0.02, 3.0
-# The host sets the step's time where it is longer by at least half as much as the host is.
+# The host limits the step if a slower host makes it longer by at least half as much.
 _NUDGE, _HOST_BOUND = 1.05, 0.5
 _LEAST, _MOST = 0.6, 1.6
 _CLOSE = 0.01  # relative tolerance of the bisection
-# Phases of the timeline, and what the clean measurement calls them.
+# Phases of the timeline, and their names in the clean measurement.
 _CLEAN_PHASES: dict[tuple[Phase, ...], tuple[str, ...]] = {
     (Phase.FORWARD, Phase.OTHER): ("forward", "other"),
     (Phase.BACKWARD,): ("backward",),
@@ -32,12 +32,12 @@ _CLEAN_PHASES: dict[tuple[Phase, ...], tuple[str, ...]] = {
 
 
 def with_clean_phases(script: LaunchSequence, clean: dict[str, float]) -> LaunchSequence:
-    """Host times brought to what each phase was measured to take, from an idle device.
+    """Host times scaled to the measured clean time of each phase, starting with an idle device.
 
-    A phase may wait for the device in the middle, so its time is not simply proportional: the
-    factor is looked for with which the phase, replayed alone, takes as long as measured. A long
-    phase may fill the launch queue, and its time is then the device's: such a phase says nothing
-    of the host, and takes the factor of those that do.
+    A phase may wait for the device in the middle, so its time is not proportional: the factor is
+    found with which the phase, replayed alone, takes as long as measured. A long phase may fill the
+    launch queue, and its time is then the device's: it says nothing about the host, and gets the
+    factor of the other phases.
     """
     clean_ns = {
         phases: sum(clean.get(name, 0.0) for name in names)
@@ -56,7 +56,7 @@ def with_clean_phases(script: LaunchSequence, clean: dict[str, float]) -> Launch
 
 
 def _factors(script: LaunchSequence, clean_ns: Clean) -> Factors:
-    """For each phase that was measured the factor of its host times; None where it cannot tell."""
+    """For each measured phase the factor of its host times; None if it cannot be determined."""
     factors: Factors = {}
     for phases, measured in clean_ns.items():
         mine = np.isin(script.phase, phases)
@@ -70,9 +70,9 @@ def _factors(script: LaunchSequence, clean_ns: Clean) -> Factors:
 def _with_data(
     script: LaunchSequence, clean_ns: Clean, factors: Factors, usual: float
 ) -> LaunchSequence:
-    """Waits for data brought down where a profiled phase waited longer than the phase took clean.
+    """Waits for data scaled down if a profiled phase waited longer than the clean phase took.
 
-    Batches come unevenly, and a profiled step may have met a late one.
+    Batches arrive irregularly, and a profiled step may have met a late one.
     """
     if not script.data_ns.any():
         return script
@@ -96,7 +96,7 @@ def _waiting(script: LaunchSequence, part: float | Floats) -> LaunchSequence:
 
 
 def _usual_factor(script: LaunchSequence, factors: dict[tuple[Phase, ...], float | None]) -> float:
-    """What the profiler's host times come down to, over the phases that tell."""
+    """The usual factor over the phases for which it is known."""
     before = after = 0.0
     for phases, factor in factors.items():
         if factor is not None:
@@ -107,15 +107,15 @@ def _usual_factor(script: LaunchSequence, factors: dict[tuple[Phase, ...], float
 
 
 def with_host(script: LaunchSequence, factor: float) -> LaunchSequence:
-    """The same step with all host times longer or shorter."""
+    """The same step with all host times scaled by a factor."""
     return replace(script, host_ns=script.scaled(factor), after_ns=script.after_ns * factor)
 
 
 def with_wall(script: LaunchSequence, wall_ns: float) -> LaunchSequence:
-    """Host times brought down so that the step takes a given time.
+    """Host times scaled down so that the step takes a given time.
 
-    For traces alone, where nothing else is known of the host without a profiler: what a replay
-    of this says of its own step is empty, what it says of a changed one is not.
+    For traces, where nothing else is known about the host without a profiler. Its replay of the
+    unchanged step confirms nothing; its replay of an edited step is a prediction.
     """
     factor = _search(lambda tried: replay(with_host(script, tried)), wall_ns)
     return with_host(script, factor)
@@ -124,8 +124,8 @@ def with_wall(script: LaunchSequence, wall_ns: float) -> LaunchSequence:
 def explaining_host(script: LaunchSequence, wall_ns: float) -> float | None:
     """The factor of all host times with which the step takes as long as it did.
 
-    The host was timed in other steps than those that were, and its pace may have been another.
-    None where the host does not set the step's time, or would have to be quite another host.
+    The host was timed in other steps, in which its speed may have been different. None if the host
+    does not limit the step, or would have to be much faster or slower.
     """
     factor, takes = 1.0, replay(script)
     for _ in range(3):
@@ -138,14 +138,14 @@ def explaining_host(script: LaunchSequence, wall_ns: float) -> float | None:
             return None
         takes = replay(with_host(script, factor))
         if abs(takes / wall_ns - 1) < _CLOSE:
-            # A faster host that explains it as well leaves it to the device.
+            # If a faster host gives the same time, the device limits the step.
             relieved = replay(with_host(script, factor / _NUDGE))
             return factor if 1 - relieved / takes > _HOST_BOUND * (1 - 1 / _NUDGE) else None
     return None
 
 
 def _factor(script: LaunchSequence, measured: float) -> float:
-    """A phase takes longer the longer its host times are."""
+    """The factor with which a phase takes this long; longer host times make it longer."""
     return _search(lambda tried: issue_ns(with_host(script, tried)), measured)
 
 
@@ -176,7 +176,7 @@ def _only(
         placed[kept] = np.arange(len(kept))
         until = until[actions]
         until = np.where(until >= 0, placed[until], until)
-        # What another phase issued has ended: each begins with an idle device.
+        # Work that another phase issued has ended: each phase begins with an idle device.
         wait = np.where(until == NOTHING, np.int8(Wait.NOTHING), wait)
     return replace(
         script,

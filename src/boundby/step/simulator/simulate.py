@@ -1,4 +1,4 @@
-"""The walk through a step: the host's clock, the streams' ends, the period of a loop of it."""
+"""The simulation of a step: the host's clock, the streams' ends, the period of a loop of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from boundby.step.simulator.launch_sequence import Floats, LaunchSequence, host_
 from boundby.step.simulator.segments import Segments
 from boundby.step.simulator.waits import EVERYTHING
 
-# The device reaches a steady state in its second turn: the third minus the second is the period.
+# The device reaches a steady state in its second iteration: the third minus the second is the
+# period.
 _TURNS = 3
 
 
@@ -27,7 +28,7 @@ def replay(script: LaunchSequence) -> float:
     turn = _turn_of(script)
     free = [0.0] * (int(script.stream.max(initial=-1)) + 1)
     clock = turn(free, 0.0)
-    # Where the host catches up with the device, every turn is as the first, from an idle device.
+    # If the host waits until the device is idle, every iteration is like the first.
     latency = script.latency_ns
     if script.gap_ns <= latency and max(free, default=0.0) + script.gap_ns <= clock + latency:
         return clock
@@ -39,7 +40,7 @@ def replay(script: LaunchSequence) -> float:
 
 
 def simulated_timeline(timeline: Timeline, script: LaunchSequence) -> Timeline:
-    """The same events at the times at which the replay has them happen, in a loop's steady state.
+    """The same events at their simulated times, in a loop's steady state.
 
     The step lasts from the end of the previous one's device work to the end of its own. Host events
     move with the launches and syncs around them.
@@ -71,7 +72,7 @@ def _in_order(values: Floats, order: Ints) -> Ints:
 
 
 def _moved_host(timeline: Timeline, script: LaunchSequence, seen: Seen) -> tuple[Ints, Ints]:
-    """Host times between two actions stretch as the time between those does."""
+    """Host times between two actions stretch with the time between those."""
     host = timeline.host
     first = float(min(timeline.start_ns, host.start_ns.min()))
     ends = (host.start_ns + host.duration_ns)[script.rows].astype(np.float64)
@@ -94,20 +95,22 @@ def _moved_host(timeline: Timeline, script: LaunchSequence, seen: Seen) -> tuple
 
 
 def issue_ns(script: LaunchSequence) -> float:
-    """How long the host takes to issue the step once, from an idle device, its waits included."""
+    """The host's time to issue the step once, from an idle device, its waits included."""
     return _walk(_lists(script), [0.0] * (int(script.stream.max(initial=-1)) + 1), 0.0)
 
 
 def _turn_of(script: LaunchSequence) -> Callable[[list[float], float], float]:
-    """What walks through the sequence once: in numpy, or in a plain loop where that is faster."""
+    """The function that simulates the sequence once: in numpy, or a plain loop if that is
+    faster."""
     segments = Segments.of(script, LAUNCH_QUEUE.value)
     return segments.turn if segments is not None else partial(_walk, _lists(script))
 
 
 def steady_turn(script: LaunchSequence) -> tuple[Seen, float]:
-    """What happened when in a turn of the steady state, and when its last work or call ended.
+    """The times of all events in one iteration of the steady state, and when its last work or call
+    ended.
 
-    The turn begins when everything of the previous one has ended, at `device_free`.
+    The iteration begins when everything of the previous one has ended, at `device_free`.
     """
     lists = _lists(script)
     free = [0.0] * (int(script.stream.max(initial=-1)) + 1)
@@ -121,8 +124,8 @@ def steady_turn(script: LaunchSequence) -> tuple[Seen, float]:
 
 @dataclass(slots=True)
 class Seen:
-    """When things happened in one turn: work was launched, started and ended, actions were issued
-    and done."""
+    """Times of one iteration: when work was launched, started and ended, and when actions were
+    issued and done."""
 
     began: float
     device_free: float
@@ -134,7 +137,7 @@ class Seen:
 
 
 class _Lists(NamedTuple):
-    """A script as plain lists: a loop over these is fastest."""
+    """A launch sequence as plain lists, over which a loop is fastest."""
 
     host: list[float]
     wait: list[int]
@@ -167,7 +170,7 @@ def _lists(script: LaunchSequence) -> _Lists:
 
 
 def _walk(lists: _Lists, free: list[float], clock: float, seen: Seen | None = None) -> float:
-    """One turn: the host's clock after it; the streams' ends are moved on in `free`."""
+    """One iteration: returns the host's clock after it and updates the streams' ends in `free`."""
     host, wait, until, counts, device, streams, depends, after, latency, gap = lists
     queue = LAUNCH_QUEUE.value
     ended = [0.0] * len(device)
@@ -183,7 +186,7 @@ def _walk(lists: _Lists, free: list[float], clock: float, seen: Seen | None = No
             stream = streams[work]
             duration = device[work]
             if not duration:
-                # Imagined away: neither launched nor in anybody's way.
+                # Removed by an edit: neither launched nor executed.
                 ended[work] = started[work] = free[stream]
                 continue
             start = free[stream] + gap
@@ -193,7 +196,7 @@ def _walk(lists: _Lists, free: list[float], clock: float, seen: Seen | None = No
                 start = max(start, ended[depends[work]])
             started[work] = start
             end = start + duration
-            # Kernels of a graph may overlap; none ends before the one ahead of it.
+            # Kernels of a graph may overlap; none ends before the previous one.
             free[stream] = ended[work] = end if end > free[stream] else free[stream]
         work += count > 0
         if seen is not None:
