@@ -51,7 +51,7 @@ def _nearness(step_model: StepModel) -> float:
 
 
 def _on(step_model: StepModel, here: datasheet.Chip, there: datasheet.Chip) -> ChipRow | None:
-    """The step on another chip; None where one of the two datasheets lacks a figure."""
+    """The step on another chip; None if one of the two datasheets lacks a figure."""
     ratios = {}
     for index, record in enumerate(step_model.op_records):
         if record.bound not in ("compute", "memory"):

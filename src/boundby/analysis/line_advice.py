@@ -1,4 +1,4 @@
-"""A sentence on the costliest line: what it does, what bounds it, what could be done."""
+"""A sentence on the costliest line: what it does, what bounds it, what to do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OVERHEAD_PARTS = {
 def with_advice(
     lines: Sequence[LineRow], ops: Sequence[OpRow], findings: Sequence[Finding]
 ) -> list[LineRow]:
-    """The lines; the costliest of the script's own has a sentence."""
+    """The lines; the costliest of the script's own gets a sentence."""
     first = next((at for at, row in enumerate(lines) if row.where != NO_LINE), None)
     if first is None:
         return list(lines)
@@ -48,7 +48,8 @@ def _does(row: LineRow, ops: Sequence[OpRow]) -> str:
     named = sorted(ns, key=lambda name: -ns[name])[:_MOST_OPS]
     if not named:
         return "It runs no operator of its own."
-    total = sum(ns.values()) or 1.0  # a starved step may leave its kernels no time
+    # the kernels of a step that waits nearly all the time may have no time left
+    total = sum(ns.values()) or 1.0
     words = " and ".join(
         f"{name} ({units.share(ns[name] / total)} of its operator time"
         + (f", {counts[name]} calls)" if counts[name] > 1 else ")")
@@ -74,7 +75,7 @@ def _bounded(row: LineRow) -> str:
 
 
 def _do(row: LineRow, findings: Sequence[Finding]) -> str:
-    """The first finding about it; or why there is none."""
+    """The first finding about the line; or why there is none."""
     at = next((n for n, one in enumerate(findings) if row.where in one.where), None)
     if at is not None:
         title = findings[at].title or findings[at].fault

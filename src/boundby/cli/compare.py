@@ -1,4 +1,4 @@
-"""boundby compare: what got slower from one diagnosis to another."""
+"""boundby compare: what became slower from one diagnosis to another."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import click
 
 from boundby.model.errors import CANNOT_MEASURE
 
-# Apart from the codes of bad input and failed measurements, so that CI can tell them.
+# Different from the codes of bad input and failed measurements, so that CI can distinguish them.
 SLOWER = 1
 
 
 def parse_share(text: str) -> float:
-    """5%, 0.5% or 0.05 as a share of one."""
+    """Parse 5%, 0.5% or 0.05 as a share of one."""
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(%?)", text.strip())
     if match is None:
         raise click.BadParameter(f"{text!r} is not a share: write 5% or 0.05")

@@ -83,7 +83,7 @@ def command(
 
 @contextlib.contextmanager
 def _termination_interrupts() -> Iterator[None]:
-    """Whoever asks it to end, a user or a time limit, gets what is done."""
+    """On SIGTERM, for example from a time limit, end as after Ctrl-C, with the results so far."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -1,4 +1,4 @@
-"""boundby machine: measure and show the roofs everything else stands on."""
+"""boundby machine: measure and show the roofs that all other commands use."""
 
 from __future__ import annotations
 

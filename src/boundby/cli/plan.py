@@ -1,4 +1,4 @@
-"""boundby plan: what a step costs on hardware one does not have."""
+"""boundby plan: the predicted time of a step on hardware that is not available."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _explain(term: str) -> None:
     click.echo("\n".join(terms.names()) if term == "all" else terms.explain(term))
 
 
-# Options that only some requests read.
+# Options that apply to some requests only.
 _TRAINING = ("mesh", "micro_batch", "no_overlap", "price", "search", "sweep", "sequence")
 _SERVING = ("input_tokens", "output_tokens", "weights")
 _IGNORED = {

@@ -1,4 +1,4 @@
-"""boundby prove: apply each fix to the unmodified script, measure it, keep what held."""
+"""boundby prove: apply each fix to the unmodified script, measure it, keep what helped."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from boundby.cli.outputs import check_writable, page_options, report_options
 from boundby.cli.results import Results, Wanted, attend_child
 from boundby.cli.target import TargetCommand, target_of
 
-# Ranks of a job must take the same number of steps, or the slower ones wait for ever.
+# Ranks of a job must take the same number of steps, or the slower ones wait forever.
 _WARMUP_OF_JOBS = 8
 
 
@@ -120,12 +120,12 @@ def command(
         if not ending.forked:
             results.ended(ending, folder)
     finally:
-        # A process that the script forked off comes by here too.
+        # A process that the script forked also returns here.
         if os.getpid() == process:
             shutil.rmtree(folder, ignore_errors=True)
     return ending.exit_code
 
 
 def _from_here(file: str | None) -> str | None:
-    """Scripts go to other folders: a file is meant from where the command was given."""
+    """Make a path absolute: scripts change their folder."""
     return file if file in (None, "", "-") else str(Path(file).absolute())

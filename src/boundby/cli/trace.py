@@ -13,7 +13,7 @@ _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
 def parse_time(text: str) -> float:
-    """84.2ms, 1.3s, 900us as ns."""
+    """Parse 84.2ms, 1.3s or 900us as ns."""
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(ns|us|ms|s)", text.strip())
     if match is None or float(match[1]) <= 0:
         raise click.BadParameter(f"{text!r} is not a time: write 84.2ms, 1.3s or 900us")

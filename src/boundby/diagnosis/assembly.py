@@ -1,4 +1,4 @@
-"""An account, a verdict and advice put together into a diagnosis."""
+"""Puts an account, a verdict and advice together into a diagnosis."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def assemble(
 
 
 def nothing_known(wall_ns: float) -> Attribution:
-    """A step of which only the time is known."""
+    """The account of a step of which only the time is known."""
     empty = Group()
     return Attribution(
         account=Account(
