@@ -182,9 +182,10 @@ FAULTS: list[Fault] = [
 # Findings that save less than this share of the step are not reported.
 _WORTH_SAYING = 0.01
 _MOST_INSIDE = 3
-# Of faults that raise, by fault: while they are collected, the others are found all the same.
+# The tracebacks of faults that raise, by fault: while these are collected, other faults are still
+# found.
 failures = Failures("faults")
-# A saving that exceeds its group by less than this is as large as the group.
+# A saving that exceeds its group by a smaller share counts as equal to the group.
 _LARGER = 1.05
 _GROWS = "memory grows with every step until it is full"
 _OUT_OF: dict[RelativeTo, str] = {
@@ -195,14 +196,14 @@ _OUT_OF: dict[RelativeTo, str] = {
 
 
 def register(fault: Fault) -> None:
-    """Add a fault of the user's own; an id that is known already fails loudly."""
+    """Add a fault of the user's own; an existing id raises."""
     if any(known.id == fault.id for known in FAULTS):
         raise ValueError(f"there is a fault {fault.id} already")
     FAULTS.append(fault)
 
 
 def find(step_models: Sequence[StepModel]) -> list[Finding]:
-    """What would fix this step, in the order in which it should be done (`ranking`).
+    """The findings of a step, in the order in which they should be fixed (`ranking`).
 
     Several models are the same step under different assumptions, the likeliest first: the saving's
     range then spans them all.
@@ -235,7 +236,7 @@ def _found_in(step: StepModel, fault: Fault) -> Detection | None:
 
 
 def _whole_ns(fault: Fault, step: StepModel) -> float:
-    """What the fault's saving is a share of."""
+    """The time that the fault's saving is a share of."""
     is_of_run = fault.relative_to == "run" and step.run is not None
     return step.run.recurring_ns if is_of_run and step.run else step.wall_ns
 
@@ -247,7 +248,7 @@ def combine(step_models: Sequence[StepModel], findings: Sequence[Finding]) -> li
 
 
 def _inside(step: StepModel, detection: Detection) -> list[str]:
-    """The lines of libraries at which time would be saved, the most first."""
+    """The library lines at which time would be saved, the most first."""
     saved: dict[int, float] = {}
     for index, ns in detection.expected.op_ns.items():
         record = step.op_records[index]
@@ -289,7 +290,7 @@ def _finding(
 
 
 def _remark(fault: Fault, detection: Detection, saving: Estimate, step: StepModel) -> str:
-    """Why a saving is larger than the group that the finding is counted to."""
+    """A remark if the saving is larger than the group that the finding belongs to."""
     group_ns = step.account.groups()[fault.group].ns
     if fault.relative_to != "step" or saving.expected <= _LARGER * group_ns:
         return ""
@@ -302,7 +303,7 @@ def _remark(fault: Fault, detection: Detection, saving: Estimate, step: StepMode
 
 
 def _fix_ids(fault: Fault, detection: Detection, device: str) -> list[str]:
-    """The fixes for this device, the one that the detection asks for first."""
+    """The fixes for this device; first the one of the detection's change."""
     first = (detection.fix,) if detection.fix else ()
     rest = (fix for fix in fault.fixes if device in fix.devices)
     return list(dict.fromkeys(fix.name for fix in (*first, *rest)))

@@ -47,7 +47,7 @@ def detect(step: StepView) -> Detection | None:
     formats = np.array([bool(_TRACEBACK.match(name)) for name in names] or [False])
     checks = np.array([name in _CHECKS for name in names] or [False])
     outermost = checks[host.name] & (host.phase == Phase.BACKWARD)
-    # The checks are the engine's own: no forward operator has them as its backward.
+    # The engine itself makes the checks: they are no forward operator's backward.
     rows = step.inside(formats[host.name] | outermost)
     where = list(dict.fromkeys([*lines, *settings.anomaly_set_at]))
     return Detection(

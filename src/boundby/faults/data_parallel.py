@@ -39,7 +39,7 @@ _COPIES = re.compile(
 
 def detect(step: StepView) -> Detection | None:
     calls, copies = frames_named(step, _CALL), frames_named(step, _COPIES)
-    # On one device it calls the module and copies nothing.
+    # With one device it calls the module and copies nothing.
     if not calls.any() or not copies.any():
         return None
     rows = step.inside(copies)

@@ -49,7 +49,7 @@ def detect(step: StepView) -> Detection | None:
     wanted = frames & checks[host.name]
     if not wanted.any():
         return None
-    # Once checks are off, the constructor that calls them has nothing left to do.
+    # Without checks, a constructor that calls them does nothing else.
     around = nearest(host.parent, frames & base[host.name])[wanted]
     wanted[around[around >= 0]] = True
     rows = step.inside(wanted)

@@ -27,7 +27,7 @@ from boundby.model.estimate import Estimate
 from boundby.model.run import RunParts
 from boundby.step.model import StepView
 
-# From this share of training and evaluation together on, it is worth a word.
+# The share of training and evaluation together from which on it is reported.
 _LEAST_SHARE = 0.25
 
 

@@ -28,10 +28,10 @@ HEADINGS = (
 class Detection:
     """A fault found in a step: where it is, and the edits that would remove it.
 
-    `low`, `expected` and `high` are named for what they save. `fix`: what `change` asks for, where
-    that is not the first of the fault's fixes. `evidence`: what was seen that makes it certain.
+    `low`, `expected` and `high` are named for what they save. `fix`: the fix of `change`, if it is
+    not the first of the fault's fixes. `evidence`: the observation that makes it certain.
     `is_static`: found by reading the source alone, not measured. `of_run_ns`: what it saves of the
-    run, where it is not about the step.
+    run, if it is not about the step.
     """
 
     low: Edit
@@ -49,7 +49,7 @@ class Detection:
     def of_run(
         cls, saving_ns: Estimate, *, where: list[str], change: str, assumes: str, evidence: str
     ) -> Detection:
-        """A detection about a part of the run: no edit of the step tells what it saves."""
+        """A detection about a part of the run; its saving follows from no edit of the step."""
         nothing = Edit()
         return cls(
             low=nothing,
@@ -72,7 +72,7 @@ class Detection:
         assumes: str,
         evidence: str = "",
     ) -> Detection:
-        """A detection that states what it saves of the step, where no edit of operators does."""
+        """A detection that states its saving of the step directly, without an edit of operators."""
         low, expected, high = (
             Edit.save_step(ns) for ns in (saving_ns.low, saving_ns.expected, saving_ns.high)
         )
@@ -104,15 +104,14 @@ class Stage(enum.IntEnum):
 class Fault:
     """One fault.
 
-    `frameworks`: whose programs it is looked for in.
-    `kind`: a mistake in the script, or tuning of a correct one. `devices`: the kinds of step in
-    which it is looked for. `fixes`: the likeliest first. `excludes`: faults whose saving cannot be
-    added to this one's. `combines`: whether other faults can be fixed in the step without it.
-    `stage`: what its fix changes, which orders fixes that are applied together.
-    `relative_to`: what its saving is a share of. `before`: faults whose change should come after
-    this one's. `yields_to`: faults that know more of the same time: at a line that one of them
-    names, this one is not reported as well. `grows`: it takes more with every step, and is reported
-    whatever it costs now.
+    `frameworks`: the frameworks of the programs it is looked for in. `kind`: a mistake in the
+    script, or tuning of a correct one. `devices`: the kinds of step in which it is looked for.
+    `fixes`: the likeliest first. `excludes`: faults whose saving cannot be added to this one's.
+    `combines`: whether other faults can be fixed in the step without it. `stage`: what its fix
+    changes, which orders fixes that are applied together. `relative_to`: what its saving is a share
+    of. `before`: faults whose change should come after this one's. `yields_to`: more specific
+    faults of the same time: at a line that one of them names, this one is not reported as well.
+    `grows`: its cost grows with every step, and it is reported whatever it costs now.
     """
 
     id: str

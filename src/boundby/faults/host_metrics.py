@@ -40,13 +40,13 @@ _METRICS = re.compile(
     r"(?:^|/)(?:sklearn/metrics|scipy/stats|torchmetrics|torcheval|evaluate|seqeval|sacrebleu"
     r"|rouge_score|nltk/(?:translate|metrics)|jiwer|pycocotools)/"
 )
-# Of tensors: numpy calls functions of these names on arrays and on its own scalars.
+# Functions of tensors: numpy calls functions of these names on arrays and on its own scalars.
 _READS = re.compile(
     r"^<built-in method (?:item|tolist|numpy|__float__|__int__) of (?!numpy\b|builtins\b)"
 )
 _READ_OPERATORS = ("aten::item", "aten::is_nonzero")
 _LIBRARY = re.compile(r"(?:^|/)torch/")
-# A line that reads one value a step logs a loss; one that reads as many goes over samples.
+# A line that reads one value per step logs a loss; one that reads this many loops over samples.
 _FEWEST_READS = 4
 _COUNTS = 0.005
 _MOST_LINES = 4
@@ -55,7 +55,7 @@ _MOST_LINES = 4
 def detect(step: StepView) -> Detection | None:
     times = times_by_line(step, metrics := frames_named(step, _METRICS))
     rows = metrics.copy()
-    # Beside a device, values that are read are `host-sync`.
+    # On a device step, reading values is `host-sync`.
     for line in _reading_lines(step) if step.device == "cpu" else ():
         at_line = rows_at(step, [line]) & ~_in_models(step)
         times[line] = max(times.get(line, 0.0), time_of_rows(step, at_line))
@@ -91,7 +91,8 @@ def _reading_lines(step: StepView) -> list[str]:
     is_read = ((host.kind == HostKind.OP) & operators[host.name]) | (
         (host.kind == HostKind.PYTHON) & functions[host.name]
     )
-    # A read inside a library is its own: clipping, distributions, an optimizer's step counter.
+    # A read inside a library is not the script's: clipping, distributions, an optimizer's step
+    # counter.
     inside: Mask = nearest(host.parent, (host.kind == HostKind.PYTHON) & library[host.name]) >= 0
     loads = nearest(host.parent, host.kind == HostKind.DATA) >= 0
     phases = (host.phase != Phase.OPTIMIZER) & (host.phase != Phase.BACKWARD)

@@ -28,7 +28,7 @@ from boundby.step.jax_programs import compile_ns
 from boundby.step.model import Edit, StepView
 from boundby.step.op_record import OpRecord
 
-# Of the time of small operators, what stays when they are one: at worst, expected, at best.
+# The share of the time of small operators that remains when they are one: worst, expected, best.
 _LEFT = (0.7, 0.25, 0.05)
 
 

@@ -36,7 +36,7 @@ from boundby.model.estimate import Estimate
 from boundby.step.jax_programs import facts_of
 from boundby.step.model import StepView
 
-# Less is not worth a line.
+# A smaller saving is not reported.
 _LEAST_BYTES = 8 * 1024**2
 _UPDATE = "command_buffer::update"
 
@@ -67,7 +67,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _pages_ns(step: StepView, carried_bytes: int) -> float:
-    """The system's time for new pages of the state: on a CPU its memory is given back each step."""
+    """The system's time for new pages of the state: on a CPU its memory is freed in each step."""
     seen = step.host_counters
     if not seen.fresh_pages or not seen.step_pages:
         return 0.0

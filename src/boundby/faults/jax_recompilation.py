@@ -62,7 +62,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _remade(facts: JaxFacts) -> str | None:
-    """The function that is handed to jax.jit again and again."""
+    """The function that is passed to jax.jit again and again."""
     least = max(3, JIT_IN_LOOP.value * facts.warmup_steps)
     often = [function for function in facts.functions if function.made >= least]
     return max(often, key=lambda function: function.made).name if often else None
@@ -75,7 +75,7 @@ def _where(facts: JaxFacts, again: Counter[str]) -> list[str]:
 
 
 def _name(program: str) -> str:
-    """The function's own name, of "jit(step)"."""
+    """The function's own name: "step" of "jit(step)"."""
     return program.removeprefix("jit(").removesuffix(")")
 
 

@@ -31,7 +31,8 @@ from boundby.step.model import StepView
 
 # Less compilation is not worth a change of the code.
 _LEAST_NS = 3e9
-# Of the other turns' part in compiling, what a scan saves: programs hold more than the loop.
+# A scan saves this share of the compile time of the other iterations: programs contain more than
+# the loop.
 _LOW, _EXPECTED, _HIGH = 0.3, 0.6, 0.9
 
 

@@ -45,13 +45,13 @@ from boundby.step.op_variants import (
 )
 
 _LAID_OUT = ("convolution", "batch_norm", "max_pool2d", "avg_pool2d", "upsample", "group_norm")
-_FEW_CHANNELS = 64  # convolutions with no more are called small; assumed
+_FEW_CHANNELS = 64  # convolutions with at most as many channels are called small; assumed
 
 
 def detect(step: StepView) -> Detection | None:
     mine = [index for index, record in enumerate(step.op_records) if _is_apart(step, record)]
     convolutions = {index for index in mine if _is_convolution(step.op_records[index])}
-    # Those that a compiler has turned already are a library's in their best layout.
+    # Convolutions of compiled code are already library calls in their best layout.
     if not convolutions or convolutions & step.unfusible:
         return None
     changes = [
@@ -72,10 +72,11 @@ def detect(step: StepView) -> Detection | None:
 
 
 def compiled_times(step: StepView) -> dict[int, float]:
-    """What convolutions take as Inductor lays them out, by work: those that it turns.
+    """The times of convolutions in the layout that Inductor chooses, for those whose layout
+    changes.
 
-    On a CPU it turns all. Else all or none, and none where a single one is grouped or has far fewer
-    channels out than in; where all have few.
+    On a CPU it changes all. Otherwise all or none: none if one is grouped or has far fewer output
+    than input channels, or if all have few channels.
     """
     if step.device != "cpu" and not _turns_all(step):
         return {}
@@ -111,7 +112,7 @@ def _is_convolution(record: OpRecord) -> bool:
 
 
 def _is_apart(step: StepView, record: OpRecord) -> bool:
-    """Work on images whose channels are not the fastest axis, on more than one of them."""
+    """Whether it works on several images whose channels are not the fastest dimension."""
     call = step.call(record)
     if call is None or record.phase == Phase.OPTIMIZER or record.ns <= 0:
         return False
@@ -128,13 +129,13 @@ def _is_apart(step: StepView, record: OpRecord) -> bool:
 
 
 def _is_of_sequences(step: StepView, record: OpRecord) -> bool:
-    """Whether it is asked for three axes, as `Conv1d` does, which libraries do as images of one
-    row: nobody can turn those from outside."""
+    """Whether it has three dimensions, as for `Conv1d`, which libraries run as images of one row:
+    their layout cannot be changed from outside."""
     return record.row >= 0 and bool(step.memoised(_rows_of_sequences)[record.row])
 
 
 def _rows_of_sequences(step: StepView) -> npt.NDArray[np.bool_]:
-    # The last one stands for rows that are no call.
+    # The last one is for rows that are no call.
     flat = np.array(
         [
             any(part in call.name for part in _LAID_OUT)
@@ -148,7 +149,7 @@ def _rows_of_sequences(step: StepView) -> npt.NDArray[np.bool_]:
 
 
 def _together(step: StepView, mine: list[int], regained: float, factor: float) -> Edit:
-    # CPU libraries convert images themselves: without a timing nothing is known of the gain.
+    # CPU libraries convert images themselves: without a benchmark the gain is unknown.
     untimed = step.device != "cpu"
     kept = not any(_turns_back(step.op_records[index]) for index in mine)
     op_ns = {}
@@ -167,12 +168,13 @@ def _together(step: StepView, mine: list[int], regained: float, factor: float) -
 
 
 def _turns_back(record: OpRecord) -> bool:
-    """Work that wants the channels apart whatever comes in, and hands its result on so."""
+    """Operations that need channels-first input whatever comes in, and pass it on in that
+    layout."""
     return "group_norm" in record.name
 
 
 def _turning_ns(step: StepView, record: OpRecord) -> float:
-    """What it takes to bring the first argument's channels apart."""
+    """The time to bring the first argument to channels-first layout."""
     call = step.call(record)
     assert call is not None
     apart = call.tensors[0]
@@ -186,7 +188,8 @@ def _turning_ns(step: StepView, record: OpRecord) -> float:
 
 
 def _ratio(step: StepView, record: OpRecord) -> float | None:
-    """Of a convolution in a network that turns its images back: its weights alone are turned."""
+    """The time ratio for a convolution in a network that converts its images back to channels
+    first: only its weights change their layout."""
     call = step.call(record)
     if call is None or not _is_convolution(record):
         return None

@@ -28,7 +28,7 @@ from boundby.step.loops import looping_lines, together
 from boundby.step.model import StepView
 from boundby.step.sample_loops import find_sample_loops
 
-# Loops that together have less than this share of the step are not named.
+# Loops with a smaller share of the step in total are not named.
 _COUNTS = 0.02
 _MOST_LINES = 5
 

@@ -55,7 +55,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _is_over_parameters(step: StepView, loop: Loop) -> bool:
-    """Whether the same operators go over tensors of several shapes that parameters have."""
+    """Whether the same operators run on tensors of several shapes that parameters have."""
     parameters = step.memoised(_parameter_shapes)
     fused = step.memoised(_in_one_call)
     shapes: dict[str, list[tuple[int, ...]]] = defaultdict(list)
@@ -65,7 +65,8 @@ def _is_over_parameters(step: StepView, loop: Loop) -> bool:
         call = step.call(record)
         if call is None or not call.tensors or record.phase == Phase.BACKWARD or fused[record.row]:
             continue
-        # A product takes a parameter as its weight: layers, which a model runs one after the other.
+        # A product takes a parameter as its weight: these are layers, which a model runs one after
+        # the other.
         if record.op_class == "contraction" or record.module >= 0:
             continue
         largest = max(call.tensors, key=lambda tensor: tensor.elements)
@@ -84,7 +85,7 @@ def _in_one_call(step: StepView) -> Mask:
 
 
 def _parameter_shapes(step: StepView) -> set[tuple[int, ...]]:
-    """The shapes that the optimizer, or the backward's accumulation, works on."""
+    """The shapes in the optimizer, or in the backward's accumulation."""
     found: set[tuple[int, ...]] = set()
     for record in step.op_records:
         call = step.call(record)

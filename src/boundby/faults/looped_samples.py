@@ -55,7 +55,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _names(step: StepView, loops: list[SampleLoop]) -> str:
-    """Of what is called over and over, the costliest."""
+    """The costliest of the repeated calls."""
     total: dict[str, float] = {}
     for loop in loops:
         for index in (index for same in loop.calls for index in same):
@@ -84,8 +84,8 @@ def _at_once(
 
 
 def _together_ns(step: StepView, index: int, others: int) -> float:
-    """One call for all, by the machine's curves: as many times the work, where one sample was it,
-    and the same where it was all of them each time."""
+    """One call for all samples, by the machine's curves: a multiple of the work if a call handled
+    one sample, and the same work if each call handled all of them."""
     cost, machine = step.op_records[index].cost or Cost(), step.machine
     count = 1 if holds_samples(step, index) else others + 1
     moved = machine.copy_ns(count * cost.bytes) or 0.0

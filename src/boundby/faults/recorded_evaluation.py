@@ -32,7 +32,7 @@ from boundby.step.model import StepView
 
 def detect(step: StepView) -> Detection | None:
     found = step.run.part("eval") if step.run is not None else None
-    # What the evidence of a step shows of it is `no-grad-missing`.
+    # If the evidence of a step shows it, `no-grad-missing` is reported.
     if found is None or not found.recorded_ns or step.evidence.unused_graphs:
         return None
     low, expected, high = (share * found.recorded_ns for share in RECORDED_EVALUATION.low_to_high)

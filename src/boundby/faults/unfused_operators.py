@@ -54,7 +54,7 @@ from boundby.step.graph_break_regions import graph_break_rows
 from boundby.step.model import Edit, HostTime, StepView
 
 _COMPILED = ("triton_", "CompiledFunction", "Torch-Compiled")
-# Kernels from this size on tell how fast single passes over memory run in this step.
+# Kernels of at least this size show how fast passes over memory run in this step.
 _TELLING_BYTES = 4e6
 # Normalized row by row.
 _BY_ROWS = ("layer_norm", "rms_norm", "softmax")
@@ -69,7 +69,7 @@ def detect(step: StepView) -> Detection | None:
         return None
     middle, slow = _pass_efficiency(step)
     turned = layout_copies.compiled_times(step)
-    # The compiler pads products and turns convolutions, whatever their code says.
+    # The compiler pads products and changes the layout of convolutions, also of small ones.
     products = turned | wasted_tiles.padded_times(step)
     left = graph_break_rows(step).outside
     turned, products = (
@@ -77,7 +77,7 @@ def detect(step: StepView) -> Detection | None:
         for times in (turned, products)
     )
     if step.device == "cpu":
-        # In a step a CPU's pace is another one than alone.
+        # A CPU's speed inside a step differs from that of a benchmark.
         turned = {index: max(ns, step.op_records[index].ns) for index, ns in turned.items()}
     costs = launch_costs(step)
     costliest = sorted(
@@ -97,8 +97,8 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _pass_efficiency(step: StepView) -> tuple[float, float]:
-    """How near this step's own pointwise kernels come to a plain copy, half and a quarter of their
-    bytes: the middle, the slow."""
+    """The speed of this step's pointwise kernels relative to a plain copy, at the middle and the
+    slow end: of half and of a quarter of their bytes."""
     seen = [
         (copy / record.ns, record.cost.bytes)
         for record in step.op_records
@@ -119,17 +119,18 @@ def _pass_efficiency(step: StepView) -> tuple[float, float]:
     )
 
 
-# On a CPU arithmetic stays when its traffic goes: how long a fused chain takes at least.
+# On a CPU the arithmetic remains without its memory traffic: the minimum time of a fused chain.
 Stays = Callable[[StepView, Chain], float]
 
 
 def _stays_all(step: StepView, chain: Chain) -> float:
-    """Compiled steps of small models were seen to take as long as eager ones, and longer."""
+    """Compiled steps of small models took as long as eager ones, and longer."""
     return sum(step.op_records[index].ns for index in chain.op_records)
 
 
 def _stays_of_arithmetic(step: StepView, chain: Chain) -> float:
-    """What each takes beyond its traffic; generated code is no better at that than a library."""
+    """The time of each operation beyond its memory traffic; generated code is no faster at that
+    than a library."""
     op_records = [step.op_records[index] for index in chain.op_records]
     beyond = [
         record.ns - (step.machine.memory_ns(record.cost) or 0.0 if record.cost else 0.0)
@@ -174,12 +175,12 @@ def _fused(
 
 
 def _pass_ns(step: StepView, chain: Chain, efficiency: float, stays: Stays) -> float:
-    """One kernel for a chain's traffic, functions and random numbers, and those that reduce beside
-    it.
+    """The time of one kernel for a chain's traffic, functions and random numbers, and of its
+    reductions.
 
-    Numbers are made while others wait for memory, at best; functions are computed so too, unless
-    each row has to be there in whole before they can. At worst what is summed up over the rows is
-    written for a kernel of its own.
+    At best, random numbers are computed while other threads wait for memory; so are functions,
+    unless each row must be complete before they can start. At worst, what is summed over the rows
+    is written for another kernel.
     """
     machine = step.machine
     apart = _summed_apart_bytes(step, chain) if stays is _stays_all else 0.0
@@ -203,7 +204,8 @@ def _functions_ns(step: StepView, chain: Chain) -> float:
 
 
 def _summed_apart_bytes(step: StepView, chain: Chain) -> float:
-    """What a normalization's weights get their gradients from, in float32, written and read."""
+    """The bytes from which a normalization's weights get their gradients, in float32, written and
+    read."""
     calls = [
         step.call(step.op_records[index])
         for index in chain.op_records
@@ -213,7 +215,7 @@ def _summed_apart_bytes(step: StepView, chain: Chain) -> float:
 
 
 def _chance_ns(step: StepView, chain: Chain) -> float:
-    """Arithmetic for the random numbers of a chain: generated code makes each on its own."""
+    """The arithmetic of a chain's random numbers: generated code makes each one separately."""
     rate = step.machine.rate("vector.float32")
     numbers = 0
     for index in chain.op_records:
