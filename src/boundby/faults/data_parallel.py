@@ -13,7 +13,7 @@ What to change
     `torchrun --nproc-per-node=N train.py`.
 
 When it does not help
-    When the model is so large beside its parameters' traffic that the copies do not matter.
+    When the computation takes so long that the copies do not matter.
 
 Measured on
     Not yet measured.

@@ -11,7 +11,7 @@ What to change
     `jax.config.update("jax_debug_nans", False)`. Turn it on again to look for a NaN that was seen.
 
 When it does not help
-    It always does; by how much depends on the size of the results.
+    It always helps; by how much depends on the size of the results.
 
 Measured on
     Not yet measured.

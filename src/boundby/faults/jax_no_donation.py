@@ -11,7 +11,7 @@ Why it costs time
 
 What to change
     `jax.jit(step, donate_argnums=(0, 1))` with the positions of the state. The old arrays must not
-    be used afterwards: jax raises an error where they are.
+    be used afterwards: jax raises an error if they are.
 
 When it does not help
     It saves little time where the host runs ahead of the device. It always saves memory.

@@ -1,7 +1,7 @@
 """JAX compiles again during training.
 
 What it looks for
-    Compilations in steps after the warm-up, from jax's own reports, and functions that are handed
+    Compilations in steps after the warm-up, from JAX's own reports, and functions that are passed
     to `jax.jit` again in every step.
 
 Why it costs time

@@ -1,4 +1,4 @@
-"""A Python loop whose turns need each other is unrolled into the compiled program.
+"""A sequential Python loop is unrolled into the compiled program.
 
 What it looks for
     Products of equal shape that an XLA program contains many times at one line, each of which needs
@@ -6,8 +6,8 @@ What it looks for
     took seconds to compile.
 
 Why it costs time
-    jax traces the loop's body once for each turn. Tracing and compiling take as many times as long,
-    in each run and for each new shape.
+    jax traces the loop's body once per iteration. The time to trace and compile grows with their
+    number, in each run and for each new shape.
 
 What to change
     `jax.lax.scan(body, carry, xs)`: over time steps, or over the stacked parameters of equal layers

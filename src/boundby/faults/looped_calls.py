@@ -6,16 +6,16 @@ What it looks for
     graphs, views, classes or rows.
 
 Why it costs time
-    Each round does little arithmetic, and pays for Python, the dispatcher and autograd.
+    Each iteration does little arithmetic, and pays for Python, the dispatcher and autograd.
 
 What to change
-    Give the operators all rounds at once, along one more dimension. A cell in a loop over time is
-    `nn.LSTM`, `nn.GRU` or `nn.RNN`; a layer that needs no earlier result is applied to the whole
-    sequence. Graphs of a batch become one graph with blocks on the diagonal.
+    Apply the operators to all iterations at once, along one more dimension. A cell in a loop over
+    time is `nn.LSTM`, `nn.GRU` or `nn.RNN`; a layer that needs no earlier result is applied to the
+    whole sequence. Graphs of a batch become one graph with blocks on the diagonal.
 
 When it does not help
-    When each round needs the result of the one before and there is no operator for the whole loop.
-    When each round keeps the device busy.
+    When each iteration needs the result of the one before and there is no operator for the whole
+    loop. When each iteration keeps the device busy.
 
 Measured on
     `docs/figures/planted.md`: scripts with this mistake on two cores, predicted and measured.

@@ -1,4 +1,4 @@
-"""Evaluation records gradients that nobody computes.
+"""Evaluation records an autograd graph that no backward uses.
 
 What it looks for
     Calls of a model in evaluation mode between training steps, with gradients enabled, that no

@@ -7,7 +7,7 @@ What it looks for
 Why it costs time
     With `create_graph=True` every operator of the backward makes an autograd node, every gradient
     is copied instead of being handed over, and a leaf and its gradient form a cycle that holds all
-    memory until the gradient is set to None: for ever where that is an input's. The system then
+    memory until the gradient is set to None: forever if it is an input's gradient. The system then
     provides new memory in every step. `retain_graph=True` keeps the memory of activations.
 
 What to change

@@ -62,6 +62,6 @@ def _is_plain(model: Any) -> bool:
 
 UNRECORDED_EVALUATION = Fix(
     name="no-grad",
-    change="with torch.no_grad():  # around calls whose gradients nobody asks for",
+    change="with torch.no_grad():  # around calls without a backward pass",
     switch=unrecorded_switch,
 )

@@ -34,7 +34,7 @@ from boundby.lab.rates import overhead_of, rate_of
 from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars, Interval
 
-# Every layer's product and, in backward, two: but nobody asks for the gradient of the data.
+# Every layer's product and, in backward, two: but the gradient of the data is not computed.
 PRODUCTS = 3 * LAYERS - 1
 # A function of a framework is some lines, each of which looks things up: some additions' time.
 ADDITIONS_A_CALL = 5
