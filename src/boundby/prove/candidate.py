@@ -40,7 +40,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         return self.key.partition("/")[2]
 
     def is_alternative_to(self, other: Candidate) -> bool:
-        """Whether the two are different ways to do one thing."""
+        """Whether the two are alternatives for the same change."""
         if self.slot or other.slot:
             return self.slot == other.slot
         return self.faults[0] == other.faults[0]

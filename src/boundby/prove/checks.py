@@ -66,8 +66,8 @@ class Checks:
         expensive: bool,
         quick: bool = False,
     ) -> Numerics:
-        """`expensive`: another mode of the program costs another compilation; `quick`: there is
-        no time for one without dropout either."""
+        """Compare and return the verdict. `expensive`: another mode of the program costs another
+        compilation; `quick`: there is no time for one without dropout either."""
         self._off = _unchanged if quick else dropout_off
         torch = self._torch
         compared: list[QuantityComparison] = []

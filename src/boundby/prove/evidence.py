@@ -1,6 +1,6 @@
-"""What was measured so far, as a value: written by the script's process, read by boundby's.
+"""Everything measured so far, as a value: written by the script's process, read by boundby's.
 
-It is also what a later process of the same script starts from, so that nothing is measured twice.
+A later process of the same script continues from it, so that nothing is measured twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Variant = tuple[str, ...]  # keys of fixes, in the order in which they are appli
 BASELINE: Variant = ()
 _BETWEEN_KEYS = "+"
 
-# This much slower twice, a fix is not measured a third time.
+# A fix that is this much slower twice is not measured a third time.
 _CLEARLY_SLOWER = 0.5
 Decision = Literal["faster", "no gain", "open"]
 
@@ -52,12 +52,12 @@ class Comparison(msgspec.Struct, kw_only=True):
 
     @property
     def middle(self) -> float:
-        """The ratio as far as it is known; 1 before the first round."""
+        """The measured ratio so far; 1 before the first round."""
         return math.exp(statistics.fmean(self.log_ratios)) if self.log_ratios else 1.0
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant that is decided otherwise than by its time."""
+    """A decision about a variant for another reason than its time."""
 
     outcome: Outcome
     why: str

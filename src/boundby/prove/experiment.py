@@ -51,7 +51,8 @@ _MAX_FILES_NAMED = 8  # display limit
 _CACHE_FOLDERS = (COMPILED, "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME")
 # The diagnosis is given this share of the budget at most; then fixes are tried without it.
 _MAX_DIAGNOSIS_SHARE = 1 / 3
-# Of the budget, for processes after the live one: the final check and fixes of the start.
+# The share of the budget reserved for processes after the live one: the final check and fixes that
+# need a new process.
 _MAX_RESERVED_SHARE = 0.35
 _FINAL_PROCESSES = 2
 # To end the last process, write the patch and report.
@@ -98,7 +99,7 @@ def prove_target(
 
 
 def _start_s(diagnosis: Diagnosis) -> float | None:
-    """How long the script took until its first step, where that was recorded."""
+    """How long the script took until its first step, if that was recorded."""
     if diagnosis.run is None:
         return None
     before = [one.ns for one in diagnosis.run.parts if one.name in ("import", "setup")]
@@ -183,7 +184,7 @@ class _ProofRun:
 
     @contextlib.contextmanager
     def _fresh_processes(self) -> Iterator[FreshProcesses]:
-        """Processes with the durations expected of them, once one has been seen to start."""
+        """Processes with their expected durations, once one has been seen to start."""
         fresh = FreshProcesses(
             setting=self._setting,
             candidates=[one for one in self._candidates if one.scope == "step"],

@@ -20,8 +20,8 @@ from boundby.prove.process_time import needed_s
 
 _STEPS = 12  # a process
 _MAX_PAIRS = 5  # time limit
-# Standard deviation between processes of one script: 10% from lowest to highest was seen among a
-# dozen of them, which is three standard deviations.
+# Standard deviation between processes of one script: a dozen of them differed by 10% from lowest to
+# highest, which is three standard deviations.
 _PROCESS_SD = 0.03
 
 

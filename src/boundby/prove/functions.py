@@ -34,12 +34,12 @@ def prove(
     accept_unverified: bool = False,
     **kwargs: Any,
 ) -> Diagnosis:
-    """Diagnose a function that is one step, apply each fix to it, and measure what that brings.
+    """Diagnose a function that is one step, apply each fix to it, and measure the speed-ups.
 
-    `only`, `skip` and `also` name faults or fixes; `also` those that nothing speaks for.
+    `only`, `skip` and `also` name faults or fixes; `also` adds those without a finding.
 
-    A function that can be imported, with arguments that can be pickled, is run in processes of its
-    own; any other in this one, with modules and optimizers put back at the end.
+    A function that can be imported, with arguments that can be pickled, is run in separate
+    processes; any other in this process, with modules and optimizers restored at the end.
     """
     choice = Choice(only=only, skip=skip, also=also)
     if _is_importable(function) and (arguments := _pickled(args, kwargs)) is not None:

@@ -17,7 +17,7 @@ from boundby.prove.switchboard import Switchboard
 
 
 class JaxLiveEngine(LiveEngine):
-    """The same search as for torch; other switches, another comparison of results."""
+    """The same search as for torch, with other switches and another comparison of results."""
 
     framework = "jax"
 
@@ -79,7 +79,7 @@ class JaxLiveEngine(LiveEngine):
 
     @property
     def _device_is_cuda(self) -> bool:
-        """Peaks of memory are jax's own, which cannot be reset."""
+        """False: peaks of memory are JAX's own, which cannot be reset."""
         return False
 
     def _raise_compile_limits(self) -> None:

@@ -73,7 +73,7 @@ class LiveEngine(StepHook):
         self._device = device
         self._sites = sites
         self._main_kind = main_kind
-        self._unseen = unseen  # runs something that is no step of the script
+        self._unseen = unseen  # runs something that is not a step of the script
         self._on_step = on_step
         self._on_done = on_done
         self._clock = clock
@@ -103,7 +103,7 @@ class LiveEngine(StepHook):
             self._sites.called(called)
             self._add_model(called)
         elif self._open is not None and self._open.block.preparing and self._board.on:
-            # Not in timed blocks: it would be the variant's cost alone.
+            # Not in timed blocks: it would add to the variant's time alone.
             self._restore_random = random_state(self._torch)
 
     def _add_model(self, called: Any) -> None:
@@ -154,7 +154,7 @@ class LiveEngine(StepHook):
         block = self._open.block
         wanted = block.untimed + block.timed
         if len(self._open.kinds) % (wanted + 1) == 0 and self._kind not in self._open.kinds:
-            # What most steps are has changed: after many shapes, their steps are of one kind.
+            # The usual kind of step has changed: after many shapes, their steps get one kind.
             self._kind = self._main_kind()
         counted = sum(self._counted(self._open))
         is_full = counted >= wanted or len(self._open.kinds) >= _MAX_OTHER_STEPS * wanted

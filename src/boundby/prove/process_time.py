@@ -1,4 +1,5 @@
-"""How long processes of the script take: to reserve time for them, and to start them in time."""
+"""The expected duration of the script's processes: to reserve time for them, and to start them in
+time."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ _MARGIN = 1.15
 
 
 def needed_s(processes: int, process_s: float) -> float:
-    """The time that must be left before so many processes are started."""
+    """The time that must be left to start this many processes."""
     return processes * _MARGIN * process_s
 
 
 def process_s(start_s: float, step_s: float) -> float:
-    """One process: until its first step, and the steps that it measures."""
+    """The duration of one process: until its first step, and the steps that it measures."""
     return start_s + STEPS * step_s

@@ -31,7 +31,7 @@ class ProcessResults:
 
     starts: Mapping[str, AlternatingRuns] = field(default_factory=dict)  # by fix of the start
     chosen_starts: Sequence[str] = ()
-    live_starts: Sequence[str] = ()  # those applied in the live process, beside all it compared
+    live_starts: Sequence[str] = ()  # fixes applied in the live process in all of its comparisons
     final: AlternatingRuns | None = None
     manual: Mapping[str, str] = field(default_factory=dict)  # fixes not in the patch, and why
 
@@ -62,7 +62,7 @@ def proofs_of(
 def settled_lines(
     evidence: Evidence, candidates: Sequence[Candidate], live_starts: Sequence[str] = ()
 ) -> dict[str, str]:
-    """A line for each fix of which something is settled, while others are still measured."""
+    """A line for each fix that is already decided, while others are still measured."""
     lines = {}
     for one in candidates:
         if one.scope == "start":

@@ -61,7 +61,7 @@ def setting(request: Request, temporary: Path) -> Setting:
     return Setting(
         target=request.target,
         folder=temporary,
-        # Logs outlive the proof: those of processes that failed are named in the report.
+        # Logs are kept after the proof: the report names those of failed processes.
         logs=(
             request.logs.absolute()
             if request.logs is not None

@@ -1,4 +1,4 @@
-"""Proving a function that no other process can import: by the same engine, in this one."""
+"""Proves a function that no other process can import, with the same engine in this process."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def measure_function(
 
 
 class _State(StepHook):
-    """Modules and optimizers as they were before they were first used here."""
+    """Modules and optimizers as they were before their first use here."""
 
     def __init__(self, torch: Any) -> None:
         self._modules: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()

@@ -102,7 +102,8 @@ class Search:
         self.evidence.done = not self.evidence.out_of_time
 
     def timed(self, variant: Variant, steps: int) -> Steps:
-        """One variant alone, in a process of its own, without the fixes that cannot be applied."""
+        """Measure one variant alone, in a separate process, without the fixes that cannot be
+        applied."""
         yield from self.rounds.prepare(variant)
         if variant_name(variant) in self.evidence.rulings:
             variant = yield from self._without_failing_fixes(variant)

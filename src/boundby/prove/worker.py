@@ -1,9 +1,9 @@
 """The script's process: `python -m boundby.prove.worker SPEC.json`.
 
-Starts the script once, switches variants at its step boundaries, and writes down what is known
-after each block. With `timed`, a single variant is measured, as fixes that need a process of their
-own and the final check of a patch do. Nothing heavy is imported before the script
-imports torch: it may set how that is loaded.
+Starts the script once, switches variants at its step boundaries, and writes the evidence after each
+block. With `timed`, it measures a single variant: for fixes that need a new process and for the
+final check of a patch. Nothing heavy is imported before the script imports torch, because the
+script may set options for that import.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Timed(msgspec.Struct, kw_only=True):
 
 
 class Spec(msgspec.Struct, kw_only=True):
-    """What one process is to do."""
+    """The task of one process."""
 
     target: str
     args: list[str]
@@ -66,7 +66,7 @@ class Spec(msgspec.Struct, kw_only=True):
     deadline: float  # and when measuring has to end
     # live
     candidates: list[Candidate] = []
-    evidence: Evidence | None = None  # what earlier processes found
+    evidence: Evidence | None = None  # results of earlier processes
     accept_unverified: bool = False
     max_steps: int | None = None
     seed: int = 0
@@ -80,7 +80,7 @@ class Spec(msgspec.Struct, kw_only=True):
 
 
 def fix_of(key: str) -> Fix:
-    """A fix by `fault/name`; those of plugins are known once the faults are loaded."""
+    """The fix of a `fault/name`; those of plugins are known once the faults are loaded."""
     fault_id, _, name = key.partition("/")
     for found in FIXES:
         if found.name == name:
@@ -228,9 +228,9 @@ class _Live:
         return search, search.run()
 
     def _final_check_s(self, start_s: float, step_s: float) -> float:
-        """Time for the final check of the chosen fixes; 0 if it does not fit into what may be kept.
+        """Time for the final check of the chosen fixes; 0 if it exceeds the reserved time.
 
-        A copy with compiled code compiles it again.
+        Compiled code is compiled again in the copy.
         """
         chosen = variant_name(self.evidence.chosen)
         compiling_s = self.evidence.preparation_s.get(chosen, 0.0)

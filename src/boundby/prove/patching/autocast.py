@@ -1,7 +1,7 @@
-"""`with torch.autocast(...)` around the statements from a model's call to the loss.
+"""Writes `with torch.autocast(...)` around the statements from a model's call to the loss.
 
-The end is the statement that makes what backward starts from. Only statements that were executed
-are put under the `with`: where a branch between them never ran, it stays outside.
+The last one is the statement that makes the tensor on which backward is called. Only executed
+statements are put under the `with`: a branch that never ran stays outside.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Autocast:
             )
 
     def _write_without_backward(self) -> None:
-        """Inference, or a framework that calls backward on what a function of the user returns."""
+        """Inference, or a framework that calls backward on the result of a user's function."""
         is_training = bool(self._program.sites.optimizers)
         for site in self._forward:
             file = self._program.file_of(site)
@@ -87,7 +87,7 @@ class _Autocast:
         return written
 
     def _only_trains_there(self, file: SourceFile, statement: Statement) -> bool:
-        """Whether backward belongs to calls of the model in that statement itself."""
+        """Whether backward belongs only to calls of the model in that statement itself."""
         return self._calls_model(file, statement)
 
     def _write_same_statement(self, file: SourceFile, statement: Statement) -> bool:
@@ -117,7 +117,8 @@ class _Autocast:
         return True
 
     def _cover(self, file: SourceFile, statements: Sequence[Statement]) -> None:
-        """Put them under the `with`, in as few pieces as what never ran allows."""
+        """Put the statements under the `with`, in as few parts as statements that never ran
+        allow."""
         if len(statements) == 1 and isinstance(statements[0], cst.With):
             body = cast(list[Statement], inner_statements(statements[0]))
             starts = [at for at, one in enumerate(body) if self._calls_model(file, one)]
@@ -148,7 +149,7 @@ class _Autocast:
 def _up_to_loss(
     file: SourceFile, statements: Sequence[Statement], backward: Statement
 ) -> Sequence[Statement]:
-    """Without those at the end that make nothing backward starts from."""
+    """Without the last statements that make nothing for backward."""
     needed = set(_names(file, backward))
     makes = [at for at, one in enumerate(statements) if needed & set(_assigned(file, one))]
     return statements[: makes[-1] + 1] if makes else statements

@@ -1,4 +1,4 @@
-"""The user's files with what the measured run saw in them: where fixes find their places."""
+"""The user's files with what the measured run saw in them: used to find the places of fixes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Program:
     def __init__(self, sites: ProgramSites, script: Path) -> None:
         self.sites = sites
         self.files: dict[Path, SourceFile] = {}
-        self.names: dict[Path, Path] = {}  # as the program names them: links are resolved in ours
+        self.names: dict[Path, Path] = {}  # as the program names them: links are resolved here
         self.unreadable: dict[Path, str] = {}
         for name, lines in sites.executed.items():
             path = Path(name).resolve()
@@ -99,7 +99,7 @@ class Program:
         return found[0]
 
     def bound(self, made: ObjectSite) -> Bound:
-        """The statement that gives an object its name: in the function that makes it, or in one
+        """The statement that assigns an object to a name: in the function that makes it, or in one
         that it is returned to."""
         for site in made.made:
             file = self.file_of(site)
@@ -168,7 +168,7 @@ class Program:
 
 
 class Reach:
-    """Whether a statement leads to one of some lines, by itself or through functions it calls."""
+    """Whether a statement leads to one of some lines, itself or through functions it calls."""
 
     def __init__(self, program: Program, sites: Iterable[Site]) -> None:
         self._program = program
@@ -190,7 +190,7 @@ class Reach:
         )
 
     def _function(self, name: str) -> bool:
-        """A name that several functions have is followed nowhere: it may be any of them."""
+        """A name of several functions is not followed: it may be any of them."""
         if name not in self._functions:
             self._functions[name] = False
             defined = self._program.functions.get(name, [])
