@@ -79,14 +79,14 @@ def test_compiling_is_measured_beside_what_was_chosen() -> None:
     program = Simulated({"casts": 2.0, "c": 1.5}, first_use_s={"c": 40.0})
     evidence = program.search([COMPILE, CASTS])
     assert evidence.chosen == (CASTS.key, COMPILE.key)
-    assert evidence.preparation_s[f"{CASTS.key}+{COMPILE.key}"] == pytest.approx(40.0, rel=0.01)
+    assert evidence.preparation_s[CASTS.key, COMPILE.key] == pytest.approx(40.0, rel=0.01)
 
 
 def test_compiling_that_would_take_what_is_left_is_skipped_with_its_expected_time() -> None:
     again = candidate("again", preparation_s=30.0)
     program = Simulated({"c": 1.0, "again": 1.0}, first_use_s={"c": 150.0, "again": 150.0})
     evidence = program.search([COMPILE, again], budget_s=300.0)
-    assert "expected to take 150 s" in evidence.rulings[again.key].why
+    assert "expected to take 150 s" in evidence.rulings[again.key,].why
 
 
 def test_no_round_is_begun_that_would_not_end_in_time() -> None:
@@ -186,7 +186,7 @@ def test_a_compile_that_promises_less_than_the_fixes_of_the_start_leaves_them_th
     program = Simulated({"c": 1.5}, first_use_s={"c": 30.0})
     evidence = program.search([little], budget_s=60.0, reserved_s=40.0, start_gain=1.1)
     assert evidence.chosen == ()
-    assert evidence.rulings[little.key].outcome is Outcome.SKIPPED
+    assert evidence.rulings[little.key,].outcome is Outcome.SKIPPED
 
 
 def test_a_compile_measured_before_the_script_ended_is_not_reported_as_skipped() -> None:
@@ -196,7 +196,7 @@ def test_a_compile_measured_before_the_script_ended_is_not_reported_as_skipped()
     found.before_ns, found.after_ns = [1e8] * 3, [0.9e8, 0.67e8, 0.82e8]
     program = Simulated({"c": 1.3}, first_use_s={"c": 30.0})
     program.search([COMPILE], budget_s=20.0, evidence=evidence)
-    assert COMPILE.key not in evidence.rulings
+    assert (COMPILE.key,) not in evidence.rulings
     assert outcomes(evidence, COMPILE) == {"c": Outcome.INCONCLUSIVE}
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
 from boundby.model.proof import Numerics, Outcome
-from boundby.prove.evidence import BASELINE, Evidence, Ruling, Variant, variant_name
+from boundby.prove.evidence import BASELINE, Evidence, Ruling, Variant
 
 # The first step of a block is not timed: after a switch the pipeline refills.
 UNTIMED_STEPS = 1
@@ -110,9 +110,9 @@ class Rounds:
 
     def is_open(self, variant: Variant, against: Variant, most: int) -> bool:
         found = self.evidence.comparison_of(variant, against)
-        is_ruled = variant_name(variant) in self.evidence.rulings
+        is_ruled = variant in self.evidence.rulings
         if found.decision == "faster":
-            return not is_ruled and variant_name(variant) not in self.evidence.checked
+            return not is_ruled and variant not in self.evidence.checked
         return found.decision == "open" and not is_ruled and len(found.log_ratios) < most
 
     def _groups(self, variants: Sequence[Variant]) -> list[Sequence[Variant]]:
@@ -126,11 +126,11 @@ class Rounds:
 
     def prepare(self, variant: Variant) -> Steps:
         """Run its first steps, which compile, tune and fill caches, until they are fast."""
-        if variant in self.prepared or variant_name(variant) in self.evidence.rulings:
+        if variant in self.prepared or variant in self.evidence.rulings:
             return
         self.prepared.add(variant)
         times: list[float] = []
-        known_s = self.evidence.preparation_s.get(variant_name(variant), math.inf)
+        known_s = self.evidence.preparation_s.get(variant, math.inf)
         is_quick = self.max_steps is not None and known_s < _QUICK_S
         while len(times) < (1 if is_quick else _MAX_SETTLING_STEPS):
             result = yield Block(variant=variant, untimed=0, timed=1, preparing=True)
@@ -148,7 +148,7 @@ class Rounds:
         self.step_ns[variant] = quickest
         if not is_quick:
             spent = sum(times) - quickest * len(times)
-            self.evidence.preparation_s[variant_name(variant)] = spent / 1e9
+            self.evidence.preparation_s[variant] = spent / 1e9
         if variant == BASELINE:
             self.evidence.step_ns = quickest
 
@@ -160,7 +160,7 @@ class Rounds:
         after: dict[Variant, float] = {}
         peaks: dict[Variant, float | None] = {}
         for variant in blocks:
-            if variant_name(variant) in self.evidence.rulings:
+            if variant in self.evidence.rulings:
                 continue
             result = yield Block(
                 variant=variant, untimed=UNTIMED_STEPS, timed=self.timed_steps(variant)
@@ -189,18 +189,16 @@ class Rounds:
     def is_settled(self, variant: Variant, result: BlockResult) -> bool:
         """Whether nothing more is to be measured of it."""
         if result.failure is not None:
-            self.evidence.rulings[variant_name(variant)] = Ruling(
-                outcome=Outcome.FAILED, why=result.failure
-            )
+            self.evidence.rulings[variant] = Ruling(outcome=Outcome.FAILED, why=result.failure)
         elif result.nothing_changed:
             why = "there is nothing for it to change in this program"
-            self.evidence.rulings[variant_name(variant)] = Ruling(outcome=Outcome.SKIPPED, why=why)
+            self.evidence.rulings[variant] = Ruling(outcome=Outcome.SKIPPED, why=why)
         else:
             return not result.times_ns
         return True
 
     def _check_if_faster(self, variant: Variant, against: Variant) -> Steps:
-        evidence, name = self.evidence, variant_name(variant)
+        evidence, name = self.evidence, variant
         found = evidence.comparison_of(variant, against)
         if found.decision != "faster" or name in evidence.rulings or name in evidence.checked:
             return
@@ -217,7 +215,7 @@ class Rounds:
             evidence.chosen = variant
 
     def is_confirmed(self, variant: Variant, against: Variant) -> bool:
-        found, name = self.evidence.comparison_of(variant, against), variant_name(variant)
+        found, name = self.evidence.comparison_of(variant, against), variant
         is_checked = name in self.evidence.checked
         return found.decision == "faster" and is_checked and name not in self.evidence.rulings
 
