@@ -118,7 +118,15 @@ def _step_fix_proof(
     is_chosen = one.key in evidence.chosen
     if is_chosen:
         found = _adding_comparison(evidence, one.key) or found
-    outcome, why, log = _outcome(one, found, evidence, is_chosen)
+    replaced_by = next(
+        (
+            other.fix
+            for other in candidates
+            if other.key in evidence.chosen and not one.is_compatible_with([other])
+        ),
+        None,
+    )
+    outcome, why, log = _outcome(one, found, evidence, is_chosen, replaced_by)
     variant = found.variant if found is not None else (one.key,)
     return Proof(
         faults=list(one.faults),
@@ -151,7 +159,11 @@ def _adding_comparison(evidence: Evidence, key: str) -> Comparison | None:
 
 
 def _outcome(
-    one: Candidate, found: Comparison | None, evidence: Evidence, is_chosen: bool
+    one: Candidate,
+    found: Comparison | None,
+    evidence: Evidence,
+    is_chosen: bool,
+    replaced_by: str | None,
 ) -> tuple[Outcome, str, str | None]:
     if is_chosen:
         variant = found.variant if found is not None else (one.key,)
@@ -164,7 +176,10 @@ def _outcome(
         return Outcome.SKIPPED, evidence.ended or _BUDGET, None
     speedup = found.speedup
     if found.decision == "faster":
-        return Outcome.NO_GAIN, "faster alone, but not together with the fixes already kept", None
+        why = "faster alone, but not together with the fixes already kept"
+        if replaced_by is not None:
+            why = f"faster, but {replaced_by} is faster still, and only one of them can be used"
+        return Outcome.NO_GAIN, why, None
     if found.decision == "no gain":
         slower = found.middle < 1 and (speedup is None or speedup.high < 1)
         return Outcome.NO_GAIN, "it is slower" if slower else _interval(speedup), None

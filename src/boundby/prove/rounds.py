@@ -23,6 +23,8 @@ _TIMED_STEPS, _MIN_TIMED_STEPS, _MAX_TIMED_STEPS = 4, 2, 50
 _SLOW_NS, _MIN_BLOCK_NS = 2e9, 40e6
 # Rounds of a comparison, and with the time that is left in the end.
 _MAX_ROUNDS, MAX_ROUNDS_AT_END = 10, 60
+# What looks this much faster gets the rounds of a combination before others are tried.
+_PROMISING = 1.1
 # More rounds if they are short, up to this share of the remaining time.
 _ROUNDS_SHARE = 0.1
 # Preparation ends when a step takes at most this many times the fastest before it.
@@ -75,11 +77,15 @@ class Rounds:
     max_steps: int | None
     since_start_s: Callable[[], float]
     step_ns: dict[Variant, float] = field(default_factory=dict)
+    quickest_ns: dict[Variant, float] = field(default_factory=dict)
     prepared: set[Variant] = field(default_factory=set)
 
     def usual_step_s(self, variant: Variant) -> float:
-        """A step of the variant, or of the unchanged program if that is faster; 0 if unknown."""
-        known = [self.step_ns[one] for one in (variant, BASELINE) if one in self.step_ns]
+        """The fastest step of the variant or of the unchanged program; 0 if unknown.
+
+        The fastest, since in the beginning most steps may be slow first uses of a shape.
+        """
+        known = [self.quickest_ns[one] for one in (variant, BASELINE) if one in self.quickest_ns]
         return min(known, default=0.0) / 1e9
 
     def compare(
@@ -113,6 +119,8 @@ class Rounds:
         is_ruled = variant in self.evidence.rulings
         if found.decision == "faster":
             return not is_ruled and variant not in self.evidence.checked
+        if found.middle > _PROMISING:
+            most = max(most, _MAX_ROUNDS)
         return found.decision == "open" and not is_ruled and len(found.log_ratios) < most
 
     def _groups(self, variants: Sequence[Variant]) -> list[Sequence[Variant]]:
@@ -145,7 +153,7 @@ class Rounds:
             if len(times) > 2 and times[-1] <= _SETTLED_RATIO * min(times[:-1]):
                 break
         quickest = min(times)
-        self.step_ns[variant] = quickest
+        self.step_ns[variant] = self.quickest_ns[variant] = quickest
         if not is_quick:
             spent = sum(times) - quickest * len(times)
             self.evidence.preparation_s[variant] = spent / 1e9
@@ -170,6 +178,8 @@ class Rounds:
                 continue
             middle = statistics.median(result.times_ns)
             self.step_ns[variant] = middle
+            quickest = min(result.times_ns)
+            self.quickest_ns[variant] = min(quickest, self.quickest_ns.get(variant, quickest))
             peaks[variant] = result.peak_bytes
             if variant == against:
                 before.append(middle)

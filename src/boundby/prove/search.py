@@ -262,6 +262,10 @@ class Search:
             return False
         if alone.decision == "faster" or (alone.decision == "open" and alone.middle > 1):
             return True
+        # A small part of the slow program may be a worthwhile part of the faster one.
+        chosen_ns = self.rounds.step_ns.get(chosen)
+        if chosen_ns is not None and alone.saved_ns > (_PREDICTED_GAIN - 1) * chosen_ns:
+            return True
         is_predicted = one.predicted is not None and one.predicted.expected > _PREDICTED_GAIN
         return in_combination and is_predicted and alone.middle > _HARMLESS
 
