@@ -250,3 +250,10 @@ def test_a_fix_that_another_replaces_names_it() -> None:
     evidence = program.search([compiled, graphs])
     proofs = {proof.treatment: proof for proof in proofs_of(evidence, [compiled, graphs])}
     assert "graphs is faster still" in proofs["compiled"].why
+
+
+def test_a_quick_preparation_does_not_promise_that_a_compile_is_quick() -> None:
+    graphs, again = candidate("graphs", preparation_s=3.0), candidate("again", preparation_s=30.0)
+    program = Simulated({}, first_use_s={"c": 150.0, "again": 150.0})
+    evidence = program.search([COMPILE, graphs, again], budget_s=300.0)
+    assert "expected to take 150 s" in evidence.rulings[again.key,].why

@@ -291,13 +291,13 @@ class Search:
         return True
 
     def _expected_s(self, one: Candidate) -> float:
-        """The declared preparation time, scaled by how long another preparation took."""
-        scale = 1.0
+        """The declared preparation time, scaled by how long the slowest other one took."""
+        scales = []
         for keys, seconds in self.evidence.preparation_s.items():
             seen = [other for other in self.candidates if other.key in keys and other.preparation_s]
             if seen:
-                scale = seconds / max(other.preparation_s for other in seen)
-        return one.preparation_s * scale
+                scales.append(seconds / max(other.preparation_s for other in seen))
+        return one.preparation_s * max(scales, default=1.0)
 
     def _candidate_of(self, key: str) -> Candidate:
         return next(one for one in self.candidates if one.key == key)
