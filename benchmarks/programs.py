@@ -103,7 +103,7 @@ def main() -> None:
 def try_one(program: Program, chosen: argparse.Namespace) -> dict[str, Any]:
     """Run it alone and under boundby; what came of it."""
     source = chosen.checkouts / program.repository.replace("/", "+")
-    if not (source / program.path).is_file():
+    if not source.is_dir():
         return {"name": program.name, "error": "not checked out"}
     with tempfile.TemporaryDirectory(prefix="program-") as temporary:
         folder = Path(temporary)
@@ -151,6 +151,7 @@ def run(
         "NO_COLOR": "1",
         "MPLBACKEND": "agg",
         "HF_HUB_OFFLINE": "1",
+        "WANDB_MODE": "disabled",
         # For programs that were written before torch.load refused arrays of numpy.
         "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",
     }

@@ -80,6 +80,28 @@ def shakespeare(folder: Path) -> None:
     (folder / "meta.pkl").write_bytes(pickle.dumps(meta))
 
 
+def stories(folder: Path) -> None:
+    """Stories in 16-bit tokens, each beginning with token 1."""
+    draw = np.random.default_rng(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in range(2):
+        tokens = draw.integers(3, 512, 100_000, dtype=np.uint16)
+        tokens[::200] = 1
+        tokens.tofile(folder / f"data{part:02d}.bin")
+
+
+def lightning_words(folder: Path) -> None:
+    """A corpus of words where Lightning's demonstration keeps it."""
+    words(folder / "wikitext-2.txt", 150_000)
+
+
+def one_dimensional_diffusion(path: Path) -> None:
+    """The example of training on sequences, as the project's README gives it."""
+    blocks = (path.parent / "README.md").read_text().split("```python\n")[1:]
+    code = (block.partition("```")[0] for block in blocks)
+    path.write_text(next(block for block in code if "Trainer1D(" in block))
+
+
 def cora(folder: Path) -> None:
     """A graph of papers: words of each, its subject, and who cites whom."""
     draw = np.random.default_rng(0)
@@ -121,6 +143,20 @@ def photographs(folder: Path) -> None:
         for number in range(count):
             picture = draw.integers(0, 256, (321, 481, 3), dtype=np.uint8)
             Image.fromarray(picture).save(folder / part / f"{number}.jpg")
+
+
+def masked_photographs(folder: Path) -> None:
+    """Pictures, and a mask of two values for each."""
+    from PIL import Image
+
+    draw = np.random.default_rng(0)
+    for part in ("imgs", "masks"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    for number in range(60):
+        picture = draw.integers(0, 256, (320, 480, 3), dtype=np.uint8)
+        Image.fromarray(picture).save(folder / "imgs" / f"{number}.png")
+        mask = draw.integers(0, 2, (320, 480), dtype=np.uint8)
+        Image.fromarray(mask).save(folder / "masks" / f"{number}.png")
 
 
 def waves(path: Path) -> None:

@@ -34,7 +34,7 @@ def alternate(process: Process, monkeypatch: pytest.MonkeyPatch) -> AlternatingR
     def launch(setting: Any, spec: Mapping[str, Any], **_: Any) -> ProcessResult:
         found = process(spec["timed"]["variant"], bool(spec["sources"]))
         failed = found if isinstance(found, str) else None
-        result = None if isinstance(found, str) else msgspec.json.encode(found)
+        result = None if isinstance(found, str) else msgspec.msgpack.encode(found)
         return ProcessResult(
             problem=failed, late=False, log=Path("log"), result=result, written_files=[]
         )
@@ -125,7 +125,7 @@ def test_live_results_name_the_fixes_of_the_start_that_they_were_measured_with()
                 after_ns=[41.0] * 4,
             )
         ],
-        checked={fused.key: Numerics(ok=True, why="")},
+        checked={(fused.key,): Numerics(ok=True, why="")},
         chosen=(fused.key,),
     )
     processes = ProcessResults(

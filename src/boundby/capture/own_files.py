@@ -1,4 +1,4 @@
-"""Which source files are boundby's own: the one place that answers it.
+"""Which source files are boundby's own, and which a compiler wrote: the one place that decides.
 
 A folder's name says nothing: users clone boundby into a folder named boundby, and have virtual
 environments and projects in folders of that name. What counts is whether the file is one of this
@@ -8,11 +8,20 @@ package's.
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # As the package's own code objects spell it, ending in a slash.
 OWN_FOLDER = f"{Path(__file__).parents[1].as_posix()}/"
+
+# Inductor's files, wherever its cache is: named for a hash, in a folder named for its beginning.
+_GENERATED = re.compile(r"(?:^|/)[a-z2-7]{2}/c[a-z2-7]{50,}\.py$|torchinductor|/\.triton/cache/")
+
+
+def is_generated_file(path: str) -> bool:
+    """Whether torch.compile wrote the file."""
+    return _GENERATED.search(path) is not None
 
 
 @functools.cache

@@ -17,6 +17,8 @@ from boundby.runtime.patching import PatchSet
 
 # Arguments of these kinds are part of the recording; anything else could change unnoticed.
 _CONSTANTS = (type(None), bool, int, float, str)
+# Each shape of inputs has a graph, with memory of its own: later shapes run without one.
+_MAX_GRAPHS = 8
 _CHANGE = "model = torch.cuda.make_graphed_callables(model, (sample_input,))"
 _MASKS = "masks that a capture would build"
 
@@ -87,6 +89,8 @@ class GraphedModules:
             self._seen.add(key)
             return plain(*args, **kwargs)
         if key not in self._recorded:
+            if len(self._recorded) >= _MAX_GRAPHS:
+                return plain(*args, **kwargs)
             masks = leave_out_needless_masks()
             changed = [f"graph of {type(module).__name__}", *([_MASKS] if masks else [])]
             try:

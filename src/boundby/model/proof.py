@@ -59,18 +59,16 @@ class Numerics(Record, frozen=True, kw_only=True):
         return Outcome.KEPT if self.ok else Outcome.WRONG_NUMBERS
 
 
-# Between the names of fixes that were applied together.
-FIXES_JOINED = " + "
-
-
 class Proof(Record, frozen=True, kw_only=True):
     """A fix applied from outside and measured: step times of blocks in turn, without and with it.
 
-    `against` names the fixes that were applied on both sides; nothing for the program as it is.
+    `fixes` are those applied together, by name, and `treatment` is their label. `against` is the
+    label of the fixes that were applied on both sides; empty for the program as it is.
     `fresh`: whole processes of the script in turn, instead of blocks of steps in one.
     """
 
     faults: list[str]
+    fixes: list[str] = []
     treatment: str = ""
     against: str = ""
     fresh: bool = False
@@ -90,6 +88,4 @@ class Proof(Record, frozen=True, kw_only=True):
     @property
     def combines(self) -> bool:
         """Whether it is several fixes together; one fix may mend several faults."""
-        if not self.treatment:  # of a file that names none
-            return len(self.faults) > 1
-        return FIXES_JOINED in self.treatment
+        return len(self.fixes) > 1

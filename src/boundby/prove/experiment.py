@@ -271,7 +271,7 @@ class _ProofRun:
                 continue
             if one.needs_cores and idle_cores is not None and idle_cores < 1:
                 why = f"{idle_cores:.1f} cores were idle while the program ran: a worker needs one"
-                self._evidence.rulings[one.key] = Ruling(outcome=Outcome.SKIPPED, why=why)
+                self._evidence.rulings[one.key,] = Ruling(outcome=Outcome.SKIPPED, why=why)
                 continue
             known = {other.key: other for other in self._candidates}
             if not one.is_compatible_with([known[key] for key in (*variant, *self._chosen_starts)]):

@@ -171,7 +171,9 @@ class FreshProcesses:
         )
         self.written_files += launched.written_files
         evidence = (
-            msgspec.json.decode(launched.result, type=Evidence) if launched.result else Evidence()
+            msgspec.msgpack.decode(launched.result, type=Evidence)
+            if launched.result
+            else Evidence()
         )
         if not evidence.timed_ns:
             ruled = next((one.why for one in evidence.rulings.values()), None)

@@ -72,7 +72,7 @@ def launch(
     this process, Ctrl-C included, ends the script's process first.
     """
     result, files, spec_file = (
-        setting.folder / one for one in ("result.json", "written.txt", "spec.json")
+        setting.folder / one for one in ("result.msgpack", "written.txt", "spec.msgpack")
     )
     for one in (result, files):
         one.unlink(missing_ok=True)
@@ -88,7 +88,7 @@ def launch(
         "began": time.monotonic(),
         **spec,
     }
-    spec_file.write_bytes(msgspec.json.encode(spec_content))
+    spec_file.write_bytes(msgspec.msgpack.encode(spec_content))
     handle, log_name = tempfile.mkstemp(prefix=f"{name}.", suffix=".log", dir=setting.logs)
     os.close(handle)
     log = Path(log_name)

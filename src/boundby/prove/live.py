@@ -14,7 +14,7 @@ from boundby.fixes.switch import Program
 from boundby.model.proof import Numerics
 from boundby.prove.call_recorder import CallRecorder
 from boundby.prove.checks import Checks
-from boundby.prove.evidence import BASELINE, Evidence, variant_name
+from boundby.prove.evidence import BASELINE, Evidence
 from boundby.prove.first_uses import FirstUses
 from boundby.prove.input_sizes import InputSizes
 from boundby.prove.rounds import Block, BlockResult, Check, Reply, Request, Steps
@@ -279,7 +279,7 @@ class LiveEngine(StepHook):
         keys = request.variant
         fixes = [one for one in self.search.candidates if one.key in keys]
         precision = lowest_precision([one.precision for one in fixes])
-        preparation_s = self._evidence.preparation_s.get(variant_name(keys), 0.0)
+        preparation_s = self._evidence.preparation_s.get(keys, 0.0)
         left_s = self.search.deadline - self._clock()
         checks = Checks(
             self._torch,

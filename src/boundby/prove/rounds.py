@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
 from boundby.model.proof import Numerics, Outcome
-from boundby.prove.evidence import BASELINE, Evidence, Ruling, Variant, variant_name
+from boundby.prove.evidence import BASELINE, Evidence, Ruling, Variant
 
 # The first step of a block is not timed: after a switch the pipeline refills.
 UNTIMED_STEPS = 1
@@ -23,6 +23,8 @@ _TIMED_STEPS, _MIN_TIMED_STEPS, _MAX_TIMED_STEPS = 4, 2, 50
 _SLOW_NS, _MIN_BLOCK_NS = 2e9, 40e6
 # Rounds of a comparison, and with the time that is left in the end.
 _MAX_ROUNDS, MAX_ROUNDS_AT_END = 10, 60
+# What looks this much faster gets the rounds of a combination before others are tried.
+_PROMISING = 1.1
 # More rounds if they are short, up to this share of the remaining time.
 _ROUNDS_SHARE = 0.1
 # Preparation ends when a step takes at most this many times the fastest before it.
@@ -75,11 +77,15 @@ class Rounds:
     max_steps: int | None
     since_start_s: Callable[[], float]
     step_ns: dict[Variant, float] = field(default_factory=dict)
+    quickest_ns: dict[Variant, float] = field(default_factory=dict)
     prepared: set[Variant] = field(default_factory=set)
 
     def usual_step_s(self, variant: Variant) -> float:
-        """A step of the variant, or of the unchanged program if that is faster; 0 if unknown."""
-        known = [self.step_ns[one] for one in (variant, BASELINE) if one in self.step_ns]
+        """The fastest step of the variant or of the unchanged program; 0 if unknown.
+
+        The fastest, since in the beginning most steps may be slow first uses of a shape.
+        """
+        known = [self.quickest_ns[one] for one in (variant, BASELINE) if one in self.quickest_ns]
         return min(known, default=0.0) / 1e9
 
     def compare(
@@ -110,9 +116,11 @@ class Rounds:
 
     def is_open(self, variant: Variant, against: Variant, most: int) -> bool:
         found = self.evidence.comparison_of(variant, against)
-        is_ruled = variant_name(variant) in self.evidence.rulings
+        is_ruled = variant in self.evidence.rulings
         if found.decision == "faster":
-            return not is_ruled and variant_name(variant) not in self.evidence.checked
+            return not is_ruled and variant not in self.evidence.checked
+        if found.middle > _PROMISING:
+            most = max(most, _MAX_ROUNDS)
         return found.decision == "open" and not is_ruled and len(found.log_ratios) < most
 
     def _groups(self, variants: Sequence[Variant]) -> list[Sequence[Variant]]:
@@ -126,11 +134,11 @@ class Rounds:
 
     def prepare(self, variant: Variant) -> Steps:
         """Run its first steps, which compile, tune and fill caches, until they are fast."""
-        if variant in self.prepared or variant_name(variant) in self.evidence.rulings:
+        if variant in self.prepared or variant in self.evidence.rulings:
             return
         self.prepared.add(variant)
         times: list[float] = []
-        known_s = self.evidence.preparation_s.get(variant_name(variant), math.inf)
+        known_s = self.evidence.preparation_s.get(variant, math.inf)
         is_quick = self.max_steps is not None and known_s < _QUICK_S
         while len(times) < (1 if is_quick else _MAX_SETTLING_STEPS):
             result = yield Block(variant=variant, untimed=0, timed=1, preparing=True)
@@ -145,10 +153,10 @@ class Rounds:
             if len(times) > 2 and times[-1] <= _SETTLED_RATIO * min(times[:-1]):
                 break
         quickest = min(times)
-        self.step_ns[variant] = quickest
+        self.step_ns[variant] = self.quickest_ns[variant] = quickest
         if not is_quick:
             spent = sum(times) - quickest * len(times)
-            self.evidence.preparation_s[variant_name(variant)] = spent / 1e9
+            self.evidence.preparation_s[variant] = spent / 1e9
         if variant == BASELINE:
             self.evidence.step_ns = quickest
 
@@ -160,7 +168,7 @@ class Rounds:
         after: dict[Variant, float] = {}
         peaks: dict[Variant, float | None] = {}
         for variant in blocks:
-            if variant_name(variant) in self.evidence.rulings:
+            if variant in self.evidence.rulings:
                 continue
             result = yield Block(
                 variant=variant, untimed=UNTIMED_STEPS, timed=self.timed_steps(variant)
@@ -170,6 +178,8 @@ class Rounds:
                 continue
             middle = statistics.median(result.times_ns)
             self.step_ns[variant] = middle
+            quickest = min(result.times_ns)
+            self.quickest_ns[variant] = min(quickest, self.quickest_ns.get(variant, quickest))
             peaks[variant] = result.peak_bytes
             if variant == against:
                 before.append(middle)
@@ -189,18 +199,16 @@ class Rounds:
     def is_settled(self, variant: Variant, result: BlockResult) -> bool:
         """Whether nothing more is to be measured of it."""
         if result.failure is not None:
-            self.evidence.rulings[variant_name(variant)] = Ruling(
-                outcome=Outcome.FAILED, why=result.failure
-            )
+            self.evidence.rulings[variant] = Ruling(outcome=Outcome.FAILED, why=result.failure)
         elif result.nothing_changed:
             why = "there is nothing for it to change in this program"
-            self.evidence.rulings[variant_name(variant)] = Ruling(outcome=Outcome.SKIPPED, why=why)
+            self.evidence.rulings[variant] = Ruling(outcome=Outcome.SKIPPED, why=why)
         else:
             return not result.times_ns
         return True
 
     def _check_if_faster(self, variant: Variant, against: Variant) -> Steps:
-        evidence, name = self.evidence, variant_name(variant)
+        evidence, name = self.evidence, variant
         found = evidence.comparison_of(variant, against)
         if found.decision != "faster" or name in evidence.rulings or name in evidence.checked:
             return
@@ -217,7 +225,7 @@ class Rounds:
             evidence.chosen = variant
 
     def is_confirmed(self, variant: Variant, against: Variant) -> bool:
-        found, name = self.evidence.comparison_of(variant, against), variant_name(variant)
+        found, name = self.evidence.comparison_of(variant, against), variant
         is_checked = name in self.evidence.checked
         return found.decision == "faster" and is_checked and name not in self.evidence.rulings
 

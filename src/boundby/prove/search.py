@@ -18,8 +18,6 @@ from boundby.prove.evidence import (
     Evidence,
     Ruling,
     Variant,
-    keys_in,
-    variant_name,
 )
 from boundby.prove.rounds import (
     MAX_ROUNDS_AT_END,
@@ -105,7 +103,7 @@ class Search:
         """Measure one variant alone, in a separate process, without the fixes that cannot be
         applied."""
         yield from self.rounds.prepare(variant)
-        if variant_name(variant) in self.evidence.rulings:
+        if variant in self.evidence.rulings:
             variant = yield from self._without_failing_fixes(variant)
             yield from self.rounds.prepare(variant)
         result = yield Block(
@@ -126,8 +124,8 @@ class Search:
         for key in variant:
             added = (*applied, key)
             yield from self.rounds.prepare(added)
-            if variant_name(added) in ruled:
-                self.evidence.left_out[key] = ruled[variant_name(added)].why
+            if added in ruled:
+                self.evidence.left_out[key] = ruled[added].why
             else:
                 applied = added
         return applied
@@ -170,7 +168,8 @@ class Search:
             speed[one.key] = base_ns / step_ns
             if speed[one.key] * _FAR_SLOWER < 1:
                 why = f"its first steps took {1 / speed[one.key]:.1f} times as long"
-                self.evidence.rulings.setdefault(one.key, Ruling(outcome=Outcome.NO_GAIN, why=why))
+                ruling = Ruling(outcome=Outcome.NO_GAIN, why=why)
+                self.evidence.rulings.setdefault((one.key,), ruling)
         yield from self._compare_singles(
             sorted(without_finding, key=lambda one: -speed.get(one.key, 0.0))
         )
@@ -195,11 +194,7 @@ class Search:
                 for one in pool
                 if self._may_be_added(one, chosen, in_combination=in_combination)
             ]
-            variants = [
-                variant
-                for variant in variants
-                if variant_name(variant) not in self.evidence.rulings
-            ]
+            variants = [variant for variant in variants if variant not in self.evidence.rulings]
             if not variants:
                 return
             yield from self.rounds.compare(variants, chosen)
@@ -236,7 +231,7 @@ class Search:
                     and last.decision == "open"
                     and last.middle > 1
                     and len(last.log_ratios) < MAX_ROUNDS_AT_END
-                    and variant_name(variant) not in self.evidence.rulings
+                    and variant not in self.evidence.rulings
                 ):
                     variants.append(variant)
             if not variants:
@@ -262,11 +257,15 @@ class Search:
         if self.evidence.comparison_of((*chosen, one.key), chosen).decision == "no gain":
             return False
         alone = self.evidence.comparison_of((one.key,), BASELINE)
-        if (one.key,) != chosen and variant_name((one.key,)) in self.evidence.rulings:
+        if (one.key,) != chosen and (one.key,) in self.evidence.rulings:
             return False
         if not alone.log_ratios:
             return False
         if alone.decision == "faster" or (alone.decision == "open" and alone.middle > 1):
+            return True
+        # A small part of the slow program may be a worthwhile part of the faster one.
+        chosen_ns = self.rounds.step_ns.get(chosen)
+        if chosen_ns is not None and alone.saved_ns > (_PREDICTED_GAIN - 1) * chosen_ns:
             return True
         is_predicted = one.predicted is not None and one.predicted.expected > _PREDICTED_GAIN
         return in_combination and is_predicted and alone.middle > _HARMLESS
@@ -280,7 +279,7 @@ class Search:
 
     def _skip_if_too_long(self, one: Candidate, variant: Variant, against: Variant) -> bool:
         """Skip a variant whose preparation would leave no time to measure it."""
-        if variant in self.rounds.prepared or variant_name(variant) in self.evidence.rulings:
+        if variant in self.rounds.prepared or variant in self.evidence.rulings:
             return False
         expected, left = self._expected_s(one), self.deadline - self.now()
         needed = 3 * self.rounds.round_s([variant], against)
@@ -289,18 +288,17 @@ class Search:
         if self.evidence.comparison_of(variant, against).log_ratios:
             return True  # measured in an earlier process of the script: what is known stays
         why = f"its first use is expected to take {expected:.0f} s, of {max(left, 0):.0f} s left"
-        self.evidence.rulings[variant_name(variant)] = Ruling(outcome=Outcome.SKIPPED, why=why)
+        self.evidence.rulings[variant] = Ruling(outcome=Outcome.SKIPPED, why=why)
         return True
 
     def _expected_s(self, one: Candidate) -> float:
-        """The declared preparation time, scaled by how long another preparation took."""
-        scale = 1.0
-        for name, seconds in self.evidence.preparation_s.items():
-            keys = keys_in(name)
+        """The declared preparation time, scaled by how long the slowest other one took."""
+        scales = []
+        for keys, seconds in self.evidence.preparation_s.items():
             seen = [other for other in self.candidates if other.key in keys and other.preparation_s]
             if seen:
-                scale = seconds / max(other.preparation_s for other in seen)
-        return one.preparation_s * scale
+                scales.append(seconds / max(other.preparation_s for other in seen))
+        return one.preparation_s * max(scales, default=1.0)
 
     def _candidate_of(self, key: str) -> Candidate:
         return next(one for one in self.candidates if one.key == key)

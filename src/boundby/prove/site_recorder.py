@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import CodeType, FrameType
 from typing import Any
 
-from boundby.capture.own_files import is_own_file
+from boundby.capture.own_files import is_generated_file, is_own_file
 from boundby.prove.sites import ObjectSite, ProgramSites, Site
 from boundby.runtime.import_hooks import when_imported
 from boundby.runtime.patching import PatchSet
@@ -135,8 +135,8 @@ _user_files: dict[str, bool] = {}
 
 
 def is_user_file(name: str) -> bool:
-    """Whether a file is the user's: neither installed, nor of the standard library, nor
-    boundby's."""
+    """Whether a file is the user's: not installed, of the standard library, boundby's or a
+    compiler's."""
     known = _user_files.get(name)
     if known is None:
         known = _user_files[name] = not (
@@ -144,6 +144,7 @@ def is_user_file(name: str) -> bool:
             or any(folder in name for folder in _INSTALLED)
             or not name.endswith(".py")
             or is_own_file(name)
+            or is_generated_file(name)
         )
     return known
 

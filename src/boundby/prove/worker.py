@@ -31,7 +31,7 @@ from boundby.fixes import FIXES, Fix
 from boundby.model.errors import BoundbyError
 from boundby.prove.candidate import Candidate
 from boundby.prove.core_use import core_use
-from boundby.prove.evidence import Evidence, variant_name
+from boundby.prove.evidence import Evidence
 from boundby.prove.files import note_written_files
 from boundby.prove.process_time import PAIR, needed_s, process_s
 from boundby.prove.replaced_sources import replace_sources
@@ -149,7 +149,7 @@ class _Live:
     def write(self, value: object) -> None:
         path = Path(self.spec.result)
         partial_ = path.with_suffix(".partial")
-        partial_.write_bytes(msgspec.json.encode(value))
+        partial_.write_bytes(msgspec.msgpack.encode(value))
         partial_.replace(path)
 
     def torch_arrived(self, torch: ModuleType) -> None:
@@ -232,7 +232,7 @@ class _Live:
 
         Compiled code is compiled again in the copy.
         """
-        chosen = variant_name(self.evidence.chosen)
+        chosen = self.evidence.chosen
         compiling_s = self.evidence.preparation_s.get(chosen, 0.0)
         wanted_s = needed_s(PAIR, process_s(start_s, step_s)) + compiling_s
         return wanted_s if wanted_s <= self.spec.max_reserved_s else 0.0
@@ -310,4 +310,4 @@ def _exit() -> None:
 
 
 if __name__ == "__main__":
-    main(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Spec))
+    main(msgspec.msgpack.decode(Path(sys.argv[1]).read_bytes(), type=Spec))

@@ -99,15 +99,7 @@ def _is_final(proof: Proof, proofs: list[Proof]) -> bool:
 def final_line(proofs: list[Proof]) -> Text:
     best = best_of(proofs)
     if best is None or best.speedup is None:
-        tried = [proof for proof in proofs if proof.outcome is not Outcome.SKIPPED]
-        if not tried:
-            return Text("no fix was tried", style="bold")
-        doubtful = sum(proof.open for proof in proofs)
-        if doubtful:
-            are = "is" if doubtful == 1 else "are"
-            words = f"no fix held yet; {doubtful} of {len(proofs)} {are} open: more time may tell"
-            return Text(words, style="bold")
-        return Text("no fix was effective", style="bold")
+        return Text(_without_result(proofs), style="bold")
     after = statistics.median(best.after_ns)
     # The baseline at the same time: on a shared machine earlier baselines may differ.
     before = after * best.speedup.median
@@ -116,6 +108,24 @@ def final_line(proofs: list[Proof]) -> Text:
         f" with {best.treatment}" if best.treatment else "",
         ", same results within tolerance" if best.numerics and best.numerics.ok else "",
     )
+
+
+def _without_result(proofs: list[Proof]) -> str:
+    """The outcome where no fix was kept: how many are undecided, and how many were not tried."""
+    tried = [proof for proof in proofs if proof.outcome is not Outcome.SKIPPED]
+    if not tried:
+        return "no fix was tried"
+    undecided, untried = sum(proof.open for proof in tried), len(proofs) - len(tried)
+    counts = []
+    if undecided:
+        counts.append(f"{undecided} of {len(proofs)} {'is' if undecided == 1 else 'are'} undecided")
+    if untried:
+        were = "was" if untried == 1 else "were"
+        counts.append(f"{untried} of {len(proofs)} {were} not tried")
+    if not counts:
+        return "no fix was effective"
+    more = "; more time may tell" if any(proof.open for proof in proofs) else ""
+    return f"no fix was kept: {', '.join(counts)}{more}"
 
 
 def _table(proofs: list[Proof]) -> Table:

@@ -9,15 +9,13 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from boundby.capture.own_files import is_own_file
+from boundby.capture.own_files import is_generated_file, is_own_file
 
 _LONGEST = 4096  # memory limit; longer names are cut
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _FRAME = re.compile(r"^(?P<path>.+?)\((?P<line>\d{1,9})\): (?P<function>.*)$", re.DOTALL)
 _PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
 _STDLIB = re.compile(r"^.*/lib/python3[^/]*/")
-# Inductor's files, wherever its cache is: named for a hash, in a folder named for its beginning.
-_GENERATED = re.compile(r"(?:^|/)[a-z2-7]{2}/c[a-z2-7]{50,}\.py$")
 _NOTEBOOK = re.compile(r"ipykernel|ipython-input|^<stdin>$")
 _MODULE = "nn.Module: "
 
@@ -139,9 +137,7 @@ def origin_of(path: str) -> Origin:
         return Origin.USER
     inside = _PACKAGES.sub("", path)
     top = inside.split("/", 1)[0]
-    if path.startswith("<") or "torchinductor" in path or "/torch/_" in inside:
-        return Origin.TORCH
-    if _GENERATED.search(path):
+    if path.startswith("<") or "/torch/_" in inside or is_generated_file(path):
         return Origin.TORCH
     if top == "torch" or is_own_file(path) or is_own_file(inside):
         return Origin.TORCH
