@@ -103,20 +103,20 @@ class RunClock:
         self._tally.add_detail(inside.part, inside.where, inside.ns)
 
     def own(self, ns: float) -> None:
-        """So much of the time just gone was boundby's."""
+        """Leave out this much of the time since the last event: it was boundby's."""
         self._last += int(ns)
 
     def loader_started(
         self, loader: int, iterator: int, length: int | None, workers: int, where: str | None
     ) -> None:
-        """A loader gave out an iterator; both are known by numbers."""
+        """A loader created an iterator; both are identified by numbers."""
         known = self._loaders.setdefault(loader, Loader())
         known.length, known.workers, known.where, known.fetched = length, workers, where, 0
         known.starts += 1
         self._iterators[iterator] = self._latest = known
 
     def batch_came(self, waited_ns: float, iterator: int | None = None) -> None:
-        """A batch was handed over; the first after workers started waits for their start too."""
+        """A batch was delivered; the first one after a start of workers includes their start."""
         self._flush()
         loader = self._iterators.get(iterator) if iterator is not None else None
         waited = min(waited_ns, self._pending)
@@ -301,11 +301,11 @@ class RunClock:
         return pause > max(_LONG_PAUSE * statistics.median(self._pauses), self._tally.usual_step_ns)
 
     def _closes_evaluations(self, *, is_call: bool) -> None:
-        """A training call, a backward pass or an optimizer's step ends a row of evaluations.
+        """Close a row of evaluations at a training call, a backward pass or an optimizer step.
 
-        A few calls that a backward pass follows at once were the training calls, of a model in
-        evaluation mode; a few of a model that is never trained are a teacher's; a few in training
-        mode look at what was just trained.
+        A few calls directly before a backward pass were the training calls, of a model in
+        evaluation mode; a few calls of a model that is never trained are a teacher's; a few in
+        training mode read what was just trained.
         """
         found = self._evaluations
         if not found.calls:

@@ -24,7 +24,7 @@ class Place:
 
 @dataclass(slots=True)
 class Node:
-    """An instruction as the file has it."""
+    """An instruction as in the file."""
 
     id: int
     name: str
@@ -57,7 +57,7 @@ class ModuleMemory:
 
     argument_bytes: int
     output_bytes: int
-    alias_bytes: int  # outputs that are kept in the memory of donated arguments
+    alias_bytes: int  # outputs in the memory of donated arguments
     temporary_bytes: int
     constant_bytes: int
 
@@ -92,7 +92,7 @@ class Module:
         return [one for one in found if one is not None]
 
     def instruction(self, node: Node) -> HloInstruction:
-        """An instruction that stands alone, with the computations that it calls."""
+        """A separate instruction, with the computations that it calls."""
         around = {one: self._by_id[one] for one in node.operands if one in self._by_id}
         first = {number: at for at, number in reversed([*enumerate(node.operands)])}
         return self._instruction(node, around, first, depth=0)
@@ -127,7 +127,7 @@ class Module:
 
 
 def read_module(data: bytes, start: int, end: int) -> Module | None:
-    """The program of an HloProto message; None where it holds none."""
+    """The program of an HloProto message; None if there is none."""
     module: Field | None = None
     memory = None
     for part in fields(data, start, end):

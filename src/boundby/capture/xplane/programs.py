@@ -25,7 +25,7 @@ _LIBRARY_CALLS = (
     (re.compile(r"sort", re.IGNORECASE), "sort"),
     (re.compile(r"triton", re.IGNORECASE), "triton"),
 )
-# What a fusion is called for, the first that it contains.
+# A fusion is named for the first of these that it contains.
 _IN_FUSION = (
     ("dot", "dot"),
     ("convolution", "convolution"),
@@ -73,7 +73,7 @@ class Origin(NamedTuple):
 
 @dataclass(slots=True)
 class Programs:
-    """The programs that a profile carries. Each is decoded when it is first asked for."""
+    """The programs in a profile. Each is decoded when it is first needed."""
 
     data: bytes
     by_number: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -121,7 +121,7 @@ def read_programs(data: bytes, planes: list[Plane], roots: tuple[str, ...] = ())
 
 
 def call_of(module: Module, node: Node) -> OpCall:
-    """An instruction as an operator call, with a name that says what it does."""
+    """An instruction as an operator call, with a descriptive name."""
     instruction = module.instruction(node)
     tensors: list[Tensor] = [tensor for leaves in instruction.inputs for tensor in leaves]
     return OpCall(
@@ -132,7 +132,7 @@ def call_of(module: Module, node: Node) -> OpCall:
 
 
 def kind_of(instruction: HloInstruction) -> str:
-    """What an instruction does, in a word: an operator's name."""
+    """The kind of an instruction in a word: an operator's name."""
     opcode = instruction.opcode
     if opcode == "custom-call":
         for pattern, kind in _LIBRARY_CALLS:
@@ -165,8 +165,7 @@ def _opcodes(computation: HloComputation) -> set[str]:
 def origin_of(module: Module, node: Node) -> Origin:
     """The user's line, the scope as a module's path, and the phase of an instruction.
 
-    An instruction that the compiler made has none: that of what it calls, or what uses it, stands
-    for it.
+    An instruction that the compiler made has none: it gets that of what it calls, or what uses it.
     """
     place = node.place
     if not place.frame:
@@ -180,8 +179,7 @@ def origin_of(module: Module, node: Node) -> Origin:
 def _scope(op_name: str) -> str:
     """`attn` of "jit(step)/transpose(jvp(attn))/dot_general": named scopes, without the primitive.
 
-    The function that is compiled is the same for all, and what the operators are wrapped in is
-    not a place.
+    The compiled function is the same for all, and transformations are no places.
     """
     parts = op_name.split(";")[0].split("/")[1:-1]
     scopes = []

@@ -1,4 +1,4 @@
-"""Code that a program contains many times: loops of Python, which tracing unrolls."""
+"""Code that a program contains many times: Python loops that tracing unrolls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from boundby.model.observation import RepeatedCode
 
 # Fewer copies of a product are branches, heads or gates.
 _FEWEST = 8
-# Of the products' copies, the other operators of the same loop have at least this many.
+# Other operators of the same loop occur at least this share as often as the products.
 _COPIES = 0.5
 _PRODUCTS = ("dot", "convolution", "gemm")
 # Instructions that only pass on an operand.
@@ -22,7 +22,7 @@ _PASSING = ("bitcast", "copy", "get-tuple-element", "reshape", "transpose", "con
 def repeated_code(module: Module) -> list[RepeatedCode]:
     """The loops of a program: operators of equal shape at one line.
 
-    Turns that need each other are told by their products, independent ones by an array that all of
+    Dependent iterations are recognised by their products, independent ones by an array that all of
     them read: the weights, or the batch. Updates of equal parameters have none in common.
     """
     nodes = {node.id: node for node in module.entry.nodes}
@@ -79,7 +79,7 @@ def _depends(last: Node, first: Node, nodes: dict[int, Node]) -> bool:
 
 
 def _shared(copies: Sequence[Node], nodes: dict[int, Node]) -> bool:
-    """Whether all of them take one array, which is more than a number."""
+    """Whether all of them read the same array, which is more than a number."""
     common = set(_sources(copies[0].operands, nodes))
     for node in copies[1:]:
         common &= set(_sources(node.operands, nodes))

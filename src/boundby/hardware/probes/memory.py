@@ -1,10 +1,10 @@
 """Memory bandwidth over working-set size, and from it one roof per level of the hierarchy.
 
-A roof is the slope of t = t0 + bytes / bandwidth over the sizes that live in a level: the plain
-rate of small copies is low only because it contains t0. Of the access patterns the fastest gives
-the roof, as nothing may exceed it; each pattern's own slope is kept beside it. What is updated in
-place is left out of that: on a CPU, which fetches a line before it writes to it, two cores moved 35
-GB/s so and 21 in a copy.
+A roof is the slope of t = t0 + bytes / bandwidth over the sizes that fit into a level: the plain
+rate of small copies is low only because it contains t0. The fastest access pattern gives the roof,
+because nothing may exceed it; each pattern's own slope is kept beside it. In-place updates are left
+out: on a CPU, which reads a cache line before it writes to it, two cores moved 35 GB/s with them
+and 21 GB/s in a copy.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _WITHIN_CACHE = 0.5
 # slope.
 _OF_CACHE = 1 / 16
 _FINE_UP_TO = {"cuda": 256 * _MIB, "cpu": 1024 * _MIB}
-# What a line past all caches may have of t0: this part of its shortest pass, or so many times what
-# the shortest pass of all takes, which is hardly more than t0.
+# The largest t0 of a fit beyond all caches: this share of its shortest pass, or this many times the
+# shortest pass of all, which is hardly more than t0.
 _LITTLE, _SHORT_PASSES = 0.1, 4
 _FEWEST_POINTS = 3  # for a line through them
 # From this ratio on, in-place updates are faster than everything else, beyond noise.
 _PLAINLY = 1.1
 _LOOKS = {"cuda": 1, "cpu": 3}
-# A CPU reads fastest row by row: a plain sum of it all runs at two thirds of that.
+# A CPU reads fastest row by row: a plain sum of everything runs at two thirds of that rate.
 _ROW = 4096
 
 
@@ -109,8 +109,8 @@ def fit(points: list[Point]) -> Line:
 
 
 def _roofs(device: Device, looks: dict[tuple[str, float], list[Timing]]) -> Bandwidths:
-    """What neighbours take of a memory that is shared only adds time: the roof is what the fastest
-    looks saw, and a pattern's own rate what the usual ones did."""
+    """Other programs that use the same memory only add time: the roof is from the fastest samples,
+    a pattern's own rate from the median ones."""
     fastest = _curves({one: min(seen, key=_ns) for one, seen in looks.items()})
     usual = _curves({one: sorted(seen, key=_ns)[len(seen) // 2] for one, seen in looks.items()})
     roofs: list[Roof] = []
