@@ -4,8 +4,8 @@
     timeline = trace.timeline()  # the median step
 
 `stream` reads bytes, `decode` events, `columns` numpy rows of them; `steps` divides the rows into
-steps, `nesting` and `origins` link them, `assembly` makes the Timeline. `survey` looks through files
-too large to hold.
+steps, `nesting` and `origins` link them, `assembly` makes the Timeline. `survey` looks through
+files too large to hold.
 """
 
 from boundby.capture.kineto.metadata import Device, Metadata
