@@ -40,6 +40,8 @@ Code = Literal[
     "several-devices",
     "launched-before-trace",
     "unmatched-launches",
+    "launches-not-recorded",
+    "above-roofline",
     "unmatched-instructions",
     "operators-not-recorded",
     "damaged-program",
