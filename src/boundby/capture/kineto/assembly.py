@@ -68,6 +68,7 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
             op=links.op,
             graph=links.graph,
             bytes=device.bytes,
+            grid=device.grid,
             call=calls[1],
         ),
         names=[clean(columns.names[number]) for number in names],
