@@ -1,4 +1,5 @@
-"""How devices behave where they were not measured, and what kernels reach of their roofs."""
+"""The behaviour of devices that was not measured, and the shares of their roofs that kernels
+reach."""
 
 from __future__ import annotations
 
