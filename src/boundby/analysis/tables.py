@@ -11,7 +11,7 @@ import msgspec
 
 from boundby.analysis.callers import with_callers
 from boundby.analysis.kernel_classes import class_of
-from boundby.model import Cost, Machine, Phase, Timeline
+from boundby.model import Machine, Phase, Timeline
 from boundby.model.assumptions.device import CACHED_BYTES
 from boundby.model.assumptions.verdict import PAST_CACHE_ROOF, PAST_MEMORY_ROOF
 from boundby.model.observation import SourceLine
@@ -77,13 +77,7 @@ def _op_row(
     # On a CPU an operation is small if it is too short, compared with its overhead, to be compared.
     comparable = one.bound != "small" or len(timeline.device) > 0
     fraction = floor / ns if floor is not None and ns and comparable else None
-    suspect = (
-        fraction is not None
-        and one.cost is not None
-        and not (one.cost.upper_bound and one.bound == "memory")
-        and one.bound in ("compute", "memory")
-        and fraction > _light_limit(machine, one.cost)
-    )
+    suspect = fraction is not None and fraction > _light_limit(machine, one)
     return OpRow(
         name=one.name,
         op_class=class_of(one),
@@ -104,8 +98,19 @@ def _op_row(
         bound=one.bound,
         roof_fraction=fraction,
         roof_suspect=suspect,
-        upper_bound=any(cost.upper_bound for cost in costs),
+        upper_bound=one.bound == "memory" and any(cost.upper_bound for cost in costs),
     )
+
+
+def above_roofline(op_records: Sequence[OpRecord], machine: Machine) -> float:
+    """The share of the operators' time in those that are faster than their roofline minimum."""
+    whole = sum(one.ns for one in op_records)
+    above = sum(
+        one.ns
+        for one in op_records
+        if one.floor_ns is not None and one.floor_ns > _light_limit(machine, one) * one.ns
+    )
+    return above / whole if whole else 0.0
 
 
 def _common_module(modules: set[str | None]) -> str | None:
@@ -121,8 +126,13 @@ def _common_module(modules: set[str | None]) -> str | None:
     return ".".join(shared) or None
 
 
-def _light_limit(machine: Machine, cost: Cost) -> float:
-    """How far beyond its roof an operation may be before it is suspect."""
+def _light_limit(machine: Machine, one: OpRecord) -> float:
+    """How far past its roof a piece of work may seem before it is suspect."""
+    cost = one.cost
+    if one.bound == "compute":
+        return PAST_MEMORY_ROOF.value
+    if cost is None or cost.upper_bound or one.bound != "memory":
+        return float("inf")
     if machine.rate("memory.cache") is None and cost.bytes < CACHED_BYTES.value:
         return float("inf")
     roof = machine.memory_roof(cost.footprint)

@@ -36,6 +36,13 @@ def parse_time(text: str) -> float:
     type=click.Path(path_type=Path),
     help="The model's config.json: compare decode steps with what they must read.",
 )
+@click.option(
+    "--capture",
+    "capture_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="A trace of the same model without graphs, or of their capture: operators of replays.",
+)
 @click.option("--index", type=int, metavar="N", help="Index of the step; default: the median.")
 @page_options
 @click.option("--csv", "csv_folder", metavar="DIR", help="Write all tables as CSV files.")
@@ -46,6 +53,7 @@ def command(
     machine_file: Path | None,
     wall: str | None,
     model_file: Path | None,
+    capture_file: Path | None,
     index: int | None,
     html_file: str | None,
     perfetto_file: str | None,
@@ -76,7 +84,13 @@ def command(
     paths = job.find_traces(traces)
     with progress_bar("reading", shown=not quiet and len(paths) > 1) as progress:
         diagnosis = job.diagnose_traces(
-            paths, machine, wall_ns=wall_ns, index=index, progress=progress, weights=weights
+            paths,
+            machine,
+            wall_ns=wall_ns,
+            index=index,
+            progress=progress,
+            weights=weights,
+            capture=capture_file,
         )
     write_json(diagnosis, json_file)
     write_csv(diagnosis, csv_folder)

@@ -186,7 +186,7 @@ def _analyse_profile(
     models = build_models(observation, step, timeline, machine, attribution, unprofiled)
     found = find_verdict(models.observed)
     advice = advise(models.for_advice, timer)
-    found_doubts = doubts(observation, timeline, attribution, wall_ns)
+    found_doubts = doubts(observation, timeline, attribution, machine, wall_ns)
     verdict = found.verdict
     if unprofiled is not None:
         ends = [find_verdict(model).verdict for model in models.for_advice[1:]]

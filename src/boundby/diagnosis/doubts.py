@@ -8,9 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from boundby.analysis.account import Attribution
-from boundby.model import Note, Timeline, units
+from boundby.analysis.tables import above_roofline
+from boundby.model import Machine, Note, Timeline, units
 from boundby.model.assumptions.host import CPU_WAIT_LIMIT, STOLEN_LIMIT
-from boundby.model.assumptions.verdict import FASTER_PROFILED, SCALED_WORK, UNEVEN_STEPS
+from boundby.model.assumptions.verdict import (
+    ABOVE_ROOFLINE,
+    FASTER_PROFILED,
+    SCALED_WORK,
+    UNEVEN_STEPS,
+)
 from boundby.model.host_counters import HostCounters
 from boundby.model.observation import Observation, StepTiming
 
@@ -27,16 +33,20 @@ def measurement_notes(observation: Observation, step: StepTiming) -> list[Note]:
 
 
 def doubts(
-    observation: Observation, timeline: Timeline, attribution: Attribution, wall_ns: float
+    observation: Observation,
+    timeline: Timeline,
+    attribution: Attribution,
+    machine: Machine,
+    wall_ns: float,
 ) -> list[Note]:
     """Why the profiled step does not represent the clean ones, the likeliest reason first.
 
-    None, if there were no clean steps on this machine.
+    Of a step without clean ones on this machine, only what the trace itself lacks.
     """
+    found = [note for note in timeline.notes if note.code == "launches-not-recorded"]
     host_counters = observation.host
     if host_counters is None:
-        return []
-    found = []
+        return [*found, *_above_roofline(attribution, machine)]
     cpu_wait = host_counters.cpu_wait_share
     clean_ns, own_ns = wall_ns, float(timeline.wall_ns)
     if not len(timeline.device):
@@ -78,6 +88,18 @@ def doubts(
         )
         found.append(Note(code="scaled-to-fit", text=text))
     return found
+
+
+def _above_roofline(attribution: Attribution, machine: Machine) -> list[Note]:
+    """A note where a trace's operators are faster than the device of that name can be."""
+    share = above_roofline(attribution.op_records, machine)
+    if share < ABOVE_ROOFLINE.value:
+        return []
+    text = (
+        f"{share:.0%} of the operators' time is faster than the roofline of {machine.device}: the "
+        "trace names another device than it was recorded on, or its shapes or durations are wrong"
+    )
+    return [Note(code="above-roofline", text=text)]
 
 
 def _uneven(samples: Sequence[float]) -> list[Note]:

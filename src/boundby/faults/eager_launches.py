@@ -49,7 +49,7 @@ _OF_INFERENCE = """model = torch.compile(model, mode="reduce-overhead")
 
 def detect(step: StepView) -> Detection | None:
     launches = step.launches
-    if step.timeline.device.graph.mean() > 0.5:
+    if step.timeline.device.graph.mean() > 0.5 or _launched_together(launches):
         return None
     # Forward and backward are captured; the optimizer is launched as before, unless it is captured
     # too.
@@ -76,6 +76,12 @@ def detect(step: StepView) -> Detection | None:
         change=change,
         assumes="shapes stay the same, and nothing inside the step syncs",
     )
+
+
+def _launched_together(launches: LaunchSequence) -> bool:
+    """Whether most kernels share their launch, or it was not recorded."""
+    issued = np.diff(launches.first)
+    return bool(issued[issued > 1].sum() > 0.5 * len(launches.device_ns))
 
 
 def _syncs_inside(launches: LaunchSequence) -> int:

@@ -85,6 +85,9 @@ class DeviceEvents(Record, frozen=True, kw_only=True):
     size a copy, a memset or a collective reports, else -1. A row belongs to the step that launched
     it: on a side stream it may reach over the step's ends.
 
+    `grid` is a number for the grid and block of a kernel's launch, the same in every trace; 0 is
+    none.
+
     A kernel of a graph has no operator around it. `call` is the operator call that it was recorded
     to do at capture, or the same kernel was seen to do outside of the graph; rows of one such call
     have the same number in `share`; `source` is the line it came from; -1 is none. Kernels of a
@@ -101,6 +104,7 @@ class DeviceEvents(Record, frozen=True, kw_only=True):
     op: npt.NDArray[np.int32]
     graph: npt.NDArray[np.bool_]
     bytes: Ints
+    grid: Ints | None = None
     call: npt.NDArray[np.int32] | None = None
     share: npt.NDArray[np.int32] | None = None
     source: npt.NDArray[np.int32] | None = None

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from boundby.capture import remote, sources
+from boundby.capture.torch.graph_replays import Recording
 from boundby.diagnosis import Timer, diagnose
 from boundby.model import DeviceKind, Machine, Note, Timeline, store
 from boundby.model.diagnosis import Diagnosis
@@ -20,6 +21,7 @@ from boundby.model.observation_file import FILE_NAME
 from boundby.model.rows import RankRow
 from boundby.model.weights import ModelWeights
 from boundby.session import saved
+from boundby.session.captures import read_capture, with_capture
 
 
 class Member(msgspec.Struct, kw_only=True):
@@ -70,10 +72,13 @@ def read_member(
     wall_ns: float | None,
     index: int | None,
     weights: ModelWeights | None = None,
+    capture: Recording | None = None,
 ) -> list[Member]:
     """The ranks in a file, read and diagnosed; a broken file does not affect the others."""
     try:
         observations = sources.observe(path, index=index, wall_ns=wall_ns)
+        if capture is not None:
+            observations = [with_capture(one, capture) for one in observations]
         timer = None
         if machine is None and path.name in (FILE_NAME, saved.TRACE):
             machine, timer = saved.machine_beside(path), saved.timer_beside(path)
@@ -119,13 +124,15 @@ def read_members(
     index: int | None,
     progress: Callable[[str, float], None],
     weights: ModelWeights | None = None,
+    capture: Recording | None = None,
 ) -> list[Member]:
     """All ranks, in as many processes as there are cores."""
     members: dict[Path, list[Member]] = {}
     workers = min(len(paths), os.cpu_count() or 1)
     with ProcessPoolExecutor(workers) as pool:
         waiting = {
-            pool.submit(read_member, path, machine, wall_ns, index, weights): path for path in paths
+            pool.submit(read_member, path, machine, wall_ns, index, weights, capture): path
+            for path in paths
         }
         try:
             for done in as_completed(waiting):
@@ -174,17 +181,26 @@ def load(
     machine: Machine | None = None,
     wall_ns: float | None = None,
     index: int | None = None,
+    capture: str | Path | None = None,
 ) -> Diagnosis:
     """The diagnosis of a trace file, or of all ranks in a folder of them; or a saved diagnosis.
 
-    A saved one is returned unchanged: `machine`, `wall_ns` and `index` apply to traces.
+    `capture` is a trace of the same model that shows the operators of its CUDA graphs. A saved
+    diagnosis is read as it is: the other arguments are for traces.
     """
     if remote.is_remote(str(path)):
         path = remote.local_copy(str(path))
     if store.is_saved(Path(path)):
         return store.read(Path(path), Diagnosis, "diagnosis")
     paths = find_traces([path])
-    return diagnose_traces(paths, machine, wall_ns=wall_ns, index=index, progress=lambda *_: None)
+    return diagnose_traces(
+        paths,
+        machine,
+        wall_ns=wall_ns,
+        index=index,
+        progress=lambda *_: None,
+        capture=None if capture is None else Path(capture),
+    )
 
 
 def diagnose_traces(
@@ -195,17 +211,26 @@ def diagnose_traces(
     index: int | None,
     progress: Callable[[str, float], None],
     weights: ModelWeights | None = None,
+    capture: Path | None = None,
 ) -> Diagnosis:
     """The diagnosis of the one rank in these files, or of the job whose ranks they are.
 
-    `weights` are those of the model, for the limit of a decode step.
+    `weights` are those of the model, for the limit of a decode step; `capture` is a trace that
+    shows the operators of replayed graphs.
     """
+    recording = None if capture is None else read_capture(capture)
     if len(paths) > 1:
         members = read_members(
-            paths, machine, wall_ns=wall_ns, index=index, progress=progress, weights=weights
+            paths,
+            machine,
+            wall_ns=wall_ns,
+            index=index,
+            progress=progress,
+            weights=weights,
+            capture=recording,
         )
     else:
-        members = read_member(paths[0], machine, wall_ns, index, weights)
+        members = read_member(paths[0], machine, wall_ns, index, weights, recording)
     if len(members) == 1 and members[0].diagnosis is not None:
         return members[0].diagnosis
     return combine(members)

@@ -25,6 +25,7 @@ from boundby.model import DeviceEvents, HostEvents, HostKind, Note, PhaseMarks, 
 from boundby.model.units import count
 
 _GRAPH_LAUNCH = "GraphLaunch"
+_NOT_RECORDED = "launches that were not recorded"
 
 
 @dataclass(slots=True, frozen=True)
@@ -38,9 +39,13 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
     """The timeline of one step."""
     host = _host_rows(columns, step)
     device = _device_rows(columns, step)
-    parent = parents(host)
     launch = matching(host.correlation, device.correlation)
-    host = _with_launches(host, device, launch, columns.names)
+    doubts = _doubts(host, device, launch)
+    if len(launch) and (launch == NONE).all():
+        columns, host, launch = _launched_at_once(columns, host, step, len(launch))
+    else:
+        host = _with_launches(host, device, launch, columns.names)
+    parent = parents(host)
     links = _link(host, device, parent, launch, columns.names)
     used, names = _compact([host.name, device.name], columns.names)
     origins = trace_origins(
@@ -63,6 +68,7 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
             op=links.op,
             graph=links.graph,
             bytes=device.bytes,
+            grid=device.grid,
             call=calls[1],
         ),
         names=[clean(columns.names[number]) for number in names],
@@ -75,7 +81,7 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
         rank=metadata.rank,
         world=metadata.world,
         label=step.label,
-        notes=_doubts(host, device, links),
+        notes=doubts,
     )
 
 
@@ -106,6 +112,31 @@ def _device_rows(columns: Columns, step: Step) -> DeviceRows:
     rows = np.flatnonzero((called >= step.host_start_ns) & (called < step.host_end_ns))
     device = columns.device.take(rows)
     return device.take(np.argsort(device.start, kind="stable"))
+
+
+def _launched_at_once(
+    columns: Columns, host: HostRows, step: Step, devices: int
+) -> tuple[Columns, HostRows, Rows]:
+    """With a host row that launches all of the step's device work at its beginning.
+
+    Without any launch, nothing in the trace says that the device waited for the host.
+    """
+    names, threads = [*columns.names, _NOT_RECORDED], [*columns.threads, NONE]
+    row = dict.fromkeys(HostRows.__slots__, NONE) | {
+        "start": min(step.start_ns, step.host_start_ns),
+        "duration": 0,
+        "kind": HostKind.LAUNCH,
+        "name": len(columns.names),
+        "thread": len(columns.threads),
+    }
+    columns_of = {name: getattr(host, name) for name in HostRows.__slots__}
+    host = HostRows(
+        *(np.append(old, np.array([row[name]], old.dtype)) for name, old in columns_of.items())
+    )
+    by_time = order(host)
+    place = int(np.flatnonzero(by_time == len(by_time) - 1)[0])
+    columns = replace(columns, names=names, threads=threads)
+    return columns, host.take(by_time), np.full(devices, place, np.int32)
 
 
 def _with_launches(host: HostRows, device: DeviceRows, launch: Rows, names: list[str]) -> HostRows:
@@ -175,15 +206,21 @@ def _host_events(
     )
 
 
-def _doubts(host: HostRows, device: DeviceRows, links: _Links) -> list[Note]:
+def _doubts(host: HostRows, device: DeviceRows, launch: Rows) -> list[Note]:
     """What in this step makes its account less certain."""
     doubts: list[Note] = []
-    unknown = int(np.count_nonzero(links.launch == NONE))
-    if unknown:
+    unknown = int(np.count_nonzero(launch == NONE))
+    if unknown and unknown == len(launch):
+        text = (
+            "no launches of the device's work are in the trace: whether the host delays it is "
+            "unknown"
+        )
+        doubts.append(Note(code="launches-not-recorded", text=text))
+    elif unknown:
         text = f"{count(unknown)} of {count(len(device.start))} device events have no launch"
         doubts.append(Note(code="unmatched-launches", text=text))
-    known = links.launch != NONE
-    early = device.start[known] < host.start[links.launch[known]]
+    known = launch != NONE
+    early = device.start[known] < host.start[launch[known]]
     if early.any():
         text = (
             f"{count(int(np.count_nonzero(early)))} device events start before their launch:"

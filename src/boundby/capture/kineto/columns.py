@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -60,8 +61,16 @@ _HOST_TYPES = (np.int64, np.int64, np.int8, np.int32, np.int32, *(np.int64,) * 4
 _DEVICE_TYPES = (
     *(np.int64, np.int64, np.int8, np.int32),
     *(np.int64,) * 3,
-    *(np.bool_, np.int64, np.int32),
+    *(np.bool_, np.int64, np.int64),
 )
+
+
+class _Grids(dict[bytes, int]):
+    """A number for each launch shape that is the same in every file; 0 for none."""
+
+    def __missing__(self, shape: bytes) -> int:
+        self[shape] = number = zlib.crc32(shape.translate(None, b" \n\r\t"))
+        return number
 
 
 class ColumnBuilder:
@@ -73,7 +82,7 @@ class ColumnBuilder:
         self._threads: _Numbered[tuple[Number, Number]] = _Numbered()
         self._calls: _Numbered[CallKey] = _Numbered()
         self._stacks: _Numbered[str] = _Numbered()
-        self._shapes: _Numbered[bytes] = _Numbered()
+        self._grids = _Grids()
         self._host: list[Sequence[Column]] = []
         self._device: list[Sequence[Column]] = []
         self.events = 0
@@ -203,7 +212,7 @@ class ColumnBuilder:
 
     def _add_device(self, events: list[Event]) -> None:
         events, start, duration = self._times(events)
-        names, shapes = self._names, self._shapes
+        names, grids = self._names, self._grids
         arguments = [event.args for event in events]
         device = integers([given.device for given in arguments])
         self._device.append(
@@ -222,8 +231,8 @@ class ColumnBuilder:
                 np.array([in_graph(given) for given in arguments], np.bool_),
                 integers([size(event) for event in events]),
                 np.array(
-                    [shapes[bytes(given.grid) + bytes(given.block)] for given in arguments],
-                    np.int32,
+                    [grids[bytes(given.grid) + bytes(given.block)] for given in arguments],
+                    np.int64,
                 ),
             )
         )

@@ -28,7 +28,7 @@ def calls_of_replayed(columns: Columns, device: DeviceRows, replayed: Rows) -> R
         took = float(device.duration[row])
         alike = {
             call
-            for call, usual in known.get((int(device.name[row]), int(device.shape[row])), ())
+            for call, usual in known.get((int(device.name[row]), int(device.grid[row])), ())
             if usual / _ALIKE <= took <= usual * _ALIKE
         }
         if len(alike) == 1:
@@ -50,6 +50,6 @@ def _calls_outside(columns: Columns) -> dict[tuple[int, int], list[tuple[int, fl
     usable &= calls != NONE
     known: dict[tuple[int, int], list[tuple[int, float]]] = {}
     for row in np.flatnonzero(usable).tolist():
-        key = (int(device.name[row]), int(device.shape[row]))
+        key = (int(device.name[row]), int(device.grid[row]))
         known.setdefault(key, []).append((int(calls[row]), float(device.duration[row])))
     return known

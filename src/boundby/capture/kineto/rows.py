@@ -54,7 +54,7 @@ class DeviceRows:
     external: Ints
     graph: npt.NDArray[np.bool_]
     bytes: Ints
-    shape: npt.NDArray[np.int32]  # a number for each launch shape, grid and block
+    grid: Ints  # a number for each launch shape, grid and block; 0 is none
 
     @property
     def end(self) -> Ints:

@@ -253,7 +253,11 @@ def _notes(columns: Columns, stream: _Read, how: StepsFrom, steps: int) -> list[
         text = "the file is cut short: events were read up to the break"
         found.append(Note(code="truncated-file", text=text))
     if bad := columns.bad + stream.bad:
-        text = f"{count(bad)} damaged events were skipped"
+        text = (
+            "one damaged event was skipped"
+            if bad == 1
+            else f"{count(bad)} damaged events were skipped"
+        )
         found.append(Note(code="damaged-events", text=text))
     if how in _INFERRED:
         found.append(Note(code="steps-inferred", text=_INFERRED[how].format(steps=steps)))

@@ -74,7 +74,7 @@ def _in_order(values: Floats, order: Ints) -> Ints:
 def _moved_host(timeline: Timeline, script: LaunchSequence, seen: Seen) -> tuple[Ints, Ints]:
     """Host times between two actions stretch with the time between those."""
     host = timeline.host
-    first = float(min(timeline.start_ns, host.start_ns.min()))
+    first = float(min(timeline.start_ns, host.start_ns.min(initial=timeline.start_ns)))
     ends = (host.start_ns + host.duration_ns)[script.rows].astype(np.float64)
     # A sync begins when its host time is spent, and ends when the device has caught up.
     waits = script.wait != 0

@@ -11,7 +11,7 @@ import msgspec
 
 from boundby.capture.kineto.arguments import dtype
 from boundby.capture.kineto.names import Origin, clean, frame_of
-from boundby.model import Argument, OpCall, Tensor
+from boundby.model import Argument, OpCall, Phase, Tensor
 
 _NONE = "<None>"
 _BACKWARD = 1  # the scope of a node of the backward
@@ -59,13 +59,17 @@ class _Stacks(msgspec.Struct, frozen=True):
 class Operator:
     """One operator, or one kernel of a compiler's; `parent` is the place of the one around it.
 
-    `source` is the user's line it came from, of a backward operator its forward's.
+    `source` is the user's line it came from, of a backward operator its forward's. `kernels` are
+    the names and launch shapes of those that it is known to have launched.
     """
 
     name: str
     call: OpCall
     parent: int
     source: str | None = None
+    module: str | None = None
+    phase: int = Phase.OTHER
+    kernels: frozenset[tuple[str, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
