@@ -8,7 +8,7 @@ import msgspec
 
 from boundby.model import Cost, HloInstruction, OpCall
 from boundby.ops.hlo import library
-from boundby.ops.hlo.arithmetic import computation_flops, instruction_flops
+from boundby.ops.hlo.arithmetic import computation_flops, fusion_flops, instruction_flops
 from boundby.ops.hlo.traffic import elements, fusion_traffic
 from boundby.ops.registry import NotRecordedError, OpClass, family
 
@@ -55,7 +55,7 @@ def _cost(one: HloInstruction, kind: str) -> Cost:
         return _library(one, kind)
     if one.opcode in ("fusion", "call") and one.called:
         traffic = fusion_traffic(one, one.called[0])
-        return msgspec.structs.replace(traffic, flops=computation_flops(one.called[0]))
+        return msgspec.structs.replace(traffic, flops=fusion_flops(one.called[0]))
     if one.opcode in ("while", "conditional"):
         return _inside(one)
     if one.opcode.startswith("async-") and one.called:

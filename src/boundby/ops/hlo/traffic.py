@@ -26,7 +26,7 @@ def elements(tensors: tuple[Tensor, ...]) -> int:
 def fusion_traffic(instruction: HloInstruction, computation: HloComputation) -> Cost:
     """Bytes of the operands that are needed and of the results that are written."""
     instructions = computation.instructions
-    need = _needed(computation)
+    need = needed_elements(computation)
     read = 0.0
     partial = False
     for at, one in enumerate(instructions):
@@ -56,7 +56,7 @@ def _is_gathered(at: int, instructions: tuple[HloInstruction, ...]) -> bool:
     return any(one.opcode == "gather" and one.operands[:1] == (at,) for one in instructions)
 
 
-def _needed(computation: HloComputation) -> list[float]:
+def needed_elements(computation: HloComputation) -> list[float]:
     """How many elements of each instruction's result are needed, from the root backwards."""
     instructions = computation.instructions
     need = [0.0] * len(instructions)
