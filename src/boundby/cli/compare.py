@@ -38,7 +38,7 @@ def command(
     before: Path,
     after: Path,
 ) -> int:
-    """What got slower from A to B: saved diagnoses, or traces."""
+    """Compare two saved diagnoses or traces: what became slower from A to B."""
     from boundby.analysis.comparison import compare
     from boundby.cli.console import error_console, output_console
     from boundby.cli.outputs import page_of_its_own, tell_page, write_json

@@ -36,8 +36,8 @@ def command(
 ) -> None:
     """Run the first-principles experiments: all of them, or those named.
 
-    Each predicts from this machine's roofs, then measures, and says whether the law held here. A
-    law that does not hold is reported with the reason that was found. Ctrl-C keeps what is done.
+    Each predicts from this machine's roofs, then measures, and says whether the law held. If not,
+    the reason is reported if it was found. Ctrl-C keeps the results so far.
     """
     from boundby import hardware as roofs
     from boundby.cli.console import error_console, output_console, progress_bar

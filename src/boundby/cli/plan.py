@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 @click.option("--html", "html_file", metavar="FILE", help="Write the page, one file.")
 @click.option("--quiet", is_flag=True, help="Print nothing.")
 def command(**options: Any) -> None:
-    """Plan a step on paper: MODEL is a name, a config.json, a saved diagnosis, or `matmul MxKxN`.
+    """Predict a step on other hardware: MODEL is a name, a config.json, a saved diagnosis, or
+    `matmul MxKxN`.
 
     \b
     boundby plan llama-3.1-8b --on h100 --chips 64 --batch 4M-tokens

@@ -142,9 +142,9 @@ def command(
     """Prove fixes on an unmodified script: boundby prove [OPTIONS] train.py --lr 3e-4.
 
     \b
-    The script is started once; fixes are switched on and off at its step boundaries and measured
-    in turn. What is faster and computes the same is kept, then combined, and written as a patch
-    that is measured in a fresh process. The script is never edited.
+    The script is started once. Fixes are switched on and off between its steps and measured in
+    alternation. Those that are faster and compute the same results are combined and written as a
+    patch, which is measured in new processes. The script itself is not changed.
     """
     from boundby.cli.console import progress_bar
     from boundby.model import store

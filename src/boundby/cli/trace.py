@@ -34,14 +34,15 @@ def parse_time(text: str) -> float:
     "model_file",
     metavar="CONFIG",
     type=click.Path(path_type=Path),
-    help="The model's config.json: compare decode steps with what they must read.",
+    help="The model's config.json: compare decode steps with the minimum time to read its weights.",
 )
 @click.option(
     "--capture",
     "capture_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="A trace of the same model without graphs, or of their capture: operators of replays.",
+    help="A trace of the same model without CUDA graphs, or of their capture: names the operators "
+    "of replayed graphs.",
 )
 @click.option("--index", type=int, metavar="N", help="Index of the step; default: the median.")
 @page_options

@@ -191,7 +191,7 @@ _GROWS = "memory grows with every step until it is full"
 _OUT_OF: dict[RelativeTo, str] = {
     "step": "the step",
     "run": "the run",
-    "samples": "what the same samples take",
+    "samples": "the time of the same samples",
 }
 
 

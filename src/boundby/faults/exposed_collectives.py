@@ -165,7 +165,7 @@ def _change(found: list[_Collective]) -> str:
     if re.search(r"reduce_scatter|all_?gather", main.kind):
         return "fully_shard(model)  # wrap larger pieces, prefetch the next while this one computes"
     if _BLOCKING.search(main.kind):
-        return f"# exchange earlier, or split the batch in two: {main.kind} of one beside the other"
+        return f"# exchange earlier, or split the batch: {main.kind} of one half during the other"
     return "DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True)"
 
 

@@ -65,7 +65,7 @@ def detect(step: StepView) -> Detection | None:
         expected=without_rows(step, rows, FILE_WRITES_LEFT.value),
         high=without_rows(step, rows),
         where=lines[:_MOST_LINES],
-        change="if step % 500 == 0: ...  # what writes the file",
+        change="if step % 500 == 0: ...  # write the file",
         assumes="a file written every few hundred steps is enough",
     )
 

@@ -61,7 +61,7 @@ def detect(step: StepView) -> Detection | None:
         change='model.generate(..., cache_implementation="static")  # or a StaticCache'
         if by_library
         else "cache[:, :, at : at + 1] = new  # in place of torch.cat: a cache of a fixed size",
-        assumes="the most tokens there will be are known; attention reads only what is filled",
+        assumes="the maximum number of tokens is known; attention reads only the filled part",
     )
 
 

@@ -67,7 +67,7 @@ def detect(step: StepView) -> Detection | None:
         where=_where(step, breaks),
         change=_AGAIN
         if any(seen.compiler_ns) or seen.compiled_again
-        else "model = torch.compile(model, fullgraph=True)  # and mend what it names",
+        else "model = torch.compile(model, fullgraph=True)  # and fix what it names",
         assumes=_assumes(step, count),
         evidence="; ".join(_reasons(step)),
     )

@@ -48,7 +48,7 @@ def _without_carried_caches(module: Any, compiled: Any, mode: str | None) -> Cal
         if _is_carried_on(args, kwargs):
             leave(
                 "it makes CUDA graphs, whose next replay overwrites the cache that "
-                f"{type(module).__name__} hands on from call to call; "
+                f"{type(module).__name__} passes from call to call; "
                 "with one of a fixed size it could"
             )
             return module._call_impl(*args, **kwargs)

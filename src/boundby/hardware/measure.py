@@ -74,7 +74,7 @@ def measure(device: Device, *, quick: bool, progress: Progress) -> Machine:
         free, total = _memory(device)
         raise BoundbyError(
             f"{device.target} ran out of memory while measuring ({size(free)} of {size(total)} "
-            "free): close what else is using it and try again",
+            "free): close other programs that use it and try again",
             exit_code=CANNOT_MEASURE,
         ) from None
 

@@ -94,7 +94,7 @@ def _work(torch: Any, exercise: OpBenchmark, device: str) -> Workload:
     if exercise.name in _LEFT_FOR:
         raise ValueError("it cannot be run without its forward")
     if _size(exercise.args) > _room(device):
-        raise ValueError("too large to be tried beside the script's own memory")
+        raise ValueError("too large for the memory that the script leaves")
     torch.set_float32_matmul_precision("medium" if exercise.loose else "highest")
     torch.backends.cudnn.allow_tf32 = exercise.loose
     own = _OWN.get(exercise.name)

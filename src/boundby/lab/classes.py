@@ -35,7 +35,7 @@ _SHAPES = {
     "cpu": Shape(layers=2, width=512, heads=8, batch=8, length=128),
 }
 _ABOVE_FLOOR = 3.0  # factor above the roofline minimum; assumed
-# FLOPs an element: of a softmax or layer norm forward and backward, of a pointwise operator.
+# FLOPs per element: of a softmax or layer norm forward and backward, of a pointwise operator.
 _NORM_FLOPS, _POINTWISE_FLOPS = 12.0, 4.0
 _PASSES = 5  # of a normalization or activation: two forward, three backward
 _PAPER = {"contraction": 0.61, "normalization": 0.255, "elementwise": 0.135}  # of the time
@@ -77,13 +77,13 @@ def predict(machine: Machine, _: Probe) -> Predictions:
 
 
 def _contraction_flops(shape: Shape) -> float:
-    """Forward 24 d^2 a token and 4 d for every pair of tokens; backward twice that."""
+    """Forward 24 d^2 per token and 4 d for every pair of tokens; backward twice that."""
     width, tokens = shape.width, shape.tokens
     return 3.0 * shape.layers * (24 * tokens * width**2 + 4 * tokens * shape.length * width)
 
 
 def _normalized(shape: Shape) -> float:
-    """Elements that softmax and layer norms go over."""
+    """Elements in softmax and layer norms."""
     return float(shape.layers * (shape.scores + 2 * shape.tokens * shape.width))
 
 

@@ -14,17 +14,17 @@ from boundby.lab.recheck import remeasure
 from boundby.model import HOST_COSTS, units
 from boundby.model.lab import Interval, Measurement, Result
 
-# An interpreter loses more to a neighbour on its core than native code does: where an addition in
+# Other processes on the same core slow an interpreter more than native code: when an addition in
 # Python took 2.15 times as long, one in torch took 1.72 times, a bare launch 1.46.
 _NATIVE = 0.5
-# A roof that is now off by more than this is worth naming as a reason.
+# A roof that differs by more than this now is named as a reason.
 _CHANGED = 1.10
 
 
 def conduct(
     experiment: Experiment, bench: Bench, told: Callable[[Predictions], None] = lambda _: None
 ) -> Result:
-    """Predict, tell, measure, judge. The prediction is made before the measurement begins."""
+    """Predict, report, measure, judge. The prediction is made before the measurement begins."""
     began, neighbours = time.perf_counter(), Neighbours()
     bench.pace.begin()
     probe = experiment.probe(bench) if experiment.probe else Probe()
@@ -67,7 +67,7 @@ def conduct(
 
 
 def judge(predicted: Predictions, observation: Observation) -> dict[str, Measurement]:
-    """Every figure that was found, and whether its interval meets the predicted one."""
+    """Every measured figure, and whether its interval overlaps the predicted one."""
     measured = {
         name: Measurement(
             what=predicted[name].what,
@@ -86,7 +86,7 @@ def judge(predicted: Predictions, observation: Observation) -> dict[str, Measure
 def at_the_pace_seen(
     experiment: Experiment, bench: Bench, probe: Probe, predicted: Predictions
 ) -> Predictions:
-    """What the law says of a host at the paces that were seen, where it rests on the host."""
+    """The law's prediction at the host speeds that were measured, if it depends on the host."""
     seen = bench.pace.beside(bench.machine)
     if seen is None:
         return predicted
@@ -131,7 +131,7 @@ def _explain_by_roofs(
     measured: dict[str, Measurement],
     misses: list[str],
 ) -> str:
-    """Whether the machine of now, instead of the saved one, would have predicted what was found."""
+    """Whether the present machine, instead of the saved one, would have predicted the result."""
     names = sorted({name for miss in misses for name in predicted[miss].rests_on})
     if not names:
         return ""
@@ -163,7 +163,7 @@ def _meets(seen: Interval, factor: float) -> bool:
 
 
 def failed(experiment: Experiment, reason: str) -> Result:
-    """An experiment that could not be brought to its end."""
+    """An experiment that failed."""
     return Result(
         name=experiment.name,
         title=experiment.title,

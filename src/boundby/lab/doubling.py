@@ -128,7 +128,8 @@ def _both(bench: Bench, batch: int, model: Callable[[int], Workload]) -> list[In
 
 
 def _tiny_bytes() -> float:
-    """What the tiny layers move: weights, and activations in and out of both operators."""
+    """The bytes that the tiny layers move: weights, and activations in and out of both
+    operators."""
     return 4.0 * _LAYERS * (_TINY**2 + 4 * _TINY_BATCH * _TINY)
 
 

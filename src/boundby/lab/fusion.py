@@ -27,9 +27,9 @@ from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars, Interval
 
 _BYTES_PER_ELEMENT = 8  # one float32 read, one written
-# Small enough to stay in a core's own cache and on one thread, large enough to hide the call.
+# Small enough for a core's own cache and one thread, large enough to outweigh the call.
 _CACHED_ELEMENTS = 16 * 1024
-# Arithmetic hides behind memory only while it is clearly less.
+# Arithmetic hides behind memory only if it takes clearly less time.
 _HIDDEN = 0.6
 
 
@@ -101,7 +101,7 @@ def _plot(times: dict[str, Interval], one: Interval) -> Bars:
 
 
 def _find_reasons(bench: Bench, seen: Observation, x: Any) -> None:
-    """What the arithmetic alone costs: of one more cosine in a long fused chain, on a GPU."""
+    """The cost of the arithmetic alone: of one more cosine in a long fused chain, on a GPU."""
     import torch
 
     if bench.cuda:

@@ -46,7 +46,7 @@ def predict(machine: Machine, _: Probe) -> Predictions:
 
 
 def lengths(balance: float) -> list[int]:
-    """Powers of two, from one to well past the balance."""
+    """Powers of two, from one to well beyond the balance."""
     return [2**power for power in range(16) if 2**power <= _PAST_BALANCE * balance]
 
 

@@ -33,7 +33,7 @@ from boundby.model.lab import Axis, Interval, Lines, Series
 _CHUNKS = 4
 _RATIOS = (1, 2, 4, 8, 16)  # chunks of communication against four of math
 _SIDE = 8192
-# Of the shorter one: different parts of a machine hardly disturb each other.
+# Share of the shorter one: different parts of a machine hardly disturb each other.
 _HIDDEN = 0.9
 _COPY_BYTES = 128 * 1024**2
 _STREAM_BYTES = 192 * 1024**2

@@ -17,7 +17,7 @@ _LOOKS = 3  # samples of the host's speed
 
 
 class Pace:
-    """One addition in Python, timed again and again between the measurements."""
+    """The time of one Python addition, sampled repeatedly between the measurements."""
 
     def __init__(self) -> None:
         self.samples_ns: list[float] = []
@@ -30,12 +30,12 @@ class Pace:
         self.samples_ns.append(addition_ns())
 
     def settle(self) -> None:
-        """Before the first measurement and after the last: one look may be unlucky."""
+        """Sample before the first measurement and after the last: one sample may be disturbed."""
         for _ in range(_LOOKS):
             self.look()
 
     def beside(self, saved: Machine) -> Interval | None:
-        """As a multiple of the saved one, half of the time; None where it is the saved one."""
+        """The middle half as a multiple of the saved one; None if it equals the saved one."""
         once = saved.overheads.python_add_ns
         if not once or len(self.samples_ns) < 2:
             return None
@@ -43,7 +43,7 @@ class Pace:
         return seen if seen.high > _NOTICED or seen.value < 1 / _NOTICED else None
 
     def words(self, saved: Machine) -> str | None:
-        """One line, or None where the host was as it was when the machine was saved."""
+        """One line, or None if the host's speed was that of the saved machine."""
         seen = self.beside(saved)
         if seen is None:
             return None
@@ -54,6 +54,6 @@ class Pace:
         )
 
     def _spread(self) -> Interval:
-        """The middle half: what happens less often moves no median, and may be a mere hiccup."""
+        """The middle half: rarer values do not affect a median, and may be disturbances."""
         low, middle, high = statistics.quantiles(self.samples_ns, n=4, method="inclusive")
         return Interval(low=low, value=middle, high=high)

@@ -27,7 +27,7 @@ from boundby.lab.torchrun import Ranks
 from boundby.model import Machine, units
 from boundby.model.lab import Axis, Interval, Lines, Mark, Series
 
-_RANKS = 2  # fewest that communicate
+_RANKS = 2  # the smallest number that communicates
 
 
 def probe(bench: Bench) -> Probe:
@@ -65,7 +65,8 @@ def predict(machine: Machine, probe: Probe) -> Predictions:
 
 
 def rank_rate(machine: Machine, probe: Probe) -> float:
-    """FLOP/s of one rank: the machine's share where it describes this device, else the probe's."""
+    """FLOP/s of one rank: the machine's share if it describes this device, otherwise the
+    probe's."""
     ranks: Ranks = probe.state
     if ranks.probes_products:
         return probe.figures["rank"].value

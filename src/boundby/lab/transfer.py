@@ -119,7 +119,7 @@ def _write(path: Path, numbers: Any) -> None:
 
 
 def _read(path: Path, buffer: bytearray) -> None:
-    """The whole file, from the disk: the page cache is asked to let go of it first."""
+    """Read the whole file from the disk: it is removed from the page cache first."""
     with path.open("rb", buffering=0) as file:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -155,7 +155,7 @@ def _busy(bench: Bench, wanted_ns: float) -> tuple[Workload, float]:
 
 
 def _hide_copy(bench: Bench, there: Any, source: Any) -> Interval:
-    """What part of a copy's time disappears when a product of equal length runs beside it."""
+    """The share of a copy's time that disappears when a product of equal length runs beside it."""
     import torch
 
     side_stream = torch.cuda.Stream(bench.device.index)
@@ -168,7 +168,7 @@ def _hide_copy(bench: Bench, there: Any, source: Any) -> Interval:
     compute, _ = _busy(bench, bench.wall(copy, rounds=3).value)
 
     def together() -> None:
-        # The copy first: it is what the host may have to wait for.
+        # The copy first: the host may have to wait for it.
         copy()
         compute()
 

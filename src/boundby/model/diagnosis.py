@@ -50,7 +50,7 @@ class KindOfStep(Record, frozen=True, kw_only=True):
 class StepTimes(Record, frozen=True, kw_only=True):
     """The step time and how it was measured. `series` is the kind without the step's number.
 
-    `unit`: what one step contains, where that was seen.
+    `unit`: the contents of one step, if seen.
     """
 
     kind: str
@@ -64,18 +64,19 @@ class StepTimes(Record, frozen=True, kw_only=True):
     kernels: int = 0
     dilation: float | None = None  # profiled wall over clean wall
     replay_error: float | None = None
-    profiled_ns: float | None = None  # with a profiler, where `wall_ns` is an estimate without it
+    profiled_ns: float | None = None  # with a profiler, if `wall_ns` is an estimate without it
     inferred_share: float = 0.0  # share of the wall that was divided in the profile's proportions
     others: list[KindOfStep] = []
     unit: StepUnit | None = None
 
 
 class DecodeLimit(Record, frozen=True, kw_only=True):
-    """What a step of inference reads at least, and how long the device's memory takes for it.
+    """The minimum bytes that a step of inference reads, and the time of the device's memory for
+    them.
 
-    `passes` is how often the weights are read, by `tokens` at a time, None if unknown; `experts` of
-    each layer then. `weight_bytes` and `kv_bytes` are of all passes; `kv_bytes` is None where no
-    attention operator of known shapes was seen. `ranks` share the weights. `share` is the limit
+    `passes` is how often the weights are read, for `tokens` each time, None if unknown; `experts`
+    those of each layer then. `weight_bytes` and `kv_bytes` are of all passes; `kv_bytes` is None if
+    no attention operator of known shapes was seen. `ranks` share the weights. `share` is the limit
     over the step's time.
     """
 
@@ -125,7 +126,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     notes: list[Note] = []
 
     def whole_ns(self, finding: Finding) -> float:
-        """What a finding's saving is a share of: the step, or the run."""
+        """The time that a finding's saving is a share of: the step, or the run."""
         is_of_run = finding.relative_to == "run" and self.run is not None
         return self.run.wall_ns if is_of_run and self.run else self.step.wall_ns
 

@@ -15,14 +15,14 @@ RelativeTo = Literal["step", "run", "samples"]
 class Finding(Record, frozen=True, kw_only=True):
     """A fault, where it is, and what fixing it would save.
 
-    `summary`, `why` and `when_not` come from the fault's documentation, so that a report needs no
-    fault. `fixes` are the ids of the fixes for it on this device, the one that `change` asks for
-    first. `also` are faults that the same fix removes, whose saving is within this one's. `inside`
-    are the lines of libraries that the user's lines lead to. `relative_to` is what the saving is a
-    share of, `out_of` the same in words: a larger batch makes no step shorter. `evidence` is what
-    was seen that makes it certain. `grows`: it takes more with every step, such as memory until it
-    is full, whatever it costs now. `static`: found by reading the source alone. `remark` explains a
-    saving that looks odd.
+    `summary`, `why` and `when_not` come from the fault's documentation, so that a report does not
+    import faults. `fixes` are the ids of the fixes for it on this device, first the one that
+    `change` describes. `also` are faults that the same fix removes, whose saving is included in
+    this one's. `inside` are the lines of libraries that the user's lines lead to. `relative_to` is
+    what the saving is a share of, `out_of` the same in words: a larger batch does not make a step
+    shorter. `evidence` is the observation that makes it certain. `grows`: its cost grows with every
+    step, such as memory until it is full, whatever it costs now. `static`: found by reading the
+    source alone. `remark` explains a saving that looks odd.
     """
 
     fault: str
@@ -52,8 +52,8 @@ class Finding(Record, frozen=True, kw_only=True):
 class WhatIf(Record, frozen=True, kw_only=True):
     """Several faults fixed together: the predicted step time by group.
 
-    Without faults it is the simulated unchanged step, which the others are compared with.
-    `saving_ns`: less than that, where the step as it is may come to take longer or shorter too.
+    Without faults it is the simulated unchanged step, which the others are compared with. The range
+    of `saving_ns` is narrower than that of `wall_ns` if the unchanged step's time is uncertain too.
     """
 
     faults: list[str]
@@ -65,7 +65,7 @@ class WhatIf(Record, frozen=True, kw_only=True):
 class BatchRow(Record, frozen=True, kw_only=True):
     """The predicted step with a larger batch.
 
-    `saving_ns`: less than as many steps as they are.
+    `saving_ns` is relative to `factor` present steps.
     """
 
     factor: int

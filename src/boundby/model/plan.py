@@ -1,4 +1,4 @@
-"""What a step costs on hardware one does not have: the result of `boundby plan`."""
+"""The predicted cost of a step on other hardware: the result of `boundby plan`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PlanLimit(Record, frozen=True, kw_only=True):
 
 
 class PlanRoof(Record, frozen=True, kw_only=True):
-    """A bandwidth of the chip, and how many operations the step does per byte that passes it."""
+    """A bandwidth of the chip, and how many operations the step does per byte moved."""
 
     name: str
     bytes_per_s: float

@@ -24,7 +24,7 @@ class Peak(Record, frozen=True, kw_only=True):
 
 
 class Outcome(enum.StrEnum):
-    """What came of trying a fix."""
+    """The outcome of trying a fix."""
 
     KEPT = "kept"
     NO_GAIN = "no gain"
@@ -36,13 +36,13 @@ class Outcome(enum.StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Outcome | None:
-        return cls.SKIPPED if value == "not run" else None  # the word of schema 1
+        return cls.SKIPPED if value == "not run" else None  # the name in schema 1
 
 
 class Numerics(Record, frozen=True, kw_only=True):
-    """Whether the changed program still computes what it did.
+    """Whether the changed program still computes the same.
 
-    `tensor` is the one that is furthest off, with its relative error and the tolerance.
+    `tensor` is the one with the largest error, with its relative error and the tolerance.
     """
 
     ok: bool
@@ -60,11 +60,12 @@ class Numerics(Record, frozen=True, kw_only=True):
 
 
 class Proof(Record, frozen=True, kw_only=True):
-    """A fix applied from outside and measured: step times of blocks in turn, without and with it.
+    """A fix applied from outside and measured: step times of alternating blocks, without and with
+    it.
 
     `fixes` are those applied together, by name, and `treatment` is their label. `against` is the
-    label of the fixes that were applied on both sides; empty for the program as it is.
-    `fresh`: whole processes of the script in turn, instead of blocks of steps in one.
+    label of the fixes that were applied on both sides; empty for the unchanged program. `fresh`:
+    alternating processes of the script, instead of blocks of steps in one.
     """
 
     faults: list[str]
@@ -83,9 +84,9 @@ class Proof(Record, frozen=True, kw_only=True):
     why: str = ""
     change: str = ""
     log: str | None = None
-    open: bool = False  # more time may tell
+    open: bool = False  # more time may decide it
 
     @property
     def combines(self) -> bool:
-        """Whether it is several fixes together; one fix may mend several faults."""
+        """Whether it is several fixes together; one fix may remove several faults."""
         return len(self.fixes) > 1

@@ -26,10 +26,10 @@ class ClassRow(Record, frozen=True, kw_only=True):
 
 
 class KernelClassRow(Record, frozen=True, kw_only=True):
-    """Device time of one class of kernels, which their names tell; "unknown" where they do not.
+    """Device time of one class of kernels, known from their names; "unknown" otherwise.
 
-    `costed_ns` is the part of it that belongs to operators of known cost; `dtypes` the time of the
-    kernels whose name tells a dtype, by dtype.
+    `costed_ns` is the part of it that belongs to operators of known cost; `dtypes` the time by
+    dtype of kernels with a dtype in their name.
     """
 
     kernel_class: str = msgspec.field(name="class")
@@ -84,10 +84,10 @@ class CallerRow(Record, frozen=True, kw_only=True):
 class LineRow(Record, frozen=True, kw_only=True):
     """A source line with all of its time, forward and backward, operators and overhead.
 
-    The lines add up to the step. `groups` are the account's, `parts` those of its groups that have
-    any. `inside` are the lines of libraries that it led to, the longest first. `callers` divide it
-    by the lines that called its function. `advice`: what it does, what bounds it, what could be
-    done; of the costliest line. Of a module it is the work alone.
+    The lines add up to the step. `groups` are the account's, `parts` those of groups that have any.
+    `inside` are the library lines that it led to, the longest first. `callers` divide it by the
+    lines that called its function. `advice`, for the costliest line: what it does, what bounds it,
+    what to do. For a module it contains the operators alone.
     """
 
     where: str
@@ -186,11 +186,11 @@ LaneKind = Literal["host", "stream", "idle"]
 
 
 class Slice(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """A piece of the timeline, for the page and for Perfetto, from the step's start.
+    """An interval of the timeline, for the page and for Perfetto, from the step's start.
 
     `number` is the thread of the host or the stream of the device; `op` indexes the diagnosis'
-    operators, `flow` the slice that launched this one; `cause` says why an idle device idles, and
-    of a host slice that it launches, syncs or waits for data.
+    operators, `flow` the slice that launched this one; `cause` says why the device is idle, and for
+    a host slice that it launches, syncs or waits for data.
     """
 
     lane: LaneKind

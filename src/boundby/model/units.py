@@ -126,7 +126,7 @@ _LARGEST_TIMES = 100  # display limit
 
 
 def times(factor: float) -> str:
-    """A gain as a factor: 1.25x; past what can be believed a bound: over 100x."""
+    """A gain as a factor: 1.25x; an implausibly large one as a bound: over 100x."""
     return f"{factor:.2f}x" if factor <= _LARGEST_TIMES else f"over {_LARGEST_TIMES}x"
 
 

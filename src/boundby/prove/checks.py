@@ -86,7 +86,7 @@ class Checks:
                 if all(one.ok for one in compared):
                     compared += self._compare_updates(set_variant, skipped)
             except torch.OutOfMemoryError:
-                skipped.append("what does not fit into memory twice")
+                skipped.append("tensors that do not fit into memory twice")
                 _free(torch)
             finally:
                 set_variant(False)

@@ -330,7 +330,7 @@ def _live_speedup(key: str, evidence: Evidence, known: Mapping[str, Candidate]) 
 def _start_fix_proof(one: Candidate, processes: ProcessResults, ruled: Ruling | None) -> Proof:
     turns = processes.starts.get(one.key)
     if turns is None:
-        outcome, why = Outcome.SKIPPED, f"it needs a process of its own; {_BUDGET}"
+        outcome, why = Outcome.SKIPPED, f"it needs a new process; {_BUDGET}"
         if ruled is not None:
             outcome, why = ruled.outcome, ruled.why
         return Proof(

@@ -254,7 +254,7 @@ def _notes(
 ) -> list[Note]:
     notes = []
     if how == "repeating program":
-        text = f"no step markers: {steps} steps were cut where the largest program begins again"
+        text = f"no step markers: {steps} steps were found by the repetition of the largest program"
         notes.append(Note(code="steps-inferred", text=text))
     elif how == "whole window":
         text = "no step markers and no program that repeats: the whole window is one step"

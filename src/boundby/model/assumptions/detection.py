@@ -1,4 +1,4 @@
-"""From which value on something counts as a fault."""
+"""Thresholds: from which value on something counts as a fault."""
 
 from __future__ import annotations
 

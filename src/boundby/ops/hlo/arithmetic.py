@@ -1,9 +1,9 @@
 """FLOPs of instructions, and of whole computations.
 
-Products count two for each multiply-add that meets an element (padding is none), other arithmetic
-one for each element of the result, a transcendental function too. In a fusion, what only slices or
-gathered rows are taken of is computed for these. A loop counts its body as often as it runs; of a
-conditional's branches the largest counts.
+Products count two for each multiply-add with an element (not with padding), other arithmetic one
+for each element of the result, also for a transcendental function. In a fusion, an instruction of
+whose result only slices or gathered rows are used counts for those. A loop counts its body as often
+as it runs; a conditional counts its largest branch.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ def convolution_flops(
 
 
 def joined(window: Window, given: int, made: int) -> int:
-    """Along one dimension: pairs of an output position and a place in the window that holds an
-    element, not padding and not a gap between elements."""
+    """Along one dimension: pairs of an output position and a place in the window that contains an
+    element, neither padding nor a gap between elements."""
     if made * window.size > _MOST_PAIRS:
         return made * window.size
     first = np.arange(made, dtype=np.int64)[:, None] * window.stride - window.padding_low

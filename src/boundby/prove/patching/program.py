@@ -84,7 +84,7 @@ class Program:
     def constructor(self, made: ObjectSite) -> Call:
         """The call that makes an object: by its class's name, or by a variable that holds it."""
         if not made.made:
-            raise CannotWriteError(f"where {made.type_name} is made was not seen")
+            raise CannotWriteError(f"the place where {made.type_name} is made was not seen")
         calls = self.calls_at(made.made[0])
         named = [
             (file, call)
