@@ -113,5 +113,6 @@ FAULT = Fault(
     document=__doc__,
     detect=detect,
     yields_to=("looped-parameters", "distribution-checks"),
-    excludes=("host-sync", "python-in-step"),
+    # The same reads of the same lines.
+    excludes=("host-sync", "python-in-step", "looped-samples", "looped-calls"),
 )
