@@ -158,7 +158,8 @@ class AssignmentReader:
         return {
             key[0]
             for key, last in steps[-1].items()
-            if last.made is None or any(key not in one or one[key].made != last.made for one in steps)
+            if last.made is None
+            or any(key not in one or one[key].made != last.made for one in steps)
         }
 
     def growth(self) -> Growth | None:
