@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from boundby.model import HostKind
+from boundby.model import HostKind, Phase
 from boundby.step.host_intervals import called_from
 from boundby.step.model import StepView
 from boundby.step.nesting import Mask, nearest
@@ -33,3 +33,30 @@ def times_by_line(step: StepView, rows: Mask) -> dict[str, float]:
         if at >= 0
     }
     return dict(sorted(times.items(), key=lambda item: -item[1]))
+
+
+# Of tensors: numpy calls functions of these names on arrays and on its own scalars.
+_READS = re.compile(
+    r"^<built-in method (?:item|tolist|numpy|__float__|__int__) of (?!numpy\b|builtins\b)"
+)
+_READ_OPERATORS = ("aten::item", "aten::is_nonzero")
+_LIBRARY = re.compile(r"(?:^|/)torch/")
+
+
+def reads_of_values(step: StepView) -> Mask:
+    """Rows at which the script reads values of tensors, each once: no library, no loader."""
+    host, timeline = step.timeline.host, step.timeline
+    operators = np.array([name in _READ_OPERATORS for name in timeline.names] or [False])
+    functions = np.array([bool(_READS.search(name)) for name in timeline.names] or [False])
+    library = np.array([bool(_LIBRARY.search(name)) for name in timeline.names] or [False])
+    is_read = ((host.kind == HostKind.OP) & operators[host.name]) | (
+        (host.kind == HostKind.PYTHON) & functions[host.name]
+    )
+    # A read inside a library is its own: clipping, distributions, an optimizer's step counter.
+    inside: Mask = nearest(host.parent, (host.kind == HostKind.PYTHON) & library[host.name]) >= 0
+    loads = nearest(host.parent, host.kind == HostKind.DATA) >= 0
+    phases = (host.phase != Phase.OPTIMIZER) & (host.phase != Phase.BACKWARD)
+    chosen: Mask = is_read & ~inside & ~loads & phases
+    # The operator inside the function is the same read.
+    around = np.append(nearest(host.parent, chosen), -1)[host.parent]
+    return chosen & (around < 0)
