@@ -307,6 +307,19 @@ class CriticalPathRow(Record, frozen=True, kw_only=True):
     share: float
 
 
+class SlackRow(Record, frozen=True, kw_only=True):
+    """Device work of one operator at one line that is not on the critical path.
+
+    `slack_ns`: any one of its calls could take so much longer, and more, without a longer step.
+    """
+
+    what: str
+    where: str | None = None
+    count: int
+    ns: float
+    slack_ns: float
+
+
 LaneKind = Literal["host", "stream", "idle"]
 
 
@@ -522,6 +535,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     launch_queue: LaunchQueue | None = None
     sequences: list[SequenceRow] = []
     critical_path: list[CriticalPathRow] = []
+    slack: list[SlackRow] = []
     timeline: list[Slice] = []
     findings: list[Finding] = []
     what_if: list[WhatIf] = []
