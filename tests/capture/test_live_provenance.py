@@ -13,9 +13,9 @@ pytest.importorskip("torch")
 SCRIPT = """
 import json
 import sys
-from boundby.capture.torch.provenance import ask_for_provenance, kernel_lines
+from boundby.capture.torch.provenance import enable_provenance, kernel_lines
 if sys.argv[1] == "ask":
-    ask_for_provenance()
+    enable_provenance()
 import torch
 
 def work(x):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from boundby.faults import unfused_operators
-from boundby.faults.unfused_operators import _pass_ns, _stays_all, _stays_of_arithmetic
+from boundby.faults.unfused_operators import _all_remains, _arithmetic_remains, _pass_ns
 from boundby.model import Allocations, Argument, HostKind, OpCall, Phase
 from boundby.step.compiled_host import _Operators, compiled_host_ns, launch_costs
 from boundby.step.function_cost import function_flops
@@ -223,6 +223,6 @@ def test_at_worst_a_norms_weights_get_their_gradients_from_memory() -> None:
     assert step_model.flow is not None
     (both,) = chains_of(step_model, step_model.flow)
     worst, expected = (
-        _pass_ns(step_model, both, 1.0, stays) for stays in (_stays_all, _stays_of_arithmetic)
+        _pass_ns(step_model, both, 1.0, stays) for stays in (_all_remains, _arithmetic_remains)
     )
     assert worst - expected == pytest.approx(2 * BYTES / 5e12 * 1e9)

@@ -16,14 +16,14 @@ from boundby.analysis.kernel_classes import (
     kernel_class_rows,
     products_are_costed,
 )
-from boundby.model import UNTOLD, Ints, Machine, Note, Precision, Timeline
+from boundby.model import UNKNOWN_PRECISION, Ints, Machine, Note, Precision, Timeline
 from boundby.model.account import Account, Group, Utilisation
 from boundby.model.assumptions.verdict import DILATED
 from boundby.model.intervals import union
 from boundby.model.observation import SourceLine
 from boundby.model.rows import ClassRow, CollectiveRow, IdleRow, KernelClassRow, LineRow, OpRow
 from boundby.step.cpu_ops import ExtraPages
-from boundby.step.cpu_step import CpuWait, cpu_step
+from boundby.step.cpu_step import CpuWait, cpu_step_parts
 from boundby.step.device_ops import device_work, recomputed_flops
 from boundby.step.host_intervals import HostIntervals, find_host_intervals, moved
 from boundby.step.host_time import LineTimes, idle_time_by_line
@@ -88,7 +88,7 @@ def attribute_step(
     data_ns: float | None = None,
     cpu_wait: CpuWait | None = None,
     fresh_pages: ExtraPages | None = None,
-    precision: Precision = UNTOLD,
+    precision: Precision = UNKNOWN_PRECISION,
     lines: Mapping[str, SourceLine] | None = None,
 ) -> Attribution:
     """Divide a step's clean wall time among compute, bandwidth, overhead and the unknown.
@@ -201,7 +201,7 @@ def _cpu_parts(
     fresh_pages: ExtraPages | None,
 ) -> _StepParts:
     """The operators of a step on a CPU and its waits, at the speed of clean steps."""
-    step = cpu_step(
+    step = cpu_step_parts(
         timeline,
         machine,
         precision,

@@ -41,7 +41,7 @@ def command(
     """Compare two saved diagnoses or traces: what became slower from A to B."""
     from boundby.analysis.comparison import compare
     from boundby.cli.console import error_console, output_console
-    from boundby.cli.outputs import page_of_its_own, tell_page, write_json
+    from boundby.cli.outputs import announce_page, temporary_page_path, write_json
     from boundby.cli.saved import read_diagnosis
     from boundby.model import store
     from boundby.report.comparison import ComparisonReport
@@ -53,9 +53,9 @@ def command(
     )
     write_json(comparison, json_file)
     if html_file or open_page:
-        path = Path(html_file) if html_file else page_of_its_own()
+        path = Path(html_file) if html_file else temporary_page_path()
         store.write_bytes(comparison_page(comparison).encode(), path)
-        tell_page(path, open_page=open_page, quiet=quiet)
+        announce_page(path, open_page=open_page, quiet=quiet)
     if not quiet:
         console = error_console() if json_file == "-" else output_console()
         console.print(ComparisonReport(comparison))

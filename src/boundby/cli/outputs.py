@@ -94,12 +94,12 @@ def write_page(
             text = f"boundby: the trace is {perfetto_file}; ui.perfetto.dev shows it"
             click.echo(printable(text), err=True)
     if html_file or open_page:
-        path = Path(html_file) if html_file else page_of_its_own()
+        path = Path(html_file) if html_file else temporary_page_path()
         store.write_bytes(diagnosis_page(diagnosis).encode(), path)
-        tell_page(path, open_page=open_page, quiet=quiet)
+        announce_page(path, open_page=open_page, quiet=quiet)
 
 
-def tell_page(path: Path, *, open_page: bool, quiet: bool) -> None:
+def announce_page(path: Path, *, open_page: bool, quiet: bool) -> None:
     """Open a page that was written, or print its path."""
     if open_page:
         open_in_browser(path)
@@ -130,7 +130,7 @@ def write_csv(diagnosis: Diagnosis, csv_folder: str | None) -> None:
         store.write_bytes(text.encode(), Path(csv_folder, name))
 
 
-def page_of_its_own() -> Path:
+def temporary_page_path() -> Path:
     """A path for a page that was only requested to be opened: it must outlive this process."""
     return Path(tempfile.mkdtemp(prefix="boundby-")) / "report.html"
 

@@ -158,7 +158,7 @@ def _plan(options: dict[str, Any]) -> PlanResult | PlanSearch | PlanTable:
 def _write_page(found: PlanResult | PlanSearch | PlanTable, file: str, *, quiet: bool) -> None:
     from pathlib import Path
 
-    from boundby.cli.outputs import tell_page
+    from boundby.cli.outputs import announce_page
     from boundby.model import store
     from boundby.model.errors import BoundbyError
     from boundby.model.plan import PlanTable
@@ -167,7 +167,7 @@ def _write_page(found: PlanResult | PlanSearch | PlanTable, file: str, *, quiet:
     if isinstance(found, PlanTable):
         raise BoundbyError("a table of measurements has no page: use --json")
     store.write_bytes(plan_page(found).encode(), Path(file))
-    tell_page(Path(file), open_page=False, quiet=quiet)
+    announce_page(Path(file), open_page=False, quiet=quiet)
 
 
 def _show(found: PlanResult | PlanSearch | PlanTable, *, to_stderr: bool) -> None:

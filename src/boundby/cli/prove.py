@@ -175,7 +175,7 @@ def command(
     with progress_bar("proving:", shown=not quiet) as progress:
         result = prove_target(request, progress, progress.print)
     if not quiet:
-        _report_result(result.diagnosis, patch_asked=patch_file is not None, patch=result.patch)
+        _report_result(result.diagnosis, patch_requested=patch_file is not None, patch=result.patch)
     write_json(result.diagnosis, json_file)
     write_page(result.diagnosis, html_file, perfetto_file, open_page=open_page, quiet=quiet)
     if patch_file is not None:
@@ -183,7 +183,9 @@ def command(
     return INTERRUPTED if result.interrupted else 0
 
 
-def _report_result(diagnosis: Diagnosis, *, patch_asked: bool, patch: SourcePatch | None) -> None:
+def _report_result(
+    diagnosis: Diagnosis, *, patch_requested: bool, patch: SourcePatch | None
+) -> None:
     from boundby.cli.console import error_console
     from boundby.report.proofs import ProofsReport, wants_time
 
@@ -193,7 +195,7 @@ def _report_result(diagnosis: Diagnosis, *, patch_asked: bool, patch: SourcePatc
         which = "for inconclusive or skipped fixes" if diagnosis.proofs else "to try fixes"
         words = f"{which}: a larger --budget"
         console.print(words, style="dim")
-    if patch is not None and patch.diff and not patch_asked:
+    if patch is not None and patch.diff and not patch_requested:
         console.print("for a diff of the script: --patch FILE", style="dim")
 
 

@@ -105,7 +105,7 @@ class Results:
         elif not ending.refused and (ending.failure is None or has_steps):
             # The exit code is that of the script's failure, not of boundby's.
             succeeded = not ending.exit_code and ending.failure is None
-            if succeeded or not _saw_nothing(ending.capture):
+            if succeeded or not _has_no_steps(ending.capture):
                 self._conclude(
                     ending.capture, must_succeed=succeeded, started=tuple(ending.started)
                 )
@@ -229,7 +229,7 @@ class Results:
             left.write_bytes(store.as_json(diagnosis) if diagnosis else b"")
 
 
-def _saw_nothing(capture: LiveCapture | None) -> bool:
+def _has_no_steps(capture: LiveCapture | None) -> bool:
     """Whether a script ended before anything that could be a step ran."""
     return capture is None or not (any(capture.seen.values()) or capture.started)
 
@@ -265,8 +265,8 @@ def attend_child(
         world = capture.world or (1 if number is None else 2)
         if not number and not wanted.quiet:
             who = "ranks" if world > 1 else "a process"
-            goes_on = "" if watched.is_spawned_rank else "; the script continues"
-            _say(f"the steps run in {who} started by the script{goes_on}")
+            continues = "" if watched.is_spawned_rank else "; the script continues"
+            _say(f"the steps run in {who} started by the script{continues}")
         results = Results(wanted, rank=number or 0, world=world, is_child=True)
         results.of_child(capture, folder / _OF_CHILDREN)
 

@@ -12,7 +12,7 @@ from boundby.analysis.launches import launch_queue, launch_rows, sequence_rows
 from boundby.analysis.line_advice import with_advice
 from boundby.analysis.slices import slices_of
 from boundby.diagnosis.advice import Advice
-from boundby.model import UNTOLD, Machine, Note, Precision, Timeline
+from boundby.model import UNKNOWN_PRECISION, Machine, Note, Precision, Timeline
 from boundby.model.account import Account, Group, Utilisation, Verdict
 from boundby.model.diagnosis import DecodeLimit, Diagnosis, StepTimes
 from boundby.model.run import RunParts
@@ -28,7 +28,7 @@ def assemble(
     framework: Literal["torch", "jax"] | None = None,
     machine: Machine,
     step: StepTimes,
-    precision: Precision = UNTOLD,
+    precision: Precision = UNKNOWN_PRECISION,
     verdict: Verdict,
     advice: Advice,
     notes: list[Note],
@@ -76,7 +76,7 @@ def assemble(
     )
 
 
-def nothing_known(wall_ns: float) -> Attribution:
+def unknown_account(wall_ns: float) -> Attribution:
     """The account of a step of which only the time is known."""
     empty = Group()
     return Attribution(

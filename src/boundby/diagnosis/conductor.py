@@ -11,7 +11,7 @@ from boundby import faults, ops
 from boundby.analysis.account import Attribution, attribute_step
 from boundby.analysis.verdict import find_verdict
 from boundby.diagnosis.advice import Advice, Timer, advise, doubted
-from boundby.diagnosis.assembly import assemble, nothing_known
+from boundby.diagnosis.assembly import assemble, unknown_account
 from boundby.diagnosis.datasheet import machine_of_datasheet
 from boundby.diagnosis.decode import decode_limit
 from boundby.diagnosis.doubts import doubts, measurement_notes
@@ -91,7 +91,7 @@ def diagnose(
         limit = None
     shown = timeline
     if timeline is not None and result.unprofiled is not None:
-        shown = result.unprofiled.at_its_pace(timeline)
+        shown = result.unprofiled.at_unprofiled_speed(timeline)
     return assemble(
         result.attribution,
         shown,
@@ -112,7 +112,7 @@ def diagnose(
 def _not_profiled(step: StepTiming) -> _Result:
     text = "no profile: only the step's time is known, not where it went"
     note = Note(code="no-profile", text=text)
-    return _Result(attribution=nothing_known(step.wall_ns or 0.0), notes=[note])
+    return _Result(attribution=unknown_account(step.wall_ns or 0.0), notes=[note])
 
 
 def _decode_limit(

@@ -47,7 +47,7 @@ def decode_limit(
         model=weights.name,
         passes=passes,
         tokens=tokens,
-        experts=weights.experts_met(tokens or 1) if weights.experts else None,
+        experts=weights.experts_reached(tokens or 1) if weights.experts else None,
         ranks=ranks,
         weight_bytes=read,
         kv_bytes=cached,

@@ -31,7 +31,7 @@ def host_factors(
     during the run, the range includes its 10th and 90th percentile.
     """
     spread = _spread(step.issue)
-    fast, slow = _paces(speed)
+    fast, slow = _speed_range(speed)
     likely = explaining or min(1.0, wall_ns / max(issued_ns, 1.0))
     return likely, likely * min(1 - spread, fast), likely * max(1 + spread, slow)
 
@@ -73,7 +73,7 @@ def unsteady(speed: HostSpeed) -> list[Note]:
     return [Note(code="host-speed-varies", text=text)]
 
 
-def _paces(speed: HostSpeed) -> tuple[float, float]:
+def _speed_range(speed: HostSpeed) -> tuple[float, float]:
     """The range of the host's speed, relative to that when steps were timed."""
     if not speed.issue_addition_ns:
         return 1.0, 1.0

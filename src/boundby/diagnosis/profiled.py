@@ -34,7 +34,7 @@ class UnprofiledStep:
     where: HostIntervals
     is_explained: bool
 
-    def at_its_pace(self, timeline: Timeline) -> Timeline:
+    def at_unprofiled_speed(self, timeline: Timeline) -> Timeline:
         """The step's events at their times without the profiler; as profiled if the simulation does
         not explain the step."""
         return simulated_timeline(timeline, self.host.expected) if self.is_explained else timeline

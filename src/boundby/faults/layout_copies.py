@@ -49,7 +49,9 @@ _FEW_CHANNELS = 64  # convolutions with at most as many channels are called smal
 
 
 def detect(step: StepView) -> Detection | None:
-    mine = [index for index, record in enumerate(step.op_records) if _is_apart(step, record)]
+    mine = [
+        index for index, record in enumerate(step.op_records) if _is_channels_first(step, record)
+    ]
     convolutions = {index for index in mine if _is_convolution(step.op_records[index])}
     # Convolutions of compiled code are already library calls in their best layout.
     if not convolutions or convolutions & step.unfusible:
@@ -78,11 +80,15 @@ def compiled_times(step: StepView) -> dict[int, float]:
     On a CPU it changes all. Otherwise all or none: none if one is grouped or has far fewer output
     than input channels, or if all have few channels.
     """
-    if step.device != "cpu" and not _turns_all(step):
+    if step.device != "cpu" and not _converts_all(step):
         return {}
     times = {}
     for index, record in enumerate(step.op_records):
-        if index in step.unfusible or not _is_convolution(record) or not _is_apart(step, record):
+        if (
+            index in step.unfusible
+            or not _is_convolution(record)
+            or not _is_channels_first(step, record)
+        ):
             continue
         ratio = timed_ratio(step, record, with_channels_last)
         if ratio is not None:
@@ -90,7 +96,7 @@ def compiled_times(step: StepView) -> dict[int, float]:
     return times
 
 
-def _turns_all(step: StepView) -> bool:
+def _converts_all(step: StepView) -> bool:
     small = True
     for record in step.op_records:
         call = step.call(record)
@@ -111,7 +117,7 @@ def _is_convolution(record: OpRecord) -> bool:
     return "convolution" in record.name
 
 
-def _is_apart(step: StepView, record: OpRecord) -> bool:
+def _is_channels_first(step: StepView, record: OpRecord) -> bool:
     """Whether it works on several images whose channels are not the fastest dimension."""
     call = step.call(record)
     if call is None or record.phase == Phase.OPTIMIZER or record.ns <= 0:
@@ -151,12 +157,12 @@ def _rows_of_sequences(step: StepView) -> npt.NDArray[np.bool_]:
 def _together(step: StepView, mine: list[int], regained: float, factor: float) -> Edit:
     # CPU libraries convert images themselves: without a benchmark the gain is unknown.
     untimed = step.device != "cpu"
-    kept = not any(_turns_back(step.op_records[index]) for index in mine)
+    kept = not any(_needs_channels_first(step.op_records[index]) for index in mine)
     op_ns = {}
     for index in mine:
         record = step.op_records[index]
-        if _turns_back(record):
-            op_ns[index] = record.ns + _turning_ns(step, record)
+        if _needs_channels_first(record):
+            op_ns[index] = record.ns + _conversion_ns(step, record)
             continue
         ratio = timed_ratio(step, record, with_channels_last) if kept else _ratio(step, record)
         if ratio is not None:
@@ -167,13 +173,13 @@ def _together(step: StepView, mine: list[int], regained: float, factor: float) -
     return Edit(op_ns=op_ns, unfusible=turned)
 
 
-def _turns_back(record: OpRecord) -> bool:
+def _needs_channels_first(record: OpRecord) -> bool:
     """Operations that need channels-first input whatever comes in, and pass it on in that
     layout."""
     return "group_norm" in record.name
 
 
-def _turning_ns(step: StepView, record: OpRecord) -> float:
+def _conversion_ns(step: StepView, record: OpRecord) -> float:
     """The time to bring the first argument to channels-first layout."""
     call = step.call(record)
     assert call is not None

@@ -31,7 +31,7 @@ from boundby.faults.fault import Detection, Fault
 from boundby.model import Cost
 from boundby.model.assumptions.savings import SCRIPT_LEFT
 from boundby.step.model import Edit, StepView
-from boundby.step.sample_loops import SampleLoop, asking_ns, find_sample_loops, holds_samples
+from boundby.step.sample_loops import SampleLoop, dispatch_ns, find_sample_loops, holds_samples
 
 _MOST_LINES = _MOST_NAMES = 3  # display limit
 
@@ -79,7 +79,7 @@ def _at_once(
             op_ns |= dict.fromkeys(others, 0.0)
             gone += others
     if step.device == "cpu":  # dispatch and Python at these lines were measured together
-        return Edit.set_time(op_ns) + Edit.save_step((1 - left) * asking_ns(step, loops))
+        return Edit.set_time(op_ns) + Edit.save_step((1 - left) * dispatch_ns(step, loops))
     return Edit.set_time(op_ns) + Edit.scale_launches(gone, left)
 
 

@@ -19,7 +19,7 @@ def without_repeats(findings: Sequence[Finding]) -> list[Finding]:
     """Merge faults that exclude each other and need the same fix: they are a single gain."""
     kept: list[Finding] = []
     for finding in findings:
-        same = [at for at, first in enumerate(kept) if _asks_the_same(first, finding)]
+        same = [at for at, first in enumerate(kept) if _has_same_fix(first, finding)]
         if not same:
             kept.append(finding)
             continue
@@ -38,7 +38,7 @@ def without_repeats(findings: Sequence[Finding]) -> list[Finding]:
     return kept
 
 
-def _asks_the_same(one: Finding, other: Finding) -> bool:
+def _has_same_fix(one: Finding, other: Finding) -> bool:
     exclude = one.fault in other.excludes or other.fault in one.excludes
     return exclude and bool(one.fixes) and one.fixes[:1] == other.fixes[:1]
 

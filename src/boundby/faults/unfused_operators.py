@@ -55,7 +55,7 @@ from boundby.step.model import Edit, HostTime, StepView
 
 _COMPILED = ("triton_", "CompiledFunction", "Torch-Compiled")
 # Kernels of at least this size show how fast passes over memory run in this step.
-_TELLING_BYTES = 4e6
+_LARGE_PASS_BYTES = 4e6
 # Normalized row by row.
 _BY_ROWS = ("layer_norm", "rms_norm", "softmax")
 
@@ -85,9 +85,9 @@ def detect(step: StepView) -> Detection | None:
         key=lambda chain: -sum(step.op_records[index].ns for index in chain.op_records),
     )
     return Detection(
-        low=_fused(step, chains, slow, turned, costs[0], _stays_all),
-        expected=_fused(step, chains, middle, products, costs[1], _stays_of_arithmetic),
-        high=_fused(step, chains, 1.0, products, costs[2], _stays_at_best),
+        low=_fused(step, chains, slow, turned, costs[0], _all_remains),
+        expected=_fused(step, chains, middle, products, costs[1], _arithmetic_remains),
+        high=_fused(step, chains, 1.0, products, costs[2], _remains_at_best),
         where=step.lines(
             step.op_records[index] for chain in costliest for index in chain.op_records
         )[:3],
@@ -105,7 +105,7 @@ def _pass_efficiency(step: StepView) -> tuple[float, float]:
         if record.op_class == "elementwise"
         and record.phase != Phase.OPTIMIZER
         and record.cost is not None
-        and record.cost.bytes >= _TELLING_BYTES
+        and record.cost.bytes >= _LARGE_PASS_BYTES
         and record.ns > 0
         and (copy := step.machine.copy_ns(record.cost.bytes))
     ]
@@ -120,15 +120,15 @@ def _pass_efficiency(step: StepView) -> tuple[float, float]:
 
 
 # On a CPU the arithmetic remains without its memory traffic: the minimum time of a fused chain.
-Stays = Callable[[StepView, Chain], float]
+Remaining = Callable[[StepView, Chain], float]
 
 
-def _stays_all(step: StepView, chain: Chain) -> float:
+def _all_remains(step: StepView, chain: Chain) -> float:
     """Compiled steps of small models took as long as eager ones, and longer."""
     return sum(step.op_records[index].ns for index in chain.op_records)
 
 
-def _stays_of_arithmetic(step: StepView, chain: Chain) -> float:
+def _arithmetic_remains(step: StepView, chain: Chain) -> float:
     """The time of each operation beyond its memory traffic; generated code is no faster at that
     than a library."""
     op_records = [step.op_records[index] for index in chain.op_records]
@@ -139,7 +139,7 @@ def _stays_of_arithmetic(step: StepView, chain: Chain) -> float:
     return max(*(record.ns for record in op_records), sum(max(0.0, ns) for ns in beyond))
 
 
-def _stays_at_best(step: StepView, chain: Chain) -> float:
+def _remains_at_best(step: StepView, chain: Chain) -> float:
     return 0.5 * max(step.op_records[index].ns for index in chain.op_records)
 
 
@@ -149,7 +149,7 @@ def _fused(
     efficiency: float,
     products: dict[int, float],
     launch_ns: float,
-    stays: Stays,
+    stays: Remaining,
 ) -> Edit:
     op_ns = dict(products)
     gone = []
@@ -165,8 +165,8 @@ def _fused(
     unfusible = frozenset(products)
     edit = Edit(op_ns=op_ns, unfusible=unfusible)
     if step.device == "cpu":
-        return edit if stays is _stays_all else edit + Edit.scale_launches(gone, 0.0)
-    doubt = COMPILED_HOST_SPREAD.value * ((stays is _stays_all) - (stays is _stays_at_best))
+        return edit if stays is _all_remains else edit + Edit.scale_launches(gone, 0.0)
+    doubt = COMPILED_HOST_SPREAD.value * ((stays is _all_remains) - (stays is _remains_at_best))
     host = (1 + doubt) * compiled_host_ns(step, gone, launch_ns)
     edit += Edit.save_host(HostTime(before_ns=step.launches.host_ns - host))
     for chain in chains:
@@ -174,7 +174,7 @@ def _fused(
     return edit
 
 
-def _pass_ns(step: StepView, chain: Chain, efficiency: float, stays: Stays) -> float:
+def _pass_ns(step: StepView, chain: Chain, efficiency: float, stays: Remaining) -> float:
     """The time of one kernel for a chain's traffic, functions and random numbers, and of its
     reductions.
 
@@ -183,13 +183,13 @@ def _pass_ns(step: StepView, chain: Chain, efficiency: float, stays: Stays) -> f
     is written for another kernel.
     """
     machine = step.machine
-    apart = _summed_apart_bytes(step, chain) if stays is _stays_all else 0.0
+    apart = _summed_apart_bytes(step, chain) if stays is _all_remains else 0.0
     copy, chance = machine.copy_ns(chain.bytes + apart), _chance_ns(step, chain)
     if copy is None:
         return math.inf
     traffic, functions = copy / efficiency, _functions_ns(step, chain)
     reduced = chain.reductions * (machine.overheads.shortest_kernel_ns or 0.0)
-    if stays is _stays_at_best:
+    if stays is _remains_at_best:
         return reduced + max(traffic, functions, chance)
     names = [step.op_records[index].name for index in chain.op_records]
     by_rows = any(part in name for name in names for part in _BY_ROWS)

@@ -160,7 +160,7 @@ def _shortest_steps(
     worst = busy if np.isfinite(busy) else usual
     others = seen.cpu_wait_share > CPU_WAIT_LIMIT.value
     crowded = 1.0 if others else _crowded(usual - batch, rest, seen.cores)
-    longest, likely = _held_up(rest, batch, crowded, seen.cores)
+    longest, likely = _slowdown_beside_worker(rest, batch, crowded, seen.cores)
     return (
         max(supply, worst / seen.cores, longest),
         max(supply, usual / seen.cores, likely),
@@ -173,7 +173,9 @@ def _crowded(record: float, rest: float, cores: int) -> float:
     return min(1.0, max(0.0, record / rest - (cores - 1)))
 
 
-def _held_up(rest: float, batch: float, crowded: float, cores: int) -> tuple[float, float]:
+def _slowdown_beside_worker(
+    rest: float, batch: float, crowded: float, cores: int
+) -> tuple[float, float]:
     """The slowdown of a CPU step beside a worker that makes the next batch: worst and expected.
 
     What the worker takes from one of the step's threads, while they use all cores, delays all of

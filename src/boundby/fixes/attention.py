@@ -12,7 +12,7 @@ from boundby.fixes.attributes import PatchSet, when_torch_arrives
 from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 from boundby.fixes.masks import CHANGE as NO_MASKS
-from boundby.fixes.masks import leave_out_needless_masks
+from boundby.fixes.masks import skip_unneeded_masks
 from boundby.fixes.root_modules import outermost_modules
 
 _SWITCH = "_attn_implementation"
@@ -48,7 +48,7 @@ def _switch(
     for one in eager:
         setattr(one, _SWITCH, "sdpa")
     note(f"attention of {type(module).__name__}")
-    masks = leave_out_needless_masks()
+    masks = skip_unneeded_masks()
 
     def undo() -> None:
         masks.undo()

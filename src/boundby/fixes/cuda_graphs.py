@@ -11,7 +11,7 @@ from typing import Any
 from boundby.fixes.fix import Fix
 from boundby.fixes.log import note
 from boundby.fixes.masks import CHANGE as NO_MASKS
-from boundby.fixes.masks import leave_out_needless_masks
+from boundby.fixes.masks import skip_unneeded_masks
 from boundby.fixes.switch import Program
 from boundby.runtime.patching import PatchSet
 
@@ -91,7 +91,7 @@ class GraphedModules:
         if key not in self._recorded:
             if len(self._recorded) >= _MAX_GRAPHS:
                 return plain(*args, **kwargs)
-            masks = leave_out_needless_masks()
+            masks = skip_unneeded_masks()
             changed = [f"graph of {type(module).__name__}", *([_MASKS] if masks else [])]
             try:
                 self._recorded[key] = _record(module, plain, leaves, spec, tensors)

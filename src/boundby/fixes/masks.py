@@ -12,7 +12,7 @@ from boundby.fixes.attributes import PatchSet
 CHANGE = "transformers.masking_utils.is_tracing = lambda padding=None: padding is not None"
 
 
-def leave_out_needless_masks() -> PatchSet:
+def skip_unneeded_masks() -> PatchSet:
     """Without padding, transformers leaves the mask to the kernel, unless it is being traced.
 
     In a compiled or captured call it creates one, which prevents the fastest attention kernels and,

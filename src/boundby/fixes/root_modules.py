@@ -34,10 +34,10 @@ class _Outermost(StepHook):
 @contextlib.contextmanager
 def outermost_modules(change: Edit) -> Iterator[None]:
     """Apply `change` to every outermost module that has parameters."""
-    companion = _Outermost(change)
+    hook = _Outermost(change)
     try:
-        with step_hook_active(companion):
+        with step_hook_active(hook):
             yield
     finally:
-        while companion.undo:
-            companion.undo.pop()()
+        while hook.undo:
+            hook.undo.pop()()

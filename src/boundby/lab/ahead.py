@@ -27,7 +27,7 @@ from typing import Any
 from boundby.hardware.stopwatch import Timing
 from boundby.lab.asymptotes import crossing, flat, points_of, slope
 from boundby.lab.bench import Bench, spread
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, around, between
 from boundby.lab.rates import overhead_of, stream_rate, streamed_bytes
 from boundby.model import Machine, units
 from boundby.model.lab import Axis, Interval, Lines, Mark, Series
@@ -82,7 +82,7 @@ def predict(machine: Machine, _: Probe) -> Predictions:
     }
 
 
-def measure(bench: Bench, _: Probe) -> Observation:
+def measure(bench: Bench, _: Probe) -> Measured:
     import torch
 
     elements = streamed_bytes(bench.machine, quick=bench.quick) // _BYTES
@@ -95,7 +95,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
         level, rise = flat(times), slope(sizes, times)
         found = crossing(level, rise)
         at_crossing = _pace(bench, arrays, max(_SMALLEST, round(found.value)))
-    return Observation(
+    return Measured(
         found={
             "crossover": found,
             "host": level,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from boundby.hardware.device import Device
 from boundby.hardware.stopwatch import FEWEST_SAMPLES, Stopwatch, Timing, Workload, stopwatch_for
-from boundby.lab.pace import Pace
+from boundby.lab.host_speed import HostSpeedSampler
 from boundby.model import Machine
 from boundby.model.lab import Interval
 
@@ -25,7 +25,7 @@ class Bench:
     device: Device
     quick: bool = False
     tick: Callable[[], None] = lambda: None
-    pace: Pace = field(default_factory=Pace)
+    host_speed: HostSpeedSampler = field(default_factory=HostSpeedSampler)
     stopwatch: Stopwatch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -42,7 +42,7 @@ class Bench:
     def pause(self) -> None:
         """Run work between two measurements, and sample the host's speed."""
         self.tick()
-        self.pace.look()
+        self.host_speed.sample()
 
     def time(
         self, work: Workload, *, seconds: float = 0.2, fewest: int = FEWEST_SAMPLES
@@ -86,7 +86,7 @@ class Bench:
         samples: dict[str, list[float]] = {name: [] for name in workloads}
         for _ in range(rounds):
             for name, work in workloads.items():
-                self.pace.look()
+                self.host_speed.sample()
                 samples[name].append(self._sample(work, calls[name]))
         found = {name: spread(Timing.of(taken)) for name, taken in samples.items()}
         if not fastest:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from boundby.lab.bench import Bench
 from boundby.lab.encoder import Shape, training_step
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, between, exactly
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, between, exactly
 from boundby.lab.rates import BYTES, product_dtype, product_rate, stream_rate
 from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars
@@ -92,7 +92,7 @@ def _pointwise(shape: Shape) -> float:
     return float(shape.layers * (shape.scores + 6 * shape.tokens * shape.width))
 
 
-def measure(bench: Bench, _: Probe) -> Observation:
+def measure(bench: Bench, _: Probe) -> Measured:
     import torch
 
     shape = _SHAPES[bench.device.kind]
@@ -106,7 +106,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
     diagnosis = diagnose(ticked, warmup=3, steps=5, profiled=2, machine=bench.machine)
     rows: dict[str, ClassRow] = {row.name: row for row in diagnosis.classes}
     products = rows["contraction"]
-    seen = Observation(
+    seen = Measured(
         found={"flops": exactly(products.flops_share), "time": exactly(products.time_share)}
     )
     for name in ("normalization", "elementwise"):

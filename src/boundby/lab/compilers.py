@@ -27,7 +27,7 @@ from typing import Any
 from boundby.hardware.stopwatch import Workload
 from boundby.lab.bench import Bench
 from boundby.lab.counts import count_calls, count_nodes, count_operators
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, between, exactly
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, between, exactly
 from boundby.lab.jax_step import time_jax
 from boundby.lab.mlp_step import BATCH, LAYERS, WIDTH, eager_loss, eager_step, whole_step
 from boundby.lab.rates import overhead_of, rate_of
@@ -127,7 +127,7 @@ def _arithmetic_ns(machine: Machine) -> float:
     return PRODUCTS * 2 * BATCH * WIDTH**2 / rate_of(machine, "matmul.float32") * 1e9
 
 
-def measure(bench: Bench, probe: Probe) -> Observation:
+def measure(bench: Bench, probe: Probe) -> Measured:
     compiled, arguments = probe.state
     workloads: dict[str, Workload] = {
         "eager": eager_step(bench.target),
@@ -136,7 +136,7 @@ def measure(bench: Bench, probe: Probe) -> Observation:
     if bench.cuda:
         workloads["graph"] = _graph(bench)
     times = bench.compare(workloads)
-    seen = Observation(found=dict(times))
+    seen = Measured(found=dict(times))
     seen.found["speedup"] = times["eager"].over(times["compiled"])
     for name, words in {
         "operators": "eager torch: operators of a step",
@@ -180,7 +180,7 @@ def _least_traffic(arguments: tuple[Any, ...]) -> float:
     return float(2 * sum(each.nbytes for state in states for each in state) + x.nbytes + y.nbytes)
 
 
-def _add_jax(bench: Bench, seen: Observation, times: dict[str, Interval]) -> None:
+def _add_jax(bench: Bench, seen: Measured, times: dict[str, Interval]) -> None:
     found = time_jax(bench.device.kind, quick=bench.quick)
     if isinstance(found, str):
         seen.notes.append(found)

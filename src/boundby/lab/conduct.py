@@ -8,8 +8,8 @@ from collections.abc import Callable
 import msgspec
 
 from boundby.lab.bench import Bench
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe
-from boundby.lab.neighbours import Neighbours
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe
+from boundby.lab.other_processes import OtherProcesses
 from boundby.lab.recheck import remeasure
 from boundby.model import HOST_COSTS, units
 from boundby.model.lab import Interval, Measurement, Result
@@ -25,14 +25,14 @@ def conduct(
     experiment: Experiment, bench: Bench, told: Callable[[Predictions], None] = lambda _: None
 ) -> Result:
     """Predict, report, measure, judge. The prediction is made before the measurement begins."""
-    began, neighbours = time.perf_counter(), Neighbours()
-    bench.pace.begin()
+    began, others = time.perf_counter(), OtherProcesses()
+    bench.host_speed.begin()
     probe = experiment.probe(bench) if experiment.probe else Probe()
     predicted = experiment.predict(bench.machine, probe)
     told(predicted)
     observation = experiment.measure(bench, probe)
-    bench.pace.settle()
-    law = at_the_pace_seen(experiment, bench, probe, predicted)
+    bench.host_speed.settle()
+    law = at_measured_speed(experiment, bench, probe, predicted)
     measured = judge(law, observation)
     misses = [name for name, found in measured.items() if found.held is False]
     judged = [found for found in measured.values() if found.held is not None]
@@ -42,7 +42,7 @@ def conduct(
         for name, found in measured.items()
         if found.held and not predicted[name].overlaps(found)
     ]
-    disturbed = [*filter(None, (bench.pace.words(bench.machine), neighbours.words()))]
+    disturbed = [*filter(None, (bench.host_speed.words(bench.machine), others.words()))]
     if misses or rescued:
         said = [_explain(name, predicted, law, observation) for name in misses + rescued]
         why = "; ".join([*said, *disturbed] if misses else [why, *said, *disturbed])
@@ -66,7 +66,7 @@ def conduct(
     )
 
 
-def judge(predicted: Predictions, observation: Observation) -> dict[str, Measurement]:
+def judge(predicted: Predictions, observation: Measured) -> dict[str, Measurement]:
     """Every measured figure, and whether its interval overlaps the predicted one."""
     measured = {
         name: Measurement(
@@ -83,11 +83,11 @@ def judge(predicted: Predictions, observation: Observation) -> dict[str, Measure
     return measured | observation.also
 
 
-def at_the_pace_seen(
+def at_measured_speed(
     experiment: Experiment, bench: Bench, probe: Probe, predicted: Predictions
 ) -> Predictions:
     """The law's prediction at the host speeds that were measured, if it depends on the host."""
-    seen = bench.pace.beside(bench.machine)
+    seen = bench.host_speed.relative_to(bench.machine)
     if seen is None:
         return predicted
     fast, usual, slow = (
@@ -112,12 +112,12 @@ def at_the_pace_seen(
 
 
 def _explain(
-    name: str, predicted: Predictions, paced: Predictions, observation: Observation
+    name: str, predicted: Predictions, at_speed: Predictions, observation: Measured
 ) -> str:
     law = predicted[name]
     words = f"{law.what}: predicted {units.quantity(law.value, law.unit)}"
-    if paced[name].value != law.value:
-        words += f" ({units.quantity(paced[name].value, law.unit)} at the host's pace)"
+    if at_speed[name].value != law.value:
+        words += f" ({units.quantity(at_speed[name].value, law.unit)} at the measured host speed)"
     words += f", found {units.quantity(observation.found[name].value, law.unit)}"
     reason = observation.reasons.get(name)
     return f"{words}, because {reason}" if reason else words
@@ -143,10 +143,14 @@ def _explain_by_roofs(
     }
     if not changes:
         return "; the roofs behind it, measured again, are as saved"
-    seen = bench.pace.beside(bench.machine)
+    seen = bench.host_speed.relative_to(bench.machine)
     words = ", ".join(
         f"{name} {new / old:.2f} times what was saved"
-        + (" as the host's pace" if seen and name in HOST_COSTS and _meets(seen, new / old) else "")
+        + (
+            " as the host's speed"
+            if seen and name in HOST_COSTS and _meets(seen, new / old)
+            else ""
+        )
         for name, (old, new) in changes.items()
     )
     again = experiment.predict(now, probe)

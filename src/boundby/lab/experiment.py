@@ -28,7 +28,7 @@ class Probe:
 
 
 @dataclass(kw_only=True)
-class Observation:
+class Measured:
     """The measurement: `found` by the names of the predictions, `also` without one.
 
     `reasons` explain figures that miss, from other measurements.
@@ -57,7 +57,7 @@ class Experiment:
     name: str
     document: str
     predict: Callable[[Machine, Probe], Predictions]
-    measure: Callable[[Bench, Probe], Observation]
+    measure: Callable[[Bench, Probe], Measured]
     probe: Callable[[Bench], Probe] | None = None
     # Its duration, for the progress bar, measured on a CPU with two cores.
     seconds: float = 10.0

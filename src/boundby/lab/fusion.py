@@ -21,7 +21,7 @@ from typing import Any
 
 from boundby.hardware.stopwatch import Workload
 from boundby.lab.bench import Bench
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, around, between
 from boundby.lab.rates import stream_rate, streamed_bytes
 from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars, Interval
@@ -45,7 +45,7 @@ def predict(machine: Machine, _: Probe) -> Predictions:
     }
 
 
-def measure(bench: Bench, _: Probe) -> Observation:
+def measure(bench: Bench, _: Probe) -> Measured:
     import torch
 
     elements = streamed_bytes(bench.machine, quick=bench.quick) // _BYTES_PER_ELEMENT
@@ -70,7 +70,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
     with torch.no_grad():
         times = bench.compare(workloads)
     one, both, fused = times["cos"], times["cos(cos) eager"], times["cos(cos) fused"]
-    seen = Observation(
+    seen = Measured(
         found={
             "one": one.times(1 / elements),
             "eager": both.over(one),
@@ -100,7 +100,7 @@ def _plot(times: dict[str, Interval], one: Interval) -> Bars:
     return Bars(title="Time of one call", axis=Axis(name="time", unit="ns", log=False), bars=bars)
 
 
-def _find_reasons(bench: Bench, seen: Observation, x: Any) -> None:
+def _find_reasons(bench: Bench, seen: Measured, x: Any) -> None:
     """The cost of the arithmetic alone: of one more cosine in a long fused chain, on a GPU."""
     import torch
 

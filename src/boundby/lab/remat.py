@@ -25,7 +25,7 @@ from typing import Any
 from boundby.lab.bench import Bench
 from boundby.lab.experiment import (
     Experiment,
-    Observation,
+    Measured,
     Predictions,
     Probe,
     around,
@@ -75,7 +75,7 @@ def predict(machine: Machine, _: Probe) -> Predictions:
     }
 
 
-def measure(bench: Bench, _: Probe) -> Observation:
+def measure(bench: Bench, _: Probe) -> Measured:
     import torch
 
     room = (bench.machine.memory_bytes or 0) // _BYTES_FOR_EACH
@@ -92,7 +92,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
     }
     times = bench.compare({name: _training(forward, x, grad) for name, forward in variants.items()})
     kept = {name: _bytes_kept(variants[name], x) for name in ("stored", "checkpointed")}
-    seen = Observation(
+    seen = Measured(
         found={
             "checkpointed": times["checkpointed"].over(times["stored"]),
             "fused": times["fused"].over(times["stored"]),
@@ -132,7 +132,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
     return seen
 
 
-def _find_reason(bench: Bench, compiled: Forward, seen: Observation) -> None:
+def _find_reason(bench: Bench, compiled: Forward, seen: Measured) -> None:
     """The cost of the fused kernels' arithmetic, on numbers in a cache."""
     import torch
 

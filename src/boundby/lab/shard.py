@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from boundby.lab.asymptotes import crossing, middle, points_of, slope
 from boundby.lab.bench import Bench
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, around, between
 from boundby.lab.rates import product_rate
 from boundby.lab.torchrun import Ranks
 from boundby.model import Machine, units
@@ -74,7 +74,7 @@ def rank_rate(machine: Machine, probe: Probe) -> float:
     return whole if machine.kind == "cuda" else whole / min(_RANKS, machine.threads or 1)
 
 
-def measure(bench: Bench, probe: Probe) -> Observation:
+def measure(bench: Bench, probe: Probe) -> Measured:
     ranks: Ranks = probe.state
     law = predict(bench.machine, probe)
     depths = _depths(law["depth"].value)
@@ -84,7 +84,7 @@ def measure(bench: Bench, probe: Probe) -> Observation:
     found = crossing(level, slope(depths, math))
     below = _nearest(depths, law["depth"].value / 4)
     above = _nearest(depths, law["depth"].value * 4)
-    seen = Observation(
+    seen = Measured(
         found={
             "depth": found,
             "transfer": level,

@@ -27,7 +27,7 @@ from typing import Any
 from boundby.hardware.probes.matmul import product
 from boundby.hardware.stopwatch import Timing, Workload
 from boundby.lab.bench import Bench, spread
-from boundby.lab.experiment import Experiment, Observation, Predictions, Probe, around, between
+from boundby.lab.experiment import Experiment, Measured, Predictions, Probe, around, between
 from boundby.lab.rates import product_dtype, stream_rate
 from boundby.model import Machine, units
 from boundby.model.lab import Axis, Bar, Bars, Interval
@@ -65,12 +65,12 @@ def predict(machine: Machine, _: Probe) -> Predictions:
     return predictions
 
 
-def measure(bench: Bench, _: Probe) -> Observation:
+def measure(bench: Bench, _: Probe) -> Measured:
     import torch
 
     size = _SIZE // (8 if bench.quick else 1)
     here = torch.randint(0, 256, (size,), dtype=torch.uint8)
-    seen = Observation()
+    seen = Measured()
     with tempfile.TemporaryDirectory(prefix="boundby-") as folder:
         path = Path(folder) / "numbers"
         _write(path, here.numpy())
@@ -97,7 +97,7 @@ def measure(bench: Bench, _: Probe) -> Observation:
     return seen
 
 
-def _conclude(seen: Observation) -> None:
+def _conclude(seen: Measured) -> None:
     rates = {"disk to host": seen.also["disk"].value}
     rates |= {_LINKS[name][1]: seen.found[name].value for name in _LINKS if name in seen.found}
     rates["within device memory"] = seen.found["memory"].value
@@ -183,7 +183,7 @@ def _hide_copy(bench: Bench, there: Any, source: Any) -> Interval:
     return Interval(low=low, value=value, high=high)
 
 
-def _hide_disk(bench: Bench, path: Path, size: int, seen: Observation) -> None:
+def _hide_disk(bench: Bench, path: Path, size: int, seen: Measured) -> None:
     buffer = bytearray(size)
     read_ns = _time_reads(bench, path, size).value
     compute, _ = _busy(bench, read_ns)

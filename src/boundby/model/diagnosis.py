@@ -9,7 +9,7 @@ from boundby.model.account import Account, Utilisation, Verdict
 from boundby.model.finding import BatchRow, ChipRow, Finding, WhatIf
 from boundby.model.machine import Machine
 from boundby.model.note import Note
-from boundby.model.precision import UNTOLD, Precision
+from boundby.model.precision import UNKNOWN_PRECISION, Precision
 from boundby.model.proof import Proof
 from boundby.model.record import DIAGNOSIS_SCHEMA, Record
 from boundby.model.rows import (
@@ -100,7 +100,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     framework: Literal["torch", "jax"] | None = None
     machine: Machine
     step: StepTimes
-    precision: Precision = UNTOLD
+    precision: Precision = UNKNOWN_PRECISION
     run: RunParts | None = None
     account: Account
     verdict: Verdict

@@ -13,7 +13,7 @@ from boundby.model.evidence import StepEvidence
 from boundby.model.host_counters import HostCounters
 from boundby.model.jax_facts import JaxFacts
 from boundby.model.note import Note
-from boundby.model.precision import UNTOLD, Precision
+from boundby.model.precision import UNKNOWN_PRECISION, Precision
 from boundby.model.record import Record
 from boundby.model.run import RunParts
 from boundby.model.step_kind import StepKind
@@ -83,7 +83,7 @@ class Settings(Record, frozen=True, kw_only=True):
     versions: dict[str, str] = {}
 
     def precision(self, device: str) -> Precision:
-        return self.float32.get(device, UNTOLD)
+        return self.float32.get(device, UNKNOWN_PRECISION)
 
 
 class RankInfo(Record, frozen=True, kw_only=True):

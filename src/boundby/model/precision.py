@@ -17,4 +17,4 @@ class Precision(Record, frozen=True, kw_only=True):
 
 
 # For a trace, which does not record these settings.
-UNTOLD = Precision()
+UNKNOWN_PRECISION = Precision()

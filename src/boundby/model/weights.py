@@ -24,7 +24,7 @@ class ModelWeights(Record, frozen=True, kw_only=True):
     layer_bytes: float | None = None
     dtype_bytes: float = 2.0
 
-    def experts_met(self, tokens: float) -> float:
+    def experts_reached(self, tokens: float) -> float:
         """The number of routed experts of a layer that this many tokens reach, each choosing
         evenly."""
         if not self.experts:
@@ -34,7 +34,7 @@ class ModelWeights(Record, frozen=True, kw_only=True):
 
     def read_bytes(self, tokens: float, dtype_bytes: float) -> float:
         """The bytes of the weights that one pass of this many tokens reads."""
-        share = self.experts_met(tokens) / self.experts if self.experts else 0.0
+        share = self.experts_reached(tokens) / self.experts if self.experts else 0.0
         each = dtype_bytes if self.layer_bytes is None else self.layer_bytes
         params = self.layers_params + share * self.expert_params
         return params * each + self.head_params * dtype_bytes

@@ -167,6 +167,6 @@ def own(cost: Cost, inside: Cost) -> Cost:
     first copies its bias does the whole product. On a CPU, where only operators are timed, this
     prevents the same work from being counted once per nesting level.
     """
-    bytes_handed_on = inside.bytes >= DELEGATED_SHARE.value * cost.bytes
-    flops_handed_on = inside.total_flops >= DELEGATED_SHARE.value * cost.total_flops
-    return Cost() if bytes_handed_on and flops_handed_on else cost
+    bytes_delegated = inside.bytes >= DELEGATED_SHARE.value * cost.bytes
+    flops_delegated = inside.total_flops >= DELEGATED_SHARE.value * cost.total_flops
+    return Cost() if bytes_delegated and flops_delegated else cost

@@ -18,7 +18,7 @@ from boundby.prove.evidence import BASELINE, Evidence
 from boundby.prove.first_uses import FirstUses
 from boundby.prove.input_sizes import InputSizes
 from boundby.prove.ranks import Ranks
-from boundby.prove.rounds import Block, BlockResult, Check, Reply, Request, Steps
+from boundby.prove.rounds import Action, Block, BlockResult, Check, Reply, Steps
 from boundby.prove.search import Search
 from boundby.prove.site_recorder import SiteRecorder
 from boundby.prove.snapshots import random_state
@@ -226,20 +226,20 @@ class LiveEngine(StepHook):
     def _resume(self, reply: Reply) -> None:
         self._next(lambda: self._plan.send(reply))
 
-    def _next(self, advance: Callable[[], Request]) -> None:
+    def _next(self, advance: Callable[[], Action]) -> None:
         """Answer checks at once, open the next block, or finish."""
         try:
-            request = advance()
+            action = advance()
             while True:
-                if isinstance(request, Check):
-                    self._report_activity(request)
-                    request = self._plan.send(self._check(request))
+                if isinstance(action, Check):
+                    self._report_activity(action)
+                    action = self._plan.send(self._check(action))
                     continue
-                refused = self._begin(request)
+                refused = self._begin(action)
                 if self._all_ranks(refused is None):
                     return
                 self._open = None
-                request = self._plan.send(refused or BlockResult(nothing_changed=True))
+                action = self._plan.send(refused or BlockResult(nothing_changed=True))
         except StopIteration:
             self.finish()
 
@@ -293,8 +293,8 @@ class LiveEngine(StepHook):
     def _device_is_cuda(self) -> bool:
         return bool(self._torch.cuda.is_initialized())
 
-    def _check(self, request: Check) -> Numerics:
-        keys = request.variant
+    def _check(self, action: Check) -> Numerics:
+        keys = action.variant
         fixes = [one for one in self.search.candidates if one.key in keys]
         precision = lowest_precision([one.precision for one in fixes])
         preparation_s = self._evidence.preparation_s.get(keys, 0.0)
@@ -327,19 +327,19 @@ class LiveEngine(StepHook):
         assert isinstance(verdict, Numerics)
         return verdict
 
-    def _report_activity(self, request: Request) -> None:
+    def _report_activity(self, action: Action) -> None:
         evidence = self._evidence
-        evidence.running = request.variant
+        evidence.running = action.variant
         evidence.measure_until = self.search.deadline
-        evidence.preparing = isinstance(request, Block) and request.preparing
+        evidence.preparing = isinstance(action, Block) and action.preparing
         for key, words in self._board.changes_made.items():
             if key:
                 evidence.changes_made[key] = sorted(words)
-        for key in {*request.variant} - evidence.objects.keys():
+        for key in {*action.variant} - evidence.objects.keys():
             evidence.objects[key] = self._sites.of(self._board.objects(key))
         evidence.sites = self._sites.seen()
-        name = " + ".join(key.partition("/")[2] for key in request.variant) or "as it is"
-        activity = "checking" if isinstance(request, Check) else "preparing" * request.preparing
+        name = " + ".join(key.partition("/")[2] for key in action.variant) or "as it is"
+        activity = "checking" if isinstance(action, Check) else "preparing" * action.preparing
         evidence.now = f"{activity} {name}".strip()
         self._on_step()
 

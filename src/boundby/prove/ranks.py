@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from boundby.model.proof import Numerics
-from boundby.prove.rounds import Block, BlockResult, Check, Reply, Request, Steps
+from boundby.prove.rounds import Action, Block, BlockResult, Check, Reply, Steps
 
 T = TypeVar("T")
 _ADDRESS = "127.0.0.1"
@@ -75,7 +75,7 @@ def shared_plan(plan: Steps, ranks: Ranks) -> Steps:
 
 def _asked(plan: Steps, reply: Reply | None) -> _Next:
     try:
-        request: Request = plan.send(reply) if reply is not None else next(plan)
+        request: Action = plan.send(reply) if reply is not None else next(plan)
     except StopIteration:
         return _Next()
     return _Next(check=request) if isinstance(request, Check) else _Next(block=request)

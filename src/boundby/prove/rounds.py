@@ -60,9 +60,9 @@ class BlockResult:
     nothing_changed: bool = False
 
 
-Request = Block | Check
+Action = Block | Check
 Reply = BlockResult | Numerics
-Steps = Generator[Request, Reply, None]
+Steps = Generator[Action, Reply, None]
 
 
 @dataclass(slots=True, kw_only=True)

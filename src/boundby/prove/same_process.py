@@ -31,7 +31,7 @@ from boundby.prove.search import Search
 from boundby.prove.site_recorder import SiteRecorder
 from boundby.prove.snapshots import random_state
 from boundby.prove.worker import fix_of
-from boundby.runtime.patching import tell_of_aliases
+from boundby.runtime.patching import record_aliases
 from boundby.runtime.step_hooks import StepHook, step_hook_active
 from boundby.session import live as session
 
@@ -92,7 +92,7 @@ def measure_function(
     torch_: Any = torch
     done: list[bool] = []
     hooks = Hooks()
-    tell_of_aliases([name for name in sys.modules if name.partition(".")[0] == "torch"])
+    record_aliases([name for name in sys.modules if name.partition(".")[0] == "torch"])
     search = Search(
         candidates=candidates,
         evidence=evidence,

@@ -22,10 +22,10 @@ from boundby.prove.evidence import (
 from boundby.prove.rounds import (
     MAX_ROUNDS_AT_END,
     UNTIMED_STEPS,
+    Action,
     Block,
     BlockResult,
     Reply,
-    Request,
     Rounds,
     Steps,
 )
@@ -117,7 +117,7 @@ class Search:
             self.evidence.timed_peak_bytes = result.peak_bytes
         self.evidence.done = True
 
-    def _without_failing_fixes(self, variant: Variant) -> Generator[Request, Reply, Variant]:
+    def _without_failing_fixes(self, variant: Variant) -> Generator[Action, Reply, Variant]:
         """The fixes of a variant that can be applied, tried one by one."""
         ruled = self.evidence.rulings
         applied: Variant = BASELINE

@@ -40,7 +40,7 @@ from boundby.prove.rounds import Steps
 from boundby.prove.search import Search
 from boundby.prove.site_recorder import SiteRecorder
 from boundby.runtime.import_hooks import when_imported
-from boundby.runtime.patching import tell_of_aliases
+from boundby.runtime.patching import record_aliases
 from boundby.runtime.step_hooks import StepHook, active_hooks
 
 _NEVER = 1_000_000_000  # more than any number of steps
@@ -182,7 +182,7 @@ class _Live:
         from boundby.capture.torch.device import TorchDevice
         from boundby.prove.live import LiveEngine
 
-        tell_of_aliases([name for name in sys.modules if name.partition(".")[0] == "torch"])
+        record_aliases([name for name in sys.modules if name.partition(".")[0] == "torch"])
         search, plan = self._search("torch")
         fixes = {one.key: fix_of(one.key) for one in search.candidates}
         port = self.spec.store_port

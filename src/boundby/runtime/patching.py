@@ -12,7 +12,7 @@ from typing import Any
 _aliases: dict[int, list[tuple[dict[str, Any], str]]] = {}
 
 
-def tell_of_aliases(before: Collection[str]) -> None:
+def record_aliases(before: Collection[str]) -> None:
     """Record where else objects of torch are referenced, so that swaps replace those references
     too.
 

@@ -47,13 +47,13 @@ def save(
         store.write(times, folder / _OPERATORS)
 
 
-def machine_beside(path: Path) -> Machine | None:
+def saved_machine(path: Path) -> Machine | None:
     """The machine that was saved with an observation."""
     file = path.parent / _MACHINE
     return cache.read(file) if file.exists() else None
 
 
-def timer_beside(path: Path) -> Timer | None:
+def saved_timer(path: Path) -> Timer | None:
     """The operators' times that were saved with an observation, as a timer."""
     file = path.parent / _OPERATORS
     if not file.exists():

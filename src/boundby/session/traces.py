@@ -81,7 +81,7 @@ def read_member(
             observations = [with_capture(one, capture) for one in observations]
         timer = None
         if machine is None and path.name in (FILE_NAME, saved.TRACE):
-            machine, timer = saved.machine_beside(path), saved.timer_beside(path)
+            machine, timer = saved.saved_machine(path), saved.saved_timer(path)
         names = _names(path, observations)
         return [
             _member(name, observation, machine, timer, weights)

@@ -34,7 +34,7 @@ class CpuWait:
     profiled_ns: float
 
 
-class CpuStep(NamedTuple):
+class CpuStepParts(NamedTuple):
     """The operations of a step at the speed of clean steps. `dispatch_ns`: time to call operators;
     `waits`: for data, and for a core if known; `spent`: time without operations, by line; `scaled`:
     the factor by which everything was scaled down."""
@@ -46,7 +46,7 @@ class CpuStep(NamedTuple):
     scaled: float
 
 
-def cpu_step(
+def cpu_step_parts(
     timeline: Timeline,
     machine: Machine,
     precision: Precision,
@@ -57,7 +57,7 @@ def cpu_step(
     data_ns: float | None,
     cpu_wait: CpuWait | None,
     fresh_pages: ExtraPages | None,
-) -> CpuStep:
+) -> CpuStepParts:
     """The profiled step without what clean steps do not have: profiler overhead, fresh memory,
     other waits."""
     # Without waits for data or for a core, clean and profiled time are of the step itself.
@@ -96,7 +96,7 @@ def cpu_step(
         # If operators make the batch, they have their own time.
         data = max(0.0, data_ns - _work_for_data(timeline, op_records))
     waits = {"data": data} | ({CPU_WAIT: cpu_wait.clean_ns} if cpu_wait else {})
-    return CpuStep(op_records, slower * asked.costed_ns, waits, spent, min(1.0, pace))
+    return CpuStepParts(op_records, slower * asked.costed_ns, waits, spent, min(1.0, pace))
 
 
 def _without_waiting(phases: Mapping[str, float], share: float) -> dict[str, float]:

@@ -103,7 +103,7 @@ def idle_time_by_line(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> L
     )
 
 
-class _Met(NamedTuple):
+class _GapIntervals(NamedTuple):
     """Columns: the host's intervals in a gap before the launch that ends it, and the latency
     after."""
 
@@ -114,7 +114,7 @@ class _Met(NamedTuple):
     ns: Floats
 
 
-def _met(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> _Met:
+def _met(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> _GapIntervals:
     host = timeline.host
     ends = np.append(host.start_ns + host.duration_ns, np.iinfo(np.int64).max)
     issued = np.clip(ends[gaps.launches], gaps.start_ns, gaps.end_ns)
@@ -139,15 +139,15 @@ def _met(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> _Met:
         rows = where.row[stretch]
         label = labels[rows]
         ns = np.where(is_ours[rows], 0.0, lengths)
-        found.append(_Met(gap, label, where.source[stretch], where.inside[stretch], ns))
+        found.append(_GapIntervals(gap, label, where.source[stretch], where.inside[stretch], ns))
     every = np.arange(len(gaps.start_ns))
     late = np.where(gaps.parts["sync"] > gaps.parts["launch"], _SYNC, _LAUNCH)
     late = np.where(gaps.parts["unseen"] > 0, _UNSEEN, late)
     source = np.append(host.source, -1)[gaps.launches].astype(np.int64)
     inside = np.append(_inside(timeline), -1)[gaps.launches]
     latency = np.where(gaps.launches >= 0, gaps.end_ns - issued, 0).astype(np.float64)
-    found.append(_Met(every, late, source, inside, latency))
-    return _Met(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    found.append(_GapIntervals(every, late, source, inside, latency))
+    return _GapIntervals(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
 
 def host_time_by_line(

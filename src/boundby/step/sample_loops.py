@@ -90,7 +90,7 @@ def _place(line: str) -> tuple[str, int]:
     return file, int(number) if number.isdigit() else -_NEAR
 
 
-def asking_ns(step: StepView, loops: Iterable[SampleLoop]) -> float:
+def dispatch_ns(step: StepView, loops: Iterable[SampleLoop]) -> float:
     """On a CPU, the time to call their operations, and Python in between: all at their lines."""
     lines = {step.timeline.sources[loop.source] for loop in loops}
     python = (row.parts.get("python", 0.0) for row in step.line_rows if row.where in lines)

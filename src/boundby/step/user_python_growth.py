@@ -9,7 +9,7 @@ from boundby.model.assumptions.host import ROLLOUT_CALLS
 from boundby.model.intervals import union
 from boundby.step.model import HostTime, StepView
 from boundby.step.nesting import nearest
-from boundby.step.sample_loops import asking_ns, find_sample_loops
+from boundby.step.sample_loops import dispatch_ns, find_sample_loops
 from boundby.step.user_python import in_stretches, stretches
 
 _MODULE = "nn.Module: "
@@ -38,7 +38,7 @@ def growing_ns(step: StepView, *, growth: float | None) -> HostTime:
         waited = _for_samples(step)
         clean = max(0.0, step.wall_ns - operators - waited)
         own = sum(one.ns * part for one, part in zip(found, weight, strict=True) if not one.loads)
-        python_ns = clean * min(1.0, own / profiled) + asking_ns(step, find_sample_loops(step))
+        python_ns = clean * min(1.0, own / profiled) + dispatch_ns(step, find_sample_loops(step))
         return HostTime(after_ns=min(step.wall_ns, waited + python_ns))
     launches = step.launches
     own_ns, since = in_stretches(launches, timeline, found, weight)

@@ -17,7 +17,7 @@ _LOOPS = 3  # the fastest of them counts
 _APART_NS = 10_000_000
 
 
-class Pace:
+class HostSpeedSampler:
     """All samples so far, in ns per addition."""
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
@@ -25,7 +25,7 @@ class Pace:
         self._clock = clock
         self._last: int | None = None
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Take a sample (about 70 us of Python), unless one was just taken."""
         now = self._clock()
         if self._last is None or now - self._last >= _APART_NS:

@@ -52,7 +52,9 @@ def observe(capture: JaxCapture, *, target: str | None = None) -> Observation:
         step=_timing(capture, notes),
         host=capture.host_counters,
         settings=settings,
-        host_speed=HostSpeed(addition_ns=capture.pace, issue_addition_ns=capture.issue_pace),
+        host_speed=HostSpeed(
+            addition_ns=capture.addition_ns, issue_addition_ns=capture.issue_addition_ns
+        ),
         lines={} if profile.timeline is None else source_lines(profile.timeline),
         jax=facts,
         run=capture.run,

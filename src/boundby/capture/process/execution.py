@@ -66,11 +66,11 @@ def execute(target: Target) -> Ending:
     except KeyboardInterrupt as error:
         return Ending(exit_code=INTERRUPTED, error=error)
     except BaseException as error:  # noqa: BLE001 - it is the script's own, and is shown as such
-        return Ending(exit_code=1, error=without_our_frames(error))
+        return Ending(exit_code=1, error=without_own_frames(error))
     return Ending(exit_code=0)
 
 
-def without_our_frames(error: BaseException) -> BaseException:
+def without_own_frames(error: BaseException) -> BaseException:
     """The same exception, and those it came from, with tracebacks as they would be without
     boundby."""
     waiting: list[BaseException | None] = [error]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def unheard() -> Iterator[None]:
+def muted_stderr() -> Iterator[None]:
     """Discard what is written to stderr meanwhile, also by C++."""
     with contextlib.ExitStack() as restored:
         # Without a stderr, or with no file descriptor left, nothing is suppressed.

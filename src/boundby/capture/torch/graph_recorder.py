@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from boundby.capture.process.guard import Guard
-from boundby.capture.process.stderr_mute import unheard
+from boundby.capture.process.stderr_mute import muted_stderr
 from boundby.runtime.patching import PatchSet
 
 # The disk limit of all recordings of a run, about 1 kB per operator: beyond it, later captures are
@@ -130,7 +130,7 @@ class _Observation:
             # One that cannot write its file is useless, and blocks all later ones.
             self.path.touch()
             self.path.unlink()
-            with unheard():
+            with muted_stderr():
                 observer._add_execution_trace_observer(str(self.path))
                 # If there is one already it also returns True, but makes no file.
                 if not self.path.exists():
@@ -148,7 +148,7 @@ class _Observation:
         if self._profiles:
             with contextlib.suppress(AttributeError, OSError, RuntimeError):
                 _write_stacks(self.path, self._torch._C._autograd._disable_profiler_legacy())
-        with contextlib.suppress(RuntimeError), unheard():
+        with contextlib.suppress(RuntimeError), muted_stderr():
             observer._disable_execution_trace_observer()
             observer._remove_execution_trace_observer()
 

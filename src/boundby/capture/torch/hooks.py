@@ -28,7 +28,7 @@ from boundby.capture.process.guard import Guard
 from boundby.capture.torch import graph_recorder as graph_notes
 from boundby.capture.torch import line_tracer
 from boundby.capture.torch.optimizers import optimizer_in, optimizer_of
-from boundby.capture.torch.provenance import ask_for_provenance
+from boundby.capture.torch.provenance import enable_provenance
 from boundby.runtime.patching import PatchSet
 from boundby.runtime.step_hooks import active_hooks
 
@@ -207,16 +207,16 @@ class Hooks:
             self._do(watcher.call_begins, called, args, kwargs)
         self._depth += 1
         try:
-            for companion in active_hooks:
-                companion.call_begins(called, args, kwargs)
+            for hook in active_hooks:
+                hook.call_begins(called, args, kwargs)
             try:
                 result = run(*args, **kwargs)
             except Exception as error:
                 if not any(one.call_failed(called, error) for one in tuple(active_hooks)):
                     raise
                 result = run(*args, **kwargs)
-            for companion in active_hooks:
-                companion.call_ends(called, result)
+            for hook in active_hooks:
+                hook.call_ends(called, result)
         finally:
             self._depth -= 1
         return result
@@ -245,8 +245,8 @@ class Hooks:
         watcher = self.watcher
         if watcher is not None:
             self._do(watcher.backward_begins)
-        for companion in active_hooks:
-            companion.backward_begins(args[0] if args else kwargs.get("tensors"))
+        for hook in active_hooks:
+            hook.backward_begins(args[0] if args else kwargs.get("tensors"))
         self._depth += 1
         self._in_backward = True
         try:
@@ -268,8 +268,8 @@ class Hooks:
             hooks._do(hooks._watch_optimizer_class, type(optimizer))
             if hooks.watcher is not None:
                 hooks._do(hooks.watcher.optimizer_made, optimizer)
-            for companion in active_hooks:
-                companion.optimizer_made(optimizer)
+            for hook in active_hooks:
+                hook.optimizer_made(optimizer)
 
         return _patch_step_function
 
@@ -307,8 +307,8 @@ class Hooks:
         if watcher is None:
             return run(*args, **kwargs)
         self._do(watcher.optimizer_begins, optimizer)
-        for companion in active_hooks:
-            companion.optimizer_begins(optimizer)
+        for hook in active_hooks:
+            hook.optimizer_begins(optimizer)
         self._is_stepping = self._has_stepped = True
         try:
             result = run(*args, **kwargs)
@@ -348,7 +348,7 @@ class Hooks:
                 return lambda function: compile(function, **kwargs)
             hooks._do(hooks._hide_from_dynamo)
             if kwargs.get("backend", "inductor") == "inductor":
-                hooks._do(ask_for_provenance)
+                hooks._do(enable_provenance)
             plain = hooks._do(_unwatched, model, otherwise=model)
             compiled = original(plain, **kwargs)
             return hooks._do(hooks._around_compiled, plain, compiled, otherwise=compiled)

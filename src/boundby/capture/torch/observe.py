@@ -52,7 +52,9 @@ def observe(capture: Capture, *, target: str | None = None) -> Observation:
         timeline=timeline,
         profiled=ProfiledStep() if index is None else _counted(capture, index),
         host=_host_counters(capture),
-        host_speed=HostSpeed(addition_ns=capture.pace, issue_addition_ns=capture.issue_pace),
+        host_speed=HostSpeed(
+            addition_ns=capture.addition_ns, issue_addition_ns=capture.issue_addition_ns
+        ),
         run=capture.run,
         evidence=capture.evidence,
         settings=_settings(capture),

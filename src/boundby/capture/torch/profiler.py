@@ -13,7 +13,7 @@ from typing import Any
 from boundby.capture.host.line_sampler import LineSampler
 from boundby.capture.marks import phase_mark
 from boundby.capture.process.guard import Guard
-from boundby.capture.process.stderr_mute import unheard
+from boundby.capture.process.stderr_mute import muted_stderr
 from boundby.capture.torch.device import TorchDevice
 from boundby.capture.torch.line_tracer import LineTracer
 from boundby.capture.torch.profiler_cost import MeasuredCallCost, measured_call_cost, take_times
@@ -101,7 +101,7 @@ class TorchProfiler:
                 without = take_times()
                 started.start()
                 self.call_cost = measured_call_cost(without, take_times())
-            with unheard():
+            with muted_stderr():
                 # Once per process, it warns about memory whose allocation it has not seen:
                 # suppressed.
                 del before

@@ -28,7 +28,7 @@ _FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in (\S+)(?:\n[ \t]+([^\n]*))
 GONE = ""
 
 
-def ask_for_provenance() -> None:
+def enable_provenance() -> None:
     """Enable the records for what is compiled from now on; a level that the user set is kept."""
     from torch._inductor import config
 

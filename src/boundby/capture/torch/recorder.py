@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from boundby.capture.host.counters import HostCounterSampler, thread_time
 from boundby.capture.host.line_sampler import Sample
 from boundby.capture.host.page_faults import fault_ns, faults
-from boundby.capture.host.speed import Pace
+from boundby.capture.host.speed import HostSpeedSampler
 from boundby.capture.process.guard import Failure, Guard, failure_of
 from boundby.capture.process.plan import PROFILER_START, How, Plan, Spelling, shortfall
 from boundby.capture.process.run_clock import RunClock
@@ -68,9 +68,10 @@ class Capture:
     warmup: dict[str, list[float]] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=dict)
     issue: list[dict[str, float]] = field(default_factory=list)  # the steps behind `phases`
-    pace: list[float] = field(default_factory=list)  # of the host: ns per addition, between steps
-    # the same, beside the steps behind `phases`
-    issue_pace: list[float] = field(default_factory=list)
+    addition_ns: list[float] = field(
+        default_factory=list
+    )  # of the host: ns per addition, between steps
+    issue_addition_ns: list[float] = field(default_factory=list)
     trace: Path | None = None
     profiled: list[str] = field(default_factory=list)  # the kinds of the complete ones
     first_profiled: int = PROFILER_START  # the first of these that counts
@@ -143,14 +144,14 @@ class Recorder:
         self.graphs = GraphRecorder(torch, folder) if plan.profiled else None
         self._bystander = HostCounterSampler()
         self._evidence = EvidenceCollector(torch)
-        self._paces = {window: Pace() for window in Window}
+        self._host_speeds = {window: HostSpeedSampler() for window in Window}
         self.windows = Windows(
             plan,
             self._device,
             self._profiler,
             on_done,
             observer=self._bystander,
-            look=lambda window: self._paces[window].look(),
+            look=lambda window: self._host_speeds[window].sample(),
             evidence=self._evidence,
             awaits_more=lambda: self.finder.awaits_rollouts,
             in_row=lambda: self.finder.in_row,
@@ -189,8 +190,8 @@ class Recorder:
         if self._on_first_step is not None:
             self._on_first_step()
             self._on_first_step = None
-        for companion in tuple(active_hooks):  # a copy, because a hook may replace others
-            companion.step_ended(kind)
+        for hook in tuple(active_hooks):  # a copy, because a hook may replace others
+            hook.step_ended(kind)
         if self.windows.window is Window.CLEAN and self._is_profiling():
             self._disturbed = True
         if self.windows.window is Window.PROFILED:
@@ -338,8 +339,8 @@ class Recorder:
         for sample in windows.clean:
             taken.clean.setdefault(sample.kind, []).append(sample.ns)
         taken.issue = windows.issue
-        taken.pace = [ns for pace in self._paces.values() for ns in pace.seen]
-        taken.issue_pace = self._paces[Window.ISSUE].seen
+        taken.addition_ns = [ns for speed in self._host_speeds.values() for ns in speed.seen]
+        taken.issue_addition_ns = self._host_speeds[Window.ISSUE].seen
         taken.phases = usual_phases(windows.issue, windows.steady)
         distributed = self._torch.distributed
         if distributed.is_available() and distributed.is_initialized():

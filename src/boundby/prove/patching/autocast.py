@@ -37,7 +37,7 @@ class _Autocast:
         self._program = program
         self._forward = forward
         self._calls_model = Reach(program, forward)
-        self._goes_back = Reach(program, program.sites.backward_calls)
+        self._leads_to_backward = Reach(program, program.sites.backward_calls)
         self._header = f'with torch.autocast("{program.device}", dtype=torch.bfloat16):'
 
     def write(self) -> None:
@@ -73,11 +73,12 @@ class _Autocast:
             place += 1
             if not self._calls_model(file, first):
                 continue
-            if self._goes_back(file, first):
+            if self._leads_to_backward(file, first):
                 written |= self._write_same_statement(file, first)
                 continue
             end = next(
-                (at for at in range(place, len(body)) if self._goes_back(file, body[at])), None
+                (at for at in range(place, len(body)) if self._leads_to_backward(file, body[at])),
+                None,
             )
             if end is None or self._only_trains_there(file, body[end]):
                 continue
@@ -96,7 +97,7 @@ class _Autocast:
             return False
         if not (
             self._calls_model.directly(file, statement)
-            and self._goes_back.directly(file, statement)
+            and self._leads_to_backward.directly(file, statement)
         ):
             return False
         small = statement.body[0]

@@ -10,7 +10,7 @@ import psutil
 _NOTICED = 0.3
 
 
-class Neighbours:
+class OtherProcesses:
     """CPU time of other processes since this was made."""
 
     def __init__(self) -> None:

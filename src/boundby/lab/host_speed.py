@@ -16,7 +16,7 @@ _NOTICED = 1.15  # ratio from which the host's speed changed; assumed
 _LOOKS = 3  # samples of the host's speed
 
 
-class Pace:
+class HostSpeedSampler:
     """The time of one Python addition, sampled repeatedly between the measurements."""
 
     def __init__(self) -> None:
@@ -26,15 +26,15 @@ class Pace:
         self.samples_ns.clear()
         self.settle()
 
-    def look(self) -> None:
+    def sample(self) -> None:
         self.samples_ns.append(addition_ns())
 
     def settle(self) -> None:
         """Sample before the first measurement and after the last: one sample may be disturbed."""
         for _ in range(_LOOKS):
-            self.look()
+            self.sample()
 
-    def beside(self, saved: Machine) -> Interval | None:
+    def relative_to(self, saved: Machine) -> Interval | None:
         """The middle half as a multiple of the saved one; None if it equals the saved one."""
         once = saved.overheads.python_add_ns
         if not once or len(self.samples_ns) < 2:
@@ -44,7 +44,7 @@ class Pace:
 
     def words(self, saved: Machine) -> str | None:
         """One line, or None if the host's speed was that of the saved machine."""
-        seen = self.beside(saved)
+        seen = self.relative_to(saved)
         if seen is None:
             return None
         took = self._spread()
