@@ -28,6 +28,7 @@ class Detection:
 
     `low`, `expected` and `high` are named for what they save. `fix`: what `change` asks for, where
     that is not the first of the fault's fixes. `evidence`: what was seen that makes it certain.
+    `kind`: where it is not the fault's.
     `is_static`: found by reading the source alone, not measured. `of_run_ns`: what it saves of the
     run, where it is not about the step.
     """
@@ -40,6 +41,7 @@ class Detection:
     assumes: str
     fix: Fix | None = None
     evidence: str = ""
+    kind: FindingKind | None = None
     is_static: bool = False
     of_run_ns: Estimate | None = None
 
@@ -110,7 +112,7 @@ class Fault:
     `relative_to`: what its saving is a share of. `before`: faults whose change should come after
     this one's. `yields_to`: faults that know more of the same time: at a line that one of them
     names, this one is not reported as well. `grows`: it takes more with every step, and is reported
-    whatever it costs now.
+    whatever it costs now. `always`: the same of what no program should be run with.
     """
 
     id: str
@@ -129,6 +131,7 @@ class Fault:
     before: tuple[str, ...] = ()
     yields_to: tuple[str, ...] = ()
     grows: bool = False
+    always: bool = False
 
     def find_in(self, step: StepModel) -> Detection | None:
         """The fault in a step; None if it is not there, or not looked for in such a step."""
