@@ -536,6 +536,16 @@ def test_a_function_called_in_each_round_is_the_body_of_a_loop() -> None:
     assert found.saving_ns.expected > 1400e3
 
 
+def test_what_a_loop_does_at_lines_without_operators_is_part_of_it() -> None:
+    scene, lines = Scene(end=1700), []
+    for at in range(0, 1600, 100):
+        scene.on_host(at, at + 40, call=OpCall(name="aten::relu", args=(tensor(32, 32),)))
+        scene.on_host(at + 40, at + 100, HostKind.PYTHON, "lib/tables.py(5): look_up")
+        lines += [0, 1]
+    found = sure(step_of(scene.timeline(), lines), "looped-calls")
+    assert found.saving_ns.expected > 1500e3
+
+
 def test_a_whole_model_called_again_and_again_is_no_loop() -> None:
     assert finding(called_in_each_round(models=True), "looped-calls") is None
 
