@@ -12,6 +12,7 @@ from boundby.faults import (
     batch_too_small,
     checkpoint_dominates,
     collector_pauses,
+    copied_state,
     cudnn_benchmark,
     data_parallel,
     dense_tables,
@@ -119,6 +120,7 @@ FAULTS: list[Fault] = [
     optimizer_too_often.FAULT,
     float64.FAULT,
     files_in_step.FAULT,
+    copied_state.FAULT,
     softmax_log_apart.FAULT,
     one_hot_products.FAULT,
     looped_samples.FAULT,
@@ -179,7 +181,7 @@ FAULTS: list[Fault] = [
     batch_too_small.FAULT,
 ]
 
-# Findings that save less than this share of the step are not reported.
+# Findings that save less than this share of the step are not reported, with few exceptions.
 _WORTH_SAYING = 0.01
 _MOST_INSIDE = 3
 # The tracebacks of faults that raise, by fault: while these are collected, other faults are still
@@ -215,9 +217,8 @@ def find(step_models: Sequence[StepModel]) -> list[Finding]:
         if not known:
             continue
         finding = _finding(known, fault, step_models[0])
-        if fault.grows or finding.saving_ns.high >= _WORTH_SAYING * _whole_ns(
-            fault, step_models[0]
-        ):
+        least_ns = _WORTH_SAYING * _whole_ns(fault, step_models[0])
+        if fault.grows or fault.always or finding.saving_ns.high >= least_ns:
             findings.append(finding)
     step = step_models[0]
     found = without_repeats(sorted(findings, key=lambda finding: -finding.saving_ns.expected))
@@ -268,7 +269,7 @@ def _finding(
         remark=_GROWS if fault.grows else _remark(fault, detection, saving_ns, likeliest),
         fault=fault.id,
         title=fault.title,
-        kind=fault.kind,
+        kind=detection.kind or fault.kind,
         group=fault.group,
         where=detection.where,
         inside=_inside(*known[0]) if detection.where else [],
