@@ -12,6 +12,9 @@ from boundby.step.model import StepView
 from boundby.step.nesting import Mask, nearest
 from boundby.step.rows import time_of_rows
 
+# Lines with a smaller share of the step are not reported.
+_COUNTS = 0.005
+
 
 def frames_named(step: StepView, pattern: re.Pattern[str]) -> Mask:
     """Rows of the functions whose names match, except inside a loader's batch, which another fault
@@ -33,3 +36,9 @@ def times_by_line(step: StepView, rows: Mask) -> dict[str, float]:
         if at >= 0
     }
     return dict(sorted(times.items(), key=lambda item: -item[1]))
+
+
+def costly_lines(step: StepView, times: dict[str, float]) -> list[str]:
+    """The lines with a considerable share of the step, the costliest first."""
+    ranked = sorted(times, key=lambda line: -times[line])
+    return [line for line in ranked if times[line] >= _COUNTS * step.wall_ns]
