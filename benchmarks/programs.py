@@ -199,9 +199,9 @@ def judge(
     """Whether the program did the same under boundby, and what boundby said of it."""
     values, others = printed(alone.out), printed(under.out)
     if not program.ends:
-        shorter = min(len(values), len(others))
         # The last line of a run that was ended may be cut off.
-        values, others = values[: shorter - 1], others[: shorter - 1]
+        shorter = max(0, min(len(values), len(others)) - 1)
+        values, others = values[:shorter], others[:shorter]
     different = [(one, other) for one, other in zip(values, others, strict=False) if one != other]
     same_files = alone.files.keys() == under.files.keys() or not program.ends
     changed = sorted(

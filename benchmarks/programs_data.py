@@ -95,24 +95,21 @@ def lightning_words(folder: Path) -> None:
     words(folder / "wikitext-2.txt", 150_000)
 
 
-def one_dimensional_diffusion(path: Path) -> None:
-    """The example of training on sequences, as the project's README gives it."""
-    blocks = (path.parent / "README.md").read_text().split("```python\n")[1:]
-    code = (block.partition("```")[0] for block in blocks)
-    path.write_text(next(block for block in code if "Trainer1D(" in block))
-
-
-def cora(folder: Path) -> None:
+def cora(folder: Path, papers: int = 2708, features: int = 1433) -> None:
     """A graph of papers: words of each, its subject, and who cites whom."""
     draw = np.random.default_rng(0)
     folder.mkdir(parents=True, exist_ok=True)
-    papers, features = 2708, 1433
     with (folder / "cora.content").open("w") as file:
         for paper in range(papers):
             bits = (draw.random(features) < 0.013).astype(int)
             file.write(f"{paper}\t" + "\t".join(map(str, bits)) + f"\tsubject{paper % 7}\n")
     pairs = draw.integers(0, papers, (5429, 2))
     (folder / "cora.cites").write_text("".join(f"{one}\t{other}\n" for one, other in pairs))
+
+
+def smaller_cora(folder: Path) -> None:
+    """The least graph of papers that programs divide into parts as they do the whole."""
+    cora(folder, papers=1500, features=200)
 
 
 def images(folder: Path, classes: int = 6, count: int = 20, size: int = 96) -> None:

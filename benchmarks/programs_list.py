@@ -30,15 +30,12 @@ COMMITS = {
     "google/flax": "18f8f311c275d57f46d95e41b15aa97b454754c0",
     "pyg-team/pytorch_geometric": "5c6461b2305ad068a6d61165b3c55852a11aaa41",
     "pytorch/vision": "e6f04004f0e0f759b44329d9ee6751a55abf0f83",
-    "spro/char-rnn.pytorch": "282bcb6b15ab3929d6a588b455cfc0f19f32add4",
     "Diego999/pyGAT": "3664f2dc90cbf971564c0bf186dc794f12446d0c",
     "graykode/nlp-tutorial": "d05e31ec81d56d70c1db89b99ab07e948f7ebc11",
     "milesial/Pytorch-UNet": "21d7850f2af30a9695bbeea75f3136aa538cfc4a",
     "rtqichen/torchdiffeq": "657943acefa826ef04c025ebeb1ff5e9d60dc268",
-    "victoresque/pytorch-template": "41dc06f6f8f3f38c6ed49f01ff7d89cd5688adc4",
     "MorvanZhou/PyTorch-Tutorial": "dbe154a9e56635e51c6b0c2ccea8ae36cfb585a7",
     "karpathy/llama2.c": "350e04fe35433e6d2941dce5a1f53308f87058eb",
-    "lucidrains/denoising-diffusion-pytorch": "faed4db28e724735323fa91c70aa9b28a6e1cbac",
 }
 
 
@@ -354,20 +351,13 @@ PROGRAMS = (
     _gan("gan", "train 64x100|train 64x1x28x28"),
     _gan("wgan_gp", "train 64x100|train 64x1x28x28"),
     Program(
-        name="char-rnn",
-        repository="spro/char-rnn.pytorch",
-        path="train.py",
-        args="words.txt --n_epochs 40 --chunk_len 50 --batch_size 32 --print_every 10",
-        step="train 32",
-        data=((data.words, "words.txt"),),
-    ),
-    Program(
         name="pyGAT sparse",
         repository="Diego999/pyGAT",
         path="train.py",
-        args="--no-cuda --sparse --epochs 40",
-        step="train 2708x1433",
-        data=((data.cora, "data/cora"),),
+        args="--no-cuda --sparse",
+        step="train 1500x200",
+        data=((data.smaller_cora, "data/cora"),),
+        ends=False,
     ),
     *(
         Program(
@@ -375,12 +365,13 @@ PROGRAMS = (
             repository="graykode/nlp-tutorial",
             path=f"{folder}/{name}.py",
             step=step,
+            ends=ends,
         )
-        for folder, name, step in (
-            ("2-1.TextCNN", "TextCNN", "train 6x3"),
-            ("3-2.TextLSTM", "TextLSTM", "train 10x3x26"),
-            ("4-2.Seq2Seq(Attention)", "Seq2Seq(Attention)", "train 1x5"),
-            ("5-2.BERT", "BERT", "train 6x30"),
+        for folder, name, step, ends in (
+            ("2-1.TextCNN", "TextCNN", "train 6x3", False),
+            ("3-2.TextLSTM", "TextLSTM", "train 10x3x26", True),
+            ("4-2.Seq2Seq(Attention)", "Seq2Seq(Attention)", "train 1x5", False),
+            ("5-2.BERT", "BERT", "train 6x30", False),
         )
     ),
     Program(
@@ -389,6 +380,7 @@ PROGRAMS = (
         path="train.py",
         args="--epochs 1 --batch-size 2 --scale 0.2",
         step="train 2x3x",
+        ends=False,
         data=((data.masked_photographs, "data"),),
     ),
     Program(
@@ -409,15 +401,6 @@ PROGRAMS = (
         ends=False,
         data=((data.mnist, "examples/.data/mnist"),),
     ),
-    Program(
-        name="pytorch-template",
-        repository="victoresque/pytorch-template",
-        path="train.py",
-        args="-c config.json",
-        step="train 128x1x28x28",
-        ends=False,
-        data=((data.mnist, "data"),),
-    ),
     *(
         Program(
             name=f"PyTorch-Tutorial {name}",
@@ -427,7 +410,6 @@ PROGRAMS = (
             ends=ends,
         )
         for name, step, ends in (
-            ("305_batch_train", "step", True),
             ("306_optimizer", "train 32x1", True),
             ("403_RNN_regressor", "train 1x10x1", True),
             ("406_GAN", "train 64x5", False),
@@ -444,15 +426,6 @@ PROGRAMS = (
         data=((data.stories, "data/tok512"),),
     ),
     Program(
-        name="denoising-diffusion 1d",
-        repository="lucidrains/denoising-diffusion-pytorch",
-        path="example.py",
-        step="train 32x32x128",
-        needs=(".",),
-        ends=False,
-        data=((data.one_dimensional_diffusion, "example.py"),),
-    ),
-    Program(
         name="Lightning autoencoder",
         repository="Lightning-AI/pytorch-lightning",
         path="examples/pytorch/basics/autoencoder.py",
@@ -460,7 +433,10 @@ PROGRAMS = (
         " --trainer.limit_val_batches 20 --trainer.limit_test_batches 20"
         " --trainer.limit_predict_batches 20",
         step="train 32x784",
-        data=((data.large_mnist, "Datasets"), (data.large_mnist, "examples/Datasets")),
+        data=(
+            (data.large_mnist, "examples/Datasets"),
+            (data.mnist, "examples/pytorch/basics/data"),
+        ),
     ),
     Program(
         name="Lightning transformer",

@@ -114,7 +114,7 @@ def test_the_costliest_line_gets_a_sentence_and_the_finding_about_it() -> None:
         title="Float32 products",
         group="compute",
         where=["net.py:9"],
-        saving_ns=Estimate(low=1, expected=2, high=3),
+        saving_ns=Estimate(low=10, expected=20, high=30),
         change="",
     )
     outside = msgspec.structs.replace(LINE, where="unknown")
@@ -122,6 +122,11 @@ def test_the_costliest_line_gets_a_sentence_and_the_finding_about_it() -> None:
     assert [bool(row.advice) for row in lines] == [False, True, False]
     assert "aten::mm" in lines[1].advice
     assert "Finding 1 is about it: float32 products." in lines[1].advice
+    fused = msgspec.structs.replace(
+        finding, title="Unfused", saving_ns=Estimate(low=0, expected=2, high=30)
+    )
+    assert "Finding 2 is about it: float32" in with_advice([LINE], ops, [fused, finding])[0].advice
+    assert "about a small part of it: unfused." in with_advice([LINE], ops, [fused])[0].advice
 
 
 def test_a_line_at_its_roofline_and_one_that_nothing_helps_say_so() -> None:

@@ -118,6 +118,54 @@ def test_constants_made_in_each_step_are_distinguished_from_what_changes() -> No
     assert [one.names for one in found.rebuilt] == [["table"]]
 
 
+def test_a_function_that_returns_the_same_in_each_step_is_rebuilt() -> None:
+    model = nn.Linear(8, 8)
+
+    def positions(length: int) -> torch.Tensor:
+        table = torch.zeros(length, 8)
+        for i in range(0, 8, 2):
+            table[:, i] = torch.sin(torch.arange(length) / 10 ** (i / 8))
+        return table
+
+    def noisy(length: int) -> torch.Tensor:
+        noise = torch.randn(length)
+        return torch.zeros(length) * noise
+
+    def step() -> None:
+        model(torch.randn(4, 8) + positions(4) + noisy(8))
+
+    found = evidence_of(step).rebuilt
+    assert {name for one in found for name in one.names} == {"positions(...)"}
+    assert len(found) >= 4 and len({one.called_at for one in found}) == 1
+
+
+def test_constants_are_found_after_a_long_loop_and_with_a_fixed_batch_in_training() -> None:
+    model, x = nn.Linear(8, 8), torch.randn(4, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> None:
+        total = 0
+        for number in range(2000):
+            total += number
+        table = torch.ones(4, 8) * 2
+        loss = model(x * table).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    assert [one.names for one in evidence_of(step).rebuilt] == [["table"]]
+
+
+def test_results_of_a_model_on_a_fixed_batch_are_not_rebuilt() -> None:
+    model, x = nn.Linear(8, 8), torch.randn(4, 8)
+
+    def answer() -> torch.Tensor:
+        with torch.no_grad():
+            return model(x)
+
+    assert evidence_of(lambda: answer() + 0).rebuilt == []
+
+
 def test_losses_that_are_kept_grow() -> None:
     model, kept = nn.Linear(8, 8), []
 

@@ -411,6 +411,19 @@ def test_rollouts_between_updates_are_steps_of_their_own() -> None:
     assert script.finder.found_by == "optimizer" and not script.restarts
 
 
+def test_a_short_rollout_before_each_update_is_a_step_with_it() -> None:
+    """What is made of it is between the two: returns, advantages."""
+    script = LaunchSequence(optimizers=1)
+    for _ in range(4):
+        for _ in range(16):
+            script.finder.called(0, True, (4, 4), waits=True, gradients=False)
+        script.train()
+        script.finder.backward_ended()
+        script.step()
+    assert len(script.ends) == 4 and len(set(script.ends)) == 1
+    assert "train 32x8" in script.ends[0] and not script.finder.awaits_rollouts
+
+
 def test_the_actor_and_the_critic_of_a_rollout_are_one_step() -> None:
     script = LaunchSequence(optimizers=1)
     script.train()

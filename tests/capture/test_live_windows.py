@@ -379,3 +379,21 @@ def test_training_that_is_over_is_not_waited_for() -> None:
     run.steps(*[20] * 6)
     rollouts(run, 500, 5)
     assert run.done and run.windows.main_kind == "forward"
+
+
+def test_steps_of_the_kind_that_was_asked_for_are_measured() -> None:
+    run = Run(plan_of(warmup=None, steps=5, profiled=2, kind="forward"))
+    run.steps(*[100] * 50)
+    assert run.window() is Window.WARMUP
+    run.steps(*[10] * 30, kind="forward 4x4")
+    assert run.done
+    assert run.windows.main_kind == "forward 4x4"
+    assert {sample.kind for sample in run.windows.warmup} == {"forward 4x4"}
+
+
+def test_a_kind_that_never_comes_is_named_with_those_that_did() -> None:
+    run = Run(plan_of(warmup=None, steps=5, profiled=2, kind="forward"))
+    run.steps(*[100] * 50)
+    run.windows.finish()
+    assert run.windows.main_kind is None
+    assert run.windows.skipped_words() == {"'train' steps, not of kind 'forward'": 50}

@@ -87,7 +87,7 @@ class Simulated:
             ends_at=budget_s,
             random=random.Random(1),
             accept_unverified=accept_unverified,
-            reserved_s=reserved_s,
+            reserved_s=lambda _: reserved_s,
             start_gain=start_gain,
         )
         plan = search.run() if timed is None else search.timed(timed, 12)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundby.step.simulator import LaunchSequence, PathKind, critical_path, replay
+from boundby.step.simulator import LaunchSequence, PathKind, critical_path, replay, slack
 from tests.step.test_replay import loop
 from tests.timelines import US
 
@@ -69,3 +69,28 @@ def test_the_path_is_as_long_as_the_step(data: st.DataObject, count: int) -> Non
     script = replace(script, depends=np.array(depends), after_ns=3.0 * US)
     total = sum(one.ns for one in critical_path(script))
     assert total == pytest.approx(replay(script))
+
+
+def test_work_on_the_path_has_no_slack_and_other_work_the_time_until_it_is_waited_for() -> None:
+    assert slack(loop([1, 1, 1], [10, 20, 30])).tolist() == [0, 0, 0]
+    # The first may move the second, which the third leaves 7; the last ends the step.
+    assert (slack(loop([10, 10, 10], [2, 3, 2])) / US).tolist() == [15, 7, 0]
+    # 30 on one stream beside 4 on another, and the host waits for both.
+    script = loop([1, 1], [30, 4], streams=[0, 1], waits=(1,))
+    assert (slack(script) / US).tolist() == [0, 25]
+
+
+@given(data=st.data(), count=st.integers(1, 8))
+def test_work_that_takes_longer_by_its_slack_does_not_lengthen_the_step(
+    data: st.DataObject, count: int
+) -> None:
+    times = st.lists(st.integers(1, 50).map(float), min_size=count, max_size=count)
+    streams = data.draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
+    waits = data.draw(st.sets(st.integers(0, count - 1)))
+    script = loop(data.draw(times), data.draw(times), streams=streams, waits=tuple(waits))
+    depends = [data.draw(st.integers(-1, one - 1)) for one in range(count)]
+    script = replace(script, depends=np.array(depends), after_ns=3.0 * US)
+    number = data.draw(st.integers(0, count - 1))
+    longer = script.device_ns.copy()
+    longer[number] += slack(script)[number]
+    assert replay(replace(script, device_ns=longer)) == pytest.approx(replay(script))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -152,6 +153,9 @@ def command(
     from boundby.prove.experiment import prove_target
     from boundby.prove.request import Request
 
+    # Under torchrun the first rank starts the script again and again, each time on as many ranks.
+    if int(os.environ.get("RANK", "0")) > 0:
+        return 0
     patch = str(patch_file) if patch_file is not None else None
     check_writable(json_file, html_file, perfetto_file, patch)
     check_machine(machine_file)
@@ -166,6 +170,7 @@ def command(
         logs=logs,
         scratch=scratch,
         accept_unverified=accept_unverified,
+        ranks=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
     )
     with progress_bar("proving:", shown=not quiet) as progress:
         result = prove_target(request, progress, progress.print)

@@ -33,6 +33,12 @@ _WARMUP_OF_JOBS = 8
     default="auto",
     help="What ends a step; default: detected.",
 )
+@click.option(
+    "--kind",
+    metavar="KIND",
+    help="Diagnose steps of this kind: forward (evaluation, prefill, ...), train, or as the report"
+    " names them; default: the kind with most time.",
+)
 @click.option("--continue", "keep_going", is_flag=True, help="Let the script run to its own end.")
 @click.option(
     "--machine",
@@ -56,6 +62,7 @@ def command(
     steps: int | None,
     profiled: int,
     step_by: str,
+    kind: str | None,
     keep_going: bool,
     machine_file: Path | None,
     html_file: str | None,
@@ -99,7 +106,9 @@ def command(
     try:
         ending = run_script(
             script,
-            plan=plan_of(warmup=warmup, steps=steps, profiled=profiled, in_step=world > 1),
+            plan=plan_of(
+                warmup=warmup, steps=steps, profiled=profiled, in_step=world > 1, kind=kind
+            ),
             step_by=step_by,  # type: ignore[arg-type]
             folder=folder,
             keep_going=keep_going,

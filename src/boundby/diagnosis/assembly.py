@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from boundby.analysis.account import Attribution
-from boundby.analysis.critical_path import critical_path_rows
+from boundby.analysis.critical_path import critical_path_rows, slack_rows
 from boundby.analysis.launches import launch_queue, launch_rows, sequence_rows
 from boundby.analysis.line_advice import with_advice
 from boundby.analysis.slices import slices_of
@@ -59,6 +59,11 @@ def assemble(
         sequences=sequence_rows(timeline) if timeline is not None else [],
         critical_path=(
             critical_path_rows(launches, timeline, attribution)
+            if launches is not None and timeline is not None
+            else []
+        ),
+        slack=(
+            slack_rows(launches, timeline, attribution)
             if launches is not None and timeline is not None
             else []
         ),

@@ -3,7 +3,8 @@
 What it looks for
     Lines of the script that run many times within one call of their function, each time calling
     the same operators, or the same module, on tensors of the same shapes: a loop over time steps,
-    graphs, views, classes or rows.
+    graphs, views, classes or rows, also where a function is called in each round. Operators that
+    need the result of the round before stay, unless they make up a recurrent cell.
 
 Why it costs time
     Each iteration does little arithmetic, and pays for Python, the dispatcher and autograd.
@@ -23,8 +24,10 @@ Measured on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from boundby.faults.fault import Detection, Fault
-from boundby.step.loops import looping_lines, together
+from boundby.step.loops import Loop, looping_lines, together
 from boundby.step.model import StepView
 from boundby.step.sample_loops import find_sample_loops
 
@@ -35,19 +38,29 @@ _MOST_LINES = 5
 
 def detect(step: StepView) -> Detection | None:
     known = {loop.source for loop in find_sample_loops(step)}
-    loops = [one for one in looping_lines(step) if one.is_uniform and one.source not in known]
-    if sum(loop.ns for loop in loops) < _COUNTS * step.wall_ns:
+    loops = [
+        one
+        for one in looping_lines(step)
+        if one.is_uniform and one.source not in known
+        if not one.is_recurrence and not one.is_rollout
+    ]
+    if sum(loop.apart * loop.ns for loop in loops) < _COUNTS * step.wall_ns:
         return None
-    loops.sort(key=lambda loop: -loop.ns)
+    loops.sort(key=lambda loop: -loop.apart * loop.ns)
     rounds = max(loop.rounds for loop in loops)
     return Detection(
         low=together(step, loops, left=0.5),
         expected=together(step, loops, left=0.0),
         high=together(step, loops, left=0.0, for_nothing=True),
-        where=list(dict.fromkeys(loop.line for loop in loops))[:_MOST_LINES],
+        where=_lines(loops)[:_MOST_LINES],
         change=f"# one call for all {rounds} rounds of the loop, along one more dimension",
         assumes="the rounds can be computed together",
     )
+
+
+def _lines(loops: Sequence[Loop]) -> list[str]:
+    """Each loop's line, and the first of those of the function that it calls."""
+    return list(dict.fromkeys(line for loop in loops for line in (loop.line, *loop.lines[:2])))
 
 
 FAULT = Fault(

@@ -31,7 +31,6 @@ from boundby.model.assumptions.host import OPERATOR_NS
 from boundby.model.rows import NO_LINE
 from boundby.step.loops import Loop, looping_lines, together
 from boundby.step.model import Edit, StepView
-from boundby.step.nesting import Mask
 
 _FEWEST = 6  # fewer are not reported
 
@@ -57,13 +56,12 @@ def detect(step: StepView) -> Detection | None:
 def _is_over_parameters(step: StepView, loop: Loop) -> bool:
     """Whether the same operators run on tensors of several shapes that parameters have."""
     parameters = step.memoised(_parameter_shapes)
-    fused = step.memoised(_in_one_call)
     shapes: dict[str, list[tuple[int, ...]]] = defaultdict(list)
     storages: dict[str, set[int | None]] = defaultdict(set)
     for index in loop.records:
         record = step.op_records[index]
         call = step.call(record)
-        if call is None or not call.tensors or record.phase == Phase.BACKWARD or fused[record.row]:
+        if call is None or not call.tensors or record.phase == Phase.BACKWARD:
             continue
         # A product takes a parameter as its weight: these are layers, which a model runs one after
         # the other.
@@ -77,11 +75,6 @@ def _is_over_parameters(step: StepView, loop: Loop) -> bool:
         len(seen) >= _FEWEST and len(storages[name]) >= _FEWEST and len(set(seen)) > 1
         for name, seen in shapes.items()
     )
-
-
-def _in_one_call(step: StepView) -> Mask:
-    """Rows inside an operator that takes all parameters at once; on a CPU it calls one for each."""
-    return step.within("aten::_foreach_")
 
 
 def _parameter_shapes(step: StepView) -> set[tuple[int, ...]]:

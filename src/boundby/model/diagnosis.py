@@ -24,6 +24,7 @@ from boundby.model.rows import (
     OpRow,
     RankRow,
     SequenceRow,
+    SlackRow,
     Slice,
 )
 from boundby.model.run import RunParts
@@ -117,6 +118,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     launch_queue: LaunchQueue | None = None
     sequences: list[SequenceRow] = []
     critical_path: list[CriticalPathRow] = []
+    slack: list[SlackRow] = []
     timeline: list[Slice] = []
     findings: list[Finding] = []
     what_if: list[WhatIf] = []

@@ -78,12 +78,14 @@ class KeptGraph(Record, frozen=True, kw_only=True):
 
 
 class RebuiltTensor(Record, frozen=True, kw_only=True):
-    """A line that makes tensors with the same values in every step. `names`: what it assigns."""
+    """A line that makes tensors with the same values in every step. `names`: what it assigns, or
+    the function that it is in, where that returns them; `called_at`: what calls that function."""
 
     where: str
     names: list[str]
     bytes: float
     times: int
+    called_at: str = ""
 
 
 class Padding(Record, frozen=True, kw_only=True):

@@ -182,6 +182,19 @@ class CriticalPathRow(Record, frozen=True, kw_only=True):
     share: float
 
 
+class SlackRow(Record, frozen=True, kw_only=True):
+    """Device work of one operator at one line that is not on the critical path.
+
+    `slack_ns`: any one of its calls could take so much longer, and more, without a longer step.
+    """
+
+    what: str
+    where: str | None = None
+    count: int
+    ns: float
+    slack_ns: float
+
+
 LaneKind = Literal["host", "stream", "idle"]
 
 

@@ -82,8 +82,11 @@ def prove_target(
     the diagnosis.
     """
     began = time.monotonic()
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise BoundbyError("prove measures one process: start it without torchrun, on one rank")
+    if int(os.environ.get("WORLD_SIZE", "1")) > request.ranks:
+        raise BoundbyError(
+            "prove measures the ranks of one machine, which torchrun starts with the command: "
+            "torchrun --nproc-per-node 8 -m boundby prove train.py"
+        )
     load_plugins(request.plugins)
     request.choice.check()
     with contextlib.ExitStack() as stack:

@@ -17,6 +17,7 @@ from boundby.prove.checks import Checks
 from boundby.prove.evidence import BASELINE, Evidence
 from boundby.prove.first_uses import FirstUses
 from boundby.prove.input_sizes import InputSizes
+from boundby.prove.ranks import Ranks
 from boundby.prove.rounds import Action, Block, BlockResult, Check, Reply, Steps
 from boundby.prove.search import Search
 from boundby.prove.site_recorder import SiteRecorder
@@ -42,12 +43,14 @@ class _OpenBlock:
     elements: list[int] = field(default_factory=list)
     began: float = 0.0
     failure: str | None = None
+    compare_at: int = 0  # steps after which several ranks compare how far each is
 
 
 class LiveEngine(StepHook):
     """Drives a `Search` from the step boundaries of the running program.
 
-    `on_step` is called after each request with what is known; `on_done` once, at the end.
+    `on_step` is called after each request with what is known; `on_done` once, at the end. With
+    `ranks`, what ends a warm-up or a block is agreed on, so that all switch at the same step.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class LiveEngine(StepHook):
         on_step: Callable[[], None],
         on_done: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
+        ranks: Ranks | None = None,
     ) -> None:
         self.search = search
         self._torch = torch
@@ -77,6 +81,7 @@ class LiveEngine(StepHook):
         self._on_step = on_step
         self._on_done = on_done
         self._clock = clock
+        self._ranks = ranks
         self._program = Program(torch=torch)
         self._board = Switchboard(self._program, fixes)
         self._recorder = CallRecorder(torch)
@@ -143,7 +148,8 @@ class LiveEngine(StepHook):
         if self._open is None:
             self._warm_up(kind)
             return
-        if self._clock() > self.search.ends_at:
+        is_first = self._ranks is None or self._ranks.rank == 0
+        if is_first and self._clock() > self.search.ends_at:
             # The block takes longer than expected: stop within one step of the budget.
             self.finish()
             return
@@ -156,11 +162,19 @@ class LiveEngine(StepHook):
         if len(self._open.kinds) % (wanted + 1) == 0 and self._kind not in self._open.kinds:
             # The usual kind of step has changed: after many shapes, their steps get one kind.
             self._kind = self._main_kind()
-        counted = sum(self._counted(self._open))
-        is_full = counted >= wanted or len(self._open.kinds) >= _MAX_OTHER_STEPS * wanted
-        if self._open.failure is None and not is_full:
-            return
-        self._resume(self._close())
+        if self._is_over_block(self._open, wanted):
+            self._resume(self._close())
+
+    def _is_over_block(self, opened: _OpenBlock, wanted: int) -> bool:
+        counted, has_failed = sum(self._counted(opened)), opened.failure is not None
+        if self._ranks is not None:
+            if len(opened.kinds) < max(wanted, opened.compare_at):
+                return False
+            states = self._ranks.gather((counted, has_failed), tuple[int, bool])
+            counted = min(steps for steps, _ in states)
+            has_failed = any(failed for _, failed in states)
+            opened.compare_at = len(opened.kinds) + wanted - counted
+        return has_failed or counted >= wanted or len(opened.kinds) >= _MAX_OTHER_STEPS * wanted
 
     def _is_first_use(self, opened: _OpenBlock) -> bool:
         variant = opened.block.variant
@@ -198,13 +212,16 @@ class LiveEngine(StepHook):
         recent = self._warm[-3:]
         is_stable = max(recent) <= (1 + _STABLE) * min(recent) and len(self._warm) > _WARM_STEPS
         is_enough = len(self._warm) >= _MAX_WARM_STEPS or now - self._began > _MAX_WARM_S
-        if len(self._warm) < _WARM_STEPS or not (is_stable or is_enough):
+        if len(self._warm) < _WARM_STEPS or not self._all_ranks(is_stable or is_enough):
             return
         self._recorder.is_open = False
         self._kind = self._main_kind()
         self._sites.close()
         self._raise_compile_limits()
         self._next(lambda: next(self._plan))
+
+    def _all_ranks(self, own: bool) -> bool:
+        return own if self._ranks is None else all(self._ranks.gather(own, bool))
 
     def _resume(self, reply: Reply) -> None:
         self._next(lambda: self._plan.send(reply))
@@ -219,9 +236,10 @@ class LiveEngine(StepHook):
                     action = self._plan.send(self._check(action))
                     continue
                 refused = self._begin(action)
-                if refused is None:
+                if self._all_ranks(refused is None):
                     return
-                action = self._plan.send(refused)
+                self._open = None
+                action = self._plan.send(refused or BlockResult(nothing_changed=True))
         except StopIteration:
             self.finish()
 

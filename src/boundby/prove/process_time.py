@@ -19,3 +19,14 @@ def needed_s(processes: int, process_s: float) -> float:
 def process_s(start_s: float, step_s: float) -> float:
     """The duration of one process: until its first step, and the steps that it measures."""
     return start_s + STEPS * step_s
+
+
+def reserved_s(fixes: int, process_s: float, most_s: float) -> float:
+    """The time kept for measuring fixes of the start, as many as fit before the final check.
+
+    Nothing, if not even one of them would fit: the time would be left over.
+    """
+    for count in range(fixes, 0, -1):
+        if needed_s(PAIR * count + PAIR, process_s) <= most_s:
+            return needed_s(PAIR * count, process_s)
+    return 0.0

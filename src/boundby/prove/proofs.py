@@ -21,6 +21,7 @@ from boundby.prove.fresh import AlternatingRuns
 from boundby.prove.sites import ChosenFix
 
 _BUDGET = "the budget ended before it was tried"
+_MORE_TIME = "a larger budget may decide"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +145,14 @@ def _step_fix_proof(
         why=why,
         change=_change(one, evidence),
         log=log,
-        open=outcome is Outcome.INCONCLUSIVE or why == _BUDGET,
+        open=why == _BUDGET
+        or (outcome is Outcome.INCONCLUSIVE and not _was_given_up(found, evidence)),
     )
+
+
+def _was_given_up(found: Comparison | None, evidence: Evidence) -> bool:
+    """Whether more time is not spent on it: the search has ended, and it looked no faster."""
+    return found is not None and evidence.done and found.middle <= 1
 
 
 def _adding_comparison(evidence: Evidence, key: str) -> Comparison | None:
@@ -187,18 +194,16 @@ def _outcome(
         count = len(found.log_ratios)
         words = "1 round is" if count == 1 else f"{count} rounds are"
         return Outcome.INCONCLUSIVE, f"{words} too few to decide", None
-    return (
-        Outcome.INCONCLUSIVE,
-        f"{_interval(speedup)} includes no effect; a larger budget may decide",
-        None,
-    )
+    is_over = _was_given_up(found, evidence)
+    more = "it is no faster on average, and was not measured further" if is_over else _MORE_TIME
+    return Outcome.INCONCLUSIVE, f"{_interval(speedup)} includes no effect; {more}", None
 
 
 def _ruled(one: Candidate, found: Comparison | None, evidence: Evidence) -> Ruling | None:
     variants = [
         *([found.variant] if found is not None else []),
         (one.key,),
-        *(variant for variant in evidence.rulings if variant[-1] == one.key),
+        *(variant for variant in evidence.rulings if variant[-1:] == (one.key,)),
     ]
     return next((evidence.rulings[each] for each in variants if each in evidence.rulings), None)
 
@@ -347,7 +352,7 @@ def _start_fix_proof(one: Candidate, processes: ProcessResults, ruled: Ruling | 
     elif speedup is not None and speedup.low < 1 < speedup.high and speedup.median > 1:
         outcome, why = (
             Outcome.INCONCLUSIVE,
-            f"{_interval(speedup)} includes no effect; a larger budget may decide",
+            f"{_interval(speedup)} includes no effect; {_MORE_TIME}",
         )
     else:
         outcome, why = Outcome.NO_GAIN, _interval(speedup)

@@ -33,6 +33,7 @@ class Request:
     scratch: bool = False
     accept_unverified: bool = False
     search_path: Sequence[str] = ()
+    ranks: int = 1  # processes that run the script together, on this machine
 
 
 def load_plugins(plugins: Sequence[str]) -> None:
@@ -71,6 +72,7 @@ def setting(request: Request, temporary: Path) -> Setting:
         plugins=request.plugins,
         search_path=request.search_path,
         compiled=temporary / "compiled",
+        ranks=request.ranks,
     )
 
 

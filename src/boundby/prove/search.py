@@ -49,7 +49,7 @@ class Search:
     now: Callable[[], float]  # seconds
     ends_at: float
     # Reserved for later processes: fixes of the start, and the final check of chosen fixes.
-    reserved_s: float = 0.0
+    reserved_s: Callable[[float], float] = lambda step_s: 0.0
     start_gain: float = 1.0  # predicted for the best fix of the start
     final_check_s: Callable[[float], float] = lambda step_s: 0.0
     random: random.Random = field(default_factory=lambda: random.Random(0))
@@ -273,9 +273,9 @@ class Search:
     @property
     def deadline(self) -> float:
         step_s = (self.rounds.step_ns.get(BASELINE) or 0.0) / 1e9
-        chosen_s = self.final_check_s(step_s) if self.evidence.chosen else 0.0
-        starts_s = 0.0 if self._uses_reserve else self.reserved_s
-        return self.ends_at - starts_s - chosen_s
+        starts_s = 0.0 if self._uses_reserve else self.reserved_s(step_s)
+        is_checked = self.evidence.chosen or starts_s
+        return self.ends_at - starts_s - (self.final_check_s(step_s) if is_checked else 0.0)
 
     def _skip_if_too_long(self, one: Candidate, variant: Variant, against: Variant) -> bool:
         """Skip a variant whose preparation would leave no time to measure it."""

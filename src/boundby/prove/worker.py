@@ -33,7 +33,8 @@ from boundby.prove.candidate import Candidate
 from boundby.prove.core_use import core_use
 from boundby.prove.evidence import Evidence
 from boundby.prove.files import note_written_files
-from boundby.prove.process_time import PAIR, needed_s, process_s
+from boundby.prove.process_time import PAIR, needed_s, process_s, reserved_s
+from boundby.prove.ranks import Ranks, shared_plan
 from boundby.prove.replaced_sources import replace_sources
 from boundby.prove.rounds import Steps
 from boundby.prove.search import Search
@@ -64,6 +65,7 @@ class Spec(msgspec.Struct, kw_only=True):
     files: str
     began: float  # on the machine's monotonic clock: when the process was started
     deadline: float  # and when measuring has to end
+    store_port: int | None = None  # where several ranks agree on what runs
     # live
     candidates: list[Candidate] = []
     evidence: Evidence | None = None  # results of earlier processes
@@ -131,6 +133,7 @@ class _Live:
         self.evidence.failed_itself = False
         self.evidence.ended = None
         self.sites = SiteRecorder()
+        self.is_first = spec.store_port is None or os.environ["RANK"] == "0"
         self.engine: Any = None
         self.steps_before = self.evidence.steps
         self.seconds_before = self.evidence.seconds
@@ -147,6 +150,8 @@ class _Live:
         self.end(Ending(exit_code=1, failure=failure))
 
     def write(self, value: object) -> None:
+        if not self.is_first:
+            return
         path = Path(self.spec.result)
         partial_ = path.with_suffix(".partial")
         partial_.write_bytes(msgspec.msgpack.encode(value))
@@ -180,11 +185,14 @@ class _Live:
         record_aliases([name for name in sys.modules if name.partition(".")[0] == "torch"])
         search, plan = self._search("torch")
         fixes = {one.key: fix_of(one.key) for one in search.candidates}
+        port = self.spec.store_port
+        ranks = Ranks(torch, port) if port is not None else None
         self.engine = LiveEngine(
             torch,
             fixes=fixes,
             device=TorchDevice(torch),
-            **self._engine_options(search, plan),
+            ranks=ranks,
+            **self._engine_options(search, shared_plan(plan, ranks) if ranks else plan),
         )
         active_hooks[active_hooks.index(starter)] = self.engine
         return self.engine  # type: ignore[no-any-return]
@@ -213,8 +221,8 @@ class _Live:
             evidence=self.evidence,
             now=time.monotonic,
             ends_at=spec.deadline,
-            reserved_s=min(
-                spec.start_fixes * needed_s(PAIR, process_s(start_s, 0.0)), spec.max_reserved_s
+            reserved_s=lambda step_s: reserved_s(
+                spec.start_fixes, process_s(start_s, step_s), spec.max_reserved_s
             ),
             start_gain=spec.start_gain,
             final_check_s=partial(self._final_check_s, start_s),
@@ -260,7 +268,8 @@ class _Live:
         if evidence.sites is None:
             evidence.sites = self.sites.seen()
         self.save()
-        _exit()
+        # The first rank writes why; the others can only show that they failed.
+        _exit(0 if self.is_first or evidence.done or evidence.script_ended else 1)
 
 
 class _Starter(StepHook):
@@ -302,11 +311,11 @@ def _error_line(ending: Ending) -> str | None:
     return None
 
 
-def _exit() -> None:
+def _exit(code: int = 0) -> None:
     """Exit without waiting for the script's threads and exit handlers."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ def csv_tables(diagnosis: Diagnosis) -> dict[str, str]:
         "queue": _rows([queue] if queue else []),
         "sequences": _rows(diagnosis.sequences),
         "critical_path": _rows(diagnosis.critical_path),
+        "slack": _rows(diagnosis.slack),
         "ranks": _rows(diagnosis.ranks),
         "findings": _rows(diagnosis.findings, without=("summary", "why", "when_not")),
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rich.table import Table
 from rich.text import Text
 
@@ -107,9 +109,14 @@ def coverage_line(diagnosis: Diagnosis) -> Text | None:
         words += f"; {units.share(outside.ns / run.recurring_ns)} is {name}"
         if outside.details:
             words += f", most of it at {next(iter(outside.details))}"
+        if outside.name in ("eval", "rollout") and diagnosis.framework != "jax":
+            words += " (--kind forward diagnoses its steps)"
     elif diagnosis.step.others:
         other = max(diagnosis.step.others, key=lambda one: one.steps * one.wall_ns)
-        words += f"; more may be in other steps: {other.kind}, {units.time(other.wall_ns)} each"
+        words += (
+            f"; more may be in other steps: {other.kind}, {units.time(other.wall_ns)} each "
+            f"(--kind {shlex.quote(other.kind)} diagnoses these)"
+        )
     return Text(f"{words}.", style="bold")
 
 

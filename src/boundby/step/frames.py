@@ -6,12 +6,18 @@ import re
 
 import numpy as np
 
-from boundby.model import HostKind
+from boundby.model import HostKind, Phase
 from boundby.step.host_intervals import called_from
 from boundby.step.model import StepView
 from boundby.step.nesting import Mask, nearest
 from boundby.step.rows import time_of_rows
 
+# Functions of tensors: numpy calls functions of these names on arrays and on its own scalars.
+_READS = re.compile(
+    r"^<built-in method (?:item|tolist|numpy|__float__|__int__) of (?!numpy\b|builtins\b)"
+)
+_READ_OPERATORS = ("aten::item", "aten::is_nonzero")
+_LIBRARY = re.compile(r"(?:^|/)torch/")
 # Lines with a smaller share of the step are not reported.
 _COUNTS = 0.005
 
@@ -42,3 +48,22 @@ def costly_lines(step: StepView, times: dict[str, float]) -> list[str]:
     """The lines with a considerable share of the step, the costliest first."""
     ranked = sorted(times, key=lambda line: -times[line])
     return [line for line in ranked if times[line] >= _COUNTS * step.wall_ns]
+
+
+def reads_of_values(step: StepView) -> Mask:
+    """Rows at which the script reads values of tensors, each once: no library, no loader."""
+    host, timeline = step.timeline.host, step.timeline
+    operators = np.array([name in _READ_OPERATORS for name in timeline.names] or [False])
+    functions = np.array([bool(_READS.search(name)) for name in timeline.names] or [False])
+    library = np.array([bool(_LIBRARY.search(name)) for name in timeline.names] or [False])
+    is_read = ((host.kind == HostKind.OP) & operators[host.name]) | (
+        (host.kind == HostKind.PYTHON) & functions[host.name]
+    )
+    # A read inside a library is not the script's: clipping, distributions, an optimizer's step counter.
+    inside: Mask = nearest(host.parent, (host.kind == HostKind.PYTHON) & library[host.name]) >= 0
+    loads = nearest(host.parent, host.kind == HostKind.DATA) >= 0
+    phases = (host.phase != Phase.OPTIMIZER) & (host.phase != Phase.BACKWARD)
+    chosen: Mask = is_read & ~inside & ~loads & phases
+    # The operator inside the function is the same read.
+    around = np.append(nearest(host.parent, chosen), -1)[host.parent]
+    return chosen & (around < 0)

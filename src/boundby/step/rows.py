@@ -13,7 +13,7 @@ from boundby.model.assumptions.verdict import DISTURBED_CPU
 from boundby.model.evidence import ModuleCall
 from boundby.step.edit import Edit, HostTime
 from boundby.step.host_intervals import called_from, main_thread
-from boundby.step.model import StepView
+from boundby.step.model import Floats, StepView
 from boundby.step.nesting import Mask, nearest
 from boundby.step.user_python import AtLine, Stretch, in_stretches
 
@@ -95,6 +95,33 @@ def time_of_rows(step: StepView, rows: Mask) -> float:
     return step.cpu_contention * work + (python_ns(step, rows) if step.device == "cpu" else 0.0)
 
 
+def share_between(step: StepView, start_ns: int, end_ns: int) -> dict[str, float]:
+    """By line, the part of its time outside of kernels that passed between two moments."""
+    where = step.where
+    own = where.on(main_thread(step.timeline))
+    if end_ns <= start_ns:
+        return {}
+    lengths = _outside_of_kernels(step, own)
+    source, known = where.source[own], where.source[own] >= 0
+    # An interval that began before the first call prepares it.
+    chosen = known & (where.end_ns[own] >= start_ns) & (where.start_ns[own] < end_ns)
+    size = len(step.timeline.sources)
+    total = np.bincount(source[known], lengths[known], minlength=size)
+    part = np.bincount(source[chosen], lengths[chosen], minlength=size)
+    sources = step.timeline.sources
+    return {sources[at]: float(part[at] / total[at]) for at in np.flatnonzero(part)}
+
+
+def _outside_of_kernels(step: StepView, own: slice) -> Floats:
+    where = step.where
+    lengths = (where.end_ns - where.start_ns)[own].astype(np.float64)
+    works = np.zeros(len(step.timeline.host) + 1, np.bool_)
+    works[[op.row for op in step.op_records if op.row >= 0]] = True
+    works[-1] = False
+    asking = step.machine.overheads.eager_op_ns or OPERATOR_NS.value
+    return np.where(works[where.row[own]], np.minimum(lengths, asking), lengths)
+
+
 def _shares(step: StepView, rows: Mask) -> dict[int, AtLine]:
     """The share of these rows in the time of each line outside of operators. A line's time between
     its calls is divided in the same proportion: it makes their arguments, or loops over them."""
@@ -102,14 +129,9 @@ def _shares(step: StepView, rows: Mask) -> dict[int, AtLine]:
     if not len(where.row):
         return {}
     own = where.on(main_thread(timeline))
-    lengths = (where.end_ns - where.start_ns)[own].astype(np.float64)
+    lengths = _outside_of_kernels(step, own)
     row, source = where.row[own], where.source[own]
     called = ~np.append(step.memoised(_of_the_script), True)[row] | np.append(rows, False)[row]
-    works = np.zeros(len(timeline.host) + 1, np.bool_)
-    works[[op.row for op in step.op_records if op.row >= 0]] = True
-    works[-1] = False
-    asking = step.machine.overheads.eager_op_ns or OPERATOR_NS.value
-    lengths = np.where(works[row], np.minimum(lengths, asking), lengths)
     chosen = np.append(rows, False)[row]
     known = source >= 0
     size = len(timeline.sources)

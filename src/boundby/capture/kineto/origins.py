@@ -29,6 +29,9 @@ _OPTIMIZER = re.compile(
 )
 
 
+_TORCH_STEP = re.compile(r"(?:^|/)torch/optim/\w+\.py\(\d+\): step$")
+_OF_TORCH = re.compile(r"(?:^|/)torch/|^<|^nn\.Module: ")
+
 # Backwards of backwards, up to this depth.
 _MOST_BACKWARDS = 4
 
@@ -83,11 +86,29 @@ def _phases(host: HostRows, parent: Rows, names: list[str], nodes: Mask) -> npt.
     # The innermost decides: an optimizer may step inside the backward, a closure run forward and
     # backward inside the optimizer. Only a module run again inside the backward stays backward.
     own = np.select([backward, optimizer, module], _DECISIVE, Phase.OTHER)
-    around = nearest(parent, own != Phase.OTHER)
-    inside = around != NONE
+    closure = _closures(host, parent, names, backward)
+    around = nearest(parent, (own != Phase.OTHER) | closure)
+    # What a closure does beside, such as its loss, is no update.
+    inside = (around != NONE) & ~closure[around]
     phase[inside] = own[around[inside]]
     phase[(phase == Phase.FORWARD) & (nearest(parent, backward) != NONE)] = Phase.BACKWARD
     return phase
+
+
+def _closures(host: HostRows, parent: Rows, names: list[str], backward: Mask) -> Mask:
+    """Functions that an optimizer of torch's calls in its step, and that run a backward."""
+    step = (host.kind == HostKind.PYTHON) & named(host, names, _TORCH_STEP.search)
+    if not step.any():
+        return np.zeros(len(parent), np.bool_)
+    around = np.zeros(len(parent), np.bool_)
+    rows = np.flatnonzero(backward)
+    while len(rows):
+        rows = np.unique(parent[rows])
+        rows = rows[(rows != NONE) & ~around[rows]]
+        around[rows] = True
+    of_others = (host.kind == HostKind.PYTHON) & ~named(host, names, _OF_TORCH.search)
+    found: Mask = around & of_others & ~backward & (nearest(parent, step) != NONE)
+    return found
 
 
 def _forward_rows(host: HostRows, parent: Rows, nodes: Mask) -> Rows:

@@ -44,6 +44,9 @@ class Plan:
 
     `sees_epochs`: if the end of the epoch is near, the run continues until then, to see what comes
     between two of them.
+
+    `kind`: measure only steps whose kind begins with this: "forward", "train 16x96". None: the kind
+    with most time.
     """
 
     warmup: int | None = None
@@ -59,6 +62,7 @@ class Plan:
     known: float | None = None
     in_step: bool = False
     sees_epochs: bool = False
+    kind: str | None = None
 
     @property
     def total(self) -> int:
@@ -74,6 +78,7 @@ def plan_of(
     profiled: int,
     in_step: bool = False,
     at_leisure: bool = False,
+    kind: str | None = None,
 ) -> Plan:
     """The plan for a user's options; `steps` None derives their number from the steps.
 
@@ -81,7 +86,14 @@ def plan_of(
     """
     if steps is not None:
         issue = _issue_beside(steps)
-        return Plan(warmup=warmup, clean=steps, issue=issue, profiled=profiled, in_step=in_step)
+        return Plan(
+            warmup=warmup,
+            clean=steps,
+            issue=issue,
+            profiled=profiled,
+            in_step=in_step,
+            kind=kind,
+        )
     return Plan(
         warmup=warmup,
         issue=_ISSUE_AT_LEISURE if at_leisure else _ISSUE,
@@ -92,7 +104,8 @@ def plan_of(
         stretch=_STRETCH_AT_LEISURE if at_leisure else 1.5,
         known=None if at_leisure else _KNOWN,
         in_step=in_step,
-        sees_epochs=not at_leisure,
+        sees_epochs=not at_leisure and kind is None,
+        kind=kind,
     )
 
 

@@ -29,6 +29,8 @@ _FIRST_CYCLE = 5
 # This many calls in a row without gradients, of a model that an optimizer updates, are not part of
 # the training step: an evaluation, or rollouts of reinforcement learning.
 _FEWEST_IN_ROW = 3
+# Rollouts of up to this many calls, before each update, are one step with it.
+_SHORT_ROLLOUT = 64
 # In a known cycle, an optimizer that is missing for more than three times the usual number of steps
 # has stopped; at most this many steps of another are awaited.
 _LONGEST_CYCLE = 50
@@ -117,6 +119,7 @@ class StepFinder:
             self._decided = "optimizer"
             self._inside.evaluations = 0
         if self._cycle.completes(optimizer):
+            self._row.updates += 1
             self._end()
 
     def backward_ended(self) -> None:
@@ -231,7 +234,7 @@ class _Inside:
         self.first = self.first or shape
         if training:
             self.first_training = self.first_training or shape
-            if owned:
+            if owned and gradients:
                 self.first_owned = self.first_owned or shape
 
     def kind(self, shapes: Shapes) -> StepKind:
@@ -248,7 +251,10 @@ class _Row:
     def __init__(self) -> None:
         self.were_before = False  # rollouts, before the first update
         self.came_again = False
+        self.updates = 0  # since the last row
         self._calls = 0
+        self._last_rollout = 0  # the calls of the last row, if it was one
+        self._is_part = False  # of the training step
         self._has_split = self._has_before = False
         self._rollouts = False
         self._anchor = _Anchor()
@@ -256,10 +262,16 @@ class _Row:
     def begins_step(self, key: int, *, is_rollout: bool) -> bool:
         """Count a call; whether a step ends before it. Once there was a row, from the second call
         on."""
+        if not self._calls:
+            is_short = _FEWEST_IN_ROW <= self._last_rollout <= _SHORT_ROLLOUT
+            self._is_part = is_short and self.updates == 1
+            self.came_again |= self._is_part
         self._calls += 1
         self._rollouts |= is_rollout
         fewest = 2 if self._has_before else _FEWEST_IN_ROW
         is_next = self._anchor.begins_step(key) and self._calls >= fewest
+        if self._is_part and is_rollout and self._calls <= _SHORT_ROLLOUT:
+            return False
         self._has_split |= is_next
         return is_next
 
@@ -270,6 +282,9 @@ class _Row:
             self._has_before |= is_split
             self.came_again |= is_split and self._rollouts
             self.were_before |= not is_split and self._rollouts
+        if self._calls:
+            self._last_rollout = self._calls if self._rollouts else 0
+            self.updates = 0
         self._calls, self._has_split, self._rollouts = 0, False, False
         self._anchor = _Anchor()
         return found and is_split

@@ -92,6 +92,7 @@ class Windows:
         self.warmup: list[Sample] = []
         self.clean: list[Sample] = []
         self.profiled: list[str] = []
+        self.skipped: dict[str, int] = {}  # steps before warm-up of kinds that are not wanted
         # The first includes the start of the profiler, and counts only if it is the only one.
         self.first_profiled = PROFILER_START
         self._issued: list[tuple[str, dict[str, float]]] = []  # each step's kind and phases
@@ -134,7 +135,13 @@ class Windows:
             seen = seen.intersection(self.profiled[self.first_profiled :]) or seen
         steps = [*self.warmup[1:], *self.clean]
         of_these = [sample for sample in steps if not seen or sample.kind in seen]
-        return main_kind(of_these) or main_kind(self.warmup)
+        return self._main_of(of_these) or self._main_of(self.warmup)
+
+    def _main_of(self, samples: Sequence[Sample]) -> str | None:
+        return main_kind([sample for sample in samples if self._is_wanted(sample.kind)])
+
+    def _is_wanted(self, kind: str) -> bool:
+        return self._plan.kind is None or kind.startswith(self._plan.kind)
 
     @property
     def issue(self) -> list[dict[str, float]]:
@@ -161,6 +168,13 @@ class Windows:
         kinds = [sample.kind for sample in (*self.warmup, *self.clean)]
         kinds += [kind for kind, _ in self._issued]
         return kinds.count(main) / len(kinds) if main in kinds else 1.0
+
+    def skipped_words(self) -> dict[str, int]:
+        """The steps that the user's choice of a kind left out, for a message without any other."""
+        if self.main_kind is not None:
+            return {}
+        wanted = self._plan.kind
+        return {f"{kind!r} steps, not of kind {wanted!r}": n for kind, n in self.skipped.items()}
 
     def step_ended(self, kind: str) -> None:
         """Called at every step's end; all windows open and close here."""
@@ -225,6 +239,10 @@ class Windows:
 
     def _warm(self, kind: str) -> None:
         now = self._clock()
+        if not self._is_wanted(kind):
+            self.skipped[kind] = self.skipped.get(kind, 0) + 1
+            self._last = now
+            return
         self.warmup.append(Sample(kind=kind, ns=now - self._last))
         self._look(self.window)
         self._last = self._clock()

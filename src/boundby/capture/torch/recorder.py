@@ -327,7 +327,7 @@ class Recorder:
             cpu_wait=self._coreless[: self._whole_profiled],
             fresh_pages=self._fresh_pages[: self._whole_profiled],
             kinds=dict(self.finder.kinds),
-            seen=dict(self.finder.seen),
+            seen=dict(self.finder.seen) | windows.skipped_words(),
             settings=self._settings or self._read_settings(),
             evidence=self._evidence.evidence(),
         )

@@ -20,6 +20,7 @@ from boundby.step.simulator.host_scaling import (
 )
 from boundby.step.simulator.launch_sequence import LaunchSequence, Wait, build_launch_sequence
 from boundby.step.simulator.simulate import issue_ns, replay, simulated_timeline
+from boundby.step.simulator.slack import slack
 
 __all__ = [
     "LaunchSequence",
@@ -32,6 +33,7 @@ __all__ = [
     "issue_ns",
     "replay",
     "simulated_timeline",
+    "slack",
     "with_clean_phases",
     "with_host",
     "with_wall",

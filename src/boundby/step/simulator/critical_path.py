@@ -59,7 +59,7 @@ class _Path:
         self._begin = self._seen.device_free
         self._first = script.first.tolist()
         self._action = np.repeat(np.arange(len(script.host_ns)), np.diff(script.first)).tolist()
-        self._previous = _previous(script.stream)
+        self._previous = previous_on_stream(script.stream)
         self._latest_of = _latest(np.asarray(self._seen.ended))
         self._found: list[Segment] = []
         self._now = self._end
@@ -152,8 +152,8 @@ def _latest(ended: Floats) -> list[int]:
     return found
 
 
-def _previous(stream: Ints) -> list[int]:
-    """The previous work on each one's stream; -1 for none."""
+def previous_on_stream(stream: Ints) -> list[int]:
+    """The previous operation on each one's stream; -1 for none."""
     before = np.full(len(stream), -1, np.int64)
     for one in np.unique(stream):
         rows = np.flatnonzero(stream == one)

@@ -90,6 +90,10 @@ class CallReader:
             self._known[id(module)] = known
         return known
 
+    def lines(self) -> set[str]:
+        """Lines that call modules, directly or not."""
+        return {line for call in self.calls for line in call.call.where}
+
     def has_fixed_inputs(self) -> bool:
         """Whether every step gave the outermost modules the same: then it is no real data."""
         steps: dict[int, list[Any]] = defaultdict(list)

@@ -16,7 +16,7 @@ from boundby.capture.torch.evidence.places import user_lines
 from boundby.capture.torch.evidence.rebuilt import AssignmentReader
 from boundby.capture.torch.evidence.setting_lines import setting_lines
 from boundby.capture.torch.evidence.values import tensors_in
-from boundby.model.evidence import Padding, ProgramSettings, StepEvidence
+from boundby.model.evidence import Padding, ProgramSettings, RebuiltTensor, StepEvidence
 from boundby.runtime.patching import PatchSet
 from boundby.runtime.step_hooks import StepHook, active_hooks
 
@@ -157,12 +157,21 @@ class EvidenceCollector(StepHook):
             unused_graphs=self._calls.unused_graphs(_EXAMINED_STEP, used),
             unused_gradients=self._gradients.unused(_EXAMINED_STEP),
             kept_graphs=self._gradients.kept_graphs(_EXAMINED_STEP),
-            rebuilt=[] if fixed else self._assignments.rebuilt(),
+            rebuilt=self._rebuilt(fixed),
             padding=self._padding,
             growth=self._assignments.growth(),
             uncleared=self._gradients.uncleared(),
             has_backward=bool(self._gradients.backwards),
         )
+
+    def _rebuilt(self, fixed: bool) -> list[RebuiltTensor]:
+        """`fixed`: on the same inputs in every step, models return the same again; trained ones do
+        not, but for frozen parts: not on lines that call them."""
+        found = self._assignments.rebuilt()
+        if not fixed:
+            return found
+        calls = self._calls.lines() if self._gradients.backwards else {one.where for one in found}
+        return [one for one in found if not calls.intersection((one.where, one.called_at))]
 
     def _settings(self) -> ProgramSettings:
         torch = self._torch
