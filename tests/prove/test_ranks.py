@@ -22,9 +22,8 @@ from boundby.prove.experiment import prove_target
 from boundby.prove.launch import Setting, launch
 from boundby.prove.live_run import LiveRun
 from boundby.prove.ranks import Ranks, free_port, shared_plan, slowest, worst
-from boundby.prove.request import Action
-from boundby.prove.rounds import Action as Asked
-from boundby.prove.rounds import Block, BlockResult, Check, Reply
+from boundby.prove.request import Request
+from boundby.prove.rounds import Action, Block, BlockResult, Check, Reply
 from tests.scripts import write
 
 torch = pytest.importorskip("torch")
@@ -52,11 +51,11 @@ def test_a_result_that_differs_on_one_rank_counts() -> None:
 def test_the_first_rank_decides_what_all_run(monkeypatch: pytest.MonkeyPatch) -> None:
     replies: list[Reply] = []
 
-    def first() -> Generator[Asked, Reply, None]:
+    def first() -> Generator[Action, Reply, None]:
         replies.append((yield Block(variant=("a/x",), untimed=1, timed=2)))
         replies.append((yield Check(variant=("a/x",))))
 
-    def second() -> Generator[Asked, Reply, None]:
+    def second() -> Generator[Action, Reply, None]:
         raise AssertionError("the plan of another rank")
         yield
 
@@ -175,6 +174,6 @@ def test_only_the_first_rank_under_torchrun_proves(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     done = CliRunner().invoke(prove.command, ["missing.py"], standalone_mode=False)
     assert done.return_value == 0
-    request = Action(target=Target(name="missing.py", args=[], is_module=False), ranks=1)
+    request = Request(target=Target(name="missing.py", args=[], is_module=False), ranks=1)
     with pytest.raises(BoundbyError, match="of one machine, which torchrun starts"):
         prove_target(request)

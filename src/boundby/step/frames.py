@@ -59,7 +59,7 @@ def reads_of_values(step: StepView) -> Mask:
     is_read = ((host.kind == HostKind.OP) & operators[host.name]) | (
         (host.kind == HostKind.PYTHON) & functions[host.name]
     )
-    # A read inside a library is not the script's: clipping, distributions, an optimizer's step counter.
+    # Reads inside a library are left out: clipping, distributions, an optimizer's step counter.
     inside: Mask = nearest(host.parent, (host.kind == HostKind.PYTHON) & library[host.name]) >= 0
     loads = nearest(host.parent, host.kind == HostKind.DATA) >= 0
     phases = (host.phase != Phase.OPTIMIZER) & (host.phase != Phase.BACKWARD)
