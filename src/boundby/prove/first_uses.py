@@ -15,6 +15,8 @@ from boundby.prove.evidence import Variant
 # A variant's steps are left out until this share of the remaining time was spent on them:
 # if shapes never repeat, their first uses are part of every step.
 _MAX_SHARE = 0.2
+# Compiling comes to an end: after a few shapes, a compiler makes code for shapes of any size.
+_MAX_COMPILING_SHARE = 0.5
 # The first use of a shape is not slow up to this many times the variant's usual step.
 _USUAL_RATIO = 1.25
 _MAX_DEPTH = 3
@@ -40,19 +42,28 @@ class FirstUses:
         self._current.append(tuple(_shapes((args, kwargs), _MAX_DEPTH)))
 
     def step_ended(
-        self, variant: Variant, seconds: float, *, usual_s: float, left_s: float
+        self,
+        variant: Variant,
+        seconds: float,
+        *,
+        usual_s: float,
+        left_s: float,
+        has_compiled: bool = False,
     ) -> bool:
-        """Whether the step that ended is to be left out, as a slow first use of its shapes."""
+        """Whether the step that ended is to be left out, as a slow first use of its shapes.
+
+        `has_compiled`: something was compiled in it, for shapes that are perhaps known.
+        """
         shapes = tuple(self._current)
         self._current.clear()
         seen = self._seen.setdefault(variant, set())
-        if shapes in seen:
+        if shapes in seen and not has_compiled:
             return False
         seen.add(shapes)
         if seconds <= _USUAL_RATIO * usual_s:
             return False
         spent_s = self._spent_s.get(variant, 0.0) + seconds
-        if spent_s > _MAX_SHARE * left_s:
+        if spent_s > (_MAX_COMPILING_SHARE if has_compiled else _MAX_SHARE) * left_s:
             return False
         self._spent_s[variant] = spent_s
         return True

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from boundby.capture.host.compiler import compiled_ns
 from boundby.capture.process.instruments import Device
 from boundby.fixes import Fix
 from boundby.fixes.switch import Program
@@ -42,6 +43,7 @@ class _OpenBlock:
     is_first_use: list[bool] = field(default_factory=list)
     elements: list[int] = field(default_factory=list)
     began: float = 0.0
+    compiled_ns: float = 0.0  # by the process, until the last step that ended
     failure: str | None = None
     compare_at: int = 0  # steps after which several ranks compare how far each is
 
@@ -181,13 +183,16 @@ class LiveEngine(StepHook):
         if opened.block.preparing:
             self._first_uses.prepared(variant)
             return False
-        now = self._clock()
+        now, compiled = self._clock(), compiled_ns()
         seconds, opened.began = now - opened.began, now
+        compiled_before, opened.compiled_ns = opened.compiled_ns, compiled
         return self._first_uses.step_ended(
             variant,
             seconds,
             usual_s=self.search.rounds.usual_step_s(variant),
             left_s=self.search.deadline - now,
+            # What the unchanged program compiles again and again is part of its steps.
+            has_compiled=variant != BASELINE and compiled > compiled_before,
         )
 
     def _counted(self, opened: _OpenBlock) -> list[bool]:
@@ -257,7 +262,9 @@ class LiveEngine(StepHook):
         self._device.sync()
         if self._device_is_cuda:
             self._torch.cuda.reset_peak_memory_stats()
-        self._open = _OpenBlock(block, [self._device.mark()], began=self._clock())
+        self._open = _OpenBlock(
+            block, [self._device.mark()], began=self._clock(), compiled_ns=compiled_ns()
+        )
         return None
 
     def _close(self) -> BlockResult:
