@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 import libcst as cst
+from libcst import matchers
 
 from boundby.prove.patching.source_file import (
     CannotWriteError,
@@ -116,7 +117,7 @@ class Program:
     def _target(
         self, file: SourceFile, statement: cst.SimpleStatementLine, made: ObjectSite
     ) -> str | None:
-        small = statement.body[-1]
+        small = _small_statement(statement, made.type_name)
         if isinstance(small, cst.AnnAssign) and small.value is not None:
             return file.code(small.target)
         if not isinstance(small, cst.Assign):
@@ -209,6 +210,15 @@ def _calls_in(node: cst.CSTNode) -> Iterator[cst.Call]:
         if isinstance(child, cst.Call):
             yield child
         yield from _calls_in(child)
+
+
+def _small_statement(statement: cst.SimpleStatementLine, type_name: str) -> cst.BaseSmallStatement:
+    """Of the statements in one line, the one that makes an object of this type; else the last."""
+    for small in statement.body:
+        calls = matchers.findall(small, matchers.Call())
+        if any(isinstance(one, cst.Call) and last_name(one.func) == type_name for one in calls):
+            return small
+    return statement.body[-1]
 
 
 def last_name(node: cst.CSTNode) -> str | None:
