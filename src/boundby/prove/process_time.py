@@ -9,11 +9,13 @@ STEPS = 20
 PAIR = 2
 # No process is started if it would end this close to the end of the budget.
 _MARGIN = 1.15
+# To end the live process and to write the patch, before the final check.
+PATCHING_S = 3.0
 
 
-def needed_s(processes: int, process_s: float) -> float:
+def needed_s(processes: int, process_s: float, *, margin: float = _MARGIN) -> float:
     """The time that must be left to start this many processes."""
-    return processes * _MARGIN * process_s
+    return processes * margin * process_s
 
 
 def process_s(start_s: float, step_s: float) -> float:

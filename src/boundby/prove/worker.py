@@ -33,7 +33,7 @@ from boundby.prove.candidate import Candidate
 from boundby.prove.core_use import core_use
 from boundby.prove.evidence import Evidence
 from boundby.prove.files import note_written_files
-from boundby.prove.process_time import PAIR, needed_s, process_s, reserved_s
+from boundby.prove.process_time import PAIR, PATCHING_S, needed_s, process_s, reserved_s
 from boundby.prove.ranks import Ranks, shared_plan
 from boundby.prove.replaced_sources import replace_sources
 from boundby.prove.rounds import Steps
@@ -242,7 +242,7 @@ class _Live:
         """
         chosen = self.evidence.chosen
         compiling_s = self.evidence.preparation_s.get(chosen, 0.0)
-        wanted_s = needed_s(PAIR, process_s(start_s, step_s)) + compiling_s
+        wanted_s = needed_s(PAIR, process_s(start_s, step_s)) + compiling_s + PATCHING_S
         return wanted_s if wanted_s <= self.spec.max_reserved_s else 0.0
 
     def save(self) -> None:
