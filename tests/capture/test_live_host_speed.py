@@ -3,7 +3,7 @@
 from boundby.capture.host.speed import HostSpeedSampler
 
 
-def test_looks_close_to_each_other_are_one() -> None:
+def test_samples_close_together_count_once() -> None:
     now = 0
 
     def clock() -> int:

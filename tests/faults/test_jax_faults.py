@@ -194,7 +194,7 @@ def test_a_table_of_numpys_in_every_call_is_found() -> None:
     assert "table" in found.change
 
 
-def test_a_new_batch_in_every_call_is_none() -> None:
+def test_new_batch_in_every_call_is_not_reported() -> None:
     batch = JaxHostArray(argument="x", bytes=4_000_000, is_same=False)
     assert finding(_with_copies(batch), "jax-implicit-transfers") is None
 

@@ -70,7 +70,7 @@ def test_the_prediction_is_reported_before_anything_is_measured() -> None:
     assert order == ["predicted", "measured"]
 
 
-def test_what_could_not_be_measured_is_said() -> None:
+def test_unmeasured_figure_is_reported() -> None:
     result = conduct(law_of(1.0, lambda *_: Measured()), bench())
     assert (result.outcome, result.held) == ("not run", None)
     assert result.notes[-1] == "not measured: the figure"

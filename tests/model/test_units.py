@@ -99,7 +99,7 @@ def test_a_share_that_is_there_is_never_shown_as_none(value: float, decimals: in
 
 
 @pytest.mark.parametrize("unit", ["ns", "B", "FLOP/s", "share", "x", "rows"])
-def test_nothing_is_shown_as_zero(unit: str) -> None:
+def test_zero_is_shown_as_zero(unit: str) -> None:
     assert re.match(r"0(?![.\d])", units.quantity(0.0, unit))
 
 

@@ -157,7 +157,7 @@ def test_a_dropped_layer_is_refused(model: str) -> None:
     assert not found.ok and found.verified, found.why
 
 
-def test_dropout_that_is_gone_is_refused() -> None:
+def test_missing_dropout_is_rejected() -> None:
     module = with_dropout()
     before = module[2].p
 

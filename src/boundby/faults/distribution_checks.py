@@ -33,7 +33,6 @@ from boundby.step.model import StepView
 from boundby.step.nesting import nearest
 from boundby.step.rows import without_rows
 
-_DISTRIBUTION = re.compile(r"torch/distributions/\w+\.py\(\d+\): ")
 _CHECK = re.compile(
     r"torch/distributions/constraints\.py\(\d+\): (?:check|__call__)"
     r"|torch/distributions/distribution\.py\(\d+\): _validate_sample"

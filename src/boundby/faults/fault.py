@@ -135,6 +135,28 @@ class Fault:
     grows: bool = False
     always: bool = False
 
+    @classmethod
+    def of_run(
+        cls,
+        *,
+        id: str,  # noqa: A002 - the field's name
+        title: str,
+        document: str | None,
+        detect: Callable[[StepModel], Detection | None],
+    ) -> Fault:
+        """A mistake outside of the steps: its saving is a share of the run."""
+        return cls(
+            id=id,
+            title=title,
+            kind="mistake",
+            group="overhead",
+            document=document or "",
+            detect=detect,
+            stage=Stage.HOST,
+            combines=False,
+            relative_to="run",
+        )
+
     def find_in(self, step: StepModel) -> Detection | None:
         """The fault in a step; None if it is not there, or not looked for in such a step."""
         is_looked_for = step.device in self.devices and step.framework in self.frameworks

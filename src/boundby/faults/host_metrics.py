@@ -31,7 +31,7 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault
 from boundby.model import HostKind
 from boundby.model.assumptions.savings import HOST_METRICS_LEFT
-from boundby.step.frames import frames_named, reads_of_values, times_by_line
+from boundby.step.frames import costly_lines, frames_named, reads_of_values, times_by_line
 from boundby.step.host_intervals import called_from
 from boundby.step.loops import in_rollouts
 from boundby.step.model import StepView
@@ -44,7 +44,6 @@ _METRICS = re.compile(
 )
 # A line that reads one value per step logs a loss; one that reads this many loops over samples.
 _FEWEST_READS = 4
-_COUNTS = 0.005
 _MOST_LINES = 4
 
 
@@ -56,8 +55,7 @@ def detect(step: StepView) -> Detection | None:
         at_line = rows_at(step, [line]) & ~_in_models(step)
         times[line] = max(times.get(line, 0.0), time_of_rows(step, at_line))
         rows |= at_line
-    ranked = sorted(times, key=lambda line: -times[line])
-    lines = [line for line in ranked if times[line] >= _COUNTS * step.wall_ns]
+    lines = costly_lines(step, times)
     if not lines:
         return None
     rows = step.inside(rows)

@@ -24,7 +24,7 @@ Measured on
 
 from __future__ import annotations
 
-from boundby.faults.fault import Detection, Fault, Stage
+from boundby.faults.fault import Detection, Fault
 from boundby.model.assumptions.savings import RECORDED_EVALUATION
 from boundby.model.estimate import Estimate
 from boundby.step.model import StepView
@@ -45,14 +45,9 @@ def detect(step: StepView) -> Detection | None:
     )
 
 
-FAULT = Fault(
+FAULT = Fault.of_run(
     id="recorded-evaluation",
     title="Evaluation records gradients",
-    kind="mistake",
-    group="overhead",
     document=__doc__,
     detect=detect,
-    stage=Stage.HOST,
-    combines=False,
-    relative_to="run",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from boundby.fixes import Fix
 from boundby.fixes.log import changes_made
@@ -62,6 +62,3 @@ class Switchboard:
     def objects(self, key: str) -> Sequence[object]:
         switch = self._switches.get(key)
         return switch.objects if switch is not None else ()
-
-
-Resolve = Callable[[str], Fix]

@@ -1,4 +1,4 @@
-"""Operators of graph replays, from a second trace of the same model that shows them."""
+"""Operators of replayed graphs, from a second trace of the same model that shows them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from boundby.model import Note, units
 from boundby.model.errors import BoundbyError
 from boundby.model.observation import Observation
 
-# Notes on what the other trace has.
+# Notes on the other trace.
 _ANSWERED = ("operators-not-recorded", "no-shapes")
 
 
 def read_capture(path: Path) -> Recording:
-    """The operators of a trace's median step: run eagerly, or while its graphs were captured."""
+    """The operators of a trace's median step, run eagerly or captured."""
     timeline = sources.observe(path)[0].timeline
     recording = recording_of(timeline) if timeline is not None else Recording(())
     if not recording.operators:
@@ -29,7 +29,7 @@ def read_capture(path: Path) -> Recording:
 
 
 def with_capture(observation: Observation, capture: Recording) -> Observation:
-    """The observation with those operators behind the kernels of its replayed graphs."""
+    """The observation with those operators assigned to the kernels of its replayed graphs."""
     timeline = observation.timeline
     if timeline is None or not timeline.device.graph.any():
         text = "the step replays no graphs: --capture is not used"

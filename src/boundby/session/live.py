@@ -162,6 +162,21 @@ def _watching(
 
 
 @contextlib.contextmanager
+def _ending(watching: Watch, guard: Guard, hooks: Hooks | JaxHooks) -> Iterator[None]:
+    """Take the capture at the end of the loop, and remove the hooks."""
+    try:
+        yield
+    except BaseException:
+        guard.do(watching.end)
+        raise
+    else:
+        watching.end()
+    finally:
+        hooks.watcher = None
+        hooks.remove()
+
+
+@contextlib.contextmanager
 def _watching_jax(plan: Plan, machine: Machine | None) -> Iterator[Watch]:
     import jax
 
@@ -183,18 +198,10 @@ def _watching_jax(plan: Plan, machine: Machine | None) -> Iterator[Watch]:
         guard=guard,
     )
     watching = Watch(recorder, machine, guard, folder)
-    hooks.install(jax)
-    hooks.watcher = recorder
-    try:
+    with _ending(watching, guard, hooks):
+        hooks.install(jax)
+        hooks.watcher = recorder
         yield watching
-    except BaseException:
-        guard.do(watching.end)
-        raise
-    else:
-        watching.end()
-    finally:
-        hooks.watcher = None
-        hooks.remove()
 
 
 @contextlib.contextmanager
@@ -219,18 +226,11 @@ def _watching_torch(plan: Plan, machine: Machine | None) -> Iterator[Watch]:
         guard=guard,
     )
     watching = Watch(recorder, machine, guard, folder)
-    hooks.install(torch)
-    hooks.watcher = recorder
-    hooks.graphs = recorder.graphs
-    try:
+    with _ending(watching, guard, hooks):
+        hooks.install(torch)
+        hooks.watcher = recorder
+        hooks.graphs = recorder.graphs
         yield watching
-    except BaseException:
-        guard.do(watching.end)
-        raise
-    else:
-        watching.end()
-    finally:
-        hooks.remove()
 
 
 def diagnose(

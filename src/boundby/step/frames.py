@@ -12,6 +12,15 @@ from boundby.step.model import StepView
 from boundby.step.nesting import Mask, nearest
 from boundby.step.rows import time_of_rows
 
+# Functions of tensors: numpy calls functions of these names on arrays and on its own scalars.
+_READS = re.compile(
+    r"^<built-in method (?:item|tolist|numpy|__float__|__int__) of (?!numpy\b|builtins\b)"
+)
+_READ_OPERATORS = ("aten::item", "aten::is_nonzero")
+_LIBRARY = re.compile(r"(?:^|/)torch/")
+# Lines with a smaller share of the step are not reported.
+_COUNTS = 0.005
+
 
 def frames_named(step: StepView, pattern: re.Pattern[str]) -> Mask:
     """Rows of the functions whose names match, except inside a loader's batch, which another fault
@@ -35,12 +44,10 @@ def times_by_line(step: StepView, rows: Mask) -> dict[str, float]:
     return dict(sorted(times.items(), key=lambda item: -item[1]))
 
 
-# Of tensors: numpy calls functions of these names on arrays and on its own scalars.
-_READS = re.compile(
-    r"^<built-in method (?:item|tolist|numpy|__float__|__int__) of (?!numpy\b|builtins\b)"
-)
-_READ_OPERATORS = ("aten::item", "aten::is_nonzero")
-_LIBRARY = re.compile(r"(?:^|/)torch/")
+def costly_lines(step: StepView, times: dict[str, float]) -> list[str]:
+    """The lines with a considerable share of the step, the costliest first."""
+    ranked = sorted(times, key=lambda line: -times[line])
+    return [line for line in ranked if times[line] >= _COUNTS * step.wall_ns]
 
 
 def reads_of_values(step: StepView) -> Mask:
@@ -52,7 +59,7 @@ def reads_of_values(step: StepView) -> Mask:
     is_read = ((host.kind == HostKind.OP) & operators[host.name]) | (
         (host.kind == HostKind.PYTHON) & functions[host.name]
     )
-    # A read inside a library is its own: clipping, distributions, an optimizer's step counter.
+    # Reads inside a library are left out: clipping, distributions, an optimizer's step counter.
     inside: Mask = nearest(host.parent, (host.kind == HostKind.PYTHON) & library[host.name]) >= 0
     loads = nearest(host.parent, host.kind == HostKind.DATA) >= 0
     phases = (host.phase != Phase.OPTIMIZER) & (host.phase != Phase.BACKWARD)

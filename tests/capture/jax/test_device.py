@@ -72,7 +72,7 @@ def test_a_host_that_is_never_behind_sets_the_times() -> None:
     assert _times([0, 0, 0], [0, 0, 0]) == pytest.approx([0.01, 0.01, 0.01])
 
 
-def test_waiting_for_queued_steps_is_told() -> None:
+def test_waiting_for_queued_steps_is_reported() -> None:
     clock = _Clock()
     device = JaxDevice(clock)
     device.completed(_Array(clock, 5 * MS))

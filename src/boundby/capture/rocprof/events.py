@@ -42,8 +42,6 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     thread_id: int = 0
     correlation_id: Correlation = Correlation()
     dispatch_info: Dispatch = Dispatch()
-    dst_agent_id: Handle = Handle()
-    src_agent_id: Handle = Handle()
     stream_id: Handle | None = None
     bytes: int = -1
 

@@ -24,11 +24,10 @@ from boundby.model.timeline import Ints
 StepsFrom = Literal["markers", "repeating program", "whole window"]
 
 _ORDINAL = re.compile(r"^\[(\d+)\] ")
-# The number of patterns between executions of the largest program that must repeat.
+# The share of patterns between executions of the largest program that must repeat.
 _ALIKE = 0.9
 _LONGEST_PERIOD = 4096
 _WHOLE = 0.7
-_STEP_STATS = ("step_num", "group_id")
 
 
 @dataclass(slots=True, frozen=True)

@@ -42,24 +42,24 @@ class _Place(NamedTuple):
     number: int
 
 
-def critical_path(script: LaunchSequence) -> list[Segment]:
+def critical_path(launches: LaunchSequence) -> list[Segment]:
     """The segments from the step's beginning to its end, in a loop's steady state.
 
     Their times add up to the step's.
     """
-    if not len(script.host_ns):
-        return [Segment(PathKind.END, 0, script.after_ns)] if script.after_ns > 0 else []
-    return _Path(script).segments()
+    if not len(launches.host_ns):
+        return [Segment(PathKind.END, 0, launches.after_ns)] if launches.after_ns > 0 else []
+    return _Path(launches).segments()
 
 
 class _Path:
-    def __init__(self, script: LaunchSequence) -> None:
-        self._script = script
-        self._seen, self._end = steady_turn(script)
+    def __init__(self, launches: LaunchSequence) -> None:
+        self._script = launches
+        self._seen, self._end = steady_turn(launches)
         self._begin = self._seen.device_free
-        self._first = script.first.tolist()
-        self._action = np.repeat(np.arange(len(script.host_ns)), np.diff(script.first)).tolist()
-        self._previous = previous_on_stream(script.stream)
+        self._first = launches.first.tolist()
+        self._action = np.repeat(np.arange(len(launches.host_ns)), np.diff(launches.first)).tolist()
+        self._previous = previous_on_stream(launches.stream)
         self._latest_of = _latest(np.asarray(self._seen.ended))
         self._found: list[Segment] = []
         self._now = self._end
@@ -78,8 +78,8 @@ class _Path:
         self._now = min(self._now, since)
 
     def _last(self) -> _Place | None:
-        seen, script = self._seen, self._script
-        if seen.acted[-1] + script.after_ns >= self._end:
+        seen, launches = self._seen, self._script
+        if seen.acted[-1] + launches.after_ns >= self._end:
             self._spend(PathKind.END, 0, seen.acted[-1])
             return _Place("done", len(seen.acted) - 1)
         return self._latest(len(seen.ended))
@@ -99,10 +99,10 @@ class _Path:
 
     def _before_done(self, action: int) -> _Place | None:
         """An action is done when it was issued, or when what it waits for has ended."""
-        seen, script = self._seen, self._script
+        seen, launches = self._seen, self._script
         if seen.acted[action] <= seen.issued[action]:
             return _Place("issued", action)
-        awaited = int(script.until[action]) if len(script.until) else -1
+        awaited = int(launches.until[action]) if len(launches.until) else -1
         if awaited >= 0:
             return _Place("ends", awaited)
         return self._latest(self._first[action + 1])
@@ -132,16 +132,16 @@ class _Path:
     def _before_start(self, work: int) -> _Place | None:
         """Work starts when it was launched, its stream is free and what it waits for has ended: at
         the last of these."""
-        seen, script = self._seen, self._script
-        launched = seen.launched[work] + script.latency_ns
-        depends = int(script.depends[work])
+        seen, launches = self._seen, self._script
+        launched = seen.launched[work] + launches.latency_ns
+        depends = int(launches.depends[work])
         if depends >= 0 and seen.ended[depends] >= self._now:
             return _Place("ends", depends)
         if launched >= self._now:
             self._spend(PathKind.LATENCY, work, seen.launched[work])
             return _Place("issued", self._action[work])
         previous = self._previous[work]
-        self._spend(PathKind.GAP, work, self._now - script.gap_ns)
+        self._spend(PathKind.GAP, work, self._now - launches.gap_ns)
         return _Place("ends", previous) if previous >= 0 else None
 
 

@@ -21,16 +21,16 @@ from boundby.step.simulator.waits import EVERYTHING
 _TURNS = 3
 
 
-def replay(script: LaunchSequence) -> float:
+def replay(launches: LaunchSequence) -> float:
     """The step's period in ns, in the steady state of a loop."""
-    if not len(script.host_ns):
-        return script.after_ns
-    turn = _turn_of(script)
-    free = [0.0] * (int(script.stream.max(initial=-1)) + 1)
+    if not len(launches.host_ns):
+        return launches.after_ns
+    turn = _turn_of(launches)
+    free = [0.0] * (int(launches.stream.max(initial=-1)) + 1)
     clock = turn(free, 0.0)
     # If the host waits until the device is idle, every iteration is like the first.
-    latency = script.latency_ns
-    if script.gap_ns <= latency and max(free, default=0.0) + script.gap_ns <= clock + latency:
+    latency = launches.latency_ns
+    if launches.gap_ns <= latency and max(free, default=0.0) + launches.gap_ns <= clock + latency:
         return clock
     ends = []
     for _ in range(_TURNS - 1):
@@ -39,28 +39,28 @@ def replay(script: LaunchSequence) -> float:
     return float(ends[-1] - ends[-2])
 
 
-def simulated_timeline(timeline: Timeline, script: LaunchSequence) -> Timeline:
+def simulated_timeline(timeline: Timeline, launches: LaunchSequence) -> Timeline:
     """The same events at their simulated times, in a loop's steady state.
 
     The step lasts from the end of the previous one's device work to the end of its own. Host events
     move with the launches and syncs around them.
     """
-    lists = _lists(script)
-    free = [0.0] * (int(script.stream.max(initial=-1)) + 1)
+    lists = _lists(launches)
+    free = [0.0] * (int(launches.stream.max(initial=-1)) + 1)
     clock = _walk(lists, free, 0.0)
     seen = Seen(began=clock, device_free=max(free, default=clock))
     _walk(lists, free, clock, seen)
     host, device = timeline.host, timeline.device
     moved = np.empty(len(device), np.int64)
-    moved[script.order] = np.asarray(seen.started)
-    starts, ends = _moved_host(timeline, script, seen)
+    moved[launches.order] = np.asarray(seen.started)
+    starts, ends = _moved_host(timeline, launches, seen)
     return msgspec.structs.replace(
         timeline,
         start_ns=int(seen.device_free),
         end_ns=int(max(free, default=clock)),
         host=msgspec.structs.replace(host, start_ns=starts, duration_ns=ends - starts),
         device=msgspec.structs.replace(
-            device, start_ns=moved, duration_ns=_in_order(script.device_ns, script.order)
+            device, start_ns=moved, duration_ns=_in_order(launches.device_ns, launches.order)
         ),
     )
 
@@ -71,19 +71,21 @@ def _in_order(values: Floats, order: Ints) -> Ints:
     return placed
 
 
-def _moved_host(timeline: Timeline, script: LaunchSequence, seen: Seen) -> tuple[Ints, Ints]:
+def _moved_host(timeline: Timeline, launches: LaunchSequence, seen: Seen) -> tuple[Ints, Ints]:
     """Host times between two actions stretch with the time between those."""
     host = timeline.host
     first = float(min(timeline.start_ns, host.start_ns.min(initial=timeline.start_ns)))
-    ends = (host.start_ns + host.duration_ns)[script.rows].astype(np.float64)
+    ends = (host.start_ns + host.duration_ns)[launches.rows].astype(np.float64)
     # A sync begins when its host time is spent, and ends when the device has caught up.
-    waits = script.wait != 0
-    begins = host.start_ns[script.rows].astype(np.float64)[waits]
+    waits = launches.wait != 0
+    begins = host.start_ns[launches.rows].astype(np.float64)[waits]
     profiled = np.concatenate([[first], ends, begins])
     replayed = np.concatenate([[seen.began], seen.acted, np.asarray(seen.issued)[waits]])
     last = float(host_end(timeline))
     profiled = np.append(profiled, last + 1)
-    replayed = np.append(replayed, (seen.acted[-1] if seen.acted else seen.began) + script.after_ns)
+    replayed = np.append(
+        replayed, (seen.acted[-1] if seen.acted else seen.began) + launches.after_ns
+    )
     order = np.lexsort((replayed, profiled))
     profiled, replayed = profiled[order], np.maximum.accumulate(replayed[order])
     stops = host.start_ns + host.duration_ns
@@ -94,26 +96,26 @@ def _moved_host(timeline: Timeline, script: LaunchSequence, seen: Seen) -> tuple
     return moved[0], moved[1]
 
 
-def issue_ns(script: LaunchSequence) -> float:
+def issue_ns(launches: LaunchSequence) -> float:
     """The host's time to issue the step once, from an idle device, its waits included."""
-    return _walk(_lists(script), [0.0] * (int(script.stream.max(initial=-1)) + 1), 0.0)
+    return _walk(_lists(launches), [0.0] * (int(launches.stream.max(initial=-1)) + 1), 0.0)
 
 
-def _turn_of(script: LaunchSequence) -> Callable[[list[float], float], float]:
+def _turn_of(launches: LaunchSequence) -> Callable[[list[float], float], float]:
     """The function that simulates the sequence once: in numpy, or a plain loop if that is
     faster."""
-    segments = Segments.of(script, LAUNCH_QUEUE.value)
-    return segments.turn if segments is not None else partial(_walk, _lists(script))
+    segments = Segments.of(launches, LAUNCH_QUEUE.value)
+    return segments.turn if segments is not None else partial(_walk, _lists(launches))
 
 
-def steady_turn(script: LaunchSequence) -> tuple[Seen, float]:
+def steady_turn(launches: LaunchSequence) -> tuple[Seen, float]:
     """The times of all events in one iteration of the steady state, and when its last work or call
     ended.
 
     The iteration begins when everything of the previous one has ended, at `device_free`.
     """
-    lists = _lists(script)
-    free = [0.0] * (int(script.stream.max(initial=-1)) + 1)
+    lists = _lists(launches)
+    free = [0.0] * (int(launches.stream.max(initial=-1)) + 1)
     clock = 0.0
     for _ in range(_TURNS - 1):
         clock = _walk(lists, free, clock)
@@ -151,21 +153,21 @@ class _Lists(NamedTuple):
     gap: float
 
 
-def _lists(script: LaunchSequence) -> _Lists:
-    waits_elsewhere = bool((script.depends >= 0).any())
+def _lists(launches: LaunchSequence) -> _Lists:
+    waits_elsewhere = bool((launches.depends >= 0).any())
     return _Lists(
-        host=script.host_ns.tolist(),
-        wait=script.wait.tolist(),
+        host=launches.host_ns.tolist(),
+        wait=launches.wait.tolist(),
         until=(
-            script.until if len(script.until) else np.full(len(script.wait), EVERYTHING)
+            launches.until if len(launches.until) else np.full(len(launches.wait), EVERYTHING)
         ).tolist(),
-        counts=np.diff(script.first).tolist(),
-        device=script.device_ns.tolist(),
-        stream=script.stream.tolist(),
-        depends=script.depends.tolist() if waits_elsewhere else None,
-        after=script.after_ns,
-        latency=script.latency_ns,
-        gap=script.gap_ns,
+        counts=np.diff(launches.first).tolist(),
+        device=launches.device_ns.tolist(),
+        stream=launches.stream.tolist(),
+        depends=launches.depends.tolist() if waits_elsewhere else None,
+        after=launches.after_ns,
+        latency=launches.latency_ns,
+        gap=launches.gap_ns,
     )
 
 
