@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from boundby.model.diagnosis import Numerics, Outcome
+from boundby.model.proof import Numerics, Outcome
 from boundby.prove import fresh
 from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import BASELINE, Comparison, Evidence, Ruling

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from boundby.capture.process.execution import Target
-from boundby.model.diagnosis import Outcome
+from boundby.model.proof import Outcome
 from boundby.prove import live_run
 from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import Evidence
@@ -147,7 +147,7 @@ def test_a_failure_of_the_script_is_not_blamed_on_a_fix(
     assert next(left, None) is None
 
 
-def test_a_script_that_ended_says_why_it_is_not_started_again(tmp_path: Path) -> None:
+def test_ended_script_reports_why_it_is_not_restarted(tmp_path: Path) -> None:
     why = "the script ended after 60 steps"
     run = LiveRun(
         setting=Setting(

@@ -13,17 +13,17 @@ from click.testing import CliRunner
 
 from boundby.capture.process.execution import Target
 from boundby.cli import prove
-from boundby.model.diagnosis import Numerics, Outcome
 from boundby.model.errors import BoundbyError
+from boundby.model.proof import Numerics, Outcome
 from boundby.prove.candidate import Candidate
 from boundby.prove.communication import is_sharded, local_calls
 from boundby.prove.evidence import Evidence
-from boundby.prove.experiment import Request, prove_target
+from boundby.prove.experiment import prove_target
 from boundby.prove.launch import Setting, launch
 from boundby.prove.live_run import LiveRun
 from boundby.prove.ranks import Ranks, free_port, shared_plan, slowest, worst
-from boundby.prove.search import Block, BlockResult, Check, Reply
-from boundby.prove.search import Request as Asked
+from boundby.prove.request import Request
+from boundby.prove.rounds import Action, Block, BlockResult, Check, Reply
 from tests.scripts import write
 
 torch = pytest.importorskip("torch")
@@ -51,11 +51,11 @@ def test_a_result_that_differs_on_one_rank_counts() -> None:
 def test_the_first_rank_decides_what_all_run(monkeypatch: pytest.MonkeyPatch) -> None:
     replies: list[Reply] = []
 
-    def first() -> Generator[Asked, Reply, None]:
+    def first() -> Generator[Action, Reply, None]:
         replies.append((yield Block(variant=("a/x",), untimed=1, timed=2)))
         replies.append((yield Check(variant=("a/x",))))
 
-    def second() -> Generator[Asked, Reply, None]:
+    def second() -> Generator[Action, Reply, None]:
         raise AssertionError("the plan of another rank")
         yield
 

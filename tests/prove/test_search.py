@@ -2,7 +2,8 @@
 
 import pytest
 
-from boundby.model.diagnosis import Estimate, Outcome
+from boundby.model.estimate import Estimate
+from boundby.model.proof import Outcome
 from boundby.prove.evidence import Evidence
 from boundby.prove.proofs import proofs_of, untried_names
 from tests.prove.simulated import Simulated, candidate
@@ -235,3 +236,34 @@ def test_time_kept_for_the_final_check_ends_the_search_in_order() -> None:
     evidence = program.search([FUSED, CASTS, COMPILE], budget_s=60.0, reserved_s=50.0)
     assert evidence.out_of_time
     assert not evidence.done
+
+
+def test_a_small_part_of_the_slow_step_is_tried_again_in_the_fast_one() -> None:
+    program = Simulated({"casts": 10.0}, fixed_s={"fused": 0.0005}, block_sd=0.0005)
+    evidence = program.search([FUSED, CASTS])
+    assert evidence.comparison_of((FUSED.key,), ()).decision == "no gain"
+    assert evidence.chosen == (CASTS.key, FUSED.key)
+
+
+def test_a_promising_fix_is_decided_before_others_compile() -> None:
+    program = Simulated({"casts": 1.6, "c": 1.0}, block_sd=0.2, first_use_s={"c": 100.0})
+    program.search([CASTS, COMPILE])
+    order = [block.variant[-1] for block in program.blocks if block.variant]
+    alone = order[: order.index(COMPILE.key)]
+    assert alone.count(CASTS.key) > 8
+
+
+def test_a_fix_that_another_replaces_names_it() -> None:
+    graphs = candidate("graphs", slot="compilation")
+    compiled = candidate("compiled", slot="compilation")
+    program = Simulated({"compiled": 1.3, "graphs": 1.6}, block_sd=0.002)
+    evidence = program.search([compiled, graphs])
+    proofs = {proof.treatment: proof for proof in proofs_of(evidence, [compiled, graphs])}
+    assert "graphs is faster still" in proofs["compiled"].why
+
+
+def test_a_quick_preparation_does_not_promise_that_a_compile_is_quick() -> None:
+    graphs, again = candidate("graphs", preparation_s=3.0), candidate("again", preparation_s=30.0)
+    program = Simulated({}, first_use_s={"c": 150.0, "again": 150.0})
+    evidence = program.search([COMPILE, graphs, again], budget_s=300.0)
+    assert "expected to take 150 s" in evidence.rulings[again.key,].why

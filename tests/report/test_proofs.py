@@ -6,7 +6,9 @@ import msgspec
 from rich.console import Console
 
 from boundby.model import Note
-from boundby.model.diagnosis import Estimate, Finding, Numerics, Outcome, Proof, Speedup
+from boundby.model.estimate import Estimate
+from boundby.model.finding import Finding
+from boundby.model.proof import Numerics, Outcome, Proof, Speedup
 from boundby.report.proofs import ProofsReport, best_of, wants_time
 from tests.diagnoses import full_diagnosis
 

@@ -24,6 +24,7 @@ export interface Diagnosis {
   launch_queue: LaunchQueue | null;
   sequences: SequenceRow[];
   critical_path: CriticalPathRow[];
+  slack: SlackRow[];
   findings: Finding[];
   what_if: WhatIf[];
   batches: BatchRow[];
@@ -319,6 +320,14 @@ export interface CriticalPathRow {
   count: number;
   ns: number;
   share: number;
+}
+
+export interface SlackRow {
+  what: string;
+  where: string | null;
+  count: number;
+  ns: number;
+  slack_ns: number;
 }
 
 export interface Finding {

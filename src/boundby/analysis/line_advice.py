@@ -1,4 +1,4 @@
-"""A sentence on the costliest line: what it does, what bounds it, what could be done."""
+"""A sentence on the costliest line: what it does, what bounds it, what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import msgspec
 
 from boundby.model import units
 from boundby.model.assumptions.detection import AT_ROOF
-from boundby.model.diagnosis import NO_LINE, Finding, LineRow, OpRow
+from boundby.model.finding import Finding
+from boundby.model.rows import NO_LINE, LineRow, OpRow
 
 # How many of a line's operators are named.
 _MOST_OPS = 2
@@ -29,7 +30,7 @@ OVERHEAD_PARTS = {
 def with_advice(
     lines: Sequence[LineRow], ops: Sequence[OpRow], findings: Sequence[Finding]
 ) -> list[LineRow]:
-    """The lines; the costliest of the script's own has a sentence."""
+    """The lines; the costliest of the script's own gets a sentence."""
     first = next((at for at, row in enumerate(lines) if row.where != NO_LINE), None)
     if first is None:
         return list(lines)
@@ -49,7 +50,8 @@ def _does(row: LineRow, ops: Sequence[OpRow]) -> str:
     named = sorted(ns, key=lambda name: -ns[name])[:_MOST_OPS]
     if not named:
         return "It runs no operator of its own."
-    total = sum(ns.values()) or 1.0  # a starved step may leave its kernels no time
+    # the kernels of a step that waits nearly all the time may have no time left
+    total = sum(ns.values()) or 1.0
     words = " and ".join(
         f"{name} ({units.share(ns[name] / total)} of its operator time"
         + (f", {counts[name]} calls)" if counts[name] > 1 else ")")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from boundby.fixes.precision import switch_autocast_off
-from boundby.model.diagnosis import Numerics
+from boundby.model.proof import Numerics
 from boundby.prove import numerics
 from boundby.prove.call_recorder import RecordedCall
 from boundby.prove.communication import is_sharded, local_calls
@@ -67,8 +67,8 @@ class Checks:
         expensive: bool,
         quick: bool = False,
     ) -> Numerics:
-        """`expensive`: another mode of the program costs another compilation; `quick`: there is
-        no time for one without dropout either."""
+        """Compare and return the verdict. `expensive`: another mode of the program costs another
+        compilation; `quick`: there is no time for one without dropout either."""
         self._off = _unchanged if quick else dropout_off
         torch = self._torch
         compared: list[QuantityComparison] = []
@@ -86,7 +86,7 @@ class Checks:
                 if all(one.ok for one in compared):
                     compared += self._compare_updates(set_variant, skipped)
             except torch.OutOfMemoryError:
-                skipped.append("what does not fit into memory twice")
+                skipped.append("tensors that do not fit into memory twice")
                 _free(torch)
             finally:
                 set_variant(False)

@@ -1,7 +1,7 @@
-"""The diagnosis of a script, in a process of its own.
+"""The diagnosis of a script, in a separate process.
 
-A process that has run the profiler stays slower for good, which would distort what is measured in
-it afterwards: on an H200, steps of 56 ms took 78 ms.
+A process that has run the profiler stays slower, which would distort later measurements in it: on
+an H200, steps of 56 ms took 78 ms.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 
 from boundby.model import Machine, run_failure, store
-from boundby.model.diagnosis import Account, Diagnosis, Group, StepTimes, Verdict
+from boundby.model.account import Account, Group, Verdict
+from boundby.model.diagnosis import Diagnosis, StepTimes
 from boundby.model.errors import CANNOT_MEASURE, BoundbyError
 from boundby.model.run_failure import RunFailure
 from boundby.prove.launch import Setting, ended, ended_by, exit_code, started
@@ -50,7 +51,7 @@ def diagnose_script(
 
 
 def undiagnosed() -> Diagnosis:
-    """A diagnosis in which everything is unknown, for one that did not end in time."""
+    """A diagnosis in which everything is unknown, if the real one did not end in time."""
     kind = "cuda" if Path("/dev/nvidiactl").exists() else "cpu"
     nothing = Group()
     return Diagnosis(
@@ -64,7 +65,8 @@ def undiagnosed() -> Diagnosis:
 
 
 def _failure_reason(failure: RunFailure | None, errors: str, code: int) -> str:
-    """Why there is no diagnosis: what the run wrote, and the last line of a script that failed."""
+    """Why there is no diagnosis: the error of the run, and the last line of a script that
+    failed."""
     if failure is not None and not failure.by_script:
         return failure.reason
     last = [line.strip() for line in errors.splitlines() if line.strip()][-1:]

@@ -1,6 +1,6 @@
-"""What was measured so far, as a value: written by the script's process, read by boundby's.
+"""Everything measured so far, as a value: written by the script's process, read by boundby's.
 
-It is also what a later process of the same script starts from, so that nothing is measured twice.
+A later process of the same script continues from it, so that nothing is measured twice.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Literal
 
 import msgspec
 
-from boundby.model.diagnosis import Numerics, Outcome, Speedup
+from boundby.model.proof import Numerics, Outcome, Speedup
 from boundby.prove.confidence import MIN_ROUNDS, NO_EFFECT, WORTHWHILE, speedup_of
 from boundby.prove.sites import ObjectSite, ProgramSites
 
 Variant = tuple[str, ...]  # keys of fixes, in the order in which they are applied
 BASELINE: Variant = ()
 
-# This much slower twice, a fix is not measured a third time.
+# A fix that is this much slower twice is not measured a third time.
 _CLEARLY_SLOWER = 0.5
 Decision = Literal["faster", "no gain", "open"]
 
@@ -51,12 +51,19 @@ class Comparison(msgspec.Struct, kw_only=True):
 
     @property
     def middle(self) -> float:
-        """The ratio as far as it is known; 1 before the first round."""
+        """The measured ratio so far; 1 before the first round."""
         return math.exp(statistics.fmean(self.log_ratios)) if self.log_ratios else 1.0
+
+    @property
+    def saved_ns(self) -> float:
+        """What a step takes less, as far as it is known."""
+        if not self.log_ratios:
+            return 0.0
+        return statistics.fmean(self.before_ns) - statistics.fmean(self.after_ns)
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant that is decided otherwise than by its time."""
+    """A decision about a variant for another reason than its time."""
 
     outcome: Outcome
     why: str
@@ -110,3 +117,12 @@ class Evidence(msgspec.Struct, kw_only=True):
         made = Comparison(variant=variant, against=against)
         self.comparisons.append(made)
         return made
+
+
+def comparisons_of(evidence: Evidence, key: str) -> list[Comparison]:
+    """Comparisons of this fix with what it was added to."""
+    return [
+        one
+        for one in evidence.comparisons
+        if one.log_ratios and one.variant and one.variant[-1] == key and key not in one.against
+    ]

@@ -36,21 +36,21 @@ _POLL_S = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What all processes of one script share."""
+    """Settings that all processes of one script share."""
 
     target: Target
-    folder: Path  # for what processes write down
+    folder: Path  # for the files that processes write
     logs: Path
     step_by: str = "auto"
     plugins: Sequence[str] = ()
-    search_path: Sequence[str] = ()  # where python is to find modules, if not where usual
-    compiled: Path | None = None  # where compilers keep what they made
+    search_path: Sequence[str] = ()  # additional folders in which Python finds modules
+    compiled: Path | None = None  # the cache folder of compilers
     ranks: int = 1  # processes that run the script together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessResult:
-    """How a process came to its end. `late`: boundby ended it at its time limit."""
+    """How a process ended. `late`: boundby ended it at its time limit."""
 
     problem: str | None
     late: bool
@@ -195,7 +195,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _written(notes: Path) -> list[str]:
-    """The files that a process opened for writing, in the order in which it did."""
+    """The files that a process opened for writing, in order."""
     if not notes.exists():
         return []
     names = (os.fsdecode(line) for line in notes.read_bytes().split(b"\0") if line)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from boundby.model.diagnosis import Outcome
+from boundby.model.proof import Outcome
 from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import Evidence, Ruling
 from boundby.prove.launch import ProcessResult, Setting, launch
@@ -97,7 +97,7 @@ class LiveRun:
         return min(_GRACE_S, 2 * step_ns / 1e9 + 1) if step_ns is not None else 0.0
 
     def _settle_unfinished(self, launched: ProcessResult) -> None:
-        """Record a variant that was still preparing when the time was over."""
+        """Record a variant that was still being prepared when the time was over."""
         running = self.evidence.running
         if launched.late and self.evidence.preparing and running:
             why = "its first use did not end in the time that was left"
@@ -112,7 +112,7 @@ class LiveRun:
         running = evidence.running
         if not evidence.script_ended:
             if not running or (why, steps) in self._failures:
-                # Another fix, the same failure at the same step: it is none of theirs.
+                # Another fix, the same failure at the same step: no fix causes it.
                 self.problem, self.log = why, launched.log
                 evidence.rulings = {
                     name: ruling for name, ruling in evidence.rulings.items() if ruling.why != why

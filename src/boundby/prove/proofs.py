@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from boundby.fixes import FIXES, Fix
-from boundby.model.diagnosis import Outcome, Peak, Proof, Speedup
+from boundby.model.proof import Outcome, Peak, Proof, Speedup
 from boundby.prove.candidate import Candidate
 from boundby.prove.evidence import (
     BASELINE,
@@ -15,9 +15,9 @@ from boundby.prove.evidence import (
     Evidence,
     Ruling,
     Variant,
+    comparisons_of,
 )
 from boundby.prove.fresh import AlternatingRuns
-from boundby.prove.search import comparisons_of
 from boundby.prove.sites import ChosenFix
 
 _BUDGET = "the budget ended before it was tried"
@@ -30,7 +30,7 @@ class ProcessResults:
 
     starts: Mapping[str, AlternatingRuns] = field(default_factory=dict)  # by fix of the start
     chosen_starts: Sequence[str] = ()
-    live_starts: Sequence[str] = ()  # those applied in the live process, beside all it compared
+    live_starts: Sequence[str] = ()  # fixes applied in the live process in all of its comparisons
     final: AlternatingRuns | None = None
     manual: Mapping[str, str] = field(default_factory=dict)  # fixes not in the patch, and why
 
@@ -61,7 +61,7 @@ def proofs_of(
 def settled_lines(
     evidence: Evidence, candidates: Sequence[Candidate], live_starts: Sequence[str] = ()
 ) -> dict[str, str]:
-    """A line for each fix of which something is settled, while others are still measured."""
+    """A line for each fix that is already decided, while others are still measured."""
     lines = {}
     for one in candidates:
         if one.scope == "start":
@@ -119,7 +119,15 @@ def _step_fix_proof(
     is_chosen = one.key in evidence.chosen
     if is_chosen:
         found = _adding_comparison(evidence, one.key) or found
-    outcome, why, log = _outcome(one, found, evidence, is_chosen)
+    replaced_by = next(
+        (
+            other.fix
+            for other in candidates
+            if other.key in evidence.chosen and not one.is_compatible_with([other])
+        ),
+        None,
+    )
+    outcome, why, log = _outcome(one, found, evidence, is_chosen, replaced_by)
     variant = found.variant if found is not None else (one.key,)
     return Proof(
         faults=list(one.faults),
@@ -158,7 +166,11 @@ def _adding_comparison(evidence: Evidence, key: str) -> Comparison | None:
 
 
 def _outcome(
-    one: Candidate, found: Comparison | None, evidence: Evidence, is_chosen: bool
+    one: Candidate,
+    found: Comparison | None,
+    evidence: Evidence,
+    is_chosen: bool,
+    replaced_by: str | None,
 ) -> tuple[Outcome, str, str | None]:
     if is_chosen:
         variant = found.variant if found is not None else (one.key,)
@@ -171,7 +183,10 @@ def _outcome(
         return Outcome.SKIPPED, evidence.ended or _BUDGET, None
     speedup = found.speedup
     if found.decision == "faster":
-        return Outcome.NO_GAIN, "faster alone, but not together with the fixes already kept", None
+        why = "faster alone, but not together with the fixes already kept"
+        if replaced_by is not None:
+            why = f"faster, but {replaced_by} is faster still, and only one of them can be used"
+        return Outcome.NO_GAIN, why, None
     if found.decision == "no gain":
         slower = found.middle < 1 and (speedup is None or speedup.high < 1)
         return Outcome.NO_GAIN, "it is slower" if slower else _interval(speedup), None
@@ -315,7 +330,7 @@ def _live_speedup(key: str, evidence: Evidence, known: Mapping[str, Candidate]) 
 def _start_fix_proof(one: Candidate, processes: ProcessResults, ruled: Ruling | None) -> Proof:
     turns = processes.starts.get(one.key)
     if turns is None:
-        outcome, why = Outcome.SKIPPED, f"it needs a process of its own; {_BUDGET}"
+        outcome, why = Outcome.SKIPPED, f"it needs a new process; {_BUDGET}"
         if ruled is not None:
             outcome, why = ruled.outcome, ruled.why
         return Proof(

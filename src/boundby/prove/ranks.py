@@ -1,4 +1,4 @@
-"""Several processes of one script: the first decides what runs next, and all run it at one step."""
+"""Proofs with several processes of one script: the first decides what runs next, for all."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from boundby.model.diagnosis import Numerics
-from boundby.prove.search import Block, BlockResult, Check, Reply, Request, Steps
+from boundby.model.proof import Numerics
+from boundby.prove.rounds import Action, Block, BlockResult, Check, Reply, Steps
 
 T = TypeVar("T")
 _ADDRESS = "127.0.0.1"
@@ -20,7 +20,7 @@ _LONGEST = timedelta(days=1)
 
 
 class Ranks:
-    """Values exchanged through a store of their own, beside the script's process group."""
+    """Exchanges values through a separate store, beside the script's process group."""
 
     def __init__(self, torch: Any, port: int) -> None:
         self.rank, self.count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -30,7 +30,7 @@ class Ranks:
         )
 
     def gather(self, value: T, kind: type[T]) -> list[T]:
-        """The values of all ranks, in their order; each rank waits for all."""
+        """The values of all ranks, in order; each rank waits for all."""
         self._exchanges += 1
         self._store.set(self._key(self.rank), msgspec.msgpack.encode(value))
         return [
@@ -39,7 +39,7 @@ class Ranks:
         ]
 
     def from_first(self, value: T, kind: type[T]) -> T:
-        """The first rank's value; that of the others is not used."""
+        """The first rank's value; those of the others are not used."""
         self._exchanges += 1
         if self.rank == 0:
             self._store.set(self._key(0), msgspec.msgpack.encode(value))
@@ -51,14 +51,14 @@ class Ranks:
 
 
 class _Next(msgspec.Struct):
-    """What is to run next; neither: nothing more."""
+    """What runs next; neither: the end."""
 
     block: Block | None = None
     check: Check | None = None
 
 
 def shared_plan(plan: Steps, ranks: Ranks) -> Steps:
-    """The first rank's plan for all: what it asks for, and the slowest or worst of the replies."""
+    """The first rank's plan for all ranks; it gets the slowest or worst of their replies."""
     reply: Reply | None = None
     while True:
         own = _asked(plan, reply) if ranks.rank == 0 else _Next()
@@ -75,14 +75,14 @@ def shared_plan(plan: Steps, ranks: Ranks) -> Steps:
 
 def _asked(plan: Steps, reply: Reply | None) -> _Next:
     try:
-        request: Request = plan.send(reply) if reply is not None else next(plan)
+        request: Action = plan.send(reply) if reply is not None else next(plan)
     except StopIteration:
         return _Next()
     return _Next(check=request) if isinstance(request, Check) else _Next(block=request)
 
 
 def slowest(replies: Sequence[BlockResult]) -> BlockResult:
-    """A block as the ranks ran it together: a step takes as long as on the slowest."""
+    """A block that the ranks ran together: a step takes as long as on the slowest."""
     failure = next((one.failure for one in replies if one.failure is not None), None)
     peaks = [one.peak_bytes for one in replies if one.peak_bytes is not None]
     # Ranks may differ in which steps count.
@@ -96,19 +96,20 @@ def slowest(replies: Sequence[BlockResult]) -> BlockResult:
 
 
 def worst(replies: Sequence[Numerics]) -> Numerics:
-    """The comparison of the rank whose results differ, if any; else one that could not compare."""
+    """The comparison of the rank whose results differ, if any; otherwise one that could not be
+    compared."""
     return min(replies, key=lambda one: (one.ok, not one.verified))
 
 
 def free_port() -> int:
-    """A port of this machine that nothing listens at."""
+    """An unused port of this machine."""
     with socket.socket() as made:
         made.bind((_ADDRESS, 0))
         return int(made.getsockname()[1])
 
 
 def environment_of_ranks(count: int) -> list[Mapping[str, str]]:
-    """What torchrun sets, for each rank of a script that is started anew."""
+    """The environment that torchrun sets, for each rank of a script that is started anew."""
     if count == 1:
         return [{}]
     port = str(free_port())
@@ -121,7 +122,7 @@ def environment_of_ranks(count: int) -> list[Mapping[str, str]]:
             "LOCAL_WORLD_SIZE": str(count),
             "MASTER_ADDR": _ADDRESS,
             "MASTER_PORT": port,
-            # The store of the torchrun that started us has been used.
+            # The store of the torchrun that started this process is already used.
             "TORCHELASTIC_USE_AGENT_STORE": "False",
         }
         for rank in range(count)

@@ -1,9 +1,9 @@
 """The script's process: `python -m boundby.prove.worker SPEC.json`.
 
-Starts the script once, switches variants at its step boundaries, and writes down what is known
-after each block. With `timed`, a single variant is measured, as fixes that need a process of their
-own and the final check of a patch do. Nothing heavy is imported before the script
-imports torch: it may set how that is loaded.
+Starts the script once, switches variants at its step boundaries, and writes the evidence after each
+block. With `timed`, it measures a single variant: for fixes that need a new process and for the
+final check of a patch. Nothing heavy is imported before the script imports torch, because the
+script may set options for that import.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from boundby.prove.candidate import Candidate
 from boundby.prove.core_use import core_use
 from boundby.prove.evidence import Evidence
 from boundby.prove.files import note_written_files
-from boundby.prove.process_time import PAIR, needed_s, process_s, reserved_s
+from boundby.prove.process_time import PAIR, PATCHING_S, needed_s, process_s, reserved_s
 from boundby.prove.ranks import Ranks, shared_plan
 from boundby.prove.replaced_sources import replace_sources
-from boundby.prove.search import Search, Steps
+from boundby.prove.rounds import Steps
+from boundby.prove.search import Search
 from boundby.prove.site_recorder import SiteRecorder
 from boundby.runtime.import_hooks import when_imported
-from boundby.runtime.patching import tell_of_aliases
+from boundby.runtime.patching import record_aliases
 from boundby.runtime.step_hooks import StepHook, active_hooks
 
 _NEVER = 1_000_000_000  # more than any number of steps
@@ -53,7 +54,7 @@ class Timed(msgspec.Struct, kw_only=True):
 
 
 class Spec(msgspec.Struct, kw_only=True):
-    """What one process is to do."""
+    """The task of one process."""
 
     target: str
     args: list[str]
@@ -67,7 +68,7 @@ class Spec(msgspec.Struct, kw_only=True):
     store_port: int | None = None  # where several ranks agree on what runs
     # live
     candidates: list[Candidate] = []
-    evidence: Evidence | None = None  # what earlier processes found
+    evidence: Evidence | None = None  # results of earlier processes
     accept_unverified: bool = False
     max_steps: int | None = None
     seed: int = 0
@@ -81,7 +82,7 @@ class Spec(msgspec.Struct, kw_only=True):
 
 
 def fix_of(key: str) -> Fix:
-    """A fix by `fault/name`; those of plugins are known once the faults are loaded."""
+    """The fix of a `fault/name`; those of plugins are known once the faults are loaded."""
     fault_id, _, name = key.partition("/")
     for found in FIXES:
         if found.name == name:
@@ -181,7 +182,7 @@ class _Live:
         from boundby.capture.torch.device import TorchDevice
         from boundby.prove.live import LiveEngine
 
-        tell_of_aliases([name for name in sys.modules if name.partition(".")[0] == "torch"])
+        record_aliases([name for name in sys.modules if name.partition(".")[0] == "torch"])
         search, plan = self._search("torch")
         fixes = {one.key: fix_of(one.key) for one in search.candidates}
         port = self.spec.store_port
@@ -235,13 +236,13 @@ class _Live:
         return search, search.run()
 
     def _final_check_s(self, start_s: float, step_s: float) -> float:
-        """Time for the final check of the chosen fixes; 0 if it does not fit into what may be kept.
+        """Time for the final check of the chosen fixes; 0 if it exceeds the reserved time.
 
-        A copy with compiled code compiles it again.
+        Compiled code is compiled again in the copy.
         """
         chosen = self.evidence.chosen
         compiling_s = self.evidence.preparation_s.get(chosen, 0.0)
-        wanted_s = needed_s(PAIR, process_s(start_s, step_s)) + compiling_s
+        wanted_s = needed_s(PAIR, process_s(start_s, step_s)) + compiling_s + PATCHING_S
         return wanted_s if wanted_s <= self.spec.max_reserved_s else 0.0
 
     def save(self) -> None:

@@ -1,4 +1,4 @@
-"""Proofs for a terminal: what was predicted beside what was measured, and what was kept."""
+"""Proofs for a terminal: predicted beside measured speed-ups, and what was kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from boundby.model import units
-from boundby.model.diagnosis import Diagnosis, Estimate, Outcome, Proof, Speedup
+from boundby.model.diagnosis import Diagnosis
+from boundby.model.estimate import Estimate
+from boundby.model.proof import Outcome, Proof, Speedup
 
 _COLOURS = {
     Outcome.KEPT: "green",
@@ -80,7 +82,8 @@ def wants_time(diagnosis: Diagnosis) -> bool:
 
 
 def best_of(proofs: list[Proof]) -> Proof | None:
-    """The kept proof: of fresh processes, else of all fixes together, else the best single one."""
+    """The kept proof: of fresh processes, otherwise of all fixes together, otherwise the best
+    single one."""
     final = [proof for proof in proofs if proof.fresh and proof.why and _is_final(proof, proofs)]
     if final and final[-1].speedup is not None:
         return final[-1] if final[-1].outcome is Outcome.KEPT else None
@@ -101,7 +104,7 @@ def final_line(diagnosis: Diagnosis) -> Text:
         has_more = any(note.code in NOT_TRIED for note in diagnosis.notes)
         return Text(_without_result(proofs, has_more=has_more), style="bold")
     after = statistics.median(best.after_ns)
-    # The baseline at the same time: on a shared machine earlier baselines may differ.
+    # The baseline of the same time: on a shared machine earlier baselines may differ.
     before = after * best.speedup.median
     return Text.assemble(
         (f"{units.time(before)} -> {units.time(after)}, {_speedup(best.speedup)}", "bold green"),
