@@ -168,7 +168,7 @@ class Search:
             speed[one.key] = base_ns / step_ns
             if speed[one.key] * _FAR_SLOWER < 1:
                 # Or has the host become slower? The program as it is, once more.
-                again = yield Block(variant=BASELINE, untimed=_UNTIMED_STEPS, timed=1)
+                again = yield Block(variant=BASELINE, untimed=UNTIMED_STEPS, timed=1)
                 assert isinstance(again, BlockResult)
                 speed[one.key] = max(base_ns, *again.times_ns) / step_ns
             if speed[one.key] * _FAR_SLOWER < 1:
