@@ -39,7 +39,6 @@ _MOST_LINES = 4  # display limit
 
 
 def detect(step: StepView) -> Detection | None:
-    timeline, host = step.timeline, step.timeline.host
     writes = file_writes(step)
     writes |= _opened(step, writes)
     lines = costly_lines(step, times_by_line(step, writes))
