@@ -118,6 +118,19 @@ def test_constants_made_in_each_step_are_distinguished_from_changing_values() ->
     assert [one.names for one in found.rebuilt] == [["table"]]
 
 
+def test_what_a_model_makes_of_other_inputs_is_no_constant() -> None:
+    model, prompt = nn.Linear(8, 8), torch.ones(2, 8)
+
+    def step() -> None:
+        with torch.no_grad():
+            predicted = (model(torch.randn(4, 8)) < 1e9).sum(1)
+            encoded = model(prompt)
+        model(torch.randn(4, 8) * predicted.sum() + encoded.sum())
+
+    found = evidence_of(step)
+    assert [one.names for one in found.rebuilt] == [["encoded"]]
+
+
 def test_a_function_that_returns_the_same_in_each_step_is_rebuilt() -> None:
     model = nn.Linear(8, 8)
 

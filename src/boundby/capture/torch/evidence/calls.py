@@ -103,6 +103,14 @@ class CallReader:
                 steps[call.step].append(call.inputs)
         return len(steps) > 1 and all(one == steps[min(steps)] for one in steps.values())
 
+    def lines_of_changing_inputs(self) -> set[str]:
+        """Lines that lead to a call whose inputs were not the same in every step."""
+        inputs: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
+        for one in self.calls:
+            inputs[one.call.module, one.call.occurrence, *one.call.where].add(one.inputs)
+        changing = (key for key, seen in inputs.items() if len(seen) > 1 or None in seen)
+        return {line for _, _, *lines in changing for line in lines}
+
     def repeated(self, step: int, used: set[int]) -> list[RepeatedCall]:
         """Calls of the step with the inputs of an earlier one in it, or of the module's last one.
 

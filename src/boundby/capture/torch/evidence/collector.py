@@ -166,10 +166,12 @@ class EvidenceCollector(StepHook):
 
     def _rebuilt(self, fixed: bool) -> list[RebuiltTensor]:
         """`fixed`: on the same inputs in every step, models return the same again; trained ones do
-        not, but for frozen parts: not on lines that call them."""
+        not, but for frozen parts: not on lines that call them. On other inputs they do by chance,
+        as the class of each sample."""
         found = self._assignments.rebuilt()
         if not fixed:
-            return found
+            by_chance = self._calls.lines_of_changing_inputs()
+            return [one for one in found if one.where not in by_chance]
         calls = self._calls.lines() if self._gradients.backwards else {one.where for one in found}
         return [one for one in found if not calls.intersection((one.where, one.called_at))]
 
