@@ -48,12 +48,11 @@ def step_of(
     **columns: Any,
 ) -> StepModel:
     """A CPU step whose host rows are at these lines, numbered from 0."""
+    places = {"source": np.array(lines, np.int32), "called": np.array(lines, np.int32)}
     changed = msgspec.structs.replace(
         timeline.host,
-        source=np.array(lines, np.int32),
-        called=np.array(lines, np.int32),
         phase=np.array(phases or [Phase.FORWARD] * len(lines), np.int8),
-        **columns,
+        **(places | columns),
     )
     timeline = msgspec.structs.replace(timeline, host=changed, sources=LINES)
     machine, wall = round_machine(), float(timeline.wall_ns)
@@ -214,7 +213,15 @@ def test_padding_saves_its_share_of_token_operators() -> None:
     padding = Padding(where=["train.py:1"], width=64, lengths=[16, 16, 8, 8])
     found = sure(step_of(scene.timeline(), [0, 1], StepEvidence(padding=padding)), "padding")
     assert found.saving_ns.expected == pytest.approx(75e3, rel=0.1)
-    assert "81% of the tokens are padding" in found.change
+    assert "81% of the tokens are padding" in found.change and found.kind == "mistake"
+
+
+def test_rows_of_unlike_lengths_in_a_batch_cut_to_the_longest_are_no_mistake() -> None:
+    scene = Scene(end=100)
+    scene.on_host(0, 100, call=OpCall(name="aten::relu", args=(tensor(4, 64, 32),)))
+    padding = Padding(where=["train.py:1"], width=64, lengths=[63, 32, 32, 32])
+    found = sure(step_of(scene.timeline(), [0], StepEvidence(padding=padding)), "padding")
+    assert found.kind == "tuning"
 
 
 def test_graphs_that_are_kept_cost_the_lines_that_keep_them() -> None:
@@ -256,6 +263,12 @@ def test_settings_that_cost_time_are_named_at_their_line() -> None:
     assert finding(step(StepEvidence()), "deterministic-algorithms") is None
 
 
+def test_anomaly_detection_that_costs_nothing_is_reported() -> None:
+    settings = ProgramSettings(anomaly_lines=["train.py:1"], anomaly_set_at=["train.py:1"])
+    found = sure(two_calls(StepEvidence(settings=settings)), "anomaly-detection")
+    assert found.saving_ns.expected == 0 and found.where == ["train.py:1"]
+
+
 def test_more_threads_than_cores_and_no_more() -> None:
     many = StepEvidence(settings=ProgramSettings(threads=16, cores=2, set_at=["train.py:3"]))
     assert sure(two_calls(many), "too-many-threads").where == ["train.py:3"]
@@ -293,6 +306,16 @@ def test_files_written_in_the_step_are_seen_by_their_functions(function: str) ->
     found = sure(step_of(scene.timeline(), [2, 0]), "files-in-step")
     assert found.where == ["train.py:3"]
     assert found.saving_ns.expected > 80e3
+
+
+def test_copies_of_the_weights_in_the_step_are_seen() -> None:
+    scene = Scene(end=200)
+    scene.on_host(0, 100, HostKind.PYTHON, "copy.py(128): deepcopy")
+    scene.on_host(20, 100, call=BIG)
+    scene.on_host(100, 200, call=BIG)
+    found = sure(step_of(scene.timeline(), [2, 2, 0]), "copied-state")
+    assert found.where == ["train.py:3"]
+    assert found.saving_ns.expected == pytest.approx(99e3, rel=0.05)
 
 
 def test_a_read_is_no_file_written() -> None:
@@ -455,13 +478,13 @@ def test_a_loop_over_parameters_is_one_pass_over_them() -> None:
     assert 1600e3 <= found.saving_ns.expected < found.saving_ns.high <= 3200e3
 
 
-def recurrence(chained: bool) -> StepModel:
-    """Sixteen products of 50 us at one line; `chained`: each reads what the one before it made."""
+def recurrence(chained: bool, name: str = "aten::mm") -> StepModel:
+    """Sixteen operators of 50 us at one line; `chained`: each reads what the one before it made."""
     scene = Scene(end=16 * 60 + 100)
     for at in range(16):
         state = Tensor(shape=(32, 32), dtype="float32", storage=100 + (at if chained else 0))
         weight = Tensor(shape=(32, 32), dtype="float32", storage=50)
-        call = OpCall(name="aten::mm", args=(state, weight))
+        call = OpCall(name=name, args=(state, weight))
         scene.on_host(60 * at, 60 * at + 50, call=call)
     scene.on_host(960, 1060, call=BIG)
     timeline = msgspec.structs.replace(
@@ -482,6 +505,73 @@ def test_products_of_a_recurrence_stay_apart() -> None:
     chained = sure(step, "looped-calls").saving_ns.expected
     assert products > 500e3 and apart > 0.8 * products
     assert chained == pytest.approx(16 * 60e3 - products, rel=0.05)
+
+
+def test_a_recurrence_that_is_no_cell_is_not_computed_at_once() -> None:
+    assert finding(recurrence(chained=True, name="aten::logsumexp"), "looped-calls") is None
+    assert finding(recurrence(chained=False, name="aten::logsumexp"), "looped-calls")
+
+
+def called_in_each_round(models: bool = False) -> StepModel:
+    """A line that calls a function 16 times, which makes two calls at a line of its own."""
+    scene, source, called = Scene(end=2000), [0], [2]
+    scene.on_host(0, 1900, HostKind.PYTHON, "train.py(1): main")
+    for at in range(0, 1600, 100):
+        scene.on_host(at, at + 90, HostKind.PYTHON, "train.py(2): one")
+        source, called = [*source, 1], [*called, 0]
+        if models:
+            scene.on_host(at, at + 90, HostKind.PYTHON, "nn.Module: Net_0")
+            source, called = [*source, 1], [*called, 1]
+        for start, name in ((at, "aten::mm"), (at + 40, "aten::relu")):
+            call = OpCall(name=name, args=(tensor(32, 32), tensor(32, 32)))
+            scene.on_host(start, start + 40, call=call)
+            source, called = [*source, 1], [*called, 1]
+    places = np.array(source, np.int32), np.array(called, np.int32)
+    return step_of(scene.timeline(), source, source=places[0], called=places[1])
+
+
+def test_a_function_called_in_each_round_is_the_body_of_a_loop() -> None:
+    found = sure(called_in_each_round(), "looped-calls")
+    assert found.where == ["train.py:1", "train.py:2"]
+    assert found.saving_ns.expected > 1400e3
+
+
+def test_what_a_loop_does_at_lines_without_operators_is_part_of_it() -> None:
+    scene, lines = Scene(end=1700), []
+    for at in range(0, 1600, 100):
+        scene.on_host(at, at + 40, call=OpCall(name="aten::relu", args=(tensor(32, 32),)))
+        scene.on_host(at + 40, at + 100, HostKind.PYTHON, "lib/tables.py(5): look_up")
+        lines += [0, 1]
+    found = sure(step_of(scene.timeline(), lines), "looped-calls")
+    assert found.saving_ns.expected > 1500e3
+
+
+def test_a_whole_model_called_again_and_again_is_no_loop() -> None:
+    assert finding(called_in_each_round(models=True), "looped-calls") is None
+
+
+def test_time_steps_inside_one_operator_are_no_loop_of_the_script() -> None:
+    scene = Scene(end=1000)
+    scene.on_host(0, 900, HostKind.OP, "aten::gru")
+    for at in range(16):
+        scene.on_host(at * 50, at * 50 + 40, call=OpCall(name="aten::mm", args=(tensor(32, 32),)))
+    assert finding(step_of(scene.timeline(), [0] * 17), "looped-calls") is None
+
+
+def test_rounds_that_call_a_model_and_read_its_result_are_no_loop() -> None:
+    def rounds_of(reads: bool) -> StepModel:
+        scene = Scene(end=2000)
+        product = OpCall(name="aten::mm", args=(tensor(32, 32), tensor(32, 32)))
+        for at in range(0, 1600, 100):
+            scene.on_host(at, at + 40, HostKind.PYTHON, "nn.Module: Net_0")
+            scene.on_host(at, at + 40, call=product)
+            scene.on_host(at + 40, at + 80, call=OpCall(name="aten::relu", args=(tensor(9),)))
+            name = "<built-in method numpy of Tensor object at 0x7f>" if reads else "zip"
+            scene.on_host(at + 80, at + 90, HostKind.PYTHON, name)
+        return step_of(scene.timeline(), [0, 0, 1, 2] * 16)
+
+    assert finding(rounds_of(reads=True), "looped-calls") is None
+    assert finding(rounds_of(reads=False), "looped-calls")
 
 
 def test_weights_of_layers_at_one_line_are_no_loop_over_parameters() -> None:

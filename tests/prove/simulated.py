@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from boundby.model.estimate import Estimate
 from boundby.model.proof import Numerics
@@ -55,12 +55,14 @@ class Simulated:
         idle: Sequence[str] = (),
         late: Sequence[str] = (),
         fixed_s: Mapping[str, float] | None = None,
+        pace: Callable[[float], float] = lambda now_s: 1.0,
     ) -> None:
-        """`idle`: change nothing; `late`: change nothing in the first step."""
+        """`idle`: change nothing; `late`: change nothing in the first step; `pace`: of the host."""
         self.clock = 0.0
         self.blocks: list[Block] = []
         self._ratios = ratios
         self._step_s = step_s
+        self._pace = pace
         self._block_sd = block_sd
         self._random = random.Random(seed)
         self._first_use_s = dict(first_use_s or {})
@@ -107,7 +109,7 @@ class Simulated:
         quicker = math.prod(self._ratios.get(name, 1.0) for name in names)
         fixed_s = sum(s for name, s in self._fixed_s.items() if name not in names)
         noise = math.exp(self._random.gauss(0, self._block_sd))
-        usual = (self._step_s / quicker + fixed_s) * noise
+        usual = (self._step_s / quicker + fixed_s) * noise * self._pace(self.clock)
         times = [usual] * (block.untimed + block.timed)
         for name in names:
             times[0] += self._first_use_s.pop(name, 0.0)

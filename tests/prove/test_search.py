@@ -75,6 +75,16 @@ def test_wrong_numbers_are_refused_and_unverified_ones_need_consent() -> None:
     assert program.search([CASTS, FUSED], accept_unverified=True).chosen == (FUSED.key,)
 
 
+def test_a_fix_is_not_ruled_out_because_the_host_became_slower() -> None:
+    quick = candidate("quick", without_finding=True)
+    slow = candidate("slow", without_finding=True)
+    # The first steps of the program as it is take 0.1 s each, all later ones four times as long.
+    program = Simulated({"quick": 1.5, "slow": 0.3}, pace=lambda s: 1.0 if s < 0.29 else 4.0)
+    evidence = program.search([quick, slow])
+    assert evidence.chosen == (quick.key,)
+    assert "first steps took" in evidence.rulings[slow.key,].why
+
+
 def test_compiling_is_measured_beside_what_was_chosen() -> None:
     program = Simulated({"casts": 2.0, "c": 1.5}, first_use_s={"c": 40.0})
     evidence = program.search([COMPILE, CASTS])

@@ -107,6 +107,9 @@ def test_fixes_that_were_not_tried_are_counted_apart_from_those_without_gain() -
     unclear = proof("sdpa", "slow-attention", outcome=Outcome.INCONCLUSIVE, open=True)
     words = "no fix was kept: 1 of 3 is undecided, 1 of 3 was not tried; more time may tell"
     assert words in shown(settled, unclear, late)
+    note = Note(code="fixes-not-tried", text="without a finding, and not tried: fused")
+    words = "no fix was kept: others without a finding were not tried; more time may tell"
+    assert words in shown(settled, notes=(note,))
 
 
 def test_whole_processes_of_the_patched_script_are_the_headline() -> None:

@@ -12,6 +12,7 @@ from boundby.faults import (
     batch_too_small,
     checkpoint_dominates,
     collector_pauses,
+    copied_state,
     cudnn_benchmark,
     data_parallel,
     dense_tables,
@@ -119,6 +120,7 @@ FAULTS: list[Fault] = [
     optimizer_too_often.FAULT,
     float64.FAULT,
     files_in_step.FAULT,
+    copied_state.FAULT,
     softmax_log_apart.FAULT,
     one_hot_products.FAULT,
     looped_samples.FAULT,
@@ -179,7 +181,7 @@ FAULTS: list[Fault] = [
     batch_too_small.FAULT,
 ]
 
-# Findings that save less than this share of the step are not reported.
+# Findings that save less than this share of the step are not reported, with few exceptions.
 _WORTH_SAYING = 0.01
 _MOST_INSIDE = 3
 # The tracebacks of faults that raise, by fault: while these are collected, other faults are still
@@ -215,9 +217,8 @@ def find(step_models: Sequence[StepModel]) -> list[Finding]:
         if not known:
             continue
         finding = _finding(known, fault, step_models[0])
-        if fault.grows or finding.saving_ns.high >= _WORTH_SAYING * _whole_ns(
-            fault, step_models[0]
-        ):
+        least_ns = _WORTH_SAYING * _whole_ns(finding, step_models[0])
+        if fault.grows or fault.always or finding.saving_ns.high >= least_ns:
             findings.append(finding)
     step = step_models[0]
     found = without_repeats(sorted(findings, key=lambda finding: -finding.saving_ns.expected))
@@ -235,15 +236,15 @@ def _found_in(step: StepModel, fault: Fault) -> Detection | None:
         return None
 
 
-def _whole_ns(fault: Fault, step: StepModel) -> float:
-    """The time that the fault's saving is a share of."""
-    is_of_run = fault.relative_to == "run" and step.run is not None
+def _whole_ns(finding: Finding, step: StepModel) -> float:
+    """The time that the finding's saving is a share of."""
+    is_of_run = finding.relative_to == "run" and step.run is not None
     return step.run.recurring_ns if is_of_run and step.run else step.wall_ns
 
 
 def combine(step_models: Sequence[StepModel], findings: Sequence[Finding]) -> list[WhatIf]:
     """The step's time with every combination of findings that do not exclude each other."""
-    found = {finding.fault for finding in findings}
+    found = {finding.fault for finding in findings if finding.relative_to != "run"}
     return combined(step_models, [one for one in FAULTS if one.combines and one.id in found])
 
 
@@ -264,17 +265,18 @@ def _finding(
     detection = known[0][1]
     edits = [(step, (found.low, found.expected, found.high)) for step, found in known]
     saving_ns = detection.of_run_ns or predict_saving(edits, likeliest)
+    relative_to = "run" if detection.of_run_ns is not None else fault.relative_to
     return Finding(
         remark=_GROWS if fault.grows else _remark(fault, detection, saving_ns, likeliest),
         fault=fault.id,
         title=fault.title,
-        kind=fault.kind,
+        kind=detection.kind or fault.kind,
         group=fault.group,
         where=detection.where,
         inside=_inside(*known[0]) if detection.where else [],
         saving_ns=saving_ns,
-        relative_to=fault.relative_to,
-        out_of=_OUT_OF[fault.relative_to],
+        relative_to=relative_to,
+        out_of=_OUT_OF[relative_to],
         change=detection.change,
         assumes=detection.assumes,
         evidence=detection.evidence,
@@ -292,7 +294,8 @@ def _finding(
 def _remark(fault: Fault, detection: Detection, saving: Estimate, step: StepModel) -> str:
     """A remark if the saving is larger than the group that the finding belongs to."""
     group_ns = step.account.groups()[fault.group].ns
-    if fault.relative_to != "step" or saving.expected <= _LARGER * group_ns:
+    is_of_step = fault.relative_to == "step" and detection.of_run_ns is None
+    if not is_of_step or saving.expected <= _LARGER * group_ns:
         return ""
     acted_ns = sum(step.op_records[index].ns for index in detection.expected.op_ns)
     what = f"it acts on {units.time(acted_ns)} of operators" if acted_ns else "it acts on the step"

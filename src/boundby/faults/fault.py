@@ -30,6 +30,7 @@ class Detection:
 
     `low`, `expected` and `high` are named for what they save. `fix`: the fix of `change`, if it is
     not the first of the fault's fixes. `evidence`: the observation that makes it certain.
+    `kind`: if it is not the fault's.
     `is_static`: found by reading the source alone, not measured. `of_run_ns`: what it saves of the
     run, if it is not about the step.
     """
@@ -42,6 +43,7 @@ class Detection:
     assumes: str
     fix: Fix | None = None
     evidence: str = ""
+    kind: FindingKind | None = None
     is_static: bool = False
     of_run_ns: Estimate | None = None
 
@@ -112,6 +114,7 @@ class Fault:
     of. `before`: faults whose change should come after this one's. `yields_to`: more specific
     faults of the same time: at a line that one of them names, this one is not reported as well.
     `grows`: its cost grows with every step, and it is reported whatever it costs now.
+    `always`: reported whatever it costs, because no program should run with it.
     """
 
     id: str
@@ -130,6 +133,7 @@ class Fault:
     before: tuple[str, ...] = ()
     yields_to: tuple[str, ...] = ()
     grows: bool = False
+    always: bool = False
 
     @classmethod
     def of_run(

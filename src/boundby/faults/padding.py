@@ -28,6 +28,7 @@ from boundby.step.model import Edit, StepView
 
 # A length of at most this may have another meaning.
 _SHORTEST = 8
+_UNTRIMMED = 0.9  # of the longest row and the padding; batches above it are cut to their rows
 
 
 def detect(step: StepView) -> Detection | None:
@@ -37,15 +38,17 @@ def detect(step: StepView) -> Detection | None:
     packed = 1 - found.share
     trimmed = found.trimmed
     # Within batches of similar lengths, rows differ by half as much.
-    grouped = trimmed if trimmed < 0.9 else (trimmed + packed) / 2
+    grouped = trimmed if trimmed < _UNTRIMMED else (trimmed + packed) / 2
     return Detection(
         low=_cut(step, found.width, max(trimmed, grouped), hosts=False),
         expected=_cut(step, found.width, grouped),
         high=_cut(step, found.width, packed),
         where=found.where[:4],
         change=f"ids = ids[:, : lengths.max()]  # {found.share:.0%} of the tokens are padding"
-        if trimmed < 0.9
+        if trimmed < _UNTRIMMED
         else f"# batches of rows of like length: {found.share:.0%} of the tokens are padding",
+        # No program is wrong for taking its rows in any order.
+        kind="mistake" if trimmed < _UNTRIMMED else "tuning",
         assumes=f"rows of {min(found.lengths)} to {max(found.lengths)} tokens are usual",
     )
 

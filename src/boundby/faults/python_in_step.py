@@ -81,6 +81,7 @@ FAULT = Fault(
     detect=detect,
     yields_to=(
         "files-in-step",
+        "copied-state",
         "rebuilt-tensors",
         "looped-samples",
         "looped-parameters",

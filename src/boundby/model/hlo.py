@@ -63,6 +63,7 @@ class HloInstruction(Record, frozen=True, kw_only=True):
     causal: bool = False  # of an attention that skips the half above the diagonal
     trip_count: int | None = None  # of a loop; None if unknown
     group_size: int | None = None  # of a collective: the devices that take part
+    copies_argument: bool = False  # a copy of an argument of the program, made to be changed
 
     @property
     def calls_python(self) -> bool:

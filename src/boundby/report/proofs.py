@@ -46,7 +46,7 @@ class ProofsReport:
             yield Text("no fix was tried" if untried else _NOTHING)
             yield from self._last()
             return
-        yield final_line(proofs)
+        yield final_line(self._diagnosis)
         yield Padding(_table(proofs), (1, 0, 0, 0))
         if any(proof.after_ns for proof in proofs):
             yield Padding(Text(_ROUNDS, style="dim"), (0, 0, 1, 0))
@@ -97,10 +97,12 @@ def _is_final(proof: Proof, proofs: list[Proof]) -> bool:
     return proof is proofs[-1]
 
 
-def final_line(proofs: list[Proof]) -> Text:
+def final_line(diagnosis: Diagnosis) -> Text:
+    proofs = diagnosis.proofs
     best = best_of(proofs)
     if best is None or best.speedup is None:
-        return Text(_without_result(proofs), style="bold")
+        has_more = any(note.code in NOT_TRIED for note in diagnosis.notes)
+        return Text(_without_result(proofs, has_more=has_more), style="bold")
     after = statistics.median(best.after_ns)
     # The baseline of the same time: on a shared machine earlier baselines may differ.
     before = after * best.speedup.median
@@ -111,8 +113,11 @@ def final_line(proofs: list[Proof]) -> Text:
     )
 
 
-def _without_result(proofs: list[Proof]) -> str:
-    """The outcome if no fix was kept: how many are undecided, and how many were not tried."""
+def _without_result(proofs: list[Proof], *, has_more: bool) -> str:
+    """The outcome where no fix was kept: how many are undecided, and how many were not tried.
+
+    `has_more`: there were others, without a finding, that were not tried either.
+    """
     tried = [proof for proof in proofs if proof.outcome is not Outcome.SKIPPED]
     if not tried:
         return "no fix was tried"
@@ -123,9 +128,11 @@ def _without_result(proofs: list[Proof]) -> str:
     if untried:
         were = "was" if untried == 1 else "were"
         counts.append(f"{untried} of {len(proofs)} {were} not tried")
+    if has_more:
+        counts.append("others without a finding were not tried")
     if not counts:
         return "no fix was effective"
-    more = "; more time may tell" if any(proof.open for proof in proofs) else ""
+    more = "; more time may tell" if has_more or any(proof.open for proof in proofs) else ""
     return f"no fix was kept: {', '.join(counts)}{more}"
 
 

@@ -76,7 +76,7 @@ def _screen(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     if diagnosis.ranks:
         yield _ranks_line(diagnosis)
     if diagnosis.proofs:
-        yield final_line(diagnosis.proofs)
+        yield final_line(diagnosis)
     yield spaced(account(diagnosis, verbose=False))
     if diagnosis.findings or diagnosis.batches:
         yield spaced(Group(*short_findings(diagnosis), *together(diagnosis, short=True)))

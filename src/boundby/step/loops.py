@@ -22,7 +22,7 @@ from boundby.step.host_intervals import called_from
 from boundby.step.model import StepView
 from boundby.step.nesting import Mask
 from boundby.step.op_record import OpRecord
-from boundby.step.rows import python_ns, share_between
+from boundby.step.rows import python_ns, share_between, user_frames
 
 # Fewer iterations are reported only on request, and never fewer than the second number.
 _FEWEST, _LEAST = 8, 6
@@ -86,7 +86,7 @@ def looping_lines(step: StepView, fewest: int = _FEWEST) -> list[Loop]:
 def _looping_lines(step: StepView) -> list[Loop]:
     """By line of one call of a function: its own operators, or those of a function of the user's
     that it calls in each round. The works of a loop inside another are the outer one's."""
-    frames, host = _frames(step), step.timeline.host
+    frames, host = step.memoised(user_frames), step.timeline.host
     layers, compiled = _layered(step, frames), step.within(*_COMPILED)
     called, models = step.memoised(_called_operators), _models(step)
     units: dict[_Place, dict[int, int]] = defaultdict(dict)
@@ -382,24 +382,7 @@ def _python(step: StepView, records: Iterable[int]) -> float:
     return python_ns(step, rows)
 
 
-def _frames(step: StepView) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """For each row the call of the user's Python function that contains it, by its line."""
-    host = step.timeline.host
-    found = np.full(len(host), -1, np.int64)
-    own = np.zeros(len(host), np.bool_)
-    called = called_from(host)
-    python = host.kind == HostKind.PYTHON
-    # A function of the user's has its own line as its source, and its caller's beside it.
-    own[python] = (host.source[python] >= 0) & (host.source[python] != called[python])
-    for row, parent in enumerate(host.parent.tolist()):
-        if own[row]:
-            found[row] = row
-        elif parent >= 0:
-            found[row] = found[parent]
-    return found
-
-
-def _layered(step: StepView, frames: np.ndarray[tuple[int], np.dtype[np.int64]]) -> set[int]:
+def _layered(step: StepView, frames: Ints) -> set[int]:
     """Lines that call another module each time: layers, one after the other. A time loop over a few
     modules calls each of them many times within one call of the function around it."""
     host, names = step.timeline.host, step.timeline.names

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from boundby.model import HostKind, Phase
+from boundby.model import HostKind, Ints, Phase
 from boundby.model.assumptions.host import OPERATOR_NS
 from boundby.model.assumptions.verdict import DISTURBED_CPU
 from boundby.model.evidence import ModuleCall
@@ -93,6 +93,23 @@ def time_of_rows(step: StepView, rows: Mask) -> float:
     """The time of these rows in the clean step."""
     work = sum(op.exposed_ns for op in step.op_records if op.row >= 0 and rows[op.row])
     return step.cpu_contention * work + (python_ns(step, rows) if step.device == "cpu" else 0.0)
+
+
+def user_frames(step: StepView) -> Ints:
+    """For each row the call of a Python function of the user's that it is in, by its line."""
+    host = step.timeline.host
+    found = np.full(len(host), -1, np.int64)
+    own = np.zeros(len(host), np.bool_)
+    called = called_from(host)
+    python = host.kind == HostKind.PYTHON
+    # A function of the user's has its own line as its source, and its caller's beside it.
+    own[python] = (host.source[python] >= 0) & (host.source[python] != called[python])
+    for row, parent in enumerate(host.parent.tolist()):
+        if own[row]:
+            found[row] = row
+        elif parent >= 0:
+            found[row] = found[parent]
+    return found
 
 
 def share_between(step: StepView, start_ns: int, end_ns: int) -> dict[str, float]:

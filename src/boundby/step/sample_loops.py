@@ -16,6 +16,7 @@ from boundby.model import Phase
 from boundby.ops.traffic import argument
 from boundby.step.model import StepView
 from boundby.step.op_record import OpRecord
+from boundby.step.rows import share_between, user_frames
 
 # Batches with fewer samples are not reported.
 _FEWEST_SAMPLES = 8
@@ -91,10 +92,29 @@ def _place(line: str) -> tuple[str, int]:
 
 
 def dispatch_ns(step: StepView, loops: Iterable[SampleLoop]) -> float:
-    """On a CPU, the time to call their operations, and Python in between: all at their lines."""
-    lines = {step.timeline.sources[loop.source] for loop in loops}
-    python = (row.parts.get("python", 0.0) for row in step.line_rows if row.where in lines)
-    return step.cpu_contention * sum(python)
+    """On a CPU, the time to call their operations, and Python in between: all at their lines, and
+    at others while they run."""
+    python = {row.where: row.parts.get("python", 0.0) for row in step.line_rows}
+    shares: dict[str, float] = defaultdict(float)
+    for loop in loops:
+        shares[step.timeline.sources[loop.source]] = 1.0
+        for line, part in share_between(step, *_span(step, loop)).items():
+            shares[line] = max(shares[line], part)
+    return step.cpu_contention * sum(python.get(line, 0.0) * one for line, one in shares.items())
+
+
+def _span(step: StepView, loop: SampleLoop) -> tuple[int, int]:
+    """Start and end of a loop that ran once: all samples in one call of its function."""
+    host, frames = step.timeline.host, step.memoised(user_frames)
+    rows = [
+        record.row
+        for record in (step.op_records[index] for index in loop.op_records)
+        if record.row >= 0 and record.phase != Phase.BACKWARD
+    ]
+    if not rows or len(np.unique(frames[rows])) > 1:
+        return 0, 0
+    ends = host.start_ns[rows] + host.duration_ns[rows]
+    return int(host.start_ns[rows].min()), int(ends.max())
 
 
 def holds_samples(step: StepView, index: int) -> bool:

@@ -6,12 +6,14 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from boundby.capture.xplane.hlo import Module, Node, read_module
+from boundby.capture.xplane.hlo import Module, Node, Place, read_module
 from boundby.capture.xplane.planes import Plane
 from boundby.capture.xplane.wire import DamagedError
 from boundby.model import HloComputation, HloInstruction, OpCall, Phase, Tensor
 
 _METADATA = "/host:metadata"
+# How far from an instruction without a line, and at how many others, one is looked for.
+_NEAR, _MOST_NEAR = 3, 16
 _PROTO = "hlo proto"
 _NUMBER = re.compile(r"^(?P<name>.*)\((?P<number>-?\d+)\)$")
 _LIBRARY_CALLS = (
@@ -153,6 +155,13 @@ def kind_of(instruction: HloInstruction) -> str:
     return opcode
 
 
+def computes(instruction: HloInstruction) -> bool:
+    """Whether it is more than a movement of data."""
+    if instruction.opcode == "fusion" and instruction.called:
+        return not _opcodes(instruction.called[0]) <= _MOVING
+    return instruction.opcode not in _MOVING
+
+
 def _opcodes(computation: HloComputation) -> set[str]:
     found = set()
     for one in computation.instructions:
@@ -165,15 +174,27 @@ def _opcodes(computation: HloComputation) -> set[str]:
 def origin_of(module: Module, node: Node) -> Origin:
     """The user's line, the scope as a module's path, and the phase of an instruction.
 
-    An instruction that the compiler made has none: it gets that of what it calls, or what uses it.
+    An instruction that the compiler made has none: it gets that of what it calls, of what uses it,
+    or of what it uses.
     """
-    place = node.place
-    if not place.frame:
-        inner = [one for called in module.called_by(node) for one in called.nodes]
-        placed = [one.place for one in inner if one.place.frame]
-        place = placed[-1] if placed else place
+    place = node.place if node.place.frame else _place_near(module, node) or node.place
     lines = module.frames.lines(place.frame)
     return Origin(lines.source, lines.inside, _scope(place.op_name), _phase(place.op_name))
+
+
+def _place_near(module: Module, node: Node) -> Place | None:
+    inner = [one for called in module.called_by(node) for one in called.nodes]
+    placed = [one.place for one in inner if one.place.frame]
+    if placed:
+        return placed[-1]
+    for beside in (module.users_of, module.operands_of):
+        near = [node]
+        for _ in range(_NEAR):
+            near = [other for one in near for other in beside(one)][:_MOST_NEAR]
+            found = next((one.place for one in near if one.place.frame), None)
+            if found is not None:
+                return found
+    return None
 
 
 def _scope(op_name: str) -> str:

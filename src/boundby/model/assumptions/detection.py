@@ -81,14 +81,6 @@ SPECIFIC_FINDINGS = Assumption(
     meaning="A general finding is dropped when specific ones cover it down to this share.",
     source="Assumed.",
 )
-JIT_IN_LOOP = Assumption(
-    value=0.5,
-    low=0.2,
-    high=0.9,
-    unit="share",
-    meaning="A function jitted in at least this share of the steps is jitted in the loop.",
-    source="Assumed.",
-)
 USUAL_EVALUATION = Assumption(
     value=0.10,
     low=0.02,
