@@ -1,6 +1,7 @@
 """Writes docs/figures/traces.md: what boundby says of each trace in a folder, and what it costs.
 
-Usage: scripts/trace_table.py FOLDER [PYTHON], where PYTHON has HolisticTraceAnalysis installed.
+Usage: scripts/trace_table.py FOLDER [PYTHON [PYTHON]], where the first PYTHON has
+HolisticTraceAnalysis installed and the second TraceLens.
 """
 
 from __future__ import annotations
@@ -21,42 +22,56 @@ shutil.copy(sys.argv[1], folder)
 analyzer = TraceAnalysis(trace_dir=folder)
 analyzer.get_temporal_breakdown(visualize=False)
 analyzer.get_gpu_kernel_breakdown(visualize=False)
-analyzer.get_idle_time_breakdown(visualize=False)
+"""
+_TRACELENS = """
+import sys, tempfile, os
+from TraceLens.Reporting.generate_perf_report_pytorch import generate_perf_report_pytorch
+out = os.path.join(tempfile.mkdtemp(), "report.xlsx")
+generate_perf_report_pytorch(profile_json_path=sys.argv[1], output_xlsx_path=out)
 """
 _HEAD = """# Traces
 
 What `boundby trace` says of the traces that the tests use, with nothing but the file: the verdict,
 the step without the profiler (with its interval), how much device time is costed, and how much is
 classified by cost or by the kernels' names. CPU seconds and peak memory of the whole command,
-beside those of HolisticTraceAnalysis. Written by `scripts/trace_table.py`.
+beside those of HolisticTraceAnalysis (`TraceAnalysis`, temporal and kernel breakdown) and of
+TraceLens (its report), each in a process of its own, one after the other on one machine. Other
+programs used its two cores meanwhile: seconds are noisy, and only those of one row can be compared.
+Written by `scripts/trace_table.py`.
 
-| trace | bound by | step | costed | classified | boundby | HTA |
-|---|---|---|---|---|---|---|
+| trace | bound by | step | costed | classified | boundby | HTA | TraceLens |
+|---|---|---|---|---|---|---|---|
 """
 
 
 def main() -> None:
-    folder, python = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None
-    rows = [_row(path, python) for path in sorted(folder.rglob("*.json.gz"))]
+    folder, peers = Path(sys.argv[1]), [*sys.argv[2:], None, None]
+    files = sorted([*folder.rglob("*.json.gz"), *folder.rglob("*.xplane.pb*")])
+    rows = [_row(path, peers[0], peers[1]) for path in files]
     _PAGE.parent.mkdir(exist_ok=True)
     _PAGE.write_text(_HEAD + "\n".join(rows) + "\n")
 
 
-def _row(path: Path, python: str | None) -> str:
+def _row(path: Path, hta: str | None, tracelens: str | None) -> str:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "diagnosis.json"
         command = [sys.executable, "-m", "boundby", "trace", str(path), "--json", str(out)]
         ours = _cost(command)
         found = json.loads(out.read_text())
-    theirs = _cost([python, "-c", _HTA, str(path)]) if python else "-"
+    is_kineto = ".xplane" not in path.name
+    peers = [
+        _cost([python, "-c", code, str(path)]) if python and is_kineto else "-"
+        for python, code in ((hta, _HTA), (tracelens, _TRACELENS))
+    ]
     step, verdict, used = found["step"], found["verdict"], found["utilisation"]
     bound = " or ".join(name for name in (verdict["bound_by"], verdict.get("or_bound_by")) if name)
     low, high = (_ms(ns) for ns in step["wall_interval_ns"])
     wall = _ms(step["wall_ns"])
     interval = f" ({low} to {high})" if low != high else ""
     shares = [_share(used.get(name)) for name in ("costed", "classified")]
-    name = path.name.removesuffix(".json.gz")
-    return f"| {name} | {bound} | {wall} ms{interval} | {' | '.join(shares)} | {ours} | {theirs} |"
+    name = path.name.removesuffix(".gz").removesuffix(".json")
+    cells = [name, bound, f"{wall} ms{interval}", *shares, ours, *peers]
+    return f"| {' | '.join(cells)} |"
 
 
 def _ms(ns: float) -> str:

@@ -74,6 +74,7 @@ def full_diagnosis() -> Diagnosis:
         proofs=[
             Proof(
                 faults=[first],
+                fixes=["fused"],
                 treatment="fused=True",
                 before_ns=[14.5e6, 14.6e6, 14.7e6],
                 after_ns=[9.0e6, 9.1e6, 9.2e6],
@@ -86,6 +87,7 @@ def full_diagnosis() -> Diagnosis:
             Proof(faults=[second], outcome=Outcome.FAILED, why="the script raised RuntimeError"),
             Proof(
                 faults=[first, second],
+                fixes=["fused", "compile"],
                 speedup=Speedup(low=0.97, median=0.99, high=1.01),
                 predicted=spread(2.0),
                 outcome=Outcome.NO_GAIN,

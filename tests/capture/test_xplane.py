@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from boundby.capture import sources, xplane
+from boundby.capture import sources
 from boundby.capture.xplane.assembly import _runs_others
 from boundby.capture.xplane.instructions import Executed
 from boundby.capture.xplane.source import XplaneSource
+from boundby.capture.xplane.trace import XlaTrace, read
 from boundby.model import DeviceKind, HostKind, Phase
 from boundby.model.errors import BoundbyError
 from tests.capture.xplane_files import Event, plane, programs, space
@@ -24,8 +25,8 @@ DATA = Path(__file__).parent.parent / "data" / "xplane"
 
 
 @pytest.fixture(scope="module")
-def profile(tmp_path_factory: pytest.TempPathFactory) -> xplane.XlaTrace:
-    return xplane.read(written(tmp_path_factory.mktemp("profile"), graphed()))
+def profile(tmp_path_factory: pytest.TempPathFactory) -> XlaTrace:
+    return read(written(tmp_path_factory.mktemp("profile"), graphed()))
 
 
 def test_a_profile_is_recognised_by_its_content(tmp_path: Path) -> None:
@@ -35,13 +36,13 @@ def test_a_profile_is_recognised_by_its_content(tmp_path: Path) -> None:
     assert not XplaneSource().recognises(written(tmp_path, b"", "empty"))
 
 
-def test_steps_begin_where_the_program_that_repeats_does(profile: xplane.XlaTrace) -> None:
+def test_steps_begin_where_the_program_that_repeats_does(profile: XlaTrace) -> None:
     assert profile.steps_from == "repeating program"
     assert len(profile.steps) == STEPS
 
 
 def test_kernels_of_a_command_buffer_have_the_instructions_of_their_position(
-    profile: xplane.XlaTrace,
+    profile: XlaTrace,
 ) -> None:
     timeline = profile.timeline(1)
     device = timeline.device
@@ -55,7 +56,7 @@ def test_kernels_of_a_command_buffer_have_the_instructions_of_their_position(
     assert device.graph.all()
 
 
-def test_lines_scopes_and_phases_come_from_the_program(profile: xplane.XlaTrace) -> None:
+def test_lines_scopes_and_phases_come_from_the_program(profile: XlaTrace) -> None:
     timeline = profile.timeline(1)
     device = timeline.device
     assert device.source is not None and device.inside is not None
@@ -67,7 +68,7 @@ def test_lines_scopes_and_phases_come_from_the_program(profile: xplane.XlaTrace)
     assert device.phase.tolist() == [Phase.FORWARD] * 3 + [Phase.BACKWARD, Phase.OTHER]
 
 
-def test_launches_and_waits_of_the_host(profile: xplane.XlaTrace) -> None:
+def test_launches_and_waits_of_the_host(profile: XlaTrace) -> None:
     timeline = profile.timeline(1)
     by_name = dict(
         zip((timeline.names[name] for name in timeline.host.name), timeline.host.kind, strict=True)
@@ -100,7 +101,7 @@ def test_markers_are_the_steps(tmp_path: Path) -> None:
         plane("/device:GPU:0", {"Stream #1(Compute)": kernels}),
         plane("/host:CPU", {"python": marks}),
     )
-    trace = xplane.read(written(tmp_path, data))
+    trace = read(written(tmp_path, data))
     assert trace.steps_from == "markers"
     assert [step.label for step in trace.steps] == ["train 0", "train 1"]
 
@@ -118,7 +119,7 @@ def test_instructions_of_a_tpu_without_those_around_them(tmp_path: Path) -> None
         programs({"jit_step(7)": program()}),
         plane("/device:TPU:0", {"XLA Modules": runs, "XLA Ops": instructions}),
     )
-    trace = xplane.read(written(tmp_path, data))
+    trace = read(written(tmp_path, data))
     timeline = trace.timeline(0)
     names = [timeline.names[name] for name in timeline.device.name]
     assert names == ["while.1", "custom-call.1", "while.1"]
@@ -140,11 +141,11 @@ def test_a_loop_whose_instructions_have_rows_runs_others() -> None:
 def test_a_damaged_file_is_reported_with_its_offset(tmp_path: Path) -> None:
     data = graphed()
     with pytest.raises(BoundbyError, match=rf"damaged or cut short at byte \d+ of {len(data) - 9}"):
-        xplane.read(written(tmp_path, data[:-9]))
+        read(written(tmp_path, data[:-9]))
     with pytest.raises(BoundbyError, match="gzip data is cut short"):
-        xplane.read(written(tmp_path, gzip.compress(data)[:-40]))
+        read(written(tmp_path, gzip.compress(data)[:-40]))
     with pytest.raises(BoundbyError, match="no device events"):
-        xplane.read(written(tmp_path, space(plane("/host:CPU", {}))))
+        read(written(tmp_path, space(plane("/host:CPU", {}))))
 
 
 @settings(
@@ -170,7 +171,7 @@ def test_damaged_files_are_read_or_refused_in_one_line(
 
 @pytest.mark.parametrize(("name", "steps", "kernels"), [("decode", 8, 222), ("sync_host", 2, 48)])
 def test_profiles_of_an_h200(name: str, steps: int, kernels: int) -> None:
-    trace = xplane.read(DATA / f"{name}.xplane.pb.gz")
+    trace = read(DATA / f"{name}.xplane.pb.gz")
     timeline = trace.timeline()
     assert len(trace.steps) == steps
     assert len(timeline.device) == kernels
@@ -198,7 +199,7 @@ def test_time_without_events_is_a_separate_row(tmp_path: Path) -> None:
         programs({"jit_step(7)": program()}),
         plane("/host:CPU", {"tf_XLAPjRtCpuClient/1": rows}),
     )
-    trace = xplane.read(written(tmp_path, data))
+    trace = read(written(tmp_path, data))
     timeline = trace.timeline(0)
     device = timeline.device
     assert timeline.device_kind == "cpu"

@@ -31,6 +31,19 @@ def test_commands_that_run_scripts_do_not_import_frameworks() -> None:
     assert not loaded & {"torch", "numpy", "jax", "rich"}
 
 
+def test_reading_traces_loads_neither_other_formats_nor_what_measures() -> None:
+    loaded = loaded_after("import boundby.session.traces, boundby.cli.trace, boundby.cli.console")
+    unneeded = {
+        "boundby.capture.torch.graph_replays",
+        "boundby.capture.xplane.trace",
+        "boundby.hardware.worker",
+        "boundby.report.page",
+        "multiprocessing",
+        "rich.progress",
+    }
+    assert not loaded & unneeded
+
+
 def test_every_public_name_exists() -> None:
     import boundby
 

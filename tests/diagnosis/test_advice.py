@@ -43,7 +43,7 @@ def test_larger_batches_are_predicted_without_benchmarks() -> None:
     rows = batches(step_model)
     assert [row.factor for row in rows] == [2, 4]
     assert all(row.wall_ns.low <= row.wall_ns.expected <= row.wall_ns.high for row in rows)
-    assert not step_model.timings.asked
+    assert not step_model.timings.requested
 
 
 @pytest.mark.parametrize(

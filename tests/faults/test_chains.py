@@ -159,8 +159,8 @@ def test_on_a_cpu_all_convolutions_are_turned() -> None:
     )
     step_model = step_model_of(timeline)
     assert layout_copies.compiled_times(step_model) == {}
-    step_model.timings.known |= {
-        one: 40.0 if _is_last(one.args[0]) else 100.0 for one in step_model.timings.asked
+    step_model.timings.results |= {
+        one: 40.0 if _is_last(one.args[0]) else 100.0 for one in step_model.timings.requested
     }
     ((index, ns),) = layout_copies.compiled_times(step_model).items()
     eager = step_model.op_records[index].ns
@@ -190,10 +190,10 @@ def test_convolutions_are_turned_by_the_compiler(weights: tuple[int, ...], turne
     )
     step_model = step_model_of(timeline)
     assert layout_copies.compiled_times(step_model) == {}
-    asked = [one for one in step_model.timings.asked if "convolution" in one.name]
+    asked = [one for one in step_model.timings.requested if "convolution" in one.name]
     assert bool(asked) is turned
-    step_model.timings.known |= {
-        one: 40.0 if _is_last(one.args[0]) else 100.0 for one in step_model.timings.asked
+    step_model.timings.results |= {
+        one: 40.0 if _is_last(one.args[0]) else 100.0 for one in step_model.timings.requested
     }
     times = layout_copies.compiled_times(step_model)
     assert list(times.values()) == pytest.approx([0.4 * 110e3] if turned else [])
@@ -226,7 +226,7 @@ def test_sequences_are_no_images_though_a_library_takes_them_for_some(axes: int)
     step_model = step_model_of(scene.timeline())
     assert (layout_copies.detect(step_model) is None) == (axes == 3)
     layout_copies.compiled_times(step_model)
-    assert bool(step_model.timings.asked) == (axes == 4)
+    assert bool(step_model.timings.requested) == (axes == 4)
 
 
 def _is_last(images: object) -> bool:

@@ -369,9 +369,9 @@ def test_a_faster_attention_kernel_is_found_by_timing_it() -> None:
     assert (
         finding(step_model, "slow-attention") is None
     )  # 137 TFLOP/s of 1000: not far, by the roof
-    asked = [one for one in step_model.timings.asked if one.name == "attention"]
+    asked = [one for one in step_model.timings.requested if one.name == "attention"]
     assert {one.args[6] for one in asked} == {"efficient", "flash", "cudnn"}
-    step_model.timings.known |= {
+    step_model.timings.results |= {
         one: {"efficient": 900e3, "flash": 700e3, "cudnn": 450e3}[str(one.args[6])] for one in asked
     }
     found = sure(step_model, "slow-attention")
@@ -383,7 +383,7 @@ def test_a_faster_attention_kernel_is_found_by_timing_it() -> None:
 def test_attention_as_fast_as_its_rivals_is_no_fault() -> None:
     step_model = step_model_of(attention_step())
     finding(step_model, "slow-attention")
-    step_model.timings.known |= dict.fromkeys(step_model.timings.asked, 900e3)
+    step_model.timings.results |= dict.fromkeys(step_model.timings.requested, 900e3)
     assert finding(step_model, "slow-attention") is None
 
 

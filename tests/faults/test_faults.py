@@ -244,7 +244,7 @@ def test_short_sequences_are_spoken_of_where_a_fused_kernel_was_timed() -> None:
     timeline = scene_of([copied, *attention_layer(length=64)] * 4, host_us=5).timeline()
     step_model = step_model_of(timeline)
     assert materialised_attention.detect(step_model) is None
-    step_model.timings.known |= dict.fromkeys(step_model.timings.asked, 30e3)
+    step_model.timings.results |= dict.fromkeys(step_model.timings.requested, 30e3)
     detection = materialised_attention.detect(step_model)
     assert detection is not None
     assert sum(detection.expected.op_ns.values()) == pytest.approx(4 * 30e3)
@@ -258,9 +258,9 @@ def test_a_short_decoder_does_not_hide_the_attention_of_a_long_encoder() -> None
     step_model = step_model_of(scene_of(layers, host_us=5).timeline())
     detection = materialised_attention.detect(step_model)
     assert detection is not None
-    queries = [one.args[0] for one in step_model.timings.asked]
+    queries = [one.args[0] for one in step_model.timings.requested]
     assert {one.shape[-2] for one in queries if isinstance(one, Tensor)} == {64, 1024}
-    step_model.timings.known |= dict.fromkeys(step_model.timings.asked, 20e3)
+    step_model.timings.results |= dict.fromkeys(step_model.timings.requested, 20e3)
     both = materialised_attention.detect(step_model)
     assert both is not None
     assert len(both.expected.op_ns) == 2 * len(detection.expected.op_ns)
@@ -318,8 +318,8 @@ def test_causal_attention_is_timed_as_such(masking: OpCall, expected: float, bes
     assert unknown is not None
     assert sum(unknown.high.op_ns.values()) == pytest.approx(best * 34.4e3 / 0.33, rel=0.01)
     assert sum(unknown.expected.op_ns.values()) == pytest.approx(expected * 137e3, rel=0.01)
-    step_model.timings.known |= {
-        one: 20e3 if one.args[4] else 40e3 for one in step_model.timings.asked
+    step_model.timings.results |= {
+        one: 20e3 if one.args[4] else 40e3 for one in step_model.timings.requested
     }
     finding = materialised_attention.detect(step_model)
     assert finding is not None

@@ -106,7 +106,7 @@ def test_on_a_cpu_a_product_is_timed_as_it_would_run() -> None:
     scene.on_host(0, 6900, call=PRODUCT)
     step_model = step_model_of(scene.timeline(), MACHINE)
     assert finding(step_model, "float32-products") is not None
-    asked = [one for one in step_model.timings.asked if one.name == PRODUCT.name]
+    asked = [one for one in step_model.timings.requested if one.name == PRODUCT.name]
     kinds = {(one.args[0].dtype, one.loose) for one in asked if isinstance(one.args[0], Tensor)}
     assert {("float32", False), ("float32", True)} <= kinds
 
@@ -131,13 +131,13 @@ def test_slower_reduced_precision_is_not_reported(fault: str) -> None:
         )
         step_model = step_model_of(scene.timeline(), MACHINE)
         finding(step_model, fault)
-        for one in step_model.timings.asked:
+        for one in step_model.timings.requested:
             given = [arg for arg in one.args if isinstance(arg, Tensor)]
             # The sums over scores are never cast: no kernel takes them.
             assert all(arg.dtype == "float32" for arg in given if arg.shape == SUMS.shape)
             altered = one.loose or given[0].dtype == "bfloat16"
             faster = 0.2 if one.name == PRODUCT.name else other_digits
-            step_model.timings.known[one] = 1e6 * faster if altered else 1e6
+            step_model.timings.results[one] = 1e6 * faster if altered else 1e6
         return finding(step_model, fault)
 
     assert found(0.5) is not None
@@ -157,11 +157,13 @@ def test_attention_is_imagined_in_the_digits_that_products_have_by_then() -> Non
         scene.on_host(10000 * at, 10000 * at + 9900, call=call)
     step_model = step_model_of(scene.timeline(), MACHINE)
     faults.find([step_model])
-    for one in step_model.timings.asked:
+    for one in step_model.timings.requested:
         first = one.args[0]
         is_cast = isinstance(first, Tensor) and first.dtype == "bfloat16"
         slower = {"attention": 30e6 if one.loose or is_cast else 5e6}
-        step_model.timings.known[one] = slower.get(one.name, 0.5e6 if one.loose or is_cast else 1e6)
+        step_model.timings.results[one] = slower.get(
+            one.name, 0.5e6 if one.loose or is_cast else 1e6
+        )
     rows = {
         tuple(row.faults): row for row in faults.combine([step_model], faults.find([step_model]))
     }
@@ -183,10 +185,10 @@ def test_autocast_does_not_change_loader() -> None:
         scene.on_host(10000, 19900, call=PRODUCT)
         step_model = step_model_of(scene.timeline(), MACHINE)
         faults.find([step_model])
-        for one in step_model.timings.asked:
+        for one in step_model.timings.requested:
             first = one.args[0]
             is_cast = isinstance(first, Tensor) and first.dtype == "bfloat16"
-            step_model.timings.known[one] = 1e6 if is_cast else 5e6
+            step_model.timings.results[one] = 1e6 if is_cast else 5e6
         found = finding(step_model, "float32-activations")
         assert found is not None and found.saving_ns is not None
         return found.saving_ns.high

@@ -297,7 +297,13 @@ def test_where_double_precision_enters_is_named_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "function", ["torch/serialization.py(900): save", "<built-in function fsync>"]
+    "function",
+    [
+        "torch/serialization.py(900): save",
+        "<built-in function fsync>",
+        "<built-in method writerow of _csv.writer object at 0x7f>",
+        "numpy/lib/_npyio_impl.py(675): savez_compressed",
+    ],
 )
 def test_files_written_in_the_step_are_seen_by_their_functions(function: str) -> None:
     scene = Scene(end=200)
@@ -316,6 +322,19 @@ def test_copies_of_the_weights_in_the_step_are_seen() -> None:
     found = sure(step_of(scene.timeline(), [2, 2, 0]), "copied-state")
     assert found.where == ["train.py:3"]
     assert found.saving_ns.expected == pytest.approx(99e3, rel=0.05)
+
+
+def test_an_archive_that_is_written_is_no_data_that_is_prepared() -> None:
+    def archive(around: str) -> StepModel:
+        scene = Scene(end=200)
+        scene.on_host(0, 100, HostKind.PYTHON, around)
+        scene.on_host(10, 90, HostKind.PYTHON, "zipfile.py(1700): open")
+        scene.on_host(100, 200, call=BIG)
+        return step_of(scene.timeline(), [2, 2, 0])
+
+    written = archive("numpy/lib/npyio.py(675): savez_compressed")
+    assert sure(written, "files-in-step") and finding(written, "main-process-data") is None
+    assert sure(archive("lib/data.py(3): load"), "main-process-data")
 
 
 def test_a_read_is_no_file_written() -> None:

@@ -29,7 +29,7 @@ def test_time_of_drawing_words_remains() -> None:
     assert guess.saving_ns.expected == pytest.approx(0.6 * drawn, rel=0.01)
     words = Tensor(shape=(100_000,), dtype="int64", strides=(1,))
     timed = OpBenchmark(name="aten::random_", args=(words, SMALLEST_WORD, None))
-    step_model.timings.known[timed] = 50 * US
+    step_model.timings.results[timed] = 50 * US
     found = slow_dropout.detect(step_model)
     assert found is not None
     more = step_model.machine.copy_ns(8 * 400_000) or 0.0

@@ -44,7 +44,7 @@ def test_float32_is_benchmarked_if_possible() -> None:
     now, then = (
         benchmark(PRODUCT, in_dtype(kind), loose=False) for kind in ("bfloat16", "float32")
     )
-    step_model.timings.known |= {now: 40_000 * US, then: 20_000 * US}
+    step_model.timings.results |= {now: 40_000 * US, then: 20_000 * US}
     found = slow_sixteen_bits.detect(step_model)
     assert found is not None
     assert step_model.saving(found.expected) == pytest.approx(41_300 / 2 * US, rel=0.01)

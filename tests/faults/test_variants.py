@@ -41,7 +41,7 @@ def convolving(dtype: str = "float32") -> StepModel:
 
 def asked(step_model: StepModel) -> set[tuple[str, bool]]:
     """The dtype and the units of every operator that is to be timed."""
-    return {(dtype_of(one), one.loose) for one in step_model.timings.asked}
+    return {(dtype_of(one), one.loose) for one in step_model.timings.requested}
 
 
 def dtype_of(one: OpBenchmark) -> str:
@@ -54,8 +54,8 @@ def test_a_convolution_in_tf32_is_held_against_bfloat16_as_it_runs() -> None:
     step_model = convolving()
     float32_activations.detect(step_model)
     assert asked(step_model) == {("float32", True), ("bfloat16", False)}
-    for one in step_model.timings.asked:
-        step_model.timings.known[one] = 600e3 if one.loose else 240e3
+    for one in step_model.timings.requested:
+        step_model.timings.results[one] = 600e3 if one.loose else 240e3
     detection = float32_activations.detect(step_model)
     assert detection is not None
     first, *rest = detection.expected.op_ns.values()
@@ -68,7 +68,7 @@ def test_a_convolution_in_tf32_is_held_against_bfloat16_as_it_runs() -> None:
 def test_layouts_are_timed_on_the_units_of_the_step(dtype: str, loose: bool) -> None:
     turned = convolving(dtype)
     layout_copies.detect(turned)
-    assert len(turned.timings.asked) == 2
+    assert len(turned.timings.requested) == 2
     assert asked(turned) == {(dtype, loose)}
 
 

@@ -216,7 +216,7 @@ def _cpu_parts(
         op_records=step.op_records,
         member=np.empty(0, np.int64),
         idle=step.waits,
-        idle_lines=step.spent,
+        idle_lines=step.line_times,
         idle_rows=[],
         dispatch_ns=step.dispatch_ns,
         scaled=step.scaled,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import TYPE_CHECKING
+
 from rich.console import Console
 
-from boundby.report.progress import progress_bar
+if TYPE_CHECKING:
+    from boundby.report.progress import Bar
 
 __all__ = ["error_console", "output_console", "progress_bar"]
 
@@ -17,6 +21,13 @@ def output_console() -> Console:
 
 def error_console() -> Console:
     return _console(stderr=True)
+
+
+def progress_bar(what: str, *, shown: bool = True) -> contextlib.AbstractContextManager[Bar]:
+    """The bar at a terminal; elsewhere only the lines that are printed."""
+    from boundby.report.progress import progress_bar as bar
+
+    return bar(what, shown=shown)
 
 
 def _console(*, stderr: bool) -> Console:

@@ -85,15 +85,17 @@ def write_page(
 ) -> None:
     """Write the requested files, and say so; a page that is to be opened is always kept."""
     from boundby.model import store
-    from boundby.report.page import diagnosis_page
-    from boundby.report.perfetto import as_perfetto
 
     if perfetto_file:
+        from boundby.report.perfetto import as_perfetto
+
         store.write_bytes(as_perfetto(diagnosis), Path(perfetto_file))
         if not quiet:
             text = f"boundby: the trace is {perfetto_file}; ui.perfetto.dev shows it"
             click.echo(printable(text), err=True)
     if html_file or open_page:
+        from boundby.report.page import diagnosis_page
+
         path = Path(html_file) if html_file else temporary_page_path()
         store.write_bytes(diagnosis_page(diagnosis).encode(), path)
         announce_page(path, open_page=open_page, quiet=quiet)

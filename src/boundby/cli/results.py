@@ -93,7 +93,7 @@ class Results:
         if error is not None and not isinstance(error, KeyboardInterrupt):
             sys.stdout.flush()
             sys.excepthook(type(error), error, error.__traceback__)
-            if ending.asked:
+            if ending.end_requested:
                 _say("the script raised this while boundby ended it")
         for failure in (ending.failure, ending.capture.failure if ending.capture else None):
             if failure is not None and failure not in self._reported:
@@ -114,7 +114,7 @@ class Results:
                 _say_failure(
                     f"the script {ending.how}{with_code} before a step was found", by_script=True
                 )
-        if ending.asked:
+        if ending.end_requested:
             if not self._quiet and not ending.refused and error is None:
                 _say(_ENDED)
             _mind_threads()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -18,6 +19,10 @@ def parse_time(text: str) -> float:
     if match is None or float(match[1]) <= 0:
         raise click.BadParameter(f"{text!r} is not a time: write 84.2ms, 1.3s or 900us")
     return float(match[1]) * _UNITS[match[2]]
+
+
+def _silent(what: str, share: float) -> None:
+    """Progress that nobody sees."""
 
 
 @click.command(name="trace")
@@ -83,7 +88,8 @@ def command(
 
         weights = model_weights(model_file)
     paths = job.find_traces(traces)
-    with progress_bar("reading", shown=not quiet and len(paths) > 1) as progress:
+    is_shown = not quiet and len(paths) > 1
+    with progress_bar("reading") if is_shown else nullcontext(_silent) as progress:
         diagnosis = job.diagnose_traces(
             paths,
             machine,

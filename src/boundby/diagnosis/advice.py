@@ -37,8 +37,8 @@ def advise(step_models: Sequence[StepModel], timer: Timer | None) -> Advice:
     again."""
     findings = faults.find(step_models)
     timings = step_models[0].timings
-    if timer is not None and timings.asked:
-        timings.known.update(timer(list(timings.asked)))
+    if timer is not None and timings.requested:
+        timings.results.update(timer(list(timings.requested)))
         findings = faults.find(step_models)
     advice = Advice(
         findings=findings,

@@ -2,7 +2,8 @@
 
 What it looks for
     Calls in the step that write files: `torch.save`, `json.dump`, `numpy.save`, `write`,
-    `flush`, `fsync`, image and table writers, with the line of the script that led to them.
+    `flush`, `fsync`, image, table and archive writers, TensorBoard, with the line of the script
+    that led to them.
 
 Why it costs time
     Serialising copies all data, the system copies it again, and `fsync` waits for the disk. The
@@ -28,25 +29,17 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault
 from boundby.model import HostKind
 from boundby.model.assumptions.savings import FILE_WRITES_LEFT
-from boundby.step.frames import costly_lines, times_by_line
+from boundby.step.frames import costly_lines, file_writes, times_by_line
 from boundby.step.model import StepView
 from boundby.step.nesting import Mask
 from boundby.step.rows import without_rows
 
-_WRITES = re.compile(
-    r"torch/serialization\.py\(\d+\): (?:save|_save|_legacy_save)\b"
-    r"|^json/__init__\.py\(\d+\): dump$|/json/__init__\.py\(\d+\): dump$"
-    r"|<built-in (?:function|method) (?:fsync|fdatasync|write|writelines|flush|tofile)\b"
-    r"|\bcsv\b.*writerow|safetensors/torch\.py\(\d+\): save|(?:savefig|to_csv|to_parquet|imwrite)\b"
-)
 _OPENS = re.compile(r"^<built-in (?:function open>|method (?:close|__exit__) of _io\.)")
 _MOST_LINES = 4  # display limit
 
 
 def detect(step: StepView) -> Detection | None:
-    timeline, host = step.timeline, step.timeline.host
-    named = np.array([bool(_WRITES.search(name)) for name in timeline.names] or [False])
-    writes = (host.kind == HostKind.PYTHON) & named[host.name]
+    writes = file_writes(step)
     writes |= _opened(step, writes)
     lines = costly_lines(step, times_by_line(step, writes))
     if not lines:

@@ -28,7 +28,7 @@ import re
 from boundby.faults.fault import Detection, Fault
 from boundby.fixes.loaders import most_workers
 from boundby.model.assumptions.savings import PREPARED_BATCH_WORST, READY_BATCH_LEFT
-from boundby.step.frames import costly_lines, frames_named, times_by_line
+from boundby.step.frames import costly_lines, file_writes, frames_named, times_by_line
 from boundby.step.model import StepView
 from boundby.step.rows import without_rows
 
@@ -51,7 +51,8 @@ _USUAL_WORKERS = 4  # proposed where the number of cores is unknown
 
 
 def detect(step: StepView) -> Detection | None:
-    rows = frames_named(step, _EVERY)
+    # Archives are written with the same libraries as they are read.
+    rows = frames_named(step, _EVERY) & ~step.inside(file_writes(step))
     times = times_by_line(step, rows)
     lines = costly_lines(step, times)
     if not lines:

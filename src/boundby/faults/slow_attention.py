@@ -180,7 +180,7 @@ def _from_roof(step: StepView, calls: _Calls) -> tuple[str, float, bool] | None:
     op_records = [step.op_records[index] for index in calls.op_records]
     if calls.backend != "efficient" or query.dtype not in _HALF or not rate:
         return None
-    if _bias(calls.call) is not None or step.timings.known:
+    if _bias(calls.call) is not None or step.timings.results:
         return None
     flops, ns = sum(map(_flops, op_records)), sum(record.ns for record in op_records)
     reached = flops / rate * 1e9 / ns if ns else 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from boundby.hardware import cache, worker
+from boundby.hardware import cache
 from boundby.hardware.device import Device, identify
 from boundby.hardware.op_benchmark import OpBenchmark
 from boundby.model import Machine
@@ -42,6 +42,8 @@ def obtain(
     `notice` gets one line if saved roofs exist and cannot be used. A caller that has already
     identified the device saves the process that would do so.
     """
+    from boundby.hardware import worker
+
     if identity is not None and not remeasure:
         saved = _load(identity, notice)
         if saved is not None and (quick or not saved.quick):
@@ -83,6 +85,8 @@ class OpBenchmarkRunner:
         threads: int | None = None,
         progress: Progress = _silent,
     ) -> None:
+        from boundby.hardware import worker
+
         self._progress = progress
         self._worker = worker.Worker(worker.Place(device=device, threads=threads))
 
@@ -94,6 +98,8 @@ class OpBenchmarkRunner:
 
     def __call__(self, exercises: Sequence[OpBenchmark]) -> dict[OpBenchmark, float]:
         """The times in ns of the operators that ran; can be called once."""
+        from boundby.hardware import worker
+
         for message in self._worker.messages(worker.Task(exercises=tuple(exercises))):
             match message:
                 case worker.Advanced(what, part):

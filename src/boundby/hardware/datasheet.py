@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from importlib import resources
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -71,7 +71,7 @@ class _Table(Record, frozen=True, kw_only=True):
 
 @functools.cache
 def _table() -> _Table:
-    text = resources.files("boundby.hardware").joinpath("chips.toml").read_text("utf-8")
+    text = Path(__file__).with_name("chips.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(text), _Table)
 
 

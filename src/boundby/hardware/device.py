@@ -134,12 +134,12 @@ def _cpu(torch: Any, warning: str | None) -> Device:
 
 def cpu_name() -> str:
     try:
-        told = _CPU_INFO.read_text(errors="replace")
+        cpu_info = _CPU_INFO.read_text(errors="replace")
     except OSError:
-        told = ""
+        cpu_info = ""
     # Of the first core: others may be of another kind.
     fields: dict[str, str] = {}
-    for line in told.splitlines():
+    for line in cpu_info.splitlines():
         field, _, value = line.partition(":")
         fields.setdefault(field.strip(), " ".join(value.split()))
     part = fields.get("CPU implementer", ""), fields.get("CPU part", "")

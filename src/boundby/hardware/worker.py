@@ -130,10 +130,10 @@ def main() -> None:
     try:
         device = _prepare(msgspec.json.decode(sys.stdin.buffer.readline(), type=Place))
         say(Identified(device))
-        asked = sys.stdin.buffer.readline()
-        if not asked:
+        line = sys.stdin.buffer.readline()
+        if not line:
             return
-        task = msgspec.json.decode(asked, type=Task)
+        task = msgspec.json.decode(line, type=Task)
         if jax_machine.is_needed():
             unknown = Timed((None,) * len(task.exercises))
             say(unknown if task.exercises else _through_jax(device, advance))

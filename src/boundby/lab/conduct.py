@@ -22,14 +22,16 @@ _CHANGED = 1.10
 
 
 def conduct(
-    experiment: Experiment, bench: Bench, told: Callable[[Predictions], None] = lambda _: None
+    experiment: Experiment,
+    bench: Bench,
+    on_prediction: Callable[[Predictions], None] = lambda _: None,
 ) -> Result:
     """Predict, report, measure, judge. The prediction is made before the measurement begins."""
     began, others = time.perf_counter(), OtherProcesses()
     bench.host_speed.begin()
     probe = experiment.probe(bench) if experiment.probe else Probe()
     predicted = experiment.predict(bench.machine, probe)
-    told(predicted)
+    on_prediction(predicted)
     observation = experiment.measure(bench, probe)
     bench.host_speed.settle()
     law = at_measured_speed(experiment, bench, probe, predicted)

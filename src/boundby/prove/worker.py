@@ -306,7 +306,7 @@ def _error_line(ending: Ending) -> str | None:
         return f"{type(error).__name__}: {lines[0] if lines else ''}".strip(": ")
     if ending.failure is not None:
         return f"boundby itself failed: {ending.failure.line}"
-    if ending.exit_code and not ending.asked:
+    if ending.exit_code and not ending.end_requested:
         return f"the script exited with code {ending.exit_code}"
     return None
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from boundby.capture import sources
-from boundby.capture.torch.graph_replays import Recording, attach_operators, recording_of
 from boundby.model import Note, units
 from boundby.model.errors import BoundbyError
 from boundby.model.observation import Observation
+
+if TYPE_CHECKING:
+    from boundby.capture.torch.graph_replays import Recording
 
 # Notes on the other trace.
 _ANSWERED = ("operators-not-recorded", "no-shapes")
@@ -18,6 +21,8 @@ _ANSWERED = ("operators-not-recorded", "no-shapes")
 
 def read_capture(path: Path) -> Recording:
     """The operators of a trace's median step, run eagerly or captured."""
+    from boundby.capture.torch.graph_replays import Recording, recording_of
+
     timeline = sources.observe(path)[0].timeline
     recording = recording_of(timeline) if timeline is not None else Recording(())
     if not recording.operators:
@@ -30,6 +35,8 @@ def read_capture(path: Path) -> Recording:
 
 def with_capture(observation: Observation, capture: Recording) -> Observation:
     """The observation with those operators assigned to the kernels of its replayed graphs."""
+    from boundby.capture.torch.graph_replays import attach_operators
+
     timeline = observation.timeline
     if timeline is None or not timeline.device.graph.any():
         text = "the step replays no graphs: --capture is not used"

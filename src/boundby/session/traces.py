@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from boundby.capture import remote, sources
-from boundby.capture.torch.graph_replays import Recording
 from boundby.diagnosis import Timer, diagnose
 from boundby.model import DeviceKind, Machine, Note, Timeline, store
 from boundby.model.diagnosis import Diagnosis
@@ -22,6 +20,11 @@ from boundby.model.rows import RankRow
 from boundby.model.weights import ModelWeights
 from boundby.session import saved
 from boundby.session.captures import read_capture, with_capture
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from boundby.capture.torch.graph_replays import Recording
 
 
 class Member(msgspec.Struct, kw_only=True):
@@ -127,6 +130,8 @@ def read_members(
     capture: Recording | None = None,
 ) -> list[Member]:
     """All ranks, in as many processes as there are cores."""
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+
     members: dict[Path, list[Member]] = {}
     workers = min(len(paths), os.cpu_count() or 1)
     with ProcessPoolExecutor(workers) as pool:
@@ -147,6 +152,8 @@ def read_members(
 
 def _result(done: Future[list[Member]], path: Path) -> list[Member]:
     """The result of a process; one that was killed (for memory, say) loses only its own file."""
+    from concurrent.futures.process import BrokenProcessPool
+
     try:
         return done.result()
     except BrokenProcessPool:

@@ -35,14 +35,16 @@ class CpuWait:
 
 
 class CpuStepParts(NamedTuple):
-    """The operations of a step at the speed of clean steps. `dispatch_ns`: time to call operators;
-    `waits`: for data, and for a core if known; `spent`: time without operations, by line; `scaled`:
-    the factor by which everything was scaled down."""
+    """The operations of a step at the speed of clean steps.
+
+    `dispatch_ns`: time to call operators; `waits`: for data, and for a core if known; `line_times`:
+    time without operations, by line; `scaled`: the factor by which everything was scaled down.
+    """
 
     op_records: list[OpRecord]
     dispatch_ns: float
     waits: dict[str, float]
-    spent: LineTimes
+    line_times: LineTimes
     scaled: float
 
 
@@ -81,22 +83,22 @@ def cpu_step_parts(
         phases=own,
         on_core=on_core,
     )
-    op_records, asked = cpu_work(operators, precision, dilation, paged)
-    spent = host_time_by_line(timeline, where, asked, dilation)
+    op_records, dispatch = cpu_work(operators, precision, dilation, paged)
+    line_times = host_time_by_line(timeline, where, dispatch, dilation)
     pace = as_profiled / max(1.0, profiled - dilation.total_ns - paged_ns)
     slower = on_core * min(DISTURBED_CPU.value, pace)
     if lost.clean_ns:
-        held = asked.costed_ns + sum(work.exposed_ns for work in op_records)
+        held = dispatch.costed_ns + sum(work.exposed_ns for work in op_records)
         slower = min(slower, clean / max(1.0, held))
     for work in op_records:
         work.ns *= slower
         work.exposed_ns *= slower
-    data = slower * spent.total("data")
+    data = slower * line_times.total("data")
     if data_ns is not None:
         # If operators make the batch, they have their own time.
         data = max(0.0, data_ns - _work_for_data(timeline, op_records))
     waits = {"data": data} | ({CPU_WAIT: cpu_wait.clean_ns} if cpu_wait else {})
-    return CpuStepParts(op_records, slower * asked.costed_ns, waits, spent, min(1.0, pace))
+    return CpuStepParts(op_records, slower * dispatch.costed_ns, waits, line_times, min(1.0, pace))
 
 
 def _without_waiting(phases: Mapping[str, float], share: float) -> dict[str, float]:

@@ -57,8 +57,8 @@ def find_host_intervals(timeline: Timeline) -> HostIntervals:
     called = np.append(called_from(host), -1)
     lines = np.append(host.source, -1)
     inside = np.append(host.inside if host.inside is not None else np.full(len(host), -1), -1)
-    asked = np.where(is_sample | own_line, -1, place)
-    source = np.where(own_line, lines[row], called[asked])
+    innermost_call = np.where(is_sample | own_line, -1, place)
+    source = np.where(own_line, lines[row], called[innermost_call])
     if timeline.samples is not None and is_sample.any():
         source[is_sample] = timeline.samples.source[place[is_sample] - len(host)]
     return HostIntervals(
@@ -67,7 +67,7 @@ def find_host_intervals(timeline: Timeline) -> HostIntervals:
         end_ns=end,
         row=row,
         source=source,
-        inside=np.where(is_sample, -1, np.where(own_line, inside[row], inside[asked])),
+        inside=np.where(is_sample, -1, np.where(own_line, inside[row], inside[innermost_call])),
     )
 
 

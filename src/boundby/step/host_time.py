@@ -151,7 +151,7 @@ def _met(timeline: Timeline, where: HostIntervals, gaps: Gaps) -> _GapIntervals:
 
 
 def host_time_by_line(
-    timeline: Timeline, where: HostIntervals, asked: DispatchCost, dilation: ProfilerOverhead
+    timeline: Timeline, where: HostIntervals, dispatch: DispatchCost, dilation: ProfilerOverhead
 ) -> LineTimes:
     """Time of the step's main thread besides its operators' work, by line.
 
@@ -162,14 +162,14 @@ def host_time_by_line(
     thread = main_thread(timeline)
     own = where.on(thread)
     inside = _inside(timeline)
-    outside = np.append(nearest(host.parent, asked.counted) < 0, True)
+    outside = np.append(nearest(host.parent, dispatch.counted) < 0, True)
     outside &= ~np.append(_observers(timeline), False)
     labels = np.where(_labels(timeline) == _DATA, _DATA, _PYTHON)
     lengths = (where.end_ns - where.start_ns)[own].astype(np.float64)
     lengths -= dilation.stretch_ns[own]
     passed = outside[where.row[own]]
     events = np.flatnonzero((host.thread == thread) & outside[:-1])
-    rows = np.flatnonzero(asked.counted)
+    rows = np.flatnonzero(dispatch.counted)
     found = [
         LineTimes(
             labels[where.row[own]][passed],
@@ -185,7 +185,7 @@ def host_time_by_line(
         ),
     ]
     outer = _joined(found).positive()
-    at_work = host.source[rows].astype(np.int64), inside[rows], asked.ns[rows]
+    at_work = host.source[rows].astype(np.int64), inside[rows], dispatch.ns[rows]
     # Clean steps may wait for batches that the profiled one found ready: at the same lines.
     loads = np.flatnonzero((host.thread == thread) & (host.kind == HostKind.DATA))
     waits = host.source[loads].astype(np.int64), inside[loads], np.full(len(loads), _INSTANT_NS)

@@ -213,7 +213,12 @@ def _without_cells(step: StepView, loops: Sequence[Loop]) -> list[Loop]:
     for loop in loops:
         first, last = loop.spans
         body = [one for one in loops if one.spans[0] < last and one.spans[1] > first]
-        chained = [same for one in body or [loop] for same in one.chained]
+        chained = [
+            same
+            for one in body or [loop]
+            for same in one.chained
+            if step.op_records[same[0]].phase != Phase.BACKWARD
+        ]
         is_cell = any(_has_one_weight(step, same) for same in chained) and all(
             _OF_CELLS.search(step.op_records[same[0]].name) for same in chained
         )

@@ -69,12 +69,12 @@ class OperatorBenchmarks:
     """
 
     def __init__(self) -> None:
-        self.known: dict[OpBenchmark, float] = {}
-        self.asked: dict[OpBenchmark, None] = {}
+        self.results: dict[OpBenchmark, float] = {}
+        self.requested: dict[OpBenchmark, None] = {}
 
     def ns(self, benchmark: OpBenchmark) -> float | None:
-        self.asked[benchmark] = None
-        return self.known.get(benchmark)
+        self.requested[benchmark] = None
+        return self.results.get(benchmark)
 
 
 class StepView(ABC):

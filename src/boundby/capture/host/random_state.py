@@ -14,9 +14,9 @@ from collections.abc import Iterator
 @contextlib.contextmanager
 def random_state_kept() -> Iterator[None]:
     """Keep the states of Python's, numpy's and torch's global generators, as far as loaded."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    numpy_random, torch = sys.modules.get("numpy.random"), sys.modules.get("torch")
     python_state = random.getstate()
-    numpy_state = numpy.random.get_state() if numpy is not None else None
+    numpy_state = numpy_random.get_state() if numpy_random is not None else None
     try:
         if torch is None:
             yield
@@ -27,5 +27,5 @@ def random_state_kept() -> Iterator[None]:
                 yield
     finally:
         random.setstate(python_state)
-        if numpy is not None:
-            numpy.random.set_state(numpy_state)
+        if numpy_random is not None:
+            numpy_random.set_state(numpy_state)

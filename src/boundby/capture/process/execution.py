@@ -37,7 +37,7 @@ class Ending:
     error: BaseException | None = None
     capture: LiveCapture | None = None
     failure: Failure | None = None  # of boundby itself
-    asked: bool = False
+    end_requested: bool = False
     refused: bool = False
     forked: bool = False
     started: list[str] = field(default_factory=list)  # scripts that it ran in other processes

@@ -28,13 +28,13 @@ class Guard:
     def __init__(self, on_failure: OnFailure | None = None) -> None:
         self._on_failure = on_failure
 
-    def do(self, act: Callable[..., Any], *told: Any, otherwise: Any = None) -> Any:
+    def do(self, act: Callable[..., Any], *arguments: Any, otherwise: Any = None) -> Any:
         """The result of `act`; `otherwise` if it failed.
 
         A request to end is no failure, and passes: it is no `Exception`.
         """
         try:
-            return act(*told)
+            return act(*arguments)
         except Exception as error:
             if self._on_failure is None or _comes_from_a_signal(error):
                 raise

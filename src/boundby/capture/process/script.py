@@ -88,7 +88,7 @@ def run_script(
     if ending.capture is not None:
         ending.capture.started = children.commands
     ending.failure = watch.failure
-    ending.asked = watch.asked
+    ending.end_requested = watch.end_requested
     ending.refused = watch.refused
     return ending
 

@@ -46,7 +46,7 @@ class Watch:
     ) -> None:
         self.guard = Guard(self._failed)
         self.failure: Failure | None = None
-        self.asked = False
+        self.end_requested = False
         self.refused = False
         self._process = os.getpid()
         self._plan = plan
@@ -233,7 +233,7 @@ class Watch:
 
     def _account(self, capture: Capture | JaxCapture) -> None:
         if self._run is not None and capture.main_kind is not None:
-            capture.run = self._run.parts(capture.main_kind, is_cut=self.asked)
+            capture.run = self._run.parts(capture.main_kind, is_cut=self.end_requested)
 
     def _take_enough(self) -> None:
         capture = self._take()
@@ -276,11 +276,11 @@ class Watch:
 
     def _end_script(self) -> None:
         if self._capture is not None:
-            self.asked = True
+            self.end_requested = True
             self.guard.do(self._account, self._capture)
         # If the script catches the SystemExit below, its next step shows that it did.
         self._watch_by(_Refusal(self._refuse))
-        self.asked = True
+        self.end_requested = True
         # Not a subclass: for any other class, Python prints a traceback if a thread raises it.
         raise SystemExit(0)
 
@@ -316,7 +316,7 @@ class Watch:
 
 
 class _Refusal:
-    """Detects a script that continues after it was asked to end."""
+    """Detects a script that continues after it was end_requested to end."""
 
     def __init__(self, on_step: Callable[[], None]) -> None:
         self._on_step = on_step

@@ -5,9 +5,8 @@ from __future__ import annotations
 import gzip
 import zlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from boundby.capture.xplane.repeated_code import repeated_code
-from boundby.capture.xplane.trace import XlaTrace, read
 from boundby.model import Note
 from boundby.model.errors import BoundbyError
 from boundby.model.observation import (
@@ -18,6 +17,9 @@ from boundby.model.observation import (
     StepTiming,
 )
 from boundby.model.step_kind import StepKind
+
+if TYPE_CHECKING:
+    from boundby.capture.xplane.trace import XlaTrace
 
 _HEAD_BYTES = 64  # enough to tell the format
 _GZIP = b"\x1f\x8b"
@@ -45,6 +47,8 @@ class XplaneSource:
     def observe(
         self, path: Path, *, index: int | None = None, wall_ns: float | None = None
     ) -> list[Observation]:
+        from boundby.capture.xplane.trace import read
+
         return [observe_trace(read(path), index=index, wall_ns=wall_ns)]
 
 
@@ -52,6 +56,8 @@ def observe_trace(
     trace: XlaTrace, *, index: int | None = None, wall_ns: float | None = None
 ) -> Observation:
     """One step of a profile. `wall_ns`: a clean step's time that the user knows."""
+    from boundby.capture.xplane.repeated_code import repeated_code
+
     timeline = trace.timeline(index)
     if timeline.wall_ns <= 0:
         raise BoundbyError(f"{trace.path}: the step takes no time: its events have no durations")

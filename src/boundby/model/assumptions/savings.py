@@ -144,11 +144,19 @@ DONATED_UPDATES_SHARE = Assumption(
     source="Seen: 0.3 to 0.4 of 1.0 to 1.8 ms were left.",
 )
 JITTED_CALLS_SHARE = Assumption(
+    value=0.95,
+    low=0.6,
+    high=1.0,
+    unit="share",
+    meaning="Share of the host time of eager JAX operators that one compiled program saves.",
+    source="A GPT on an H200 whose update was jitted: 72.6 to 11.7 ms, of 58.8 ms of overhead.",
+)
+JITTED_CPU_CALLS_SHARE = Assumption(
     value=0.8,
     low=0.4,
     high=0.95,
     unit="share",
-    meaning="Share of the host time of eager JAX operators that one compiled program saves.",
+    meaning="The same on a CPU, which computes inside of these calls.",
     source="Assumed.",
 )
 COMPILATION_CACHE_SHARE = Assumption(

@@ -76,12 +76,12 @@ def needed_elements(computation: HloComputation) -> list[float]:
                 whole = elements(instructions[operand].results)
                 if position == 0 and at in in_place and user.opcode in _UPDATING:
                     continue  # the result is made in its memory
-                asked = _asked(user, position, used, size, whole, instructions)
-                need[operand] = min(need[operand] + asked, float(whole))
+                needed_part = _needed_part(user, position, used, size, whole, instructions)
+                need[operand] = min(need[operand] + needed_part, float(whole))
     return need
 
 
-def _asked(
+def _needed_part(
     user: HloInstruction,
     position: int,
     used: float,

@@ -25,31 +25,31 @@ _NOT_ESCAPED_BY_JSON = {
 
 def diagnosis_content(diagnosis: Diagnosis) -> str:
     strings = Strings()
-    told: dict[str, Any] = {"kind": "diagnosis", "version": _version()}
+    content: dict[str, Any] = {"kind": "diagnosis", "version": _version()}
     for field in diagnosis.__struct_fields__:
         value = getattr(diagnosis, field)
         if field in _LEFT_OUT:
             continue
         if field in _AS_COLUMNS:
-            told[field] = columns(value, strings)
+            content[field] = columns(value, strings)
         elif field == "timeline":
-            told["lanes"] = lanes(value, strings)
+            content["lanes"] = lanes(value, strings)
         elif field == "notes":
-            told["warnings"] = [note.text for note in diagnosis.notes]
+            content["warnings"] = [note.text for note in diagnosis.notes]
         else:
-            told[field] = short(msgspec.to_builtins(value))
-    told["strings"] = strings.table
-    return as_script(told)
+            content[field] = short(msgspec.to_builtins(value))
+    content["strings"] = strings.table
+    return as_script(content)
 
 
 def comparison_content(comparison: Comparison) -> str:
-    told = short(msgspec.to_builtins(comparison))
-    return as_script({"kind": "comparison", "version": _version(), **told})
+    content = short(msgspec.to_builtins(comparison))
+    return as_script({"kind": "comparison", "version": _version(), **content})
 
 
-def as_script(told: dict[str, Any]) -> str:
+def as_script(content: dict[str, Any]) -> str:
     """JSON that cannot end its script element early, whatever text is in it."""
-    text = msgspec.json.encode(told).decode()
+    text = msgspec.json.encode(content).decode()
     for character, escape in _NOT_ESCAPED_BY_JSON.items():
         text = text.replace(character, escape)
     return text
