@@ -104,7 +104,7 @@ def test_a_validation_set_and_a_loop_over_layers_are_not_repeated() -> None:
     assert found.repeated == [] and found.unused_graphs == [] and found.unused_gradients == []
 
 
-def test_constants_made_in_each_step_are_distinguished_from_what_changes() -> None:
+def test_constants_made_in_each_step_are_distinguished_from_changing_values() -> None:
     model = nn.Linear(8, 8)
 
     def step() -> None:
@@ -211,7 +211,7 @@ def test_compiled_code_keeps_hooks_away_only_while_it_is_there() -> None:
     assert afterwards is not None and afterwards.where
 
 
-def test_equal_code_of_two_files_is_told_apart() -> None:
+def test_equal_code_of_two_files_has_separate_lines() -> None:
     codes = [compile("x = 1", file, "exec") for file in ("/a/one.py", "/a/other.py")]
     assert codes[0] == codes[1]
     assert [user_line(code, 1) for code in codes] == ["a/one.py:1", "a/other.py:1"]
@@ -242,7 +242,7 @@ def test_fingerprints_of_equal_values_are_equal(dtype: torch.dtype) -> None:
     assert fingerprint(torch, torch.ones(2, 2).to_sparse()) is None
 
 
-def test_nothing_is_changed_and_everything_is_put_back() -> None:
+def test_evidence_collection_restores_the_program() -> None:
     def losses(watched: bool) -> list[float]:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.5), nn.Linear(16, 1))

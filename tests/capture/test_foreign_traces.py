@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from boundby.analysis.account import attribute_step
-from boundby.capture import kineto
+from boundby.capture import kineto, sources
+from boundby.diagnosis import diagnose
 from boundby.model import DeviceKind, HostKind, Machine, Timeline
+from boundby.model.diagnosis import Diagnosis
 from tests.capture.kineto_events import (
     ADDMM,
     Event,
@@ -29,6 +31,15 @@ MACHINE = Machine(device="unknown device", kind="cuda")
 
 def _timeline(folder: Path, events: list[Event]) -> Timeline:
     return kineto.read(write(folder, text(events))).timeline()
+
+
+def _diagnosis(folder: Path, events: list[Event], **metadata: Any) -> Diagnosis:
+    path = write(folder, text(events, **metadata))
+    return diagnose(sources.observe(path)[0])
+
+
+def _codes(diagnosis: Diagnosis) -> set[str]:
+    return {note.code for note in diagnosis.notes}
 
 
 def _launched(runtime: str, work: str = "kernel") -> list[Event]:
@@ -80,6 +91,50 @@ def test_kernels_without_any_host_event_have_an_account(tmp_path: Path) -> None:
     assert sum(group.ns for group in account.groups().values()) == pytest.approx(198_000, rel=1e-4)
 
 
+def test_kernels_without_any_launch_are_diagnosed_with_doubt(tmp_path: Path) -> None:
+    found = _diagnosis(tmp_path, [kernel(i, i * 10, 8, f"sgemm_{i % 3}") for i in range(20)])
+    assert found.verdict.uncertain
+    assert not found.findings
+    assert found.account.overhead.parts["python"] == 0
+    assert {"no-host-events", "launches-not-recorded", "operators-not-recorded"} <= _codes(found)
+
+
+def test_work_of_unknown_launches_is_not_the_operators_around_it(tmp_path: Path) -> None:
+    events = [op("aten::mm", 0, 300, **ADDMM)]
+    events += [kernel(0, 20 + i * 10, 8, f"kernel_{i}") for i in range(20)]
+    timeline = _timeline(tmp_path, events)
+    assert (timeline.device.op == -1).all()
+
+
+def test_idle_gpu_has_no_roof_for_cpu_work(tmp_path: Path) -> None:
+    gpu = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85_000_000_000}
+    events = [mark(0, 0, 2000), *(op("aten::addmm", 10 + i * 60, 50, **ADDMM) for i in range(30))]
+    found = _diagnosis(tmp_path, events, deviceProperties=[gpu])
+    assert found.machine.device == "unknown device"
+    assert all(row.roof_fraction is None for row in found.ops)
+    (note,) = (note for note in found.notes if note.code == "cpu-trace")
+    assert "A100" in note.text
+
+
+def test_operators_faster_than_their_roofline_make_the_verdict_uncertain(tmp_path: Path) -> None:
+    gpu = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85_000_000_000}
+    sizes = {
+        **ADDMM,
+        "Input Dims": [[4096], [4096, 4096], [4096, 4096], [], []],
+        "Input Strides": [[1], [4096, 1], [4096, 1], [], []],
+    }
+    events = [mark(0, 0, 1000)]
+    for number in range(1, 9):
+        at = number * 100
+        events += [op("aten::addmm", at, 20, **sizes), launch(number, at + 5)]
+        events += [kernel(number, at + 15, 40, "sm80_xmma_gemm_bf16")]
+    found = _diagnosis(tmp_path, events, deviceProperties=[gpu])
+    assert found.verdict.uncertain
+    assert "faster than the roofline" in found.verdict.why
+    assert found.ops[0].roof_suspect
+    assert not found.ops[0].upper_bound
+
+
 @pytest.mark.parametrize("category", ["cpu_op", "cuda_runtime", "kernel", "python_function"])
 @pytest.mark.parametrize("value", [1e300, -1e300, 9e15, float("inf")])
 def test_impossible_times_do_not_end_the_account(
@@ -106,7 +161,7 @@ def test_one_event_of_another_age_does_not_make_the_step_years_long(
     assert "damaged-events" in codes(trace)
 
 
-def test_a_marker_around_nothing_is_not_the_step(tmp_path: Path) -> None:
+def test_empty_marker_is_not_the_step(tmp_path: Path) -> None:
     work = [launch(i, 105 + i * 30) for i in range(30)]
     work += [kernel(i, 120 + i * 30, 20) for i in range(30)]
     events = [mark(0, 0, 49), mark(1, 60, 9300), *work]
@@ -128,7 +183,7 @@ def test_a_collective_has_the_size_of_the_range_around_its_launch(tmp_path: Path
     assert row.bytes == 4 * 1024 * 1024
 
 
-def test_time_after_a_short_sync_is_what_the_host_did(tmp_path: Path) -> None:
+def test_time_after_short_sync_belongs_to_host(tmp_path: Path) -> None:
     events = [
         mark(0, 0, 300_000),
         frame("app.py(10): main", 0, 300_000),

@@ -119,7 +119,7 @@ def test_results_that_a_graph_holds_are_written_to_memory_that_no_cache_has() ->
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_a_layer_with_an_operator_of_its_own_for_inference_makes_no_copies(training: bool) -> None:
+def test_layer_with_inference_operator_makes_no_copies(training: bool) -> None:
     scene = Scene(end=300)
     scene.on_host(0, 300, HostKind.PYTHON, "nn.Module: Net_0")
     scene.on_host(0, 300, HostKind.PYTHON, "nn.Module: TransformerEncoderLayer_0")
@@ -147,7 +147,7 @@ def backward(evidence: StepEvidence) -> StepModel:
     )
 
 
-def test_gradients_that_nothing_uses_cost_their_part_of_the_backward() -> None:
+def test_unused_gradients_cost_their_part_of_backward() -> None:
     unused = UnusedGradients(
         where=["train.py:3"], nodes=[0], edges=[1], total=2, parameters=2, unowned=False
     )
@@ -182,7 +182,7 @@ def test_a_graph_that_is_never_dropped_costs_all_pages_that_stay(kept: int, page
     assert found.saving_ns.expected == pytest.approx(pages * 300.0, rel=0.01)
 
 
-def test_gradients_that_a_recorded_backward_copies_would_be_handed_over() -> None:
+def test_copied_gradients_of_recorded_backward_are_saved() -> None:
     copy = OpCall(name="aten::copy_", args=(tensor(1_000_000), tensor(1_000_000)))
     scene = Scene(end=200)
     scene.on_host(0, 50, call=copy)
@@ -206,7 +206,7 @@ def test_a_line_that_makes_the_same_tensor_costs_its_time() -> None:
     assert "mask" in found.change
 
 
-def test_padding_is_a_share_of_what_works_on_tokens() -> None:
+def test_padding_saves_its_share_of_token_operators() -> None:
     scene = Scene(end=200)
     scene.on_host(0, 100, call=OpCall(name="aten::relu", args=(tensor(4, 64, 32),)))
     scene.on_host(100, 200, call=OpCall(name="aten::relu", args=(tensor(4, 32),)))
@@ -344,7 +344,7 @@ def test_a_read_is_no_file_written() -> None:
     assert finding(step_of(scene.timeline(), [2, 0]), "files-in-step") is None
 
 
-def test_opening_a_file_counts_where_it_is_written() -> None:
+def test_opening_a_file_counts_at_the_writing_line() -> None:
     def opened(then: str) -> StepModel:
         scene = Scene(end=300)
         scene.on_host(0, 300, HostKind.PYTHON, "train.py(1): <module>")
@@ -607,7 +607,7 @@ def test_checks_of_distributions_are_seen_in_their_frames() -> None:
     assert found.saving_ns.expected == pytest.approx(100e3, rel=0.2)
 
 
-def test_recompilation_says_where_and_why_in_the_compilers_words() -> None:
+def test_recompilation_names_lines_and_compiler_reasons() -> None:
     seen = HostCounters(
         steps_ns=(250e3, 250e3),
         compiler_ns=(100e3, 0.0),
@@ -670,7 +670,7 @@ def test_values_are_read_of_tensors_not_of_numpys_arrays(function: str, counts: 
     assert (found is not None) == counts
 
 
-def test_what_a_line_does_between_its_reads_is_the_metrics() -> None:
+def test_python_between_reads_belongs_to_metrics() -> None:
     scene = Scene(end=500)
     scene.on_host(0, 500, HostKind.PYTHON, "train.py(1): <module>")
     for at in range(10):

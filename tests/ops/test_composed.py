@@ -99,6 +99,12 @@ def test_generated_kernels_compute_what_their_names_say_they_fused() -> None:
     assert found.flops == {"vector.float32": 8 * 512 * 1024}
 
 
+def test_a_generated_kernel_of_one_tensor_reads_and_writes_it() -> None:
+    x = t(64, 512)
+    assert cost("triton_poi_fused_relu_0", x, 64 * 512).bytes == 2 * 4 * 64 * 512
+    assert cost("triton_poi_fused_zeros_0", x, 64 * 512).bytes == 4 * 64 * 512
+
+
 def test_a_generated_gather_touches_no_more_of_its_table_than_fits() -> None:
     ids, table, out = t(8, 512, dtype="int64"), t(30522, 1024), t(8, 512, 1024)
     found = cost("triton_poi_fused_embedding_0", ids, table, out, 4194304)
@@ -126,7 +132,7 @@ def test_a_generated_product_has_flops() -> None:
     assert cost("triton_tem_fused_addmm_0", bias, a, b, out).total_flops == 2 * 32 * 64 * 128
 
 
-def test_work_handed_on_is_not_counted_twice() -> None:
+def test_delegated_work_is_not_counted_twice() -> None:
     image, filters = t(8, 3, 32, 32), t(16, 3, 3, 3)
     outer = cost("convolution", image, filters, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
     inner = cost("mkldnn_convolution", image, filters, None, (1, 1), (1, 1), (1, 1), 1)

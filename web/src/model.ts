@@ -24,6 +24,7 @@ export interface Diagnosis {
   launch_queue: LaunchQueue | null;
   sequences: SequenceRow[];
   critical_path: CriticalPathRow[];
+  slack: SlackRow[];
   findings: Finding[];
   what_if: WhatIf[];
   batches: BatchRow[];
@@ -321,6 +322,14 @@ export interface CriticalPathRow {
   share: number;
 }
 
+export interface SlackRow {
+  what: string;
+  where: string | null;
+  count: number;
+  ns: number;
+  slack_ns: number;
+}
+
 export interface Finding {
   fault: string;
   title: string;
@@ -372,6 +381,7 @@ export interface ChipRow {
 
 export interface Proof {
   faults: string[];
+  fixes: string[];
   treatment: string;
   against: string;
   fresh: boolean;

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from boundby.analysis.account import Attribution
 from boundby.model import Timeline
-from boundby.model.diagnosis import CriticalPathRow, PathPart
-from boundby.step.simulator import LaunchSequence, PathKind, Segment, critical_path
+from boundby.model.rows import CriticalPathRow, PathPart, SlackRow
+from boundby.step.simulator import LaunchSequence, PathKind, Segment, critical_path, slack
 
 _MOST_ROWS = 30
 
@@ -22,7 +22,7 @@ class _Key(NamedTuple):
 def critical_path_rows(
     launches: LaunchSequence, timeline: Timeline, attribution: Attribution
 ) -> list[CriticalPathRow]:
-    """The longest rows first; shares are of the whole path, which is the step."""
+    """The longest rows first; shares are of the whole path, which is as long as the step."""
     ns: dict[_Key, float] = defaultdict(float)
     count: dict[_Key, int] = defaultdict(int)
     for segment in critical_path(launches):
@@ -40,6 +40,30 @@ def critical_path_rows(
             share=total / whole,
         )
         for key, total in ns.items()
+    ]
+    return sorted(rows, key=lambda row: -row.ns)[:_MOST_ROWS]
+
+
+def slack_rows(
+    launches: LaunchSequence, timeline: Timeline, attribution: Attribution
+) -> list[SlackRow]:
+    """Device work that is not on the critical path, the longest first."""
+    calls: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
+    members = attribution.member[launches.order].tolist()
+    spare = slack(launches).tolist()
+    for member, ns, slack_ns in zip(members, launches.device_ns.tolist(), spare, strict=True):
+        if slack_ns > 0 and member >= 0:
+            record = attribution.op_records[member]
+            calls[record.name, record.source].append((ns, slack_ns))
+    rows = [
+        SlackRow(
+            what=what,
+            where=timeline.sources[source] if 0 <= source < len(timeline.sources) else None,
+            count=len(found),
+            ns=sum(ns for ns, _ in found),
+            slack_ns=min(slack_ns for _, slack_ns in found),
+        )
+        for (what, source), found in calls.items()
     ]
     return sorted(rows, key=lambda row: -row.ns)[:_MOST_ROWS]
 
@@ -64,7 +88,7 @@ def _parts(
 def _host_parts(
     segment: Segment, launches: LaunchSequence, timeline: Timeline
 ) -> list[tuple[_Key, float]]:
-    """The host's time before an action, at the action's line, apart from waiting for data."""
+    """The host's time before an action, at the action's line, without waiting for data."""
     action = segment.number
     row = int(launches.rows[action]) if len(launches.rows) else -1
     source = int(timeline.host.source[row]) if row >= 0 else -1

@@ -1,4 +1,4 @@
-"""An account, a verdict and advice put together into a diagnosis."""
+"""Puts an account, a verdict and advice together into a diagnosis."""
 
 from __future__ import annotations
 
@@ -7,21 +7,14 @@ from typing import Literal
 import numpy as np
 
 from boundby.analysis.account import Attribution
-from boundby.analysis.critical_path import critical_path_rows
+from boundby.analysis.critical_path import critical_path_rows, slack_rows
 from boundby.analysis.launches import launch_queue, launch_rows, sequence_rows
 from boundby.analysis.line_advice import with_advice
 from boundby.analysis.slices import slices_of
 from boundby.diagnosis.advice import Advice
-from boundby.model import UNTOLD, Machine, Note, Precision, Timeline
-from boundby.model.diagnosis import (
-    Account,
-    DecodeLimit,
-    Diagnosis,
-    Group,
-    StepTimes,
-    Utilisation,
-    Verdict,
-)
+from boundby.model import UNKNOWN_PRECISION, Machine, Note, Precision, Timeline
+from boundby.model.account import Account, Group, Utilisation, Verdict
+from boundby.model.diagnosis import DecodeLimit, Diagnosis, StepTimes
 from boundby.model.run import RunParts
 from boundby.step.host_intervals import no_intervals
 from boundby.step.simulator import LaunchSequence
@@ -35,7 +28,7 @@ def assemble(
     framework: Literal["torch", "jax"] | None = None,
     machine: Machine,
     step: StepTimes,
-    precision: Precision = UNTOLD,
+    precision: Precision = UNKNOWN_PRECISION,
     verdict: Verdict,
     advice: Advice,
     notes: list[Note],
@@ -69,6 +62,11 @@ def assemble(
             if launches is not None and timeline is not None
             else []
         ),
+        slack=(
+            slack_rows(launches, timeline, attribution)
+            if launches is not None and timeline is not None
+            else []
+        ),
         timeline=slices_of(timeline, attribution) if timeline is not None else [],
         findings=advice.findings,
         what_if=advice.what_if,
@@ -78,8 +76,8 @@ def assemble(
     )
 
 
-def nothing_known(wall_ns: float) -> Attribution:
-    """A step of which only the time is known."""
+def unknown_account(wall_ns: float) -> Attribution:
+    """The account of a step of which only the time is known."""
     empty = Group()
     return Attribution(
         account=Account(

@@ -1,4 +1,4 @@
-"""The machine of an observation from elsewhere."""
+"""The machine of an observation from another computer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from boundby.model.observation import ObservedDevice
 
 
 def machine_of_datasheet(device: ObservedDevice) -> tuple[Machine, list[Note]]:
-    """The machine that the datasheet lists for a device, or else that was measured here.
+    """The machine that the datasheet lists for a device, otherwise one measured here.
 
     It has no roofs if there is none.
     """
@@ -19,7 +19,8 @@ def machine_of_datasheet(device: ObservedDevice) -> tuple[Machine, list[Note]]:
         if chip is not None:
             return machine_of(chip, memory_bytes=device.memory_bytes), []
     if device.name is None:
-        text = "the trace does not name its device, so there are no roofs: use --machine FILE"
+        what = "CPU" if device.kind == "cpu" else "device"
+        text = f"the trace does not name its {what}, so there are no roofs: use --machine FILE"
         note = Note(code="device-not-named", text=text)
         return Machine(device="unknown device", kind="cpu"), [note]
     machine = from_datasheet(device.name, device.memory_bytes)

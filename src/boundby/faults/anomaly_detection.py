@@ -31,7 +31,7 @@ from boundby.faults.fault import Detection, Fault
 from boundby.fixes import debug_settings
 from boundby.model import Phase
 from boundby.model.assumptions.savings import ANOMALY_REST
-from boundby.model.diagnosis import NO_LINE
+from boundby.model.rows import NO_LINE
 from boundby.step.model import StepView
 from boundby.step.rows import without_rows
 
@@ -49,7 +49,7 @@ def detect(step: StepView) -> Detection | None:
     formats = np.array([bool(_FRAMES.match(name)) for name in names] or [False])
     checks = np.array([name in _CHECKS for name in names] or [False])
     outermost = checks[host.name] & (host.phase == Phase.BACKWARD)
-    # The checks are the engine's own: no forward operator has them as its backward.
+    # The engine itself makes the checks: they are no forward operator's backward.
     rows = step.inside(formats[host.name] | outermost)
     where = list(dict.fromkeys([*lines, *settings.anomaly_set_at]))
     return Detection(

@@ -29,29 +29,19 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault
 from boundby.model import HostKind
 from boundby.model.assumptions.savings import FILE_WRITES_LEFT
-from boundby.step.frames import file_writes
-from boundby.step.host_intervals import called_from
+from boundby.step.frames import costly_lines, file_writes, times_by_line
 from boundby.step.model import StepView
 from boundby.step.nesting import Mask
-from boundby.step.rows import time_of_rows, without_rows
+from boundby.step.rows import without_rows
 
 _OPENS = re.compile(r"^<built-in (?:function open>|method (?:close|__exit__) of _io\.)")
-_COUNTS = 0.005  # share of the step; less is not reported
 _MOST_LINES = 4  # display limit
 
 
 def detect(step: StepView) -> Detection | None:
-    timeline, host = step.timeline, step.timeline.host
     writes = file_writes(step)
     writes |= _opened(step, writes)
-    called = called_from(host)
-    times = {
-        timeline.sources[at]: time_of_rows(step, step.inside(writes & (called == at)))
-        for at in np.unique(called[writes]).tolist()
-        if at >= 0
-    }
-    ranked = sorted(times, key=lambda line: -times[line])
-    lines = [line for line in ranked if times[line] >= _COUNTS * step.wall_ns]
+    lines = costly_lines(step, times_by_line(step, writes))
     if not lines:
         return None
     rows = step.inside(writes)
@@ -60,7 +50,7 @@ def detect(step: StepView) -> Detection | None:
         expected=without_rows(step, rows, FILE_WRITES_LEFT.value),
         high=without_rows(step, rows),
         where=lines[:_MOST_LINES],
-        change="if step % 500 == 0: ...  # what writes the file",
+        change="if step % 500 == 0: ...  # write the file",
         assumes="a file written every few hundred steps is enough",
     )
 

@@ -31,7 +31,7 @@ import numpy as np
 from boundby.faults.fault import Detection, Fault
 from boundby.model import HostKind
 from boundby.model.assumptions.savings import HOST_METRICS_LEFT
-from boundby.step.frames import frames_named, reads_of_values, times_by_line
+from boundby.step.frames import costly_lines, frames_named, reads_of_values, times_by_line
 from boundby.step.host_intervals import called_from
 from boundby.step.loops import in_rollouts
 from boundby.step.model import StepView
@@ -42,22 +42,20 @@ _METRICS = re.compile(
     r"(?:^|/)(?:sklearn/metrics|scipy/stats|torchmetrics|torcheval|evaluate|seqeval|sacrebleu"
     r"|rouge_score|nltk/(?:translate|metrics)|jiwer|pycocotools)/"
 )
-# A line that reads one value a step logs a loss; one that reads as many goes over samples.
+# A line that reads one value per step logs a loss; one that reads this many loops over samples.
 _FEWEST_READS = 4
-_COUNTS = 0.005
 _MOST_LINES = 4
 
 
 def detect(step: StepView) -> Detection | None:
     times = times_by_line(step, metrics := frames_named(step, _METRICS))
     rows = metrics.copy()
-    # Beside a device, values that are read are `host-sync`.
+    # On a device step, reading values is `host-sync`.
     for line in _reading_lines(step) if step.device == "cpu" else ():
         at_line = rows_at(step, [line]) & ~_in_models(step)
         times[line] = max(times.get(line, 0.0), time_of_rows(step, at_line))
         rows |= at_line
-    ranked = sorted(times, key=lambda line: -times[line])
-    lines = [line for line in ranked if times[line] >= _COUNTS * step.wall_ns]
+    lines = costly_lines(step, times)
     if not lines:
         return None
     rows = step.inside(rows)
@@ -94,5 +92,6 @@ FAULT = Fault(
     document=__doc__,
     detect=detect,
     yields_to=("looped-parameters", "distribution-checks"),
-    excludes=("host-sync", "python-in-step"),
+    # The same reads of the same lines.
+    excludes=("host-sync", "python-in-step", "looped-samples", "looped-calls"),
 )

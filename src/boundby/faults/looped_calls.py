@@ -7,16 +7,16 @@ What it looks for
     need the result of the round before stay, unless they make up a recurrent cell.
 
 Why it costs time
-    Each round does little arithmetic, and pays for Python, the dispatcher and autograd.
+    Each iteration does little arithmetic, and pays for Python, the dispatcher and autograd.
 
 What to change
-    Give the operators all rounds at once, along one more dimension. A cell in a loop over time is
-    `nn.LSTM`, `nn.GRU` or `nn.RNN`; a layer that needs no earlier result is applied to the whole
-    sequence. Graphs of a batch become one graph with blocks on the diagonal.
+    Apply the operators to all iterations at once, along one more dimension. A cell in a loop over
+    time is `nn.LSTM`, `nn.GRU` or `nn.RNN`; a layer that needs no earlier result is applied to the
+    whole sequence. Graphs of a batch become one graph with blocks on the diagonal.
 
 When it does not help
-    When each round needs the result of the one before and there is no operator for the whole loop.
-    When each round keeps the device busy.
+    When each iteration needs the result of the one before and there is no operator for the whole
+    loop. When each iteration keeps the device busy.
 
 Measured on
     `docs/figures/planted.md`: scripts with this mistake on two cores, predicted and measured.
@@ -31,7 +31,7 @@ from boundby.step.loops import Loop, looping_lines, together
 from boundby.step.model import StepView
 from boundby.step.sample_loops import find_sample_loops
 
-# Loops that together have less than this share of the step are not named.
+# Loops with a smaller share of the step in total are not named.
 _COUNTS = 0.02
 _MOST_LINES = 5
 

@@ -28,7 +28,7 @@ from collections import defaultdict
 from boundby.faults.fault import Detection, Fault
 from boundby.model import Phase
 from boundby.model.assumptions.host import OPERATOR_NS
-from boundby.model.diagnosis import NO_LINE
+from boundby.model.rows import NO_LINE
 from boundby.step.loops import Loop, looping_lines, together
 from boundby.step.model import Edit, StepView
 
@@ -54,7 +54,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _is_over_parameters(step: StepView, loop: Loop) -> bool:
-    """Whether the same operators go over tensors of several shapes that parameters have."""
+    """Whether the same operators run on tensors of several shapes that parameters have."""
     parameters = step.memoised(_parameter_shapes)
     shapes: dict[str, list[tuple[int, ...]]] = defaultdict(list)
     storages: dict[str, set[int | None]] = defaultdict(set)
@@ -63,7 +63,8 @@ def _is_over_parameters(step: StepView, loop: Loop) -> bool:
         call = step.call(record)
         if call is None or not call.tensors or record.phase == Phase.BACKWARD:
             continue
-        # A product takes a parameter as its weight: layers, which a model runs one after the other.
+        # A product takes a parameter as its weight: these are layers, which a model runs one after
+        # the other.
         if record.op_class == "contraction" or record.module >= 0:
             continue
         largest = max(call.tensors, key=lambda tensor: tensor.elements)
@@ -77,7 +78,7 @@ def _is_over_parameters(step: StepView, loop: Loop) -> bool:
 
 
 def _parameter_shapes(step: StepView) -> set[tuple[int, ...]]:
-    """The shapes that the optimizer, or the backward's accumulation, works on."""
+    """The shapes in the optimizer, or in the backward's accumulation."""
     found: set[tuple[int, ...]] = set()
     for record in step.op_records:
         call = step.call(record)

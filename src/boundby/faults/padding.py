@@ -26,7 +26,7 @@ from boundby.faults.fault import Detection, Fault
 from boundby.model import Phase
 from boundby.step.model import Edit, StepView
 
-# A length of this or less may be that of anything.
+# A length of at most this may have another meaning.
 _SHORTEST = 8
 _UNTRIMMED = 0.9  # of the longest row and the padding; batches above it are cut to their rows
 
@@ -37,7 +37,7 @@ def detect(step: StepView) -> Detection | None:
         return None
     packed = 1 - found.share
     trimmed = found.trimmed
-    # Grouped by length in batches, rows of one batch differ by half as much.
+    # Within batches of similar lengths, rows differ by half as much.
     grouped = trimmed if trimmed < _UNTRIMMED else (trimmed + packed) / 2
     return Detection(
         low=_cut(step, found.width, max(trimmed, grouped), hosts=False),
@@ -54,7 +54,7 @@ def detect(step: StepView) -> Detection | None:
 
 
 def _cut(step: StepView, width: int, left: float, *, hosts: bool = True) -> Edit:
-    """Operators on tensors of that length on a part of it; a loop over it in fewer rounds."""
+    """Operators on a part of the tensors of that length; a loop over it in fewer iterations."""
     times: dict[int, float] = {}
     for index, record in enumerate(step.op_records):
         call = step.call(record)

@@ -26,7 +26,7 @@ from boundby.faults.fault import Detection, Fault
 from boundby.step.model import StepView
 from boundby.step.rows import rows_at, time_of_rows, without_rows
 
-# Lines with less than this share of the step are not named.
+# Lines with a smaller share of the step are not named.
 _COUNTS = 0.005
 _MOST_LINES = 6
 

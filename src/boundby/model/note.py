@@ -40,6 +40,8 @@ Code = Literal[
     "several-devices",
     "launched-before-trace",
     "unmatched-launches",
+    "launches-not-recorded",
+    "above-roofline",
     "unmatched-instructions",
     "operators-not-recorded",
     "damaged-program",
@@ -50,6 +52,8 @@ Code = Literal[
     "fault-failed",  # looking for a fault raised; `detail` is the traceback
     "device-not-named",
     "device-not-in-datasheet",
+    "capture-not-used",  # no graphs in the step
+    "capture-differs",  # the other trace has other kernels, or other shapes
     "model-not-used",  # the model's limit does not apply to this step
     # Ranks of a job.
     "rank-unreadable",

@@ -1,4 +1,4 @@
-"""A job of many ranks: each rank's diagnosis, and what the ranks cost each other."""
+"""Jobs of many ranks: each rank's diagnosis, and the time that ranks wait for each other."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from pathlib import Path
 import msgspec
 
 from boundby.capture import remote, sources
+from boundby.capture.torch.graph_replays import Recording
 from boundby.diagnosis import Timer, diagnose
 from boundby.model import DeviceKind, Machine, Note, Timeline, store
-from boundby.model.diagnosis import Diagnosis, RankRow
+from boundby.model.diagnosis import Diagnosis
 from boundby.model.errors import BoundbyError
 from boundby.model.observation import Observation
 from boundby.model.observation_file import FILE_NAME
+from boundby.model.rows import RankRow
 from boundby.model.weights import ModelWeights
 from boundby.session import saved
+from boundby.session.captures import read_capture, with_capture
 
 
 class Member(msgspec.Struct, kw_only=True):
-    """What one rank's file gave: its diagnosis and its collectives in order, or a problem."""
+    """One rank's file: its diagnosis and its collectives in order, or a problem."""
 
     path: str
     rank: int | None = None
@@ -36,8 +39,8 @@ _SUFFIXES = (".json", ".json.gz", ".xplane.pb", ".xplane.pb.gz")
 
 
 def _is_meant(path: Path) -> bool:
-    """Whether a file in a folder is a trace, or should be one. Beside a saved observation lies the
-    trace that it was made from."""
+    """Whether a file in a folder is, or should be, a trace to read. The trace beside a saved
+    observation is not."""
     if not path.is_file() or store.is_saved(path):
         return False
     if (path.parent / FILE_NAME).exists():
@@ -46,7 +49,7 @@ def _is_meant(path: Path) -> bool:
 
 
 def find_traces(places: Sequence[str | Path]) -> list[Path]:
-    """The trace files meant: files as given, URLs copied, folders searched."""
+    """The trace files to read: files as given, URLs downloaded, folders searched."""
     found: list[Path] = []
     for given in places:
         if remote.is_remote(str(given)):
@@ -69,13 +72,16 @@ def read_member(
     wall_ns: float | None,
     index: int | None,
     weights: ModelWeights | None = None,
+    capture: Recording | None = None,
 ) -> list[Member]:
-    """The ranks in a file, read and diagnosed; a broken file does not lose the others."""
+    """The ranks in a file, read and diagnosed; a broken file does not affect the others."""
     try:
         observations = sources.observe(path, index=index, wall_ns=wall_ns)
+        if capture is not None:
+            observations = [with_capture(one, capture) for one in observations]
         timer = None
         if machine is None and path.name in (FILE_NAME, saved.TRACE):
-            machine, timer = saved.machine_beside(path), saved.timer_beside(path)
+            machine, timer = saved.saved_machine(path), saved.saved_timer(path)
         names = _names(path, observations)
         return [
             _member(name, observation, machine, timer, weights)
@@ -86,7 +92,7 @@ def read_member(
 
 
 def _names(path: Path, observations: Sequence[Observation]) -> list[str]:
-    """A name for each observation of a file; an archive's are those of its members."""
+    """A name for each observation of a file; those of an archive are its members' names."""
     if len(observations) == 1:
         return [str(path)]
     names = [observation.target or str(path) for observation in observations]
@@ -118,13 +124,15 @@ def read_members(
     index: int | None,
     progress: Callable[[str, float], None],
     weights: ModelWeights | None = None,
+    capture: Recording | None = None,
 ) -> list[Member]:
     """All ranks, in as many processes as there are cores."""
     members: dict[Path, list[Member]] = {}
     workers = min(len(paths), os.cpu_count() or 1)
     with ProcessPoolExecutor(workers) as pool:
         waiting = {
-            pool.submit(read_member, path, machine, wall_ns, index, weights): path for path in paths
+            pool.submit(read_member, path, machine, wall_ns, index, weights, capture): path
+            for path in paths
         }
         try:
             for done in as_completed(waiting):
@@ -138,7 +146,7 @@ def read_members(
 
 
 def _result(done: Future[list[Member]], path: Path) -> list[Member]:
-    """What a process brought back; one that was killed (for memory, say) loses only its file."""
+    """The result of a process; one that was killed (for memory, say) loses only its own file."""
     try:
         return done.result()
     except BrokenProcessPool:
@@ -147,7 +155,7 @@ def _result(done: Future[list[Member]], path: Path) -> list[Member]:
 
 
 def combine(members: Sequence[Member]) -> Diagnosis:
-    """The job: the slowest rank's diagnosis, with one row for each rank."""
+    """The job: the slowest rank's diagnosis, with one row per rank."""
     sound = [member for member in members if member.diagnosis is not None]
     if not sound:
         raise BoundbyError(members[0].problem or "no rank could be read")
@@ -173,17 +181,26 @@ def load(
     machine: Machine | None = None,
     wall_ns: float | None = None,
     index: int | None = None,
+    capture: str | Path | None = None,
 ) -> Diagnosis:
     """The diagnosis of a trace file, or of all ranks in a folder of them; or a saved diagnosis.
 
-    A saved one is read as it is: `machine`, `wall_ns` and `index` are for traces.
+    `capture` is a trace of the same model that shows the operators of its CUDA graphs. A saved
+    diagnosis is read as it is: the other arguments are for traces.
     """
     if remote.is_remote(str(path)):
         path = remote.local_copy(str(path))
     if store.is_saved(Path(path)):
         return store.read(Path(path), Diagnosis, "diagnosis")
     paths = find_traces([path])
-    return diagnose_traces(paths, machine, wall_ns=wall_ns, index=index, progress=lambda *_: None)
+    return diagnose_traces(
+        paths,
+        machine,
+        wall_ns=wall_ns,
+        index=index,
+        progress=lambda *_: None,
+        capture=None if capture is None else Path(capture),
+    )
 
 
 def diagnose_traces(
@@ -194,17 +211,26 @@ def diagnose_traces(
     index: int | None,
     progress: Callable[[str, float], None],
     weights: ModelWeights | None = None,
+    capture: Path | None = None,
 ) -> Diagnosis:
-    """The diagnosis of the one rank in these files, or of the job that they are the ranks of.
+    """The diagnosis of the one rank in these files, or of the job whose ranks they are.
 
-    `weights` are those of the model, for the limit of a decode step.
+    `weights` are those of the model, for the limit of a decode step; `capture` is a trace that
+    shows the operators of replayed graphs.
     """
+    recording = None if capture is None else read_capture(capture)
     if len(paths) > 1:
         members = read_members(
-            paths, machine, wall_ns=wall_ns, index=index, progress=progress, weights=weights
+            paths,
+            machine,
+            wall_ns=wall_ns,
+            index=index,
+            progress=progress,
+            weights=weights,
+            capture=recording,
         )
     else:
-        members = read_member(paths[0], machine, wall_ns, index, weights)
+        members = read_member(paths[0], machine, wall_ns, index, weights, recording)
     if len(members) == 1 and members[0].diagnosis is not None:
         return members[0].diagnosis
     return combine(members)
@@ -218,10 +244,10 @@ def _collective_times(timeline: Timeline | None) -> list[float]:
 
 
 def _waiting(members: Sequence[Member]) -> dict[str, float]:
-    """Time each rank spent in collectives waiting for later ranks.
+    """The time each rank spent in collectives waiting for later ranks.
 
-    A collective ends for all at once: on the rank that comes last it takes as long as the
-    transfer, on the others longer by the wait. Ranks' clocks differ, durations do not.
+    A collective ends for all ranks at once: on the last rank it takes as long as the transfer, on
+    the others longer by the wait. Ranks' clocks differ, durations do not.
     """
     counts = {len(member.collectives) for member in members}
     if len(members) < 2 or len(counts) != 1 or counts == {0}:
@@ -231,7 +257,7 @@ def _waiting(members: Sequence[Member]) -> dict[str, float]:
 
 
 def _slowest(members: Sequence[Member], waits: dict[str, float]) -> Member:
-    """The rank the others wait for; without collectives to tell, the one with the longest step."""
+    """The rank the others wait for; without collectives, the one with the longest step."""
     if waits:
         return min(members, key=lambda member: waits[member.path])
     return max(members, key=lambda m: m.diagnosis.step.wall_ns if m.diagnosis else 0.0)

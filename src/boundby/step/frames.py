@@ -12,29 +12,6 @@ from boundby.step.model import StepView
 from boundby.step.nesting import Mask, nearest
 from boundby.step.rows import time_of_rows
 
-
-def frames_named(step: StepView, pattern: re.Pattern[str]) -> Mask:
-    """Rows of the functions whose names match, but of none inside a loader's batch: those have a
-    fault of their own."""
-    host, names = step.timeline.host, step.timeline.names
-    named = np.array([bool(pattern.search(name)) for name in names] or [False])
-    loading = nearest(host.parent, host.kind == HostKind.DATA) >= 0
-    found: Mask = (host.kind == HostKind.PYTHON) & named[host.name] & ~loading
-    return found
-
-
-def times_by_line(step: StepView, rows: Mask) -> dict[str, float]:
-    """What rows take, with all that they call, by the user's line that led to them; the longest
-    first."""
-    called = called_from(step.timeline.host)
-    times = {
-        step.timeline.sources[at]: time_of_rows(step, step.inside(rows & (called == at)))
-        for at in np.unique(called[rows]).tolist()
-        if at >= 0
-    }
-    return dict(sorted(times.items(), key=lambda item: -item[1]))
-
-
 _WRITES = re.compile(
     r"torch/serialization\.py\(\d+\): (?:save|_save|_legacy_save)\b"
     r"|(?:^|/)(?:json|pickle|joblib/\w+|yaml)(?:/__init__)?\.py\(\d+\): dump$"
@@ -45,6 +22,42 @@ _WRITES = re.compile(
     r"|PIL/Image\.py\(\d+\): save$|pandas/.*: to_(?:csv|parquet|json|pickle|hdf|feather)$"
     r"|torch/utils/tensorboard/writer\.py\(\d+\): (?:add_|flush)|wandb/.*: log$"
 )
+# Functions of tensors: numpy calls functions of these names on arrays and on its own scalars.
+_READS = re.compile(
+    r"^<built-in method (?:item|tolist|numpy|__float__|__int__) of (?!numpy\b|builtins\b)"
+)
+_READ_OPERATORS = ("aten::item", "aten::is_nonzero")
+_LIBRARY = re.compile(r"(?:^|/)torch/")
+# Lines with a smaller share of the step are not reported.
+_COUNTS = 0.005
+
+
+def frames_named(step: StepView, pattern: re.Pattern[str]) -> Mask:
+    """Rows of the functions whose names match, except inside a loader's batch, which another fault
+    covers."""
+    host, names = step.timeline.host, step.timeline.names
+    named = np.array([bool(pattern.search(name)) for name in names] or [False])
+    loading = nearest(host.parent, host.kind == HostKind.DATA) >= 0
+    found: Mask = (host.kind == HostKind.PYTHON) & named[host.name] & ~loading
+    return found
+
+
+def times_by_line(step: StepView, rows: Mask) -> dict[str, float]:
+    """The time of rows, with all that they call, by the user's line that led to them; the longest
+    first."""
+    called = called_from(step.timeline.host)
+    times = {
+        step.timeline.sources[at]: time_of_rows(step, step.inside(rows & (called == at)))
+        for at in np.unique(called[rows]).tolist()
+        if at >= 0
+    }
+    return dict(sorted(times.items(), key=lambda item: -item[1]))
+
+
+def costly_lines(step: StepView, times: dict[str, float]) -> list[str]:
+    """The lines with a considerable share of the step, the costliest first."""
+    ranked = sorted(times, key=lambda line: -times[line])
+    return [line for line in ranked if times[line] >= _COUNTS * step.wall_ns]
 
 
 def file_writes(step: StepView) -> Mask:
@@ -53,14 +66,6 @@ def file_writes(step: StepView) -> Mask:
     named = np.array([bool(_WRITES.search(name)) for name in names] or [False])
     found: Mask = (host.kind == HostKind.PYTHON) & named[host.name]
     return found
-
-
-# Of tensors: numpy calls functions of these names on arrays and on its own scalars.
-_READS = re.compile(
-    r"^<built-in method (?:item|tolist|numpy|__float__|__int__) of (?!numpy\b|builtins\b)"
-)
-_READ_OPERATORS = ("aten::item", "aten::is_nonzero")
-_LIBRARY = re.compile(r"(?:^|/)torch/")
 
 
 def reads_of_values(step: StepView) -> Mask:
@@ -72,7 +77,7 @@ def reads_of_values(step: StepView) -> Mask:
     is_read = ((host.kind == HostKind.OP) & operators[host.name]) | (
         (host.kind == HostKind.PYTHON) & functions[host.name]
     )
-    # A read inside a library is its own: clipping, distributions, an optimizer's step counter.
+    # Reads inside a library are left out: clipping, distributions, an optimizer's step counter.
     inside: Mask = nearest(host.parent, (host.kind == HostKind.PYTHON) & library[host.name]) >= 0
     loads = nearest(host.parent, host.kind == HostKind.DATA) >= 0
     phases = (host.phase != Phase.OPTIMIZER) & (host.phase != Phase.BACKWARD)

@@ -1,8 +1,8 @@
 """Lines that make the same calls many times, as a Python loop does.
 
-As many layers, or parameters, also make the same calls: a loop is one where a line of one function
-runs again and again within one call of that function, and calls no module that is another each
-time. Its operators are its own, or those of functions of the user's that it calls.
+Repeated layers, or many parameters, also make the same calls. In a loop, a line of one function
+runs again and again within one call of that function, without calling another module each time. Its
+operators are its own, or those of functions of the script that it calls.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from boundby.step.nesting import Mask
 from boundby.step.op_record import OpRecord
 from boundby.step.rows import python_ns, share_between, user_frames
 
-# Fewer rounds than this are found only for those who ask for them, and never fewer than the other.
+# Fewer iterations are reported only on request, and never fewer than the second number.
 _FEWEST, _LEAST = 8, 6
-# Code that a compiler has written has one line of the script for all of its operators.
+# Compiled code has one line of the script for all of its operators.
 _COMPILED = ("<eval_with_key>", "Torch-Compiled Region", "CompiledFxGraph")
-# Of a loop's rounds, at least this share follow one another in a recurrence.
+# In a recurrence, at least this share of a loop's iterations depend on the one before.
 _CHAINED = 0.7
 # Of what a recurrent cell is made, for which there are nn.LSTM, nn.GRU and nn.RNN.
 _OF_CELLS = re.compile(
@@ -40,11 +40,12 @@ _MOST_CALLS = 4  # calls outward that a loop's rounds are looked for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
-    """A line that runs for `rounds`. `is_uniform`: its operators see the same shapes each time;
-    `calls` are works that are the same call, over and over; `chained`: of those, calls of which
-    each needs the result of the one before. `lines`: where the works are, the most of them first,
-    if a function is called in each round. `spans`: when the rounds were made, start and end.
-    `is_rollout`: each round calls a model and reads a result, on which the next may depend."""
+    """A line that runs for `rounds` iterations. `is_uniform`: its operators see the same shapes
+    each time; `calls` are operators that are the same call in every iteration; `chained`: those of
+    them that need the result of the iteration before. `lines`: where the operators are, the line
+    with most of them first, if a function is called in each iteration. `spans`: start and end of
+    the iterations. `is_rollout`: each iteration calls a model and reads a result, on which the next
+    may depend."""
 
     line: str
     source: int
@@ -78,7 +79,7 @@ class _Place(NamedTuple):
 
 
 def looping_lines(step: StepView, fewest: int = _FEWEST) -> list[Loop]:
-    """Loops of at least so many rounds, which may be as few as six."""
+    """Loops of at least this many iterations."""
     return [loop for loop in step.memoised(_looping_lines) if loop.rounds >= fewest]
 
 
@@ -242,9 +243,9 @@ def together(
     for_nothing: bool = False,
     one_pass: bool = False,
 ) -> Edit:
-    """Each call made once for all rounds; of the gain a share is left. What needs the result of the
-    round before stays. `one_pass`: all calls of a line become one operator, which takes as long as
-    the longest of them."""
+    """Each call made once for all iterations; a share of the gain is lost. What needs the result of
+    the iteration before stays. `one_pass`: all calls of a line become one operator, which takes as
+    long as the longest of them."""
     loops = list(loops)
     times: dict[int, float] = {}
     gone: list[int] = []
@@ -299,8 +300,8 @@ def _total_ns(step: StepView, same: Iterable[int]) -> float:
 
 
 def _at_once_ns(step: StepView, same: tuple[int, ...]) -> float:
-    """One call that does the work of all, by the machine's curves; products of which each needs
-    the result of the one before stay as they are."""
+    """The time of one call for all iterations, by the machine's curves; products that each need the
+    result of the one before are unchanged."""
     if step.op_records[same[0]].op_class == "contraction" and _is_chain(step, same):
         return _total_ns(step, same)
     machine, costs = step.machine, [step.op_records[index].cost or Cost() for index in same]

@@ -25,6 +25,7 @@ from boundby.model import DeviceEvents, HostEvents, HostKind, Note, PhaseMarks, 
 from boundby.model.units import count
 
 _GRAPH_LAUNCH = "GraphLaunch"
+_NOT_RECORDED = "launches that were not recorded"
 
 
 @dataclass(slots=True, frozen=True)
@@ -38,9 +39,13 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
     """The timeline of one step."""
     host = _host_rows(columns, step)
     device = _device_rows(columns, step)
-    parent = parents(host)
     launch = matching(host.correlation, device.correlation)
-    host = _with_launches(host, device, launch, columns.names)
+    doubts = _doubts(host, device, launch)
+    if len(launch) and (launch == NONE).all():
+        columns, host, launch = _launched_at_once(columns, host, step, len(launch))
+    else:
+        host = _with_launches(host, device, launch, columns.names)
+    parent = parents(host)
     links = _link(host, device, parent, launch, columns.names)
     used, names = _compact([host.name, device.name], columns.names)
     origins = trace_origins(
@@ -63,6 +68,7 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
             op=links.op,
             graph=links.graph,
             bytes=device.bytes,
+            grid=device.grid,
             call=calls[1],
         ),
         names=[clean(columns.names[number]) for number in names],
@@ -75,12 +81,12 @@ def assemble(columns: Columns, step: Step, metadata: Metadata) -> Timeline:
         rank=metadata.rank,
         world=metadata.world,
         label=step.label,
-        notes=_doubts(host, device, links),
+        notes=doubts,
     )
 
 
 def _phase_marks(columns: Columns, step: Step) -> PhaseMarks | None:
-    """Where phases begin in the host's window; None in a trace without such marks."""
+    """The starts of phases in the host's window; None in a trace without such marks."""
     marks = columns.marks
     inside = (marks.start >= step.host_start_ns) & (marks.start < step.host_end_ns)
     if not inside.any():
@@ -89,7 +95,7 @@ def _phase_marks(columns: Columns, step: Step) -> PhaseMarks | None:
 
 
 def _host_rows(columns: Columns, step: Step) -> HostRows:
-    """What the host did in its window; what reaches over its ends is cut there."""
+    """The host's rows in its window; rows that extend beyond its ends are cut there."""
     rows = columns.host
     inside = (rows.start < step.host_end_ns) & (rows.end > step.host_start_ns)
     inside |= (rows.duration == 0) & (rows.start == step.host_start_ns)
@@ -101,18 +107,43 @@ def _host_rows(columns: Columns, step: Step) -> HostRows:
 
 
 def _device_rows(columns: Columns, step: Step) -> DeviceRows:
-    """What was launched in the host's window, whenever it ran."""
+    """Device work launched in the host's window, whenever it ran."""
     called = find_launches(columns).called
     rows = np.flatnonzero((called >= step.host_start_ns) & (called < step.host_end_ns))
     device = columns.device.take(rows)
     return device.take(np.argsort(device.start, kind="stable"))
 
 
+def _launched_at_once(
+    columns: Columns, host: HostRows, step: Step, devices: int
+) -> tuple[Columns, HostRows, Rows]:
+    """Add a host row that launches all of the step's device work at its beginning.
+
+    Without any launch, the trace does not show whether the device waited for the host.
+    """
+    names, threads = [*columns.names, _NOT_RECORDED], [*columns.threads, NONE]
+    row = dict.fromkeys(HostRows.__slots__, NONE) | {
+        "start": min(step.start_ns, step.host_start_ns),
+        "duration": 0,
+        "kind": HostKind.LAUNCH,
+        "name": len(columns.names),
+        "thread": len(columns.threads),
+    }
+    columns_of = {name: getattr(host, name) for name in HostRows.__slots__}
+    host = HostRows(
+        *(np.append(old, np.array([row[name]], old.dtype)) for name, old in columns_of.items())
+    )
+    by_time = order(host)
+    place = int(np.flatnonzero(by_time == len(by_time) - 1)[0])
+    columns = replace(columns, names=names, threads=threads)
+    return columns, host.take(by_time), np.full(devices, place, np.int32)
+
+
 def _with_launches(host: HostRows, device: DeviceRows, launch: Rows, names: list[str]) -> HostRows:
     """A runtime call that device work refers to is a launch, whatever its name.
 
-    A copy into pageable host memory returns only when it is done, a large one out of it nearly so:
-    a sync.
+    A copy into pageable host memory returns only when it is done, a large one from it almost so: a
+    sync.
     """
     kind = host.kind.copy()
     launching = launch[launch != NONE]
@@ -130,7 +161,8 @@ def _link(
     operator = host.kind == HostKind.OP
     around = np.append(nearest(parent, operator), NONE)
     op = around[launch]
-    # A launch outside every operator, or not in the file: the profiler's own note of the operator.
+    # A launch outside every operator, or not in the file: use the profiler's own reference to the
+    # operator.
     noted = matching(np.where(operator, host.external, NONE), device.external)
     op = np.where(op == NONE, noted, op).astype(np.int32)
     is_graph = np.array([_GRAPH_LAUNCH in name for name in names] or [False])
@@ -141,7 +173,7 @@ def _link(
 def _compact(
     indices: list[npt.NDArray[np.int32]], table: list[str] | range
 ) -> tuple[list[npt.NDArray[np.int32]], list[int]]:
-    """Renumbers columns so that they point into a table of only what they use."""
+    """Renumber columns so that they point into a table of only the entries in use."""
     used = np.zeros(len(table) + 1, np.bool_)
     for index in indices:
         used[index] = True
@@ -175,15 +207,21 @@ def _host_events(
     )
 
 
-def _doubts(host: HostRows, device: DeviceRows, links: _Links) -> list[Note]:
-    """What in this step makes its account less certain."""
+def _doubts(host: HostRows, device: DeviceRows, launch: Rows) -> list[Note]:
+    """What makes the account of this step less certain."""
     doubts: list[Note] = []
-    unknown = int(np.count_nonzero(links.launch == NONE))
-    if unknown:
+    unknown = int(np.count_nonzero(launch == NONE))
+    if unknown and unknown == len(launch):
+        text = (
+            "no launches of the device's work are in the trace: whether the host delays it is "
+            "unknown"
+        )
+        doubts.append(Note(code="launches-not-recorded", text=text))
+    elif unknown:
         text = f"{count(unknown)} of {count(len(device.start))} device events have no launch"
         doubts.append(Note(code="unmatched-launches", text=text))
-    known = links.launch != NONE
-    early = device.start[known] < host.start[links.launch[known]]
+    known = launch != NONE
+    early = device.start[known] < host.start[launch[known]]
     if early.any():
         text = (
             f"{count(int(np.count_nonzero(early)))} device events start before their launch:"

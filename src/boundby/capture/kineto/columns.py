@@ -1,7 +1,8 @@
-"""Events into numpy columns, a block at a time, with every text and argument list kept once."""
+"""Converts events into numpy columns, in blocks, storing every text and argument list once."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -60,12 +61,20 @@ _HOST_TYPES = (np.int64, np.int64, np.int8, np.int32, np.int32, *(np.int64,) * 4
 _DEVICE_TYPES = (
     *(np.int64, np.int64, np.int8, np.int32),
     *(np.int64,) * 3,
-    *(np.bool_, np.int64, np.int32),
+    *(np.bool_, np.int64, np.int64),
 )
 
 
+class _Grids(dict[bytes, int]):
+    """A number for each launch shape that is the same in every file; 0 for none."""
+
+    def __missing__(self, shape: bytes) -> int:
+        self[shape] = number = zlib.crc32(shape.translate(None, b" \n\r\t"))
+        return number
+
+
 class ColumnBuilder:
-    """Collects the rows of one file; `window` keeps only what overlaps it."""
+    """Collects the rows of one file; `window` keeps only rows that overlap it."""
 
     def __init__(self, window: Window | None = None) -> None:
         self._window = window
@@ -73,13 +82,13 @@ class ColumnBuilder:
         self._threads: _Numbered[tuple[Number, Number]] = _Numbered()
         self._calls: _Numbered[CallKey] = _Numbered()
         self._stacks: _Numbered[str] = _Numbered()
-        self._shapes: _Numbered[bytes] = _Numbered()
+        self._grids = _Grids()
         self._host: list[Sequence[Column]] = []
         self._device: list[Sequence[Column]] = []
         self.events = 0
         self.rows = 0
         self._bad = 0
-        self._usual_us: float | None = None  # when events of the file happen
+        self._usual_us: float | None = None  # the usual time of events in the file
 
     def add(self, events: list[Event]) -> None:
         self.events += len(events)
@@ -116,7 +125,7 @@ class ColumnBuilder:
         )
 
     def _unified_threads(self, host: HostRows) -> tuple[HostRows, list[int]]:
-        """Threads by number: an old file writes one thread's id now as text, now as a number."""
+        """Threads by number: an old file writes one thread's id as text or as a number."""
         unified: _Numbered[tuple[str, str]] = _Numbered()
         dense = [unified[str(pid), str(tid)] for pid, tid in self._threads]
         numbers = [integer(tid) for _, tid in unified]
@@ -147,7 +156,7 @@ class ColumnBuilder:
         return events, nanoseconds(ts), nanoseconds(dur)
 
     def _add_python(self, events: list[Event]) -> None:
-        """Python frames carry nothing but name and time, and are most of many a trace."""
+        """Python frames have nothing but name and time, and are most rows of many traces."""
         events, start, duration = self._times(events)
         kind, unknown = np.full(len(events), HostKind.PYTHON, np.int8), absent(len(events))
         self._host.append((start, duration, kind, *self._named(events), *(unknown,) * 6))
@@ -203,7 +212,7 @@ class ColumnBuilder:
 
     def _add_device(self, events: list[Event]) -> None:
         events, start, duration = self._times(events)
-        names, shapes = self._names, self._shapes
+        names, grids = self._names, self._grids
         arguments = [event.args for event in events]
         device = integers([given.device for given in arguments])
         self._device.append(
@@ -222,8 +231,8 @@ class ColumnBuilder:
                 np.array([in_graph(given) for given in arguments], np.bool_),
                 integers([size(event) for event in events]),
                 np.array(
-                    [shapes[bytes(given.grid) + bytes(given.block)] for given in arguments],
-                    np.int32,
+                    [grids[bytes(given.grid) + bytes(given.block)] for given in arguments],
+                    np.int64,
                 ),
             )
         )
@@ -245,7 +254,7 @@ def _phase_named(name: str | None) -> Phase | None:
 
 
 def _joined(blocks: list[Sequence[Column]], types: Sequence[Any]) -> list[Column]:
-    """One array a column; the blocks' parts of it are let go as soon as they are joined."""
+    """One array per column; the blocks' parts are released as soon as they are joined."""
     if not blocks:
         return [np.empty(0, kind) for kind in types]
     parts = [list(column) for column in zip(*blocks, strict=True)]
@@ -263,7 +272,7 @@ def _refine(
     names: list[str],
     enrich_timeline: Callable[[int, str], int],
 ) -> None:
-    """Looks at each distinct pair of kind and name once, then writes the kinds in place."""
+    """Look at each distinct pair of kind and name once, then write the kinds in place."""
     if not len(kinds):
         return
     pair = rows_names.astype(np.int64) * 64 + kinds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 
+from boundby.capture.kineto.metadata import Device
 from boundby.capture.kineto.stream import is_gzip
 from boundby.capture.kineto.trace import Trace, read
 from boundby.model import HostKind, Note, Timeline, units
@@ -38,25 +39,21 @@ class KinetoSource:
 def observe_trace(
     trace: Trace, *, index: int | None = None, wall_ns: float | None = None, source: str = "kineto"
 ) -> Observation:
-    """One step of a trace. `wall_ns`: a clean step's time that the user knows."""
+    """One step of a trace. `wall_ns`: a clean step's time that the user gave."""
     timeline = trace.timeline(index)
     if timeline.wall_ns <= 0:
         raise BoundbyError(f"{trace.path}: the step takes no time: its events have no durations")
     notes = list(dict.fromkeys([*trace.notes, *timeline.notes]))
+    listed = next((device for device in trace.metadata.devices if device.name), None)
     if not len(timeline.device):
-        notes.append(_without_device(timeline))
-    if not timeline.calls and len(timeline.host):
-        text = (
-            "operators carry no shapes, so their roofline minimum is unknown: record them with "
-            "profile(record_shapes=True)"
-        )
-        notes.append(Note(code="no-shapes", text=text))
+        notes.append(_without_device(timeline, listed))
+    if not timeline.calls:
+        notes.append(_without_shapes(timeline))
     label = timeline.label or "traced"
     chosen = trace.steps[trace.median if index is None else index]
     others = sorted({step.series for step in trace.steps} - {chosen.series})
     notes += [_of_other_kind(trace, series) for series in others]
-    # A device that did nothing in the step has no roofs for what the CPU did.
-    listed = next((device for device in trace.metadata.devices if device.name), None)
+    # A device without work in the step has no roofs for the CPU's operators.
     if not len(timeline.device):
         listed = None
     metadata = trace.metadata
@@ -95,7 +92,7 @@ def _samples(trace: Trace, series: str) -> list[float]:
 
 
 def _of_other_kind(trace: Trace, series: str) -> Note:
-    """Where to look for the account of another kind of step."""
+    """A note on the other kind of step, and how to diagnose it."""
     index, steps = trace.median_of(series), len(_samples(trace, series))
     wall = units.time(trace.steps[index].wall_ns)
     text = f"also in the trace: {steps} {series} steps of {wall}: --index {index}"
@@ -104,16 +101,37 @@ def _of_other_kind(trace: Trace, series: str) -> Note:
     return Note(code="other-steps", text=text)
 
 
-def _without_device(timeline: Timeline) -> Note:
-    """Whether the step ran on the CPU, or what it launched was not recorded."""
+def _without_device(timeline: Timeline, listed: Device | None) -> Note:
+    """A note if the step ran on the CPU, or if its launched work was not recorded."""
     launches = int((timeline.host.kind == HostKind.LAUNCH).sum())
     if not launches:
-        return Note(code="cpu-trace", text="no device events: a CPU trace")
+        text = "no device events: a CPU trace"
+        if listed is not None:
+            text += (
+                f", or work on the {listed.name} was not recorded: profile with "
+                "ProfilerActivity.CUDA"
+            )
+        return Note(code="cpu-trace", text=text)
     text = (
         f"{launches} launches but no device events were recorded, so what the device did is "
         "unknown: profile with ProfilerActivity.CUDA"
     )
     return Note(code="device-not-recorded", text=text)
+
+
+def _without_shapes(timeline: Timeline) -> Note:
+    """Why no operator has a roofline minimum."""
+    if not (timeline.host.kind == HostKind.OP).any():
+        text = (
+            "no operators were recorded, only what ran on the device: profile with "
+            "ProfilerActivity.CPU and record_shapes=True"
+        )
+        return Note(code="operators-not-recorded", text=text)
+    text = (
+        "operators carry no shapes, so their roofline minimum is unknown: record them with "
+        "profile(record_shapes=True)"
+    )
+    return Note(code="no-shapes", text=text)
 
 
 def head_of(path: Path) -> bytes:

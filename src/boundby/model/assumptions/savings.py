@@ -1,4 +1,4 @@
-"""What is left after a fix, and how much a prediction may miss."""
+"""What remains after a fix, and the error of predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How exact a step must be explained for its verdict."""
+"""How exactly a step must be explained for its verdict."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ PAST_MEMORY_ROOF = Assumption(
     low=1.0,
     high=1.1,
     unit="times",
-    meaning="An operator past the memory roof by more than this means a wrong formula or roof.",
+    meaning="An operator past its roof by more than this means a wrong formula or roof.",
     source="Assumed: rounding of durations.",
 )
 PAST_CACHE_ROOF = Assumption(
@@ -111,6 +111,14 @@ PAST_CACHE_ROOF = Assumption(
     unit="times",
     meaning="The same for a cache.",
     source="Assumed.",
+)
+ABOVE_ROOFLINE = Assumption(
+    value=0.1,
+    low=0.05,
+    high=0.3,
+    unit="share",
+    meaning="With more of a trace's operator time above the roofline, its roofs are doubted.",
+    source="Assumed; 0 to 0.002 in the traces of docs/figures/traces.md.",
 )
 BUSY_DEVICE = Assumption(
     value=0.85,

@@ -31,7 +31,7 @@ Key = tuple[str, str, int]  # line, variable, which time in the step
 @dataclass(slots=True, kw_only=True)
 class _Bound:
     print: Any
-    made: Any  # its print when it was bound; it may be changed later
+    made: Any  # the fingerprint when it was bound; the value may be changed later
     bytes: float
     value: Any = None  # kept in the last step, to see whether it is changed later
     version: int = 0
@@ -39,7 +39,7 @@ class _Bound:
 
 @dataclass(slots=True, kw_only=True)
 class _Returned:
-    """What a call of a function of the user's gave back, and the lines that it ran."""
+    """The result of a call of a user's function, and the lines that it ran."""
 
     print: Any
     lines: dict[str, None]
@@ -47,7 +47,7 @@ class _Returned:
 
 
 class AssignmentReader:
-    """What each line of the user's binds and what each function returns, step by step."""
+    """What each of the user's lines binds and what each function returns, step by step."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -105,7 +105,7 @@ class AssignmentReader:
         self._events = 0
 
     def rebuilt(self) -> list[RebuiltTensor]:
-        """Lines of which all that they bound was the same in every whole step."""
+        """Lines that bound only the same values in every complete step."""
         steps = self._bound[: self.step]
         if len(steps) < 2:
             return []
@@ -153,7 +153,7 @@ class AssignmentReader:
         ]
 
     def _varied_lines(self) -> set[str]:
-        """Lines that bound other values in one whole step than in another."""
+        """Lines that bound different values in different complete steps."""
         steps = self._bound[: self.step]
         return {
             key[0]
@@ -163,7 +163,7 @@ class AssignmentReader:
         }
 
     def growth(self) -> Growth | None:
-        """Graphs that are alive at each step's end, larger every time."""
+        """Graphs that are alive at each step's end, more every time."""
         counts = self._nodes
         if len(counts) < 3:
             return None
@@ -203,7 +203,7 @@ class AssignmentReader:
         self._lines[id(frame)] = ("", frame.f_lineno)
 
     def _look(self, frame: FrameType) -> None:
-        """What the line before this one has bound."""
+        """Record what the previous line has bound."""
         before = self._before.get(id(frame))
         if before is None:
             return
@@ -284,7 +284,7 @@ class AssignmentReader:
             self._kept[line] += 1
 
     def _live_nodes(self) -> int:
-        """Autograd nodes that tensors still lead to."""
+        """The autograd nodes that tensors still lead to."""
         tensor = self._torch.Tensor
         waiting = []
         for one in gc.get_objects():
@@ -319,12 +319,12 @@ def _read_by(code: CodeType, line: int, name: str) -> set[str]:
 
 
 def _locals(frame: FrameType) -> dict[str, Any]:
-    # A copy: the script goes on while it is looked at.
+    # A copy: the script continues meanwhile.
     return dict(frame.f_locals)
 
 
 def hide_from_dynamo(*owners: type) -> None:
-    """Where Dynamo is loaded, have it pass over these frames."""
+    """If Dynamo is loaded, exclude these frames from it."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     if dynamo is None:
         return

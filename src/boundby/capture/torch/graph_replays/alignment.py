@@ -20,9 +20,10 @@ from boundby.capture.torch.graph_replays.recording import Operator
 Rows = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 
-# What a kernel scores with an operator of its class, more where the operator is named in it, and
-# less where the operator has a kernel already. Definitions: only their order matters.
-_SAME_CLASS, _NAMED, _AGAIN = 1.0, 0.5, -0.75
+# The score of a kernel with an operator of its class: more if the operator is in its name or is
+# known to launch it, less if the operator has a kernel already. Definitions: only their order
+# matters.
+_SAME_CLASS, _NAMED, _LAUNCHED, _AGAIN = 1.0, 0.5, 1.0, -0.75
 _NEVER = np.float32(-1e9)  # below every score
 # More cells than this (about 15,000 kernels by as many operators) are not aligned: memory.
 _MOST_CELLS = 1 << 28
@@ -37,22 +38,29 @@ class Alignment:
 
 
 def align(
-    kernels: Sequence[str], operators: Sequence[Operator], *, optional: frozenset[str] = frozenset()
+    kernels: Sequence[str],
+    operators: Sequence[Operator],
+    *,
+    optional: frozenset[str] = frozenset(),
+    grids: Sequence[int] = (),
 ) -> Alignment:
-    """The operators in order that fit most kernels.
+    """The assignment of kernels to operators, in order, that fits most kernels.
 
-    Where the first and the last of equally good alignments name different calls, none is given.
-    `optional` kernels, copies and fills, do not count for the fit.
+    If the first and the last of equally good alignments name different calls, none is given.
+    `optional` kernels, copies and fills, do not count for the fit. Operators whose own kernels are
+    known fit these best, on the same one of the `grids`.
     """
     found = np.full(len(kernels), -1, np.int32)
     places = _launching(operators)
     rows = [row for row, name in enumerate(kernels) if not follows(name)]
     if not rows or not places or len(rows) * len(places) > _MOST_CELLS:
         return Alignment(found, 0.0)
-    names_, number = np.unique([kernels[row] for row in rows], return_inverse=True)
-    scores = _scores(names_.tolist(), [operators[place].name for place in places])
-    repeats = [may_repeat(kernel_class(name)) for name in names_]
-    changes = [may_repeat(kernel_class(name), another_kernel=True) for name in names_]
+    distinct: dict[tuple[str, int], int] = {}
+    launches = [(kernels[row], grids[row] if grids else 0) for row in rows]
+    number = np.array([distinct.setdefault(launch, len(distinct)) for launch in launches], np.int64)
+    scores = _scores(list(distinct), [operators[place] for place in places])
+    repeats = [may_repeat(kernel_class(name)) for name, _ in distinct]
+    changes = [may_repeat(kernel_class(name), another_kernel=True) for name, _ in distinct]
     again = np.where([repeats, changes], _AGAIN, _NEVER)
     first = _best_path(number, scores, again)
     last = len(places) - 1 - _best_path(number[::-1], scores[:, ::-1], again)[::-1]
@@ -72,7 +80,7 @@ def align(
 def _launching(operators: Sequence[Operator]) -> list[int]:
     """The operators that launch kernels, by index, in the order in which they end.
 
-    Of one class only the innermost operators launch.
+    Of nested operators of one class only the innermost launches.
     """
     inside: list[set[str]] = [set() for _ in operators]
     ends = list(range(len(operators)))
@@ -86,19 +94,22 @@ def _launching(operators: Sequence[Operator]) -> list[int]:
         if operator.parent >= 0:
             inside[operator.parent] |= inside[place]
             ends[operator.parent] = max(ends[operator.parent], ends[place])
-    # Of those that end together the outermost, which began first, ends last.
+    # Of those that end together, the outermost, which began first, ends last.
     return sorted(launching, key=lambda place: (ends[place], -place))
 
 
-def _scores(kernels: Sequence[str], operators: Sequence[str]) -> Floats:
-    """How well each kernel fits each operator; far below zero where it does not."""
-    known = {name: at for at, name in enumerate(dict.fromkeys(operators))}
-    table = np.full((len(kernels), len(known)), _NEVER, np.float32)
+def _scores(kernels: Sequence[tuple[str, int]], operators: Sequence[Operator]) -> Floats:
+    """How well each kernel fits each operator; far below zero if it does not."""
+    columns: dict[tuple[str, frozenset[tuple[str, int]]], int] = {}
+    for one in operators:
+        columns.setdefault((one.name, one.kernels), len(columns))
+    table = np.full((len(kernels), len(columns)), _NEVER, np.float32)
     for row, kernel in enumerate(kernels):
-        for name, column in known.items():
-            if operator_class(name) == kernel_class(kernel):
-                table[row, column] = _SAME_CLASS + _NAMED * names(kernel, name)
-    return table[:, [known[name] for name in operators]]
+        for (name, launched), column in columns.items():
+            if operator_class(name) == kernel_class(kernel[0]):
+                table[row, column] = _SAME_CLASS + _NAMED * names(kernel[0], name)
+                table[row, column] += _LAUNCHED * (kernel in launched)
+    return table[:, [columns[one.name, one.kernels] for one in operators]]
 
 
 def _best_path(kernel: npt.NDArray[np.int64], scores: Floats, again: Floats) -> Rows:

@@ -1,4 +1,4 @@
-"""The timeline of a step that replays graphs, with what was recorded when they were captured."""
+"""The timeline of a step that replays graphs, with the operators recorded at their capture."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from boundby.capture.torch.graph_replays.alignment import align
-from boundby.capture.torch.graph_replays.recording import Recording
-from boundby.model import DeviceKind, OpCall, Timeline
+from boundby.capture.torch.graph_replays.recording import Operator, Recording
+from boundby.model import DeviceKind, OpCall, Phase, Timeline
 
 Rows = npt.NDArray[np.int32]
 
@@ -30,8 +30,10 @@ def attach_operators(
     """The same timeline; kernels of graphs have the calls that their capture recorded.
 
     `replayed` names the recording of each graph that the step launched, in order; without it the
-    timeline stays as it is, unless there is one recording only. `kernel_lines` gives the source
-    lines of compiled kernels. A kernel that no recorded operator fits stays unknown.
+    timeline is unchanged, unless there is one recording only. `kernel_lines` gives the source lines
+    of compiled kernels. A kernel that no recorded operator fits stays unknown. If the operator is
+    known to have launched other kernels, or on another grid, its sizes were different: the kernel
+    gets the operator's line and module, but not its call.
     """
     device = timeline.device
     if not device.graph.any():
@@ -40,8 +42,8 @@ def attach_operators(
     keys = _recording_of_each(len(launches), recordings, replayed)
     call, share = _own_calls(timeline), np.full(len(device), -1, np.int32)
     calls, numbers = list(timeline.calls), dict[OpCall, int]()
-    seen: dict[tuple[int, tuple[str, ...]], Rows] = {}
-    lines: dict[int, str] = {}
+    seen: dict[tuple[int, tuple[str, ...], tuple[int, ...]], Rows] = {}
+    placed: dict[int, Operator] = {}
     shares = 0
     for launch, key in zip(launches, keys, strict=True):
         if key not in recordings:
@@ -49,28 +51,43 @@ def attach_operators(
         operators = recordings[key].operators
         rows = np.flatnonzero((launched_by == launch) & np.isin(device.kind, _KINDS))
         names = tuple(timeline.names[name] for name in device.name[rows])
-        if (key, names) not in seen:
-            seen[key, names] = _operators_of(timeline, rows, names, recordings[key])
-        for row, place in zip(rows.tolist(), seen[key, names].tolist(), strict=True):
-            if place < 0 or device.kind[row] != DeviceKind.KERNEL:
+        grids = () if device.grid is None else tuple(device.grid[rows].tolist())
+        same_as = key, names, grids
+        if same_as not in seen:
+            seen[same_as] = _operators_of(timeline, rows, names, grids, recordings[key])
+        found = [
+            (row, place)
+            for row, place in zip(rows.tolist(), seen[same_as].tolist(), strict=True)
+            if place >= 0 and device.kind[row] == DeviceKind.KERNEL
+        ]
+        same = {place for row, place in found if _is_same(timeline, row, operators[place])}
+        for row, place in found:
+            placed[row] = operator = operators[place]
+            if place not in same:
                 continue
-            operator = operators[place]
             number = numbers.setdefault(operator.call, len(calls))
             if number == len(calls):
                 calls.append(operator.call)
             call[row], share[row] = number, shares + place
-            if operator.source is not None:
-                lines[row] = operator.source
         shares += len(operators)
-    source, sources = _sources(timeline, lines, kernel_lines)
-    device = msgspec.structs.replace(device, call=call, share=share, source=source)
-    return msgspec.structs.replace(timeline, device=device, calls=calls, sources=sources)
+    device = msgspec.structs.replace(device, call=call, share=share)
+    timeline = msgspec.structs.replace(timeline, device=device, calls=calls)
+    return _with_places(timeline, placed, kernel_lines)
+
+
+def _is_same(timeline: Timeline, row: int, operator: Operator) -> bool:
+    """Whether a kernel does what the operator did, as far as its own kernels are known."""
+    device = timeline.device
+    if not operator.kernels:
+        return True
+    grid = 0 if device.grid is None else int(device.grid[row])
+    return (timeline.names[device.name[row]], grid) in operator.kernels
 
 
 def _recording_of_each(
     launches: int, recordings: Mapping[int, Recording], replayed: Sequence[int] | None
 ) -> list[int]:
-    """The number of the recording behind each launch, -1 where that is not known."""
+    """The number of the recording behind each launch, -1 if unknown."""
     if replayed is not None and len(replayed) == launches:
         return list(replayed)
     if len(recordings) == 1 and set(replayed or ()) <= set(recordings):
@@ -98,30 +115,50 @@ def _own_calls(timeline: Timeline) -> Rows:
 
 
 def _operators_of(
-    timeline: Timeline, rows: npt.NDArray[np.int64], names: tuple[str, ...], recording: Recording
+    timeline: Timeline,
+    rows: npt.NDArray[np.int64],
+    names: tuple[str, ...],
+    grids: tuple[int, ...],
+    recording: Recording,
 ) -> Rows:
-    """For each kernel the index of its operator; -1 for all where too few have one."""
+    """For each kernel the index of its operator; -1 for all if too few have one."""
     sized = frozenset(
         name
         for row, name in zip(rows.tolist(), names, strict=True)
         if timeline.device.kind[row] != DeviceKind.KERNEL
     )
-    found = align(names, recording.operators, optional=sized)
+    found = align(names, recording.operators, optional=sized, grids=grids)
     return found.operator if found.fit >= _LEAST_FIT else np.full(len(names), -1, np.int32)
 
 
-def _sources(
-    timeline: Timeline, lines: Mapping[int, str], kernel_lines: Mapping[str, str]
-) -> tuple[Rows, list[str]]:
-    """The lines of kernels in graphs, and the table with them in it.
+def _with_places(
+    timeline: Timeline, placed: Mapping[int, Operator], kernel_lines: Mapping[str, str]
+) -> Timeline:
+    """The timeline with lines, modules and phases of kernels in graphs, from their operators.
 
-    A compiled kernel is known by name: where it is called from is generated code.
+    A compiled kernel is known by name, because generated code calls it.
     """
-    device = timeline.device
-    index = {name: position for position, name in enumerate(timeline.sources)}
+    host, device = timeline.host, timeline.device
+    sources = {name: position for position, name in enumerate(timeline.sources)}
+    modules = {name: position for position, name in enumerate(timeline.modules)}
     source = np.full(len(device), -1, np.int32)
+    module, phase = (np.append(of_host, -1)[device.op] for of_host in (host.module, host.phase))
     for row in np.flatnonzero(device.graph).tolist():
-        line = kernel_lines.get(timeline.names[device.name[row]]) or lines.get(row)
+        operator = placed.get(row)
+        line = kernel_lines.get(timeline.names[device.name[row]])
+        line = line or (operator.source if operator is not None else None)
         if line is not None:
-            source[row] = index.setdefault(line, len(index))
-    return source, list(index)
+            source[row] = sources.setdefault(line, len(sources))
+        if operator is not None and operator.module is not None:
+            module[row] = modules.setdefault(operator.module, len(modules))
+        if operator is not None and operator.phase != Phase.OTHER:
+            phase[row] = operator.phase
+    phase[phase < 0] = Phase.OTHER
+    return msgspec.structs.replace(
+        timeline,
+        device=msgspec.structs.replace(
+            device, source=source, module=module.astype(np.int32), phase=phase.astype(np.int8)
+        ),
+        sources=list(sources),
+        modules=list(modules),
+    )
