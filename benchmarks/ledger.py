@@ -61,7 +61,7 @@ def commit() -> str:
 @functools.cache
 def device() -> str:
     """The device as diagnoses name it, asked elsewhere: who asks may fork, and CUDA would break."""
-    question = "from boundby import roofs; print(roofs.identify().name)"
+    question = "from boundby import hardware; print(hardware.identify().name)"
     return _output([sys.executable, "-c", question]) or "unknown"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from ledger import ROOT, Ledger, Row
 from programs_list import COMMITS, PROGRAMS, Program
 
-LEDGER = Ledger("programs", key=("name", "device"))
+LEDGER = Ledger("programs", key=("name",))
 DOCUMENT = ROOT / "docs" / "programs.md"
 _HEAD = """# Public programs
 

@@ -12,6 +12,16 @@ from boundby.step.model import StepView
 from boundby.step.nesting import Mask, nearest
 from boundby.step.rows import time_of_rows
 
+_WRITES = re.compile(
+    r"torch/serialization\.py\(\d+\): (?:save|_save|_legacy_save)\b"
+    r"|(?:^|/)(?:json|pickle|joblib/\w+|yaml)(?:/__init__)?\.py\(\d+\): dump$"
+    r"|<built-in (?:function|method) (?:fsync|fdatasync|write|writelines|writerow|writerows|flush"
+    r"|tofile|dump)\b"
+    r"|safetensors/torch\.py\(\d+\): save|(?:savefig|imwrite)\b"
+    r"|\bnumpy/lib/\w*npyio\w*\.py\(\d+\): save|torchvision/utils\.py\(\d+\): save_image"
+    r"|PIL/Image\.py\(\d+\): save$|pandas/.*: to_(?:csv|parquet|json|pickle|hdf|feather)$"
+    r"|torch/utils/tensorboard/writer\.py\(\d+\): (?:add_|flush)|wandb/.*: log$"
+)
 # Functions of tensors: numpy calls functions of these names on arrays and on its own scalars.
 _READS = re.compile(
     r"^<built-in method (?:item|tolist|numpy|__float__|__int__) of (?!numpy\b|builtins\b)"
@@ -50,32 +60,12 @@ def costly_lines(step: StepView, times: dict[str, float]) -> list[str]:
     return [line for line in ranked if times[line] >= _COUNTS * step.wall_ns]
 
 
-_WRITES = re.compile(
-    r"torch/serialization\.py\(\d+\): (?:save|_save|_legacy_save)\b"
-    r"|(?:^|/)(?:json|pickle|joblib/\w+|yaml)(?:/__init__)?\.py\(\d+\): dump$"
-    r"|<built-in (?:function|method) (?:fsync|fdatasync|write|writelines|writerow|writerows|flush"
-    r"|tofile|dump)\b"
-    r"|safetensors/torch\.py\(\d+\): save|(?:savefig|imwrite)\b"
-    r"|\bnumpy/lib/\w*npyio\w*\.py\(\d+\): save|torchvision/utils\.py\(\d+\): save_image"
-    r"|PIL/Image\.py\(\d+\): save$|pandas/.*: to_(?:csv|parquet|json|pickle|hdf|feather)$"
-    r"|torch/utils/tensorboard/writer\.py\(\d+\): (?:add_|flush)|wandb/.*: log$"
-)
-
-
 def file_writes(step: StepView) -> Mask:
     """Rows of functions that write files."""
     host, names = step.timeline.host, step.timeline.names
     named = np.array([bool(_WRITES.search(name)) for name in names] or [False])
     found: Mask = (host.kind == HostKind.PYTHON) & named[host.name]
     return found
-
-
-# Of tensors: numpy calls functions of these names on arrays and on its own scalars.
-_READS = re.compile(
-    r"^<built-in method (?:item|tolist|numpy|__float__|__int__) of (?!numpy\b|builtins\b)"
-)
-_READ_OPERATORS = ("aten::item", "aten::is_nonzero")
-_LIBRARY = re.compile(r"(?:^|/)torch/")
 
 
 def reads_of_values(step: StepView) -> Mask:
